@@ -1,4 +1,4 @@
-"""The audit log: what is written to it, and how it is read."""
+"""The audit log: writing, listing and export."""
 
 import hmac
 import json
@@ -29,7 +29,7 @@ def caller() -> Caller:
 
 
 async def record(auth: Auth, caller: Caller, operation: str = "add_package", **entry: Any) -> None:
-    told = {
+    data = {
         "id": uuid4().hex,
         "at": datetime.now(UTC).isoformat(),
         "operation": operation,
@@ -41,7 +41,7 @@ async def record(auth: Auth, caller: Caller, operation: str = "add_package", **e
         "request_id": REQUEST,
         **entry,
     }
-    answer = await auth.call(caller, "POST", "record_audit", json=told)
+    answer = await auth.call(caller, "POST", "record_audit", json=data)
     assert (answer.status, answer.body) == (200, {})
 
 
@@ -84,7 +84,7 @@ async def test_an_entry_lists_only_the_fields_that_changed(auth: Auth, caller: C
     assert entry["changes"] == {"description": {"before": "", "after": "x"}}
 
 
-async def test_an_edit_that_changes_nothing_is_an_entry_without_changes(auth: Auth, caller: Caller) -> None:
+async def test_an_edit_without_effect_is_an_entry_without_changes(auth: Auth, caller: Caller) -> None:
     await record(auth, caller, "edit_package", changes={"name": ["Launcher", "Launcher"]})
 
     [entry] = await auth.audit_log(caller)
@@ -92,9 +92,9 @@ async def test_an_edit_that_changes_nothing_is_an_entry_without_changes(auth: Au
     assert (entry["operation"], entry["changes"]) == ("edit_package", {})
 
 
-@pytest.mark.parametrize("told", ["", "\xff", "{}", "[]", '{"operation": 1}', "{", "null"])
-async def test_what_is_no_entry_is_refused(auth: Auth, caller: Caller, told: str) -> None:
-    answer = await auth.call(caller, "POST", "record_audit", data=told.encode("latin-1"))
+@pytest.mark.parametrize("payload", ["", "\xff", "{}", "[]", '{"operation": 1}', "{", "null"])
+async def test_an_invalid_entry_is_refused(auth: Auth, caller: Caller, payload: str) -> None:
+    answer = await auth.call(caller, "POST", "record_audit", data=payload.encode("latin-1"))
     assert (answer.status, answer.body["code"]) == (400, "invalid_request")
     assert (await read(auth, caller)).body == []
 
@@ -106,7 +106,7 @@ async def test_the_newest_entry_comes_first(auth: Auth, caller: Caller) -> None:
     assert operations(await auth.audit_log(caller)) == ["operation_2", "operation_1", "operation_0"]
 
 
-async def test_a_page_has_the_requested_length_and_the_next_begins_after_it(auth: Auth, caller: Caller) -> None:
+async def test_a_page_has_the_requested_length_and_the_next_continues(auth: Auth, caller: Caller) -> None:
     for number in range(5):
         await record(auth, caller, f"operation_{number}")
 
@@ -118,7 +118,7 @@ async def test_a_page_has_the_requested_length_and_the_next_begins_after_it(auth
     assert pages == [["operation_4", "operation_3"], ["operation_2", "operation_1"], ["operation_0"]]
 
 
-async def test_a_hundred_entries_are_a_page_where_nothing_is_said(auth: Auth, caller: Caller) -> None:
+async def test_a_page_has_a_hundred_entries_by_default(auth: Auth, caller: Caller) -> None:
     for _ in range(101):
         await record(auth, caller)
 
@@ -147,9 +147,9 @@ async def test_every_condition_has_to_hold(auth: Auth, caller: Caller) -> None:
             await record(auth, caller, operation, user=user)
     newest = (await auth.audit_log(caller))[0]["sequence"]
 
-    found = await auth.audit_log(caller, user="bob", operation="add_user", before=newest)
+    entries = await auth.audit_log(caller, user="bob", operation="add_user", before=newest)
 
-    assert [(entry["user"], entry["operation"]) for entry in found] == [("bob", "add_user")]
+    assert [(entry["user"], entry["operation"]) for entry in entries] == [("bob", "add_user")]
 
 
 async def test_a_tenant_reads_its_own_log_only(auth: Auth, caller: Caller) -> None:
@@ -161,14 +161,14 @@ async def test_a_tenant_reads_its_own_log_only(auth: Auth, caller: Caller) -> No
     assert operations(await lines(auth, caller)) == ["ours"]
 
 
-async def test_an_entry_that_is_told_again_is_there_once(auth: Auth, caller: Caller) -> None:
+async def test_an_entry_that_is_sent_again_is_stored_once(auth: Auth, caller: Caller) -> None:
     for _ in range(2):
         await record(auth, caller, id="e" * 32)
 
     assert len(await auth.audit_log(caller)) == 1
 
 
-async def test_every_entry_follows_the_one_before_whichever_replica_was_told(auth: Auth, caller: Caller) -> None:
+async def test_entries_of_all_replicas_form_one_chain(auth: Auth, caller: Caller) -> None:
     for api in (auth.api, auth.replica, auth.api):
         await record(replace(auth, api=api), caller)
 
@@ -177,7 +177,7 @@ async def test_every_entry_follows_the_one_before_whichever_replica_was_told(aut
     assert (second["previous"], newest["previous"]) == (first["hash"], second["hash"])
 
 
-async def test_what_is_sealed_is_what_is_shown(auth: Auth, caller: Caller) -> None:
+async def test_shown_entries_are_the_signed_entries(auth: Auth, caller: Caller) -> None:
     await record(auth, caller, target={"name": "é"})
 
     [entry] = await lines(auth, caller)
@@ -187,19 +187,19 @@ async def test_what_is_sealed_is_what_is_shown(auth: Auth, caller: Caller) -> No
     assert entry["hash"] == hmac.new(KEY.encode(), canonical.encode(), "sha256").hexdigest()
 
 
-async def test_the_whole_log_comes_as_lines_of_json(auth: Auth, caller: Caller) -> None:
+async def test_the_whole_log_is_exported_as_json_lines(auth: Auth, caller: Caller) -> None:
     for number in range(101):
         await record(auth, caller, f"operation_{number}", target={"text": "x" * 2000})
 
-    found = await lines(auth, caller)
+    entries = await lines(auth, caller)
 
-    assert operations(found) == [f"operation_{number}" for number in reversed(range(101))]
-    assert found == await auth.audit_log(caller, limit=1000)
+    assert operations(entries) == [f"operation_{number}" for number in reversed(range(101))]
+    assert entries == await auth.audit_log(caller, limit=1000)
     assert operations(await lines(auth, caller, before="3", limit="1")) == ["operation_1"]
     assert await lines(auth, caller, user="nobody") == []
 
 
-async def test_the_log_of_a_time_can_be_read(auth: Auth, caller: Caller) -> None:
+async def test_the_log_of_a_period_can_be_read(auth: Auth, caller: Caller) -> None:
     for day in (1, 2, 3):
         await record(auth, caller, f"day_{day}", at=f"2026-01-0{day}T12:00:00+00:00")
 
@@ -210,18 +210,18 @@ async def test_the_log_of_a_time_can_be_read(auth: Auth, caller: Caller) -> None
 
 @pytest.mark.parametrize("name", ["since", "until"])
 @pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "0001-01-01T00:00:00+23:59", "2026", "\0", "9" * 99])
-async def test_a_time_is_one(auth: Auth, caller: Caller, name: str, text: str) -> None:
+async def test_an_invalid_time_is_refused(auth: Auth, caller: Caller, name: str, text: str) -> None:
     answer = await read(auth, caller, **{name: text})
 
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, name)
 
 
-async def test_there_are_two_formats(auth: Auth, caller: Caller) -> None:
+async def test_an_unknown_format_is_refused(auth: Auth, caller: Caller) -> None:
     assert (await read(auth, caller, format="json")).body == []
     assert (await read(auth, caller, format="xml")).body["code"] == "invalid_field"
 
 
-async def test_a_row_that_somebody_has_broken_keeps_no_other_from_being_read(auth: Auth, caller: Caller) -> None:
+async def test_a_damaged_row_does_not_hide_other_entries(auth: Auth, caller: Caller) -> None:
     for operation in ("one", "two", "three"):
         await record(auth, caller, operation)
     mongo: AsyncIOMotorClient[Document] = AsyncIOMotorClient(auth.settings.mongo_url)
@@ -234,7 +234,7 @@ async def test_a_row_that_somebody_has_broken_keeps_no_other_from_being_read(aut
 
 
 @pytest.mark.parametrize("limit", ["0", "1001", "-1", "1e2", "0x10", "a", "\u0661", "9" * 30, " 1"])
-async def test_a_page_has_from_one_to_a_thousand_entries(auth: Auth, caller: Caller, limit: str) -> None:
+async def test_a_page_has_one_to_a_thousand_entries(auth: Auth, caller: Caller, limit: str) -> None:
     answer = await read(auth, caller, limit=limit)
 
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "limit")
@@ -257,10 +257,10 @@ async def test_conditions_are_text(auth: Auth, caller: Caller, query: dict[str, 
 
 
 @pytest.mark.parametrize("query", [{"user[$ne]": ""}, {"user": '{"$ne": ""}'}, {"operation": "$where"}], ids=str)
-async def test_no_condition_is_an_expression(auth: Auth, caller: Caller, query: dict[str, str]) -> None:
+async def test_a_condition_is_no_database_expression(auth: Auth, caller: Caller, query: dict[str, str]) -> None:
     await record(auth, caller)
 
     answer = await read(auth, caller, **query)
 
     assert answer.status == 200
-    assert len(answer.body) == ("user[$ne]" in query)  # a parameter that is unknown is ignored
+    assert len(answer.body) == ("user[$ne]" in query)  # An unknown parameter is ignored.

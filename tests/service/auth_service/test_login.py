@@ -1,4 +1,4 @@
-"""Signing in and out of auth_service (sections 4.1 and 5.1), and what slows guessing down (decision 23)."""
+"""Login and logout at auth_service (sections 4.1 and 5.1), and the login throttle (decision 23)."""
 
 import asyncio
 from collections import Counter
@@ -20,11 +20,11 @@ from tests.support.services.auth import NOWHERE, PASSWORD, WRONG_PASSWORD, Auth,
 
 @pytest.fixture
 async def caller(auth: Auth) -> Caller:
-    """Someone at the door of a tenant with a user `admin`."""
+    """An unauthenticated caller of a tenant with the user `admin`."""
     return await auth.tenant()
 
 
-async def test_credentials_buy_a_session_token(auth: Auth, caller: Caller) -> None:
+async def test_credentials_open_a_session(auth: Auth, caller: Caller) -> None:
     answer = await auth.login(caller)
 
     assert (answer.status, list(answer.body)) == (200, ["message"])
@@ -39,12 +39,12 @@ async def test_a_token_lasts_one_hour(auth: Auth, caller: Caller) -> None:
     assert claims["exp"] - claims["iat"] == auth.settings.session_lifetime == 3600
 
 
-async def test_each_login_makes_a_new_token_and_the_earlier_stays_valid(auth: Auth, caller: Caller) -> None:
-    one, other = [await auth.token(caller) for _ in range(2)]
+async def test_each_login_returns_a_new_token_and_earlier_ones_stay_valid(auth: Auth, caller: Caller) -> None:
+    first, second = [await auth.token(caller) for _ in range(2)]
 
-    assert one != other
-    assert await auth.session(caller, one)
-    assert await auth.session(caller, other)
+    assert first != second
+    assert await auth.session(caller, first)
+    assert await auth.session(caller, second)
 
 
 async def test_a_wrong_password_is_refused(auth: Auth, caller: Caller) -> None:
@@ -54,7 +54,7 @@ async def test_a_wrong_password_is_refused(auth: Auth, caller: Caller) -> None:
     assert answer.headers["WWW-Authenticate"] == "Bearer"
 
 
-async def test_an_unknown_user_is_answered_as_a_wrong_password_is(auth: Auth, caller: Caller) -> None:
+async def test_an_unknown_user_gets_the_response_of_a_wrong_password(auth: Auth, caller: Caller) -> None:
     unknown, wrong = await auth.login(caller, "nobody"), await auth.login(caller, password=WRONG_PASSWORD)
 
     assert unknown.status == wrong.status == 401
@@ -62,7 +62,7 @@ async def test_an_unknown_user_is_answered_as_a_wrong_password_is(auth: Auth, ca
     assert unknown.headers.keys() == wrong.headers.keys()
 
 
-async def test_whatever_is_wrong_the_same_work_is_done(
+async def test_every_failed_login_costs_the_same_work(
     auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for username in ("ada", "deleted"):
@@ -71,41 +71,41 @@ async def test_whatever_is_wrong_the_same_work_is_done(
     cost: list[Parameters] = []
     verify = PasswordHasher.verify
 
-    def counted(hasher: PasswordHasher, kept: str, password: str) -> bool:
-        cost.append(extract_parameters(kept))
-        return verify(hasher, kept, password)
+    def counted_verify(hasher: PasswordHasher, stored_hash: str, password: str) -> bool:
+        cost.append(extract_parameters(stored_hash))
+        return verify(hasher, stored_hash, password)
 
-    monkeypatch.setattr(PasswordHasher, "verify", counted)
+    monkeypatch.setattr(PasswordHasher, "verify", counted_verify)
     assert (await auth.login(caller, "ada")).status == 200
-    [one] = cost
-    for there, username, password in (
+    [only] = cost
+    for tenant_of_login, username, password in (
         (caller, "nobody", PASSWORD),
         (caller, "ada", WRONG_PASSWORD),
         (caller, "deleted", PASSWORD),
         (await auth.tenant(), "ada", PASSWORD),
     ):
         cost.clear()
-        assert (await auth.login(elsewhere(there), username, password)).status == 401
-        assert cost == [one], username
+        assert (await auth.login(elsewhere(tenant_of_login), username, password)).status == 401
+        assert cost == [only], username
 
 
-async def test_a_user_signs_in_at_their_own_tenant_only(auth: Auth, caller: Caller) -> None:
+async def test_a_user_can_sign_in_to_their_own_tenant_only(auth: Auth, caller: Caller) -> None:
     await auth.add_user(caller, "ada")
 
     assert (await auth.login(await auth.tenant(), "ada")).status == 401
 
 
-async def test_usernames_have_letter_case(auth: Auth, caller: Caller) -> None:
+async def test_usernames_are_case_sensitive(auth: Auth, caller: Caller) -> None:
     assert (await auth.login(caller, "Admin")).status == 401
 
 
-async def test_a_password_may_be_typed_in_either_normal_form(auth: Auth, caller: Caller) -> None:
+async def test_a_password_is_accepted_in_either_normal_form(auth: Auth, caller: Caller) -> None:
     await auth.add_user(caller, "zoe", "une clé très longue")
 
     assert (await auth.login(caller, "zoe", "une cle\u0301 tre\u0300s longue")).status == 200
 
 
-async def test_a_login_may_come_as_multipart(auth: Auth, caller: Caller) -> None:
+async def test_a_login_may_be_multipart(auth: Auth, caller: Caller) -> None:
     body = (
         '--x\r\nContent-Disposition: form-data; name="username"\r\n\r\nadmin\r\n'
         f'--x\r\nContent-Disposition: form-data; name="password"\r\n\r\n{PASSWORD}\r\n--x--\r\n'
@@ -130,7 +130,7 @@ async def test_a_login_may_come_as_multipart(auth: Auth, caller: Caller) -> None
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_a_login_without_proper_credentials_is_invalid(
+async def test_a_login_without_valid_credentials_is_refused(
     auth: Auth, caller: Caller, form: dict[str, str], field: str
 ) -> None:
     answer = await auth.call(caller, "POST", "login", data=form)
@@ -140,11 +140,11 @@ async def test_a_login_without_proper_credentials_is_invalid(
 
 
 @pytest.mark.parametrize("username", ['{"$ne": ""}', "$where", "admin' || '1'=='1"])
-async def test_no_username_is_an_expression(auth: Auth, caller: Caller, username: str) -> None:
+async def test_a_username_is_no_database_expression(auth: Auth, caller: Caller, username: str) -> None:
     assert (await auth.login(caller, username)).status == 401
 
 
-async def test_a_login_in_json_is_invalid(auth: Auth, caller: Caller) -> None:
+async def test_a_login_in_json_is_refused(auth: Auth, caller: Caller) -> None:
     answer = await auth.call(caller, "POST", "login", json={"username": "admin", "password": PASSWORD})
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_request")
@@ -159,7 +159,7 @@ async def test_logout_ends_the_session(auth: Auth, caller: Caller) -> None:
     assert await auth.session(caller, token) is None
 
 
-async def test_logging_out_twice_is_answered_alike(auth: Auth, caller: Caller) -> None:
+async def test_a_repeated_logout_gets_the_same_response(auth: Auth, caller: Caller) -> None:
     token = await auth.token(caller)
 
     answers = [await auth.call(caller, "POST", "logout", data={"token": token}) for _ in range(2)]
@@ -168,7 +168,7 @@ async def test_logging_out_twice_is_answered_alike(auth: Auth, caller: Caller) -
 
 
 @pytest.mark.parametrize("token", ["nonsense", "a.b.c", "é", "💣" * 1000])
-async def test_logout_of_an_unknown_token_is_no_error(auth: Auth, caller: Caller, token: str) -> None:
+async def test_logout_of_an_unknown_token_succeeds(auth: Auth, caller: Caller, token: str) -> None:
     answer = await auth.call(caller, "POST", "logout", data={"token": token})
 
     assert (answer.status, answer.body) == (200, {"message": "Logout Successful!"})
@@ -184,13 +184,13 @@ async def test_logout_ends_no_session_of_another_tenant(auth: Auth, caller: Call
 
 
 @pytest.mark.parametrize("form", [{}, {"token": ""}, {"token": "a" * 4097}], ids=["missing", "empty", "long"])
-async def test_logout_wants_a_token(auth: Auth, caller: Caller, form: dict[str, str]) -> None:
+async def test_logout_requires_a_token(auth: Auth, caller: Caller, form: dict[str, str]) -> None:
     answer = await auth.call(caller, "POST", "logout", data=form)
 
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "token")
 
 
-async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Caller) -> None:
+async def test_ten_failures_from_an_address_block_it(auth: Auth, caller: Caller) -> None:
     for number in range(FAILURES):
         await auth.fail_logins(caller, f"user-{number}", times=1)
 
@@ -200,7 +200,7 @@ async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Calle
     assert (await auth.login(elsewhere(caller))).status == 200
 
 
-async def test_an_ipv6_network_has_no_more_login_attempts_than_one_address(auth: Auth, caller: Caller) -> None:
+async def test_an_ipv6_network_has_the_login_attempts_of_one_address(auth: Auth, caller: Caller) -> None:
     for number, ip in zip(range(FAILURES), IPv6Network((caller.ip, 64), strict=False), strict=False):
         await auth.fail_logins(replace(caller, ip=str(ip)), f"user-{number}", times=1)
 
@@ -213,7 +213,7 @@ async def test_an_address_counts_for_all_tenants_together(auth: Auth, caller: Ca
     assert (await auth.login(replace(await auth.tenant(), ip=caller.ip))).status == 429
 
 
-async def test_a_user_of_the_same_name_elsewhere_is_not_slowed_down(auth: Auth, caller: Caller) -> None:
+async def test_a_user_of_that_name_in_another_tenant_is_not_throttled(auth: Auth, caller: Caller) -> None:
     await auth.fail_logins(caller)
 
     assert (await auth.login(await auth.tenant())).status == 200
@@ -238,7 +238,7 @@ async def test_failures_count_for_every_replica(auth: Auth, caller: Caller) -> N
     assert [answer.status for answer in answers] == [429, 429]
 
 
-async def test_guesses_sent_at_once_are_no_more_than_guesses_one_by_one(auth: Auth, caller: Caller) -> None:
+async def test_concurrent_attempts_are_limited_like_sequential_ones(auth: Auth, caller: Caller) -> None:
     answers = await asyncio.gather(*(auth.login(caller, password=WRONG_PASSWORD) for _ in range(60)))
 
     statuses = Counter(answer.status for answer in answers)
@@ -246,13 +246,13 @@ async def test_guesses_sent_at_once_are_no_more_than_guesses_one_by_one(auth: Au
     assert statuses[401] < FAILURES + AT_ONCE
 
 
-async def test_failures_are_forgotten_five_minutes_after_the_first(auth: Auth, caller: Caller, redis_url: str) -> None:
+async def test_failures_expire_five_minutes_after_the_first(auth: Auth, caller: Caller, redis_url: str) -> None:
     await auth.fail_logins(caller)
     async with open_redis(redis_url) as redis:
-        place = IPv6Network((caller.ip, 64), strict=False)
+        network = IPv6Network((caller.ip, 64), strict=False)
         names = [
-            f"failures:address:{place}",
-            f"failures:place:{caller.tenant_id}:{place}:admin",
+            f"failures:address:{network}",
+            f"failures:place:{caller.tenant_id}:{network}:admin",
             f"failures:user:{caller.tenant_id}:admin",
         ]
         assert all([0 < await redis.ttl(name) <= WINDOW for name in names])
@@ -262,26 +262,26 @@ async def test_failures_are_forgotten_five_minutes_after_the_first(auth: Auth, c
     assert (await auth.login(caller)).status == 200
 
 
-async def test_many_may_sign_in_at_once(auth: Auth, caller: Caller) -> None:
+async def test_many_users_can_sign_in_at_once(auth: Auth, caller: Caller) -> None:
     answers = await asyncio.gather(*(auth.login(caller) for _ in range(50)))
 
     assert {answer.status for answer in answers} == {200}
 
 
-async def test_signing_in_and_out_is_in_the_audit_log(auth: Auth, caller: Caller) -> None:
+async def test_login_and_logout_are_in_the_audit_log(auth: Auth, caller: Caller) -> None:
     await auth.fail_logins(caller, "mallory", times=1)
     await auth.call(caller, "POST", "logout", data={"token": await auth.token(caller)})
 
-    told = [(entry["operation"], entry["user"], entry["status"]) for entry in await auth.audit_log(caller)]
-    assert told == [("logout", "admin", 200), ("login", "admin", 200), ("login", "mallory", 401)]
+    entries = [(entry["operation"], entry["user"], entry["status"]) for entry in await auth.audit_log(caller)]
+    assert entries == [("logout", "admin", 200), ("login", "admin", 200), ("login", "mallory", 401)]
 
 
 async def logouts(auth: Auth, caller: Caller) -> int:
-    """How many entries of the audit log are logouts."""
+    """The number of logouts in the audit log."""
     return len(await auth.audit_log(caller, operation="logout"))
 
 
-async def test_logging_out_again_leaves_no_entry(auth: Auth, caller: Caller) -> None:
+async def test_a_repeated_logout_leaves_no_entry(auth: Auth, caller: Caller) -> None:
     token = await auth.token(caller)
     for _ in range(3):
         await auth.call(caller, "POST", "logout", data={"token": token})
@@ -299,7 +299,7 @@ async def test_a_deleted_users_token_leaves_no_entry(auth: Auth, caller: Caller)
     assert (answer.status, await logouts(auth, caller)) == (200, 0)
 
 
-async def test_logouts_of_one_session_at_once_leave_one_entry(auth: Auth, caller: Caller) -> None:
+async def test_concurrent_logouts_of_a_session_leave_one_entry(auth: Auth, caller: Caller) -> None:
     token = {"token": await auth.token(caller)}
 
     await asyncio.gather(*(api.call(caller, "POST", "logout", data=token) for api in (auth.api, auth.replica) * 5))
@@ -327,24 +327,26 @@ async def _fail(*_: object) -> None:
     raise RedisError("a fault of this test")
 
 
-async def test_sign_ins_that_nobody_looks_at_are_in_the_audit_log(auth: Auth, caller: Caller) -> None:
+async def test_throttled_logins_are_in_the_audit_log(auth: Auth, caller: Caller) -> None:
     await auth.fail_logins(caller)
     for api in (auth.api, auth.replica):
         await replace(auth, api=api).login(caller)
     await auth.login(caller, "mallory")
 
-    told = [(entry["user"], entry["status"], entry["ip"]) for entry in await auth.audit_log(caller, limit=4)]
+    entries = [(entry["user"], entry["status"], entry["ip"]) for entry in await auth.audit_log(caller, limit=4)]
     expected = [("mallory", 429), ("admin", 429), ("admin", 429), ("admin", 401)]
-    assert told == [(user, status, caller.ip) for user, status in expected]
+    assert entries == [(user, status, caller.ip) for user, status in expected]
 
 
-async def test_of_sign_ins_that_nobody_looks_at_a_minute_has_a_bounded_number(
+async def test_audit_entries_of_throttled_logins_are_limited_per_minute(
     auth: Auth, caller: Caller, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(throttle, "RECORDED_REFUSALS", 3)
     await auth.fail_logins(caller)
-    doors = [replace(auth, api=api) for api in (auth.api, auth.replica)] * 4
-    answers = await asyncio.gather(*(door.login(caller, f"user-{number}") for number, door in enumerate(doors)))
+    auth_replicas = [replace(auth, api=api) for api in (auth.api, auth.replica)] * 4
+    answers = await asyncio.gather(
+        *(replica.login(caller, f"user-{number}") for number, replica in enumerate(auth_replicas))
+    )
     assert {answer.status for answer in answers} == {429}
 
     recorded = [entry for entry in await auth.audit_log(caller) if entry["status"] == 429]
@@ -359,11 +361,11 @@ async def test_no_password_reaches_the_audit_log(auth: Auth, caller: Caller) -> 
     token = await auth.token(caller)
     await auth.call(caller, "POST", "logout", data={"token": token})
 
-    said = str(await auth.audit_log(caller))
-    assert not any(secret in said for secret in (PASSWORD, WRONG_PASSWORD, token))
+    audit_text = str(await auth.audit_log(caller))
+    assert not any(secret in audit_text for secret in (PASSWORD, WRONG_PASSWORD, token))
 
 
-async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
+async def test_without_redis_every_login_is_refused(mongo_url: str, redis_url: str) -> None:
     async with (
         serving_auth(mongo_url, redis_url) as before,
         serving_auth(mongo_url, NOWHERE, database=before.settings.database) as auth,
@@ -375,7 +377,7 @@ async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) ->
             await auth.login(caller, password=WRONG_PASSWORD),
             await auth.login(caller, "nobody"),
         ]
-        assert (await auth.call(caller, "POST", "logout", data=token)).status == 200  # unknown, whoever is away
+        assert (await auth.call(caller, "POST", "logout", data=token)).status == 200  # unknown in any case
 
     assert [(answer.status, answer.body["code"]) for answer in answers] == [(500, "dependency_unavailable")] * 3
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers)
@@ -383,14 +385,14 @@ async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) ->
 
 async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Caller, mongo_url: str) -> None:
     token = await auth.token(caller)
-    async with serving_auth(mongo_url, NOWHERE) as away:
-        answer = await away.call(caller, "POST", "logout", data={"token": token})
+    async with serving_auth(mongo_url, NOWHERE) as auth_without_redis:
+        answer = await auth_without_redis.call(caller, "POST", "logout", data={"token": token})
 
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert await auth.session(caller, token)
 
 
-async def test_without_mongodb_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
+async def test_without_mongodb_every_login_is_refused(mongo_url: str, redis_url: str) -> None:
     async with serving_auth(mongo_url, redis_url, mongo_url="mongodb://127.0.0.1:1") as auth:
         answer = await auth.login(make_caller(ip=address()))
 

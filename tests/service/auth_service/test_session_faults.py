@@ -1,4 +1,4 @@
-"""Redis or MongoDB fails at each step of an operation that ends sessions: a repeated call ends them all."""
+"""Redis or MongoDB fails at each step of an operation that ends sessions; a repeated call ends them all."""
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,7 +22,7 @@ NEW = "another password for tests"
 
 @dataclass
 class Setup:
-    """A tenant whose users `admin` and `ada` have sessions. An operation has to end the sessions of `tokens`."""
+    """A tenant with sessions of `admin` and `ada`. An operation must end the sessions of `tokens`."""
 
     auth: Auth
     admin: Caller
@@ -30,7 +30,7 @@ class Setup:
     tokens: list[str] = field(default_factory=list)
 
     async def sign_in(self) -> None:
-        """Sign in as `ada` with the first password, from another place each time, if that is possible."""
+        """Sign in as `ada` with the first password from a new address, if that is possible."""
         answer = await self.auth.login(elsewhere(self.admin), "ada")
         if answer.status == 200:
             self.tokens.append(answer.body["message"])
@@ -39,7 +39,7 @@ class Setup:
         return len([token for token in self.tokens if await self.auth.session(self.admin, token)])
 
 
-Operation = Callable[[Setup], Awaitable[bool]]  # whether it says that it is done
+Operation = Callable[[Setup], Awaitable[bool]]  # whether the operation reports success
 
 
 def is_done(answer: Answer, *other_statuses: int) -> bool:
@@ -80,7 +80,7 @@ ENDING_ALL = [delete_user, change_password, delete_by_command, reset_by_command]
 
 @pytest.fixture
 def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
-    """Watches every command to Redis and every change of a user."""
+    """Records every command to Redis and every change of a user."""
     steps = Steps()
     steps.watch_redis(monkeypatch)
     for name in ("set_password", "delete"):
@@ -98,13 +98,13 @@ async def make_setup(auth: Auth) -> Setup:
 
 
 async def run(operation: Operation, setup: Setup, steps: Steps) -> bool:
-    """Run the operation. `ada` signs in before and after each step, unless only the sessions that there are end."""
+    """Run the operation. `ada` signs in before and after each step, unless only existing sessions end."""
     steps.between = None if operation is logout else setup.sign_in
     return await steps.run(partial(operation, setup))
 
 
 @pytest.mark.parametrize("operation", ENDING_ALL)
-async def test_no_session_is_left_of_sign_ins_between_the_steps(auth: Auth, steps: Steps, operation: Operation) -> None:
+async def test_sessions_opened_between_the_steps_end_too(auth: Auth, steps: Steps, operation: Operation) -> None:
     setup = await make_setup(auth)
 
     assert await run(operation, setup, steps)
@@ -137,7 +137,7 @@ async def test_a_call_repeated_after_a_fault_at_any_step_ends_every_session(
 
 
 @pytest.mark.parametrize("operation", [delete_user, change_password])
-async def test_nothing_changes_where_the_sessions_cannot_be_ended(
+async def test_nothing_changes_if_the_sessions_cannot_be_ended(
     auth: Auth, steps: Steps, operation: Operation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     setup = await make_setup(auth)

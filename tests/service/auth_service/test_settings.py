@@ -1,4 +1,4 @@
-"""A tenant's settings: shown, changed by administrators, told to the gateway, deleted with all that is the tenant's."""
+"""The settings of a tenant: reading, changes by administrators, notification of gateways, and deletion."""
 
 import json
 from dataclasses import replace
@@ -29,11 +29,11 @@ async def edit(auth: Auth, caller: Caller, **form: str) -> Answer:
 
 
 async def settings(auth: Auth, caller: Caller) -> dict[str, Any]:
-    found: dict[str, Any] = (await auth.call(caller, "GET", "server_information")).body["settings"]
-    return found
+    body_settings: dict[str, Any] = (await auth.call(caller, "GET", "server_information")).body["settings"]
+    return body_settings
 
 
-async def test_the_tenants_state_is_shown(auth: Auth) -> None:
+async def test_the_state_of_the_tenant_is_shown(auth: Auth) -> None:
     caller = await auth.tenant(storage_quota=1000, max_clients=50)
 
     answer = await auth.call(caller, "GET", "server_information")
@@ -61,12 +61,12 @@ async def test_the_tenants_state_is_shown(auth: Auth) -> None:
 
 
 async def test_no_limit_is_shown_as_null(auth: Auth, caller: Caller) -> None:
-    shown = (await auth.call(caller, "GET", "server_information")).body
+    information = (await auth.call(caller, "GET", "server_information")).body
 
-    assert (shown["storage_quota"], shown["max_clients"]) == (None, None)
+    assert (information["storage_quota"], information["max_clients"]) == (None, None)
 
 
-async def test_a_service_that_is_away_is_told_of(auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unavailable_service_is_reported(auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth.others, "refusal", Problem("a secret of the driver"))
 
     answer = await auth.call(caller, "GET", "server_information")
@@ -74,7 +74,7 @@ async def test_a_service_that_is_away_is_told_of(auth: Auth, caller: Caller, mon
     assert answer.status == 500
 
 
-async def test_a_service_that_does_not_answer_is_told_of(mongo_url: str, redis_url: str) -> None:
+async def test_a_service_that_does_not_answer_is_reported(mongo_url: str, redis_url: str) -> None:
     async with serving_auth(mongo_url, redis_url, client_registry_url="http://127.0.0.1:1") as auth:
         answer = await auth.call(await auth.tenant(), "GET", "server_information")
 
@@ -151,7 +151,7 @@ async def test_a_partial_change_keeps_the_rest(auth: Auth, caller: Caller, form:
     ],
     ids=lambda sent: sent[:20],
 )
-async def test_what_cannot_be_agreed_to_is_refused(auth: Auth, caller: Caller, sent: str) -> None:
+async def test_invalid_source_agreements_are_refused(auth: Auth, caller: Caller, sent: str) -> None:
     answer = await edit(auth, caller, source_agreements=sent)
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
@@ -160,7 +160,7 @@ async def test_what_cannot_be_agreed_to_is_refused(auth: Auth, caller: Caller, s
 
 
 @pytest.mark.parametrize(("sent", "meant"), [("1", True), ("TRUE", True), ("0", False), ("False", False)])
-async def test_yes_and_no_have_two_spellings(auth: Auth, caller: Caller, sent: str, meant: bool) -> None:
+async def test_booleans_have_two_spellings(auth: Auth, caller: Caller, sent: str, meant: bool) -> None:
     await edit(auth, caller, client_authentication=sent)
 
     assert (await settings(auth, caller))["client_authentication"] is meant
@@ -188,13 +188,13 @@ async def test_an_empty_list_allows_every_address(auth: Auth, caller: Caller) ->
         ("2001:db8::7", "2001:db8::1-2001:db8::f", "2001:db8::1-2001:db8::f"),
     ],
 )
-async def test_addresses_networks_and_ranges_are_kept_in_one_spelling(
-    auth: Auth, caller: Caller, ip: str, sent: str, kept: str
+async def test_addresses_networks_and_ranges_are_stored_in_one_spelling(
+    auth: Auth, caller: Caller, ip: str, sent: str, stored: str
 ) -> None:
     caller = replace(caller, ip=ip)
 
     assert (await edit(auth, caller, allowed_networks=sent)).status == 200
-    assert (await settings(auth, caller))["allowed_networks"] == [kept]
+    assert (await settings(auth, caller))["allowed_networks"] == [stored]
 
 
 @pytest.mark.parametrize(
@@ -209,13 +209,13 @@ async def test_addresses_networks_and_ranges_are_kept_in_one_spelling(
         ("2001:db8::7", "2001:db8::8-2001:db8::ffff"),
     ],
 )
-async def test_a_list_that_shuts_the_caller_out_is_refused(auth: Auth, caller: Caller, ip: str, networks: str) -> None:
+async def test_a_list_that_locks_out_the_caller_is_refused(auth: Auth, caller: Caller, ip: str, networks: str) -> None:
     answer = await edit(auth, replace(caller, ip=ip), allowed_networks=networks, client_authentication="true")
 
     assert (answer.status, answer.body["code"]) == (400, "shuts_out_caller")
     assert ip in answer.body["detail"]
-    shown = await settings(auth, caller)
-    assert (shown["allowed_networks"], shown["client_authentication"]) == ([], False)
+    current = await settings(auth, caller)
+    assert (current["allowed_networks"], current["client_authentication"]) == ([], False)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ async def test_a_list_that_shuts_the_caller_out_is_refused(auth: Auth, caller: C
     ],
     ids=lambda value: str(value)[:40],
 )
-async def test_a_setting_that_cannot_be_is_refused_and_nothing_changes(
+async def test_an_invalid_setting_is_refused_and_changes_nothing(
     auth: Auth, caller: Caller, field: str, value: str
 ) -> None:
     before = await settings(auth, caller)
@@ -249,36 +249,36 @@ async def test_a_setting_that_cannot_be_is_refused_and_nothing_changes(
     assert await settings(auth, caller) == before
 
 
-async def test_a_change_says_what_it_was_about(auth: Auth, caller: Caller) -> None:
+async def test_a_change_has_an_audit_target(auth: Auth, caller: Caller) -> None:
     answer = await edit(auth, caller, client_authentication="1", allowed_networks=f"{HERE},10.0.0.0/8")
 
     changes = {"client_authentication": ["false", "true"], "allowed_networks": ["", f"{HERE},10.0.0.0/8"]}
     assert json.loads(answer.headers[AUDIT_HEADER]) == {"target": {}, "changes": changes}
 
 
-async def test_a_refused_change_says_what_it_was_about_too(auth: Auth) -> None:
-    nobody = make_caller(ip=HERE)
+async def test_a_refused_change_has_an_audit_target(auth: Auth) -> None:
+    unknown_caller = make_caller(ip=HERE)
 
-    answer = await edit(auth, nobody, version_key="installer")
+    answer = await edit(auth, unknown_caller, version_key="installer")
 
     assert answer.status == 404
     assert json.loads(answer.headers[AUDIT_HEADER]) == {"target": {"version_key": "installer"}, "changes": {}}
 
 
-async def test_the_longest_list_says_what_it_was_about_in_a_header(auth: Auth, caller: Caller) -> None:
-    listed = [HERE, *(f"2001:db8:ffff:{n:x}::ffff:ffff-2001:db8:ffff:{n:x}:ffff:ffff:ffff:ffff" for n in range(999))]
+async def test_the_audit_target_of_the_longest_list_fits_a_header(auth: Auth, caller: Caller) -> None:
+    longest = [HERE, *(f"2001:db8:ffff:{n:x}::ffff:ffff-2001:db8:ffff:{n:x}:ffff:ffff:ffff:ffff" for n in range(999))]
 
     for _ in range(2):
-        answer = await edit(auth, caller, allowed_networks=",".join(listed))
+        answer = await edit(auth, caller, allowed_networks=",".join(longest))
 
     assert answer.status == 200
-    kept = (await auth.tenants.find(caller.tenant_id)).allowed_networks
-    assert len(kept) == len(listed)
+    stored = (await auth.tenants.find(caller.tenant_id)).allowed_networks
+    assert len(stored) == len(longest)
     assert len(answer.headers[AUDIT_HEADER]) < HEADER_LIMIT
-    assert json.loads(answer.headers[AUDIT_HEADER])["changes"]["allowed_networks"] == [to_audit_text(kept)] * 2
+    assert json.loads(answer.headers[AUDIT_HEADER])["changes"]["allowed_networks"] == [to_audit_text(stored)] * 2
 
 
-async def test_the_gateway_is_told_all_settings(auth: Auth) -> None:
+async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
     caller = await auth.tenant(storage_quota=5, max_clients=2, allowed_networks=("10.0.0.0/8",))
 
     answer = await auth.call(caller, "POST", "find_tenant", json={})
@@ -301,13 +301,13 @@ async def test_the_gateway_is_told_all_settings(auth: Auth) -> None:
 @pytest.mark.parametrize(
     ("method", "operation"), [("POST", "find_tenant"), ("GET", "server_information"), ("PATCH", "edit_settings")]
 )
-async def test_a_tenant_that_does_not_exist_is_unknown(auth: Auth, method: str, operation: str) -> None:
+async def test_an_unknown_tenant_is_refused(auth: Auth, method: str, operation: str) -> None:
     answer = await auth.call(make_caller(ip=HERE), method, operation, data={"version_key": "version"})
 
     assert (answer.status, answer.body["code"]) == (404, "tenant_not_found")
 
 
-async def test_a_deleted_tenant_leaves_nothing_behind(auth: Auth, caller: Caller) -> None:
+async def test_a_deleted_tenant_leaves_no_data(auth: Auth, caller: Caller) -> None:
     await auth.login(caller)
 
     await auth.tenants.delete(caller.tenant_id)
@@ -318,7 +318,7 @@ async def test_a_deleted_tenant_leaves_nothing_behind(auth: Auth, caller: Caller
     assert (await auth.login(caller)).status == 401
 
 
-async def test_a_deleted_tenant_takes_nothing_of_another_along(auth: Auth, caller: Caller) -> None:
+async def test_deleting_a_tenant_keeps_other_tenants(auth: Auth, caller: Caller) -> None:
     other = await auth.tenant()
 
     await auth.tenants.delete(other.tenant_id)

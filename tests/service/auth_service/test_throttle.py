@@ -1,4 +1,4 @@
-"""Failed logins are slowed down, and a stranger cannot lock a user out."""
+"""Failed logins are throttled, and an attacker cannot lock a user out."""
 
 from dataclasses import replace
 from functools import partial
@@ -17,7 +17,7 @@ from tests.support.step_faults import Steps
 
 @pytest.fixture
 async def home(auth: Auth) -> Caller:
-    """A tenant's user `admin` at a place where they signed in."""
+    """The user `admin` of a tenant, at an address where they signed in."""
     caller = await auth.tenant()
     await auth.token(caller)
     return caller
@@ -27,8 +27,8 @@ async def is_refused(auth: Auth, caller: Caller, username: str) -> bool:
     return (await auth.login(caller, username, WRONG_PASSWORD)).status == 401
 
 
-async def fail_from_many_places(auth: Auth, caller: Caller, limit: int) -> None:
-    """Fail as often as one user may, ten times at each place."""
+async def fail_from_many_addresses(auth: Auth, caller: Caller, limit: int) -> None:
+    """Fail as often as one user may, ten times at each address."""
     for _ in range(0, limit, FAILURES):
         await auth.fail_logins(elsewhere(caller))
 
@@ -37,43 +37,41 @@ def addresses_of(caller: Caller, username: str = "admin") -> str:
     return f"failures:places:{caller.tenant_id}:{username}"
 
 
-async def test_ten_failures_of_a_user_at_one_place_are_enough(auth: Auth, home: Caller, redis: "Redis") -> None:
-    stranger = elsewhere(home)
-    await auth.fail_logins(stranger)
-    await redis.delete(f"failures:address:{stranger.network}")
+async def test_ten_failures_of_a_user_at_one_address_block_it(auth: Auth, home: Caller, redis: "Redis") -> None:
+    elsewhere_user = elsewhere(home)
+    await auth.fail_logins(elsewhere_user)
+    await redis.delete(f"failures:address:{elsewhere_user.network}")
 
-    answer = await auth.login(stranger)
+    answer = await auth.login(elsewhere_user)
 
     assert (answer.status, answer.body["code"]) == (429, "too_many_failures")
     assert 0 < int(answer.headers["Retry-After"]) <= WINDOW
-    assert (await auth.login(stranger, "nobody")).status == 401
+    assert (await auth.login(elsewhere_user, "nobody")).status == 401
 
 
 @pytest.mark.parametrize("attacker", ["127.0.0.2", "2001:db8:ffff::1"])
-async def test_ten_failures_do_not_stop_the_right_password_at_another_place(
-    auth: Auth, redis: "Redis", attacker: str
-) -> None:
+async def test_ten_failures_do_not_block_the_user_at_another_address(auth: Auth, redis: "Redis", attacker: str) -> None:
     user = replace(await auth.tenant(), ip="127.0.0.1")
-    stranger = replace(user, ip=attacker)
-    for caller in (user, stranger):  # Other tests have failures at these places.
+    attacking_caller = replace(user, ip=attacker)
+    for caller in (user, attacking_caller):  # Other tests have failures at these addresses.
         await redis.delete(f"failures:address:{caller.network}")
-    await auth.fail_logins(stranger)
+    await auth.fail_logins(attacking_caller)
 
-    answers = [await auth.login(caller) for caller in (user, stranger)]
+    answers = [await auth.login(caller) for caller in (user, attacking_caller)]
 
     assert [answer.status for answer in answers] == [200, 429]
 
 
 @pytest.mark.full
-async def test_two_hundred_failures_of_a_user_are_enough_at_unknown_places(auth: Auth, home: Caller) -> None:
-    await fail_from_many_places(auth, home, 200)
+async def test_two_hundred_failures_block_a_user_at_unknown_addresses(auth: Auth, home: Caller) -> None:
+    await fail_from_many_addresses(auth, home, 200)
 
     assert (await auth.login(elsewhere(home))).status == 429
 
 
-async def test_failures_of_a_user_at_unknown_places_count_together(auth: Auth, home: Caller, low_limit: int) -> None:
+async def test_failures_of_a_user_at_unknown_addresses_count_together(auth: Auth, home: Caller, low_limit: int) -> None:
     assert USER_FAILURES == 200
-    await fail_from_many_places(auth, home, low_limit)
+    await fail_from_many_addresses(auth, home, low_limit)
 
     answer = await auth.login(elsewhere(home))
 
@@ -84,20 +82,20 @@ async def test_failures_of_a_user_at_unknown_places_count_together(auth: Auth, h
 
 @pytest.fixture
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> int:
-    """A limit for one user that is reached with fewer failures."""
+    """A limit for one user that needs fewer failures."""
     monkeypatch.setattr(throttle, "USER_FAILURES", 2 * FAILURES)
     return 2 * FAILURES
 
 
-async def test_a_known_place_has_ten_failures_of_its_own(auth: Auth, home: Caller, low_limit: int) -> None:
-    await fail_from_many_places(auth, home, low_limit)
+async def test_a_known_address_has_a_separate_limit_of_ten_failures(auth: Auth, home: Caller, low_limit: int) -> None:
+    await fail_from_many_addresses(auth, home, low_limit)
 
     await auth.fail_logins(home)
 
     assert (await auth.login(home)).status == 429
 
 
-async def test_failures_at_a_known_place_do_not_stop_the_user_elsewhere(
+async def test_failures_at_a_known_address_do_not_block_the_user_elsewhere(
     auth: Auth, home: Caller, low_limit: int, redis: "Redis"
 ) -> None:
     for _ in range(0, low_limit, FAILURES):
@@ -108,7 +106,7 @@ async def test_failures_at_a_known_place_do_not_stop_the_user_elsewhere(
     assert (await auth.login(elsewhere(home))).status == 200
 
 
-async def test_a_login_resets_the_failures_of_the_user_at_its_place(auth: Auth, home: Caller, redis: "Redis") -> None:
+async def test_a_login_resets_the_failures_of_the_user_at_its_address(auth: Auth, home: Caller, redis: "Redis") -> None:
     await auth.fail_logins(home, times=FAILURES - 1)
     await auth.token(home)
     await redis.delete(f"failures:address:{home.network}")
@@ -118,33 +116,33 @@ async def test_a_login_resets_the_failures_of_the_user_at_its_place(auth: Auth, 
     assert (await auth.login(home)).status == 200
 
 
-async def test_a_login_does_not_reset_the_failures_at_other_places(auth: Auth, home: Caller, low_limit: int) -> None:
-    await fail_from_many_places(auth, home, low_limit)
+async def test_a_login_does_not_reset_the_failures_at_other_addresses(auth: Auth, home: Caller, low_limit: int) -> None:
+    await fail_from_many_addresses(auth, home, low_limit)
     await auth.token(home)
 
     assert (await auth.login(elsewhere(home))).status == 429
 
 
-async def test_a_known_place_is_the_whole_network_of_ipv6(auth: Auth, home: Caller, low_limit: int) -> None:
-    await fail_from_many_places(auth, home, low_limit)
+async def test_a_known_ipv6_address_stands_for_its_network(auth: Auth, home: Caller, low_limit: int) -> None:
+    await fail_from_many_addresses(auth, home, low_limit)
     neighbour = IPv6Network((home.ip, 64), strict=False)[7]
 
     assert (await auth.login(replace(home, ip=str(neighbour)))).status == 200
 
 
-async def test_replicas_share_the_known_places(auth: Auth, home: Caller, low_limit: int) -> None:
-    await fail_from_many_places(auth, home, low_limit)
+async def test_replicas_share_the_known_addresses(auth: Auth, home: Caller, low_limit: int) -> None:
+    await fail_from_many_addresses(auth, home, low_limit)
 
     assert (await replace(auth, api=auth.replica).login(home)).status == 200
 
 
-async def test_a_wrong_password_makes_no_place_known(auth: Auth, home: Caller, redis: "Redis") -> None:
+async def test_a_failed_login_makes_no_address_known(auth: Auth, home: Caller, redis: "Redis") -> None:
     await auth.fail_logins(elsewhere(home), times=1)
 
     assert await redis.zrange(addresses_of(home), 0, -1) == [home.network]
 
 
-async def test_a_wrong_password_takes_the_same_commands_for_every_user_and_place(
+async def test_a_failed_login_sends_the_same_commands_for_all_users(
     auth: Auth, home: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await auth.fail_logins(elsewhere(home), times=1)  # Redis has the scripts from here on.
@@ -157,7 +155,7 @@ async def test_a_wrong_password_takes_the_same_commands_for_every_user_and_place
     assert len(set(counts)) == 1
 
 
-async def test_a_deleted_users_places_are_forgotten(auth: Auth, redis: "Redis") -> None:
+async def test_the_addresses_of_a_deleted_user_are_deleted(auth: Auth, redis: "Redis") -> None:
     caller = await auth.tenant("admin", "ada")
     await auth.token(caller, "ada")
 
@@ -166,7 +164,7 @@ async def test_a_deleted_users_places_are_forgotten(auth: Auth, redis: "Redis") 
     assert not await redis.exists(addresses_of(caller, "ada"))
 
 
-async def test_a_user_deleted_during_a_login_leaves_no_place(
+async def test_a_user_deleted_during_a_login_leaves_no_address(
     auth: Auth, redis: "Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, opens = await auth.tenant("admin", "ada"), Sessions.open
@@ -181,7 +179,7 @@ async def test_a_user_deleted_during_a_login_leaves_no_place(
     assert not await redis.exists(addresses_of(caller, "ada"))
 
 
-async def test_a_deletion_repeated_after_a_fault_at_any_step_forgets_the_places(
+async def test_a_deletion_repeated_after_any_fault_deletes_the_addresses(
     auth: Auth, redis: "Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def delete(caller: Caller) -> bool:
@@ -192,7 +190,7 @@ async def test_a_deletion_repeated_after_a_fault_at_any_step_forgets_the_places(
         await auth.token(caller, "ada")
         return caller
 
-    assert await delete(await sign_in())  # From now on Redis has the scripts, so each deletion takes the same steps.
+    assert await delete(await sign_in())  # Redis has the scripts now, so each deletion takes the same steps.
     steps = Steps()
     steps.watch_redis(monkeypatch)
     assert await steps.run(partial(delete, await sign_in()))

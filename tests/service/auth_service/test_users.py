@@ -1,4 +1,4 @@
-"""The users of a tenant: listing, adding, deleting, changing one's password."""
+"""The users of a tenant: listing, adding, deleting, and password changes."""
 
 import asyncio
 from dataclasses import replace
@@ -56,7 +56,7 @@ async def test_a_username_is_unique_within_its_tenant(auth: Auth, caller: Caller
     assert (await auth.login(caller, "ada", NEW)).status == 401
 
 
-async def test_a_username_may_be_had_again_in_another_tenant(auth: Auth, caller: Caller) -> None:
+async def test_another_tenant_may_have_the_same_username(auth: Auth, caller: Caller) -> None:
     other = await auth.tenant("somebody")
 
     await auth.add_user(other, "ada", NEW)
@@ -66,7 +66,7 @@ async def test_a_username_may_be_had_again_in_another_tenant(auth: Auth, caller:
 
 
 @pytest.mark.parametrize("username", ["", "a b", "a/b", "a\\b", "é", "a:b", "a\0", "$ne", "a" * 129, "a\n", ".", ".."])
-async def test_a_username_is_made_of_plain_characters(auth: Auth, caller: Caller, username: str) -> None:
+async def test_a_username_has_allowed_characters_only(auth: Auth, caller: Caller, username: str) -> None:
     answer = await auth.call(caller, "POST", "add_user", data={"username": username, "password": NEW})
 
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "username")
@@ -81,9 +81,7 @@ async def test_any_other_username_signs_in_and_can_be_deleted(auth: Auth, caller
 
 
 @pytest.mark.parametrize("password", ["", "a" * 11, "é" * 11, "a" * 1025, "a" * 12 + "\0", "a" * 12 + "\u202e"])
-async def test_a_password_has_at_least_twelve_characters_and_not_too_many(
-    auth: Auth, caller: Caller, password: str
-) -> None:
+async def test_a_password_has_a_minimum_and_a_maximum_length(auth: Auth, caller: Caller, password: str) -> None:
     answer = await auth.call(caller, "POST", "add_user", data={"username": "bob", "password": password})
 
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "password")
@@ -119,7 +117,7 @@ async def test_a_deleted_users_sessions_end(auth: Auth, caller: Caller) -> None:
     assert [await auth.session(caller, token) for token in tokens] == [None, None]
 
 
-async def test_a_user_who_comes_back_has_none_of_the_earlier_sessions(auth: Auth, caller: Caller) -> None:
+async def test_a_user_added_again_has_no_earlier_session(auth: Auth, caller: Caller) -> None:
     token = await auth.token(caller, "ada")
     await auth.call(caller, "DELETE", "delete_user", "ada")
 
@@ -152,13 +150,13 @@ async def test_the_last_user_cannot_be_deleted(auth: Auth) -> None:
     assert (await auth.login(caller)).status == 200
 
 
-async def test_an_unknown_user_is_unknown_in_a_tenant_of_one_too(auth: Auth) -> None:
+async def test_an_unknown_user_is_unknown_in_a_tenant_with_one_user_too(auth: Auth) -> None:
     caller = await auth.tenant()
 
     assert (await auth.call(caller, "DELETE", "delete_user", "nobody")).status == 404
 
 
-async def test_two_users_who_delete_each_other_at_once_leave_one(auth: Auth) -> None:
+async def test_two_users_deleting_each_other_leave_one(auth: Auth) -> None:
     for _ in range(10):
         caller = await auth.tenant("admin", "ada")
         answers = await asyncio.gather(
@@ -186,7 +184,7 @@ async def test_a_username_added_many_times_at_once_is_added_once(auth: Auth, cal
     assert sorted(answer.status for answer in answers) == [201] + [409] * 9
 
 
-async def test_a_changed_password_counts_from_then_on(auth: Auth, caller: Caller) -> None:
+async def test_a_changed_password_replaces_the_old_one(auth: Auth, caller: Caller) -> None:
     answer = await change_password(auth, caller)
 
     assert (answer.status, answer.body) == (200, {"Message": "Password was changed successfully!"})
@@ -213,7 +211,7 @@ async def test_a_password_change_can_be_repeated(auth: Auth, caller: Caller) -> 
     assert [answer.status for answer in answers] == [200, 200]
 
 
-async def test_only_who_knows_the_old_password_changes_it(auth: Auth, caller: Caller) -> None:
+async def test_a_password_change_requires_the_old_password(auth: Auth, caller: Caller) -> None:
     other = await auth.token(caller)
 
     answer = await change_password(auth, caller, old="not this password")
@@ -223,7 +221,7 @@ async def test_only_who_knows_the_old_password_changes_it(auth: Auth, caller: Ca
     assert await auth.session(caller, other)
 
 
-async def test_old_passwords_cannot_be_guessed_without_end(auth: Auth, caller: Caller) -> None:
+async def test_attempts_with_a_wrong_old_password_are_limited(auth: Auth, caller: Caller) -> None:
     for _ in range(10):
         await change_password(auth, caller, old="not this password")
 
@@ -254,7 +252,7 @@ async def test_both_passwords_are_required(auth: Auth, caller: Caller, missing: 
     assert (answer.status, answer.body["detail"]) == (400, f"{missing}: is required")
 
 
-async def test_a_user_who_was_deleted_meanwhile_changes_nothing(auth: Auth, caller: Caller) -> None:
+async def test_a_user_deleted_meanwhile_changes_nothing(auth: Auth, caller: Caller) -> None:
     await auth.call(caller, "DELETE", "delete_user", "ada")
 
     answer = await change_password(auth, replace(caller, username="ada"))
@@ -262,16 +260,16 @@ async def test_a_user_who_was_deleted_meanwhile_changes_nothing(auth: Auth, call
     assert (answer.status, answer.body["code"]) == (401, "bad_credentials")
 
 
-async def test_writes_say_whom_they_were_about_and_no_secret(auth: Auth, caller: Caller) -> None:
+async def test_writes_have_an_audit_target_without_secrets(auth: Auth, caller: Caller) -> None:
     added = await auth.call(caller, "POST", "add_user", data={"username": "bob", "password": NEW})
     deleted = await auth.call(caller, "DELETE", "delete_user", "bob")
     changed = await change_password(auth, caller)
 
-    told = [answer.audit_target for answer in (added, deleted, changed)]
-    assert told == [{"username": "bob"}, {"username": "bob"}, {"username": "admin"}]
+    targets = [answer.audit_target for answer in (added, deleted, changed)]
+    assert targets == [{"username": "bob"}, {"username": "bob"}, {"username": "admin"}]
 
 
-async def test_only_the_gateway_is_answered(auth: Auth, caller: Caller) -> None:
+async def test_only_the_gateway_is_authorized(auth: Auth, caller: Caller) -> None:
     url = f"{auth.api.address}/{caller.tenant_id}/get_users"
     async with auth.api.session.get(url) as answer:
         assert answer.status == 401
