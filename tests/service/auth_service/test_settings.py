@@ -174,7 +174,7 @@ async def test_an_empty_list_allows_every_address(auth: Auth, caller: Caller) ->
 
 
 @pytest.mark.parametrize(
-    ("ip", "sent", "kept"),
+    ("ip", "sent", "stored"),
     [
         (HERE, HERE, HERE),
         (HERE, f"{HERE}/24", "192.0.2.0/24"),

@@ -1,4 +1,4 @@
-"""The blacklist through client_registry's own door (section 5.2)."""
+"""The blacklist over HTTP (section 5.2)."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -14,7 +14,7 @@ from tests.support.services.registry import Registry
 
 
 async def add_entry(registry: Registry, caller: Caller, **form: Any) -> str:
-    """The id of an entry that was added."""
+    """Add an entry and return its id."""
     answer = await registry.call(caller, "POST", "add_blacklist_entry", data=form)
     assert answer.status == 201, answer.body
     entry_id: str = answer.body["entry_id"]
@@ -22,7 +22,7 @@ async def add_entry(registry: Registry, caller: Caller, **form: Any) -> str:
 
 
 async def add_group(registry: Registry, caller: Caller, name: str = "Browsers", package_ids: str = "a.a,b.b") -> str:
-    """The id of a group that was added."""
+    """Add a group and return its id."""
     form = {"name": name, "package_ids": package_ids}
     answer = await registry.call(caller, "POST", "add_blacklist_group", data=form)
     assert answer.status == 201, answer.body
@@ -42,9 +42,9 @@ async def test_an_entry_is_added_and_listed(registry: Registry) -> None:
     )
 
     assert (answer.status, answer.body["Message"]) == (201, "Blacklist entry was added successfully!")
-    (listed,) = (await registry.call(caller, "GET", "get_blacklist")).body
-    assert listed.pop("created_at").endswith("+00:00")
-    assert listed == {
+    (entry,) = (await registry.call(caller, "GET", "get_blacklist")).body
+    assert entry.pop("created_at").endswith("+00:00")
+    assert entry == {
         "entry_id": str(UUID(answer.body["entry_id"])),
         "client_id": client["client_id"],
         "network": "192.0.2.0/24",
@@ -58,17 +58,17 @@ async def test_package_ids_may_be_repeated(registry: Registry) -> None:
     form = [("package_ids", "a.a"), ("package_ids", "b.b,c.c"), ("client_id", ""), ("network", ""), ("group", "")]
     await registry.call(caller, "POST", "add_blacklist_entry", data=form)
 
-    (listed,) = (await registry.call(caller, "GET", "get_blacklist")).body
-    assert listed["package_ids"] == ["a.a", "b.b", "c.c"]
-    assert (listed["client_id"], listed["network"], listed["group_id"]) == (None, None, None)
+    (entry,) = (await registry.call(caller, "GET", "get_blacklist")).body
+    assert entry["package_ids"] == ["a.a", "b.b", "c.c"]
+    assert (entry["client_id"], entry["network"], entry["group_id"]) == (None, None, None)
 
 
 async def test_entries_are_listed_oldest_first(registry: Registry) -> None:
     caller = make_caller()
     added = [await add_entry(registry, caller, package_ids="a.a") for _ in range(3)]
 
-    listed = (await registry.call(caller, "GET", "get_blacklist")).body
-    assert [entry["entry_id"] for entry in listed] == added
+    entries = (await registry.call(caller, "GET", "get_blacklist")).body
+    assert [entry["entry_id"] for entry in entries] == added
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,9 @@ async def test_entries_are_listed_oldest_first(registry: Registry) -> None:
         {"package_ids": "a.a", "network": "9" * 999},
     ],
 )
-async def test_an_entry_hides_something_from_a_network_that_is_one(registry: Registry, form: dict[str, str]) -> None:
+async def test_an_entry_without_packages_or_a_valid_network_is_refused(
+    registry: Registry, form: dict[str, str]
+) -> None:
     caller = make_caller()
 
     answer = await registry.call(caller, "POST", "add_blacklist_entry", data=form)
@@ -94,7 +96,7 @@ async def test_an_entry_hides_something_from_a_network_that_is_one(registry: Reg
 
 
 @pytest.mark.parametrize("client_id", [NOBODYS_ID, "nonsense"])
-async def test_an_entry_is_about_a_client_there_is(registry: Registry, client_id: str) -> None:
+async def test_an_entry_for_an_unknown_client_is_refused(registry: Registry, client_id: str) -> None:
     caller = make_caller()
 
     form = {"client_id": client_id, "package_ids": "a.a"}
@@ -105,13 +107,13 @@ async def test_an_entry_is_about_a_client_there_is(registry: Registry, client_id
 
 
 @pytest.mark.parametrize("group_id", [NOBODYS_ID, "nonsense"])
-async def test_an_entry_names_a_group_there_is(registry: Registry, group_id: str) -> None:
+async def test_an_entry_with_an_unknown_group_is_refused(registry: Registry, group_id: str) -> None:
     answer = await registry.call(make_caller(), "POST", "add_blacklist_entry", data={"group": group_id})
 
     assert (answer.status, answer.body["code"]) == (404, "group_not_found")
 
 
-async def test_an_entry_does_not_name_what_another_tenant_has(registry: Registry) -> None:
+async def test_an_entry_for_another_tenants_client_or_group_is_refused(registry: Registry) -> None:
     other, caller = make_caller(), make_caller()
     client, group_id = await registry.add_client(other), await add_group(registry, other)
 
@@ -144,9 +146,9 @@ async def test_a_group_is_added_and_listed(registry: Registry) -> None:
     answer = await registry.call(caller, "POST", "add_blacklist_group", data=form)
 
     assert (answer.status, answer.body["Message"]) == (201, "Blacklist group was added successfully!")
-    (listed,) = (await registry.call(caller, "GET", "get_blacklist_groups")).body
-    assert listed.pop("created_at").endswith("+00:00")
-    assert listed == {
+    (group,) = (await registry.call(caller, "GET", "get_blacklist_groups")).body
+    assert group.pop("created_at").endswith("+00:00")
+    assert group == {
         "group_id": str(UUID(answer.body["group_id"])),
         "name": "Browsers",
         "package_ids": ["a.a", "b.b"],
@@ -158,8 +160,8 @@ async def test_groups_are_listed_by_name(registry: Registry) -> None:
     for name in ("b", "A", "c"):
         await add_group(registry, caller, name)
 
-    listed = (await registry.call(caller, "GET", "get_blacklist_groups")).body
-    assert [group["name"] for group in listed] == ["A", "b", "c"]
+    groups = (await registry.call(caller, "GET", "get_blacklist_groups")).body
+    assert [group["name"] for group in groups] == ["A", "b", "c"]
 
 
 @pytest.mark.parametrize("form", [{"package_ids": "a.a"}, {"name": "Browsers"}, {"name": "B\0", "package_ids": "a.a"}])
@@ -180,7 +182,7 @@ async def test_the_name_of_a_group_is_unique_within_its_tenant(registry: Registr
     assert (answer.status, answer.body["code"]) == (409, "group_exists")
 
 
-async def test_a_group_is_deleted_when_no_entry_uses_it(registry: Registry) -> None:
+async def test_a_group_is_deleted_if_no_entry_uses_it(registry: Registry) -> None:
     caller = make_caller()
     group_id = await add_group(registry, caller)
     entry_id = await add_entry(registry, caller, group=group_id)
@@ -202,25 +204,25 @@ async def test_an_unknown_group_is_not_deleted(registry: Registry) -> None:
         assert (answer.status, answer.body["code"]) == (404, "group_not_found")
 
 
-async def test_what_is_hidden_is_the_union_of_the_entries_that_apply(registry: Registry) -> None:
+async def test_hidden_packages_are_the_union_of_applicable_entries(registry: Registry) -> None:
     caller = make_caller()
-    one, other = await registry.add_client(caller, "pc-1"), await registry.add_client(caller, "pc-2")
+    client, other_client = await registry.add_client(caller, "pc-1"), await registry.add_client(caller, "pc-2")
     group_id = await add_group(registry, caller, package_ids="g.1,g.2,all")
     await add_entry(registry, caller, package_ids="all")
-    await add_entry(registry, caller, client_id=one["client_id"], package_ids="one")
-    await add_entry(registry, caller, client_id=other["client_id"], package_ids="other")
+    await add_entry(registry, caller, client_id=client["client_id"], package_ids="one")
+    await add_entry(registry, caller, client_id=other_client["client_id"], package_ids="other")
     await add_entry(registry, caller, network="198.51.100.0/24", group=group_id, package_ids="there")
-    await add_entry(registry, caller, client_id=one["client_id"], network="198.51.100.7", package_ids="both")
+    await add_entry(registry, caller, client_id=client["client_id"], network="198.51.100.7", package_ids="both")
 
-    assert await registry.hidden_from(caller, one["client_id"], "203.0.113.1") == ["all", "one"]
-    assert await registry.hidden_from(caller, other["client_id"], "198.51.100.7") == [
+    assert await registry.hidden_from(caller, client["client_id"], "203.0.113.1") == ["all", "one"]
+    assert await registry.hidden_from(caller, other_client["client_id"], "198.51.100.7") == [
         "all",
         "g.1",
         "g.2",
         "other",
         "there",
     ]
-    assert await registry.hidden_from(caller, one["client_id"], "198.51.100.7") == [
+    assert await registry.hidden_from(caller, client["client_id"], "198.51.100.7") == [
         "all",
         "both",
         "g.1",
@@ -230,7 +232,7 @@ async def test_what_is_hidden_is_the_union_of_the_entries_that_apply(registry: R
     ]
 
 
-async def test_nothing_is_hidden_from_who_is_no_client(registry: Registry) -> None:
+async def test_nothing_is_hidden_from_administrators(registry: Registry) -> None:
     caller = make_caller()
     await add_entry(registry, caller, package_ids="all")
 
@@ -244,11 +246,11 @@ async def test_another_tenants_entries_hide_nothing(registry: Registry) -> None:
     assert await registry.hidden_from(caller, client["client_id"]) == []
 
 
-async def test_the_entries_about_a_client_go_with_it(registry: Registry) -> None:
+async def test_the_entries_of_a_deleted_client_are_deleted(registry: Registry) -> None:
     caller = make_caller()
     gone, staying = await registry.add_client(caller, "pc-1"), await registry.add_client(caller, "pc-2")
     await add_entry(registry, caller, client_id=gone["client_id"], package_ids="a.a")
-    kept = [
+    remaining_ids = [
         await add_entry(registry, caller, client_id=staying["client_id"], package_ids="a.a"),
         await add_entry(registry, caller, package_ids="a.a"),
     ]
@@ -257,52 +259,52 @@ async def test_the_entries_about_a_client_go_with_it(registry: Registry) -> None
     assert len((await registry.call(caller, "GET", "get_blacklist")).body) == 3
 
     await registry.call(caller, "DELETE", "delete_client", gone["client_id"], gone["auth_token"])
-    listed = (await registry.call(caller, "GET", "get_blacklist")).body
-    assert [entry["entry_id"] for entry in listed] == kept
+    entries = (await registry.call(caller, "GET", "get_blacklist")).body
+    assert [entry["entry_id"] for entry in entries] == remaining_ids
 
 
-async def test_writes_say_what_they_were_about(registry: Registry) -> None:
+async def test_writes_have_audit_targets(registry: Registry) -> None:
     caller = make_caller()
     form = {"name": "Browsers", "package_ids": "a.a"}
     group = await registry.call(caller, "POST", "add_blacklist_group", data=form)
     client_id = (await registry.add_client(caller, "pc-1"))["client_id"]
-    said = {"client_id": client_id, "network": "192.0.2.0/24", "package_ids": "b.b,c.c"}
-    said["group"] = group.body["group_id"]
-    entry = await registry.call(caller, "POST", "add_blacklist_entry", data=said)
+    fields = {"client_id": client_id, "network": "192.0.2.0/24", "package_ids": "b.b,c.c"}
+    fields["group"] = group.body["group_id"]
+    entry = await registry.call(caller, "POST", "add_blacklist_entry", data=fields)
     no_entry = await registry.call(caller, "DELETE", "delete_blacklist_entry", entry.body["entry_id"])
     no_group = await registry.call(caller, "DELETE", "delete_blacklist_group", group.body["group_id"])
 
-    told = [answer.audit_target for answer in (group, entry, no_entry, no_group)]
+    targets = [answer.audit_target for answer in (group, entry, no_entry, no_group)]
 
-    assert told == [
+    assert targets == [
         {"group_id": group.body["group_id"], "name": "Browsers", "package_ids": "a.a"},
-        {"entry_id": entry.body["entry_id"], **said},
+        {"entry_id": entry.body["entry_id"], **fields},
         {"entry_id": entry.body["entry_id"]},
         {"group_id": group.body["group_id"]},
     ]
 
 
-async def test_a_refused_entry_says_what_it_would_have_been(registry: Registry) -> None:
-    said = {"client_id": str(uuid4()), "package_ids": "a.a"}
+async def test_a_refused_entry_has_an_audit_target(registry: Registry) -> None:
+    fields = {"client_id": str(uuid4()), "package_ids": "a.a"}
 
-    answer = await registry.call(make_caller(), "POST", "add_blacklist_entry", data=said)
+    answer = await registry.call(make_caller(), "POST", "add_blacklist_entry", data=fields)
 
-    assert (answer.status, answer.audit_target) == (404, said)
+    assert (answer.status, answer.audit_target) == (404, fields)
 
 
 @pytest.mark.parametrize(
-    ("operation", "named"), [("add_blacklist_entry", {}), ("add_blacklist_group", {"name": "All"})]
+    ("operation", "fields"), [("add_blacklist_entry", {}), ("add_blacklist_group", {"name": "All"})]
 )
-async def test_however_much_is_hidden_the_audit_log_hears_of_it(
-    registry: Registry, operation: str, named: dict[str, str]
+async def test_the_audit_target_of_a_long_entry_fits_a_header(
+    registry: Registry, operation: str, fields: dict[str, str]
 ) -> None:
     ids = [f"{number:03}{'包' * 125}" for number in range(1000)]
-    form = FormData({**named, "package_ids": ",".join(ids)}, default_to_multipart=True)
+    form = FormData({**fields, "package_ids": ",".join(ids)}, default_to_multipart=True)
 
     answer = await registry.call(make_caller(), "POST", operation, data=form)
 
-    told = answer.audit_target["package_ids"]
+    package_ids_of_target = answer.audit_target["package_ids"]
     assert answer.status == 201
     assert len(answer.headers[AUDIT_HEADER]) < HEADER_LIMIT
-    assert told.startswith(f"{ids[0]},{ids[1]},")
-    assert told.endswith(f" and {1000 - told.count(',') - 1} more")
+    assert package_ids_of_target.startswith(f"{ids[0]},{ids[1]},")
+    assert package_ids_of_target.endswith(f" and {1000 - package_ids_of_target.count(',') - 1} more")

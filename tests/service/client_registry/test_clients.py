@@ -1,4 +1,4 @@
-"""Clients through client_registry's own door (sections 4.6 and 5.2)."""
+"""Clients over HTTP (sections 4.6 and 5.2)."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import UUID, uuid4
@@ -49,7 +49,7 @@ async def test_another_tenant_may_have_the_same_hostname(registry: Registry) -> 
         await registry.add_client(make_caller(), "pc-1")
 
 
-async def test_a_tenant_has_at_most_so_many_clients(registry: Registry) -> None:
+async def test_the_clients_of_a_tenant_are_limited(registry: Registry) -> None:
     caller = make_caller(make_tenant(max_clients=2))
     for name in ("pc-1", "pc-2"):
         await registry.add_client(caller, name)
@@ -59,7 +59,7 @@ async def test_a_tenant_has_at_most_so_many_clients(registry: Registry) -> None:
     assert (answer.status, answer.body["code"]) == (403, "client_limit_exceeded")
 
 
-async def test_a_removed_client_makes_room_for_another(registry: Registry) -> None:
+async def test_a_removed_client_frees_its_slot(registry: Registry) -> None:
     caller = make_caller(make_tenant(max_clients=1))
     first = await registry.add_client(caller, "pc-1")
     await registry.call(caller, "DELETE", "delete_client", first["client_id"], first["auth_token"])
@@ -67,7 +67,7 @@ async def test_a_removed_client_makes_room_for_another(registry: Registry) -> No
     await registry.add_client(caller, "pc-2")
 
 
-async def test_the_single_tenant_deployment_keeps_the_address_of_a_name(registry: Registry) -> None:
+async def test_the_single_tenant_deployment_stores_the_resolved_address(registry: Registry) -> None:
     caller = make_caller(deployment=Deployment.SINGLE)
     added = await registry.add_client(caller, "localhost")
 
@@ -87,11 +87,11 @@ async def test_clients_are_listed_with_their_full_metadata(registry: Registry) -
     caller = make_caller()
     added = await registry.add_client(caller, "pc-1")
 
-    (listed,) = (await registry.call(caller, "GET", "get_clients")).body
+    (client,) = (await registry.call(caller, "GET", "get_clients")).body
 
-    created_at = datetime.fromisoformat(listed.pop("created_at"))
+    created_at = datetime.fromisoformat(client.pop("created_at"))
     assert abs(datetime.now(UTC) - created_at) < timedelta(minutes=5)
-    assert listed == {
+    assert client == {
         "client_id": added["client_id"],
         "client_name": "pc-1",
         "ip": None,
@@ -107,13 +107,13 @@ async def test_clients_are_listed_by_name(registry: Registry) -> None:
     for name in ("pc-b", "PC-A", "pc-c"):
         await registry.add_client(caller, name)
 
-    listed = (await registry.call(caller, "GET", "get_clients")).body
+    clients = (await registry.call(caller, "GET", "get_clients")).body
 
-    assert [client["client_name"] for client in listed] == ["PC-A", "pc-b", "pc-c"]
+    assert [client["client_name"] for client in clients] == ["PC-A", "pc-b", "pc-c"]
 
 
 @pytest.mark.parametrize(
-    ("query", "found", "total"),
+    ("query", "expected", "total"),
     [
         ({}, ["a.b", "PC-1", "pc-10", "z-pc-1"], 4),
         ({"text": "Pc-1"}, ["PC-1", "pc-10", "z-pc-1"], 3),
@@ -127,8 +127,8 @@ async def test_clients_are_listed_by_name(registry: Registry) -> None:
         ({"client_id": "nobody"}, [], 0),
     ],
 )
-async def test_clients_are_found_by_a_text_in_them_a_page_at_a_time(
-    registry: Registry, query: dict[str, str], found: list[str], total: int
+async def test_clients_are_searched_by_text_and_paged(
+    registry: Registry, query: dict[str, str], expected: list[str], total: int
 ) -> None:
     caller = make_caller(ip="192.0.2.77")
     added = {name: await registry.add_client(caller, name) for name in ("z-pc-1", "pc-10", "PC-1", "a.b")}
@@ -136,11 +136,11 @@ async def test_clients_are_found_by_a_text_in_them_a_page_at_a_time(
 
     answer = await registry.call(caller, "GET", "find_clients", params=query)
 
-    assert [client["client_name"] for client in answer.body["clients"]] == found
+    assert [client["client_name"] for client in answer.body["clients"]] == expected
     assert answer.body["total"] == total
 
 
-async def test_the_client_of_the_very_name_is_found_first(registry: Registry) -> None:
+async def test_an_exact_name_comes_first(registry: Registry) -> None:
     caller = make_caller()
     for name in ("a-pc", "b-pc", "PC"):
         await registry.add_client(caller, name)
@@ -154,22 +154,22 @@ async def test_clients_are_found_by_id_and_by_the_end_of_their_token(
     registry: Registry,
 ) -> None:
     caller, other = make_caller(), make_caller()
-    one, two = [await registry.add_client(caller, name) for name in ("pc-1", "pc-2")]
+    first, second = [await registry.add_client(caller, name) for name in ("pc-1", "pc-2")]
     await registry.add_client(caller, "pc-3")
-    listed = (await registry.call(caller, "GET", "get_clients")).body
-    ids = f"{one['client_id']},{two['client_id'].upper()}"
+    clients = (await registry.call(caller, "GET", "get_clients")).body
+    ids = f"{first['client_id']},{second['client_id'].upper()}"
 
-    for asked, query, found in (
-        (caller, {"client_id": ids}, listed[:2]),
-        (caller, {"client_id": ids, "text": one["auth_token"][-4:].upper()}, listed[:1]),
+    for text, query, expected in (
+        (caller, {"client_id": ids}, clients[:2]),
+        (caller, {"client_id": ids, "text": first["auth_token"][-4:].upper()}, clients[:1]),
         (other, {"client_id": ids}, []),
     ):
-        answer = await registry.call(asked, "GET", "find_clients", params=query)
-        assert answer.body == {"clients": found, "total": len(found)}
+        answer = await registry.call(text, "GET", "find_clients", params=query)
+        assert answer.body == {"clients": expected, "total": len(expected)}
 
 
 @pytest.mark.parametrize("query", [{"limit": "0"}, {"limit": "101"}, {"offset": "-1"}, {"text": "x" * 254}])
-async def test_a_page_of_clients_that_there_cannot_be_is_refused(registry: Registry, query: dict[str, str]) -> None:
+async def test_an_invalid_page_of_clients_is_refused(registry: Registry, query: dict[str, str]) -> None:
     answer = await registry.call(make_caller(), "GET", "find_clients", params=query)
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
@@ -179,12 +179,12 @@ async def test_the_list_of_no_clients_is_empty(registry: Registry) -> None:
     assert (await registry.call(make_caller(), "GET", "get_clients")).body == []
 
 
-async def test_a_token_is_shown_once_and_never_kept(registry: Registry) -> None:
+async def test_a_token_is_shown_once_and_never_stored(registry: Registry) -> None:
     caller = make_caller()
     added = await registry.add_client(caller)
-    kept = await registry.database["clients"].find_one({"tenant_id": caller.tenant_id})
+    stored = await registry.database["clients"].find_one({"tenant_id": caller.tenant_id})
 
-    assert added["auth_token"] not in str(kept)
+    assert added["auth_token"] not in str(stored)
     assert added["auth_token"] not in str((await registry.call(caller, "GET", "get_clients")).body)
 
 
@@ -226,7 +226,7 @@ async def test_removing_a_client_needs_its_id_and_its_token(
     assert (answer.status, answer.body["code"]) == (400, "invalid_request")
 
 
-async def test_another_tenants_client_is_not_there(registry: Registry) -> None:
+async def test_a_client_of_another_tenant_is_unknown(registry: Registry) -> None:
     other, added = make_caller(), await registry.add_client(make_caller())
 
     deleted = await registry.call(other, "DELETE", "delete_client", added["client_id"], added["auth_token"])
@@ -277,8 +277,8 @@ async def test_a_new_token_ends_the_old_one(registry: Registry) -> None:
     assert answer.body["Message"] == "Client token was replaced successfully!"
     assert await registry.identify(caller, added["auth_token"]) is None
     assert await registry.identify(caller, answer.body["auth_token"]) == added["client_id"]
-    listed = await registry.client(caller, added["client_id"])
-    assert listed["token_hint"] == answer.body["auth_token"][-4:]
+    client = await registry.client(caller, added["client_id"])
+    assert client["token_hint"] == answer.body["auth_token"][-4:]
 
 
 async def test_an_unknown_client_gets_no_token(registry: Registry) -> None:
@@ -287,19 +287,19 @@ async def test_an_unknown_client_gets_no_token(registry: Registry) -> None:
         assert (answer.status, answer.body["code"]) == (404, "client_not_found")
 
 
-async def test_a_token_names_its_client_and_the_sighting_is_noted(registry: Registry) -> None:
+async def test_a_token_identifies_its_client_and_records_the_sighting(registry: Registry) -> None:
     caller = make_caller(ip="192.0.2.7")
     added = await registry.add_client(caller)
 
     assert await registry.identify(caller, added["auth_token"], client=1) == added["client_id"]
 
-    listed = await registry.client(caller, added["client_id"])
-    assert (listed["ip"], listed["client"]) == ("192.0.2.7", 1)
-    assert datetime.fromisoformat(listed["last_seen"]).utcoffset() == timedelta(0)
+    client = await registry.client(caller, added["client_id"])
+    assert (client["ip"], client["client"]) == ("192.0.2.7", 1)
+    assert datetime.fromisoformat(client["last_seen"]).utcoffset() == timedelta(0)
 
 
 @pytest.mark.parametrize("token", [NOBODYS_ID, "", "nonsense", None, 5, True, [], {"$ne": ""}, "\0", "é" * 5000])
-async def test_an_unknown_token_names_nobody(registry: Registry, token: object) -> None:
+async def test_an_unknown_token_identifies_no_client(registry: Registry, token: object) -> None:
     caller = make_caller()
     await registry.add_client(caller)
 
@@ -308,14 +308,14 @@ async def test_an_unknown_token_names_nobody(registry: Registry, token: object) 
 
 @pytest.mark.parametrize("client", [-1, 2**31, 2**63, 10**30, 1.5, "1", True, None, {}])
 async def test_the_kind_of_program_is_a_whole_number(registry: Registry, client: object) -> None:
-    question = {"auth_token": "", "client": client}
-    answer = await registry.call(make_caller(), "POST", "identify_client", json=question)
+    body = {"auth_token": "", "client": client}
+    answer = await registry.call(make_caller(), "POST", "identify_client", json=body)
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"[]", b"null", b"\xff"])
-async def test_a_question_that_is_no_object_is_refused(registry: Registry, body: bytes) -> None:
+async def test_a_request_body_that_is_no_object_is_refused(registry: Registry, body: bytes) -> None:
     assert (await registry.call(make_caller(), "POST", "identify_client", data=body)).status == 400
 
 
@@ -328,7 +328,7 @@ async def test_clients_are_counted(registry: Registry) -> None:
     assert (await registry.call(caller, "POST", "client_usage", json={})).body == {"clients": 1}
 
 
-async def test_writes_say_what_they_were_about_and_no_token(registry: Registry) -> None:
+async def test_writes_have_audit_targets_without_tokens(registry: Registry) -> None:
     caller = make_caller()
     added = await registry.call(caller, "POST", "add_client", data={"client_name": "pc-1"})
     client_id = added.body["client_id"]
@@ -336,11 +336,11 @@ async def test_writes_say_what_they_were_about_and_no_token(registry: Registry) 
     rotated = await registry.call(caller, "POST", "rotate_client_token", client_id)
     deleted = await registry.call(caller, "DELETE", "delete_client", client_id, rotated.body["auth_token"])
 
-    told = [answer.audit_target for answer in (added, edited, rotated, deleted)]
+    targets = [answer.audit_target for answer in (added, edited, rotated, deleted)]
 
-    assert [target["client_id"] for target in told] == [client_id] * 4
-    assert told[0]["client_name"] == "pc-1"
-    assert not any(token in str(told) for token in (added.body["auth_token"], rotated.body["auth_token"]))
+    assert [target["client_id"] for target in targets] == [client_id] * 4
+    assert targets[0]["client_name"] == "pc-1"
+    assert not any(token in str(targets) for token in (added.body["auth_token"], rotated.body["auth_token"]))
 
 
 async def test_a_request_without_the_gateways_token_is_refused(registry: Registry) -> None:

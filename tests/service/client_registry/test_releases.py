@@ -1,4 +1,4 @@
-"""Releases of the client program through client_registry's own door (section 4.2)."""
+"""Releases of the client program over HTTP (section 4.2)."""
 
 import asyncio
 import time
@@ -26,7 +26,7 @@ FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
 
 @pytest.fixture(autouse=True)
 def uploaded_file(registry: Registry) -> None:
-    """upload_service has one file, which no version has."""
+    """upload_service has one unclaimed file."""
     registry.uploads.files = {FILE: 7}
 
 
@@ -40,14 +40,14 @@ async def version(registry: Registry, caller: Caller) -> str:
 
 
 async def unfinished(registry: Registry, caller: Caller) -> int:
-    """How many releases were begun and neither finished nor forgotten."""
+    """The number of releases that are neither finished nor abandoned."""
     return await registry.database["releases"].count_documents(
         {"tenant_id": caller.tenant_id, "status": {"$ne": "active"}}
     )
 
 
 async def sweep(registry: Registry, *, after: timedelta) -> None:
-    """What the service does from time to time, at a later time."""
+    """Run the periodic sweep at a later time."""
     settings = registry.settings
     async with open_service(settings.upload_service_url, service="upload_service", keys=KEYS) as client:
         store = MongoReleaseStore(registry.database)
@@ -70,7 +70,7 @@ async def test_a_published_version_is_the_latest(registry: Registry) -> None:
     assert (await registry.call(caller, "POST", "client_version")).body == {"Version": "1.4.0.2"}
 
 
-async def test_the_latest_version_is_the_one_published_last(registry: Registry) -> None:
+async def test_the_version_published_last_is_the_latest(registry: Registry) -> None:
     caller = make_caller()
     for number in ("1.0.0.0", "3.0.0.0", "2.0.0.0"):
         await publish(registry, caller, number)
@@ -90,7 +90,7 @@ async def test_a_version_is_published_once(registry: Registry) -> None:
     assert registry.uploads.asked == []
 
 
-async def test_tenants_publish_versions_of_their_own(registry: Registry) -> None:
+async def test_each_tenant_publishes_its_own_versions(registry: Registry) -> None:
     caller, other = make_caller(), make_caller()
     await publish(registry, caller, "1.0.0.0")
 
@@ -113,13 +113,13 @@ async def test_a_file_is_claimed_for_its_release(registry: Registry) -> None:
 
     answer = await publish(registry, caller, "1.0.0.0", server_filename=FILE)
 
-    kept = await registry.database["releases"].find_one({"tenant_id": caller.tenant_id})
+    stored = await registry.database["releases"].find_one({"tenant_id": caller.tenant_id})
     assert answer.body["sha256"] == DIGEST
-    assert kept
-    assert registry.uploads.asked == [("claim_installer", {"server_filename": FILE, "version_uid": kept["uid"]})]
+    assert stored
+    assert registry.uploads.asked == [("claim_installer", {"server_filename": FILE, "version_uid": stored["uid"]})]
 
 
-async def test_the_latest_version_says_where_its_file_is(registry: Registry) -> None:
+async def test_the_latest_version_has_the_url_of_its_file(registry: Registry) -> None:
     caller = make_caller(base_url="https://packages.example.com/acme")
     await publish(registry, caller, "1.4.0.2", server_filename=FILE)
 
@@ -170,7 +170,7 @@ async def test_a_file_beyond_the_quota_is_not_published(registry: Registry) -> N
     assert await version(registry, caller) == "0.0.0.0"
 
 
-async def test_a_version_whose_claim_got_no_answer_can_be_published_again(registry: Registry) -> None:
+async def test_a_version_can_be_published_again_after_a_failed_claim(registry: Registry) -> None:
     caller = make_caller()
     registry.uploads.refusal = Unavailable("The database does not answer.")
 
@@ -182,7 +182,7 @@ async def test_a_version_whose_claim_got_no_answer_can_be_published_again(regist
     assert again.status == 200
 
 
-async def test_what_may_have_been_claimed_is_released_after_a_minute(registry: Registry) -> None:
+async def test_a_possibly_claimed_file_is_released_after_a_minute(registry: Registry) -> None:
     caller = make_caller()
     registry.uploads.refusal = Unavailable("The database does not answer.")
     await publish(registry, caller, "1.0.0.0", server_filename=FILE)
@@ -197,7 +197,7 @@ async def test_what_may_have_been_claimed_is_released_after_a_minute(registry: R
     assert ("release_installers", {"version_uids": [claimed["version_uid"]]}) in registry.uploads.asked
 
 
-async def test_what_a_crash_left_is_undone_after_a_minute(registry: Registry) -> None:
+async def test_a_crashed_publication_is_undone_after_a_minute(registry: Registry) -> None:
     caller, store = make_caller(), MongoReleaseStore(registry.database)
     await store.reserve(caller.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
     assert (await publish(registry, caller, "1.0.0.0")).status == 409
@@ -208,7 +208,7 @@ async def test_what_a_crash_left_is_undone_after_a_minute(registry: Registry) ->
     assert (await publish(registry, caller, "1.0.0.0")).status == 200
 
 
-async def test_where_files_cannot_be_released_the_sweep_comes_back(registry: Registry) -> None:
+async def test_the_sweep_retries_a_failed_release_of_files(registry: Registry) -> None:
     caller, store = make_caller(), MongoReleaseStore(registry.database)
     await store.reserve(caller.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
     registry.uploads.refusal = Unavailable("The database does not answer.")
@@ -221,13 +221,13 @@ async def test_where_files_cannot_be_released_the_sweep_comes_back(registry: Reg
     assert await unfinished(registry, caller) == 0
 
 
-async def test_a_release_that_cannot_be_undone_keeps_no_other(registry: Registry) -> None:
+async def test_a_release_that_cannot_be_undone_does_not_block_others(registry: Registry) -> None:
     stuck, caller, store = make_caller(), make_caller(), MongoReleaseStore(registry.database)
     for owner in (stuck, caller):
         await store.reserve(owner.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
 
-    class Confused:
-        """An upload service that answers one tenant with what nobody understands."""
+    class BrokenUploadService:
+        """An upload service with an invalid response for one tenant."""
 
         async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
             raise AssertionError
@@ -236,10 +236,10 @@ async def test_a_release_that_cannot_be_undone_keeps_no_other(registry: Registry
             if caller.tenant_id == stuck.tenant_id:
                 raise ValueError
 
-    await Releases(store, Confused(), lambda: datetime.now(UTC) + timedelta(seconds=90)).sweep()
+    await Releases(store, BrokenUploadService(), lambda: datetime.now(UTC) + timedelta(seconds=90)).sweep()
 
     assert (await unfinished(registry, stuck), await unfinished(registry, caller)) == (1, 0)
-    await store.remove(stuck.tenant_id, "u1")  # The module's other sweeps shall not meet it.
+    await store.remove(stuck.tenant_id, "u1")  # The other sweeps of the module must not find it.
 
 
 async def test_a_finished_release_is_not_swept(registry: Registry) -> None:
@@ -252,11 +252,11 @@ async def test_a_finished_release_is_not_swept(registry: Registry) -> None:
     assert [operation for operation, _ in registry.uploads.asked] == ["claim_installer"]
 
 
-async def test_publishing_that_was_undone_meanwhile_is_not_said_to_have_worked(registry: Registry) -> None:
+async def test_a_publication_undone_meanwhile_is_reported_as_failed(registry: Registry) -> None:
     caller, store = make_caller(), MongoReleaseStore(registry.database)
 
-    class Slow:
-        """An upload service that answers when the minute is over."""
+    class SlowUploadService:
+        """An upload service that responds after more than a minute."""
 
         async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
             await store.abandon(caller.tenant_id, uid)
@@ -266,17 +266,17 @@ async def test_publishing_that_was_undone_meanwhile_is_not_said_to_have_worked(r
             raise AssertionError
 
     with pytest.raises(Unavailable):
-        await Releases(store, Slow()).publish(caller, "1.0.0.0", FILE)
+        await Releases(store, SlowUploadService()).publish(caller, "1.0.0.0", FILE)
     assert await version(registry, caller) == "0.0.0.0"
 
 
-async def test_publishing_says_what_it_was_about(registry: Registry) -> None:
+async def test_a_publication_has_an_audit_target(registry: Registry) -> None:
     answer = await publish(registry, make_caller(), "1.0.0.0")
 
     assert answer.audit_target == {"version": "1.0.0.0"}
 
 
-async def test_the_service_sweeps_and_goes_on_after_a_failure(
+async def test_the_sweep_continues_after_a_failure(
     mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     swept, third = [0], asyncio.Event()

@@ -1,4 +1,4 @@
-"""A service and its database: brought up to date before the first request, and refused where it is newer."""
+"""A service migrates its database before the first request, and refuses a newer one."""
 
 import asyncio
 import os
@@ -44,8 +44,8 @@ async def database(settings: UploadSettings) -> AsyncIterator[MongoDatabase]:
         await database.client.drop_database(database.name)
 
 
-def of_first_release(**fields: Any) -> Document:
-    """A record as 0.1.0 wrote it."""
+def record_of_first_release(**fields: Any) -> Document:
+    """A record in the format of 0.1.0."""
     long_ago = datetime(1970, 1, 1, tzinfo=UTC)
     record = {"tenant_id": UPLOADER.tenant_id, "upload_id": uuid4().hex, "total": 1000, "offset": 1000, "fence": 1}
     return {**record, "lease_until": long_ago, "tainted": False, "updated_at": datetime.now(UTC), **fields}
@@ -64,45 +64,45 @@ async def ready(api: UploadApi | Catalog) -> None:
     await until(is_ready)
 
 
-async def says(api: UploadApi, text: str) -> None:
-    """Wait until it tells this of what it lacks."""
+async def reports(api: UploadApi, text: str) -> None:
+    """Wait until the service reports this reason."""
 
-    async def is_said() -> bool:
+    async def is_reported() -> bool:
         return text in (await readyz(api))[1].get("missing", {}).get("schema", "")
 
-    await until(is_said)
+    await until(is_reported)
 
 
-class Held:
-    """A migration that waits in its middle until it is let go on."""
+class BlockedMigration:
+    """A migration that blocks until the test releases it."""
 
     def __init__(self) -> None:
-        self.go_on = asyncio.Event()
+        self.release = asyncio.Event()
         self.begun = 0
 
     async def work(self, database: MongoDatabase, done: Done) -> None:
         self.begun += 1
         done(1)
-        await self.go_on.wait()
+        await self.release.wait()
 
 
 @pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> Held:
-    """Instead of the service's own migrations."""
-    held = Held()
-    monkeypatch.setattr(app_module, "SCHEMA", Schema([Migration("wait", held.work)], SCHEMA.indexes))
-    return held
+def blocked_migration(monkeypatch: pytest.MonkeyPatch) -> BlockedMigration:
+    """Replaces the migrations of the service."""
+    blocked_migration = BlockedMigration()
+    monkeypatch.setattr(app_module, "SCHEMA", Schema([Migration("wait", blocked_migration.work)], SCHEMA.indexes))
+    return blocked_migration
 
 
-async def test_files_of_the_first_release_are_served_and_open_uploads_restart(
+async def test_files_of_release_0_1_0_are_served_and_open_uploads_restart(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
     name = f"{uuid4().hex}.exe"
     linked = {"server_filename": name, "size": 1000, "sha256": sha256(CONTENT), "version_uid": "v1", "announced": True}
     await database["uploads"].insert_many(
         [
-            of_first_release(file_id="whole", status="linked", **linked),
-            of_first_release(file_id="halfway", status="open", offset=400),
+            record_of_first_release(file_id="whole", status="linked", **linked),
+            record_of_first_release(file_id="halfway", status="open", offset=400),
         ]
     )
     folder = settings.installers / UPLOADER.tenant_id
@@ -118,9 +118,7 @@ async def test_files_of_the_first_release_are_served_and_open_uploads_restart(
     assert await version_of(database) == 1
 
 
-async def test_a_database_that_is_newer_makes_a_service_wait_for_another_one(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
+async def test_a_service_waits_while_its_database_is_newer(settings: UploadSettings, database: MongoDatabase) -> None:
     async def announced() -> bool:
         return len(api.announced) == 1
 
@@ -130,10 +128,12 @@ async def test_a_database_that_is_newer_makes_a_service_wait_for_another_one(
     name = f"{uuid4().hex}.exe"
     (folder / name).touch()
     waiting = {"status": "complete", "announced": False, "server_filename": name, "size": 0, "sha256": ""}
-    await database["uploads"].insert_one(of_first_release(file_id="a", part=0, home="folder", damage="", **waiting))
+    await database["uploads"].insert_one(
+        record_of_first_release(file_id="a", part=0, home="folder", damage="", **waiting)
+    )
     with capture_logs() as logs:
         async with serving_uploads(settings) as api:
-            await says(api, "schema is newer than this program, 7 where it knows 1")
+            await reports(api, "schema is newer than this program, 7 where it knows 1")
             assert [(await readyz(api))[0] for _ in range(10)] == [503] * 10
             refused = await api.state(UPLOADER, "a")
             assert (refused.status, refused.body["detail"]) == (500, "The service is starting; try again soon.")
@@ -148,11 +148,11 @@ async def test_a_database_that_is_newer_makes_a_service_wait_for_another_one(
             await until(announced)
 
 
-async def test_a_service_hears_of_no_event_until_its_database_is_as_it_needs_it(
+async def test_a_service_receives_no_event_before_its_migrations(
     settings: UploadSettings, database: MongoDatabase, redis_url: str
 ) -> None:
-    told = {"server_filename": "a.msi", "file_id": "a", "size": 1, "sha256": "ab" * 32}
-    event = Event("e", "upload.finished", "/upload_service", UPLOADER.tenant_id, datetime.now(UTC), told)
+    data = {"server_filename": "a.msi", "file_id": "a", "size": 1, "sha256": "ab" * 32}
+    event = Event("e", "upload.finished", "/upload_service", UPLOADER.tenant_id, datetime.now(UTC), data)
     await set_version(database, 9)
     async with serving_catalog(settings.mongo_url, redis_url, database=database.name) as catalog:
         with pytest.raises(EventsUnavailable):
@@ -164,44 +164,42 @@ async def test_a_service_hears_of_no_event_until_its_database_is_as_it_needs_it(
 
 
 async def test_requests_are_refused_while_one_replica_migrates_for_all(
-    settings: UploadSettings, database: MongoDatabase, held: Held
+    settings: UploadSettings, database: MongoDatabase, blocked_migration: BlockedMigration
 ) -> None:
     async with serving_uploads(settings) as first:
-        await says(first, "migrating, 1: wait, 1 documents")
+        await reports(first, "migrating, 1: wait, 1 documents")
         async with serving_uploads(settings) as second:
-            await says(second, "another process is migrating it")
+            await reports(second, "another process is migrating it")
             for api in (first, second):
                 assert (await api.state(UPLOADER, "a")).status == 500
                 assert (await api.get(f"{api.service.address}/livez")).status == 200
-            held.go_on.set()
+            blocked_migration.release.set()
             for api in (first, second):
                 await ready(api)
                 assert (await api.state(UPLOADER, "a")).status == 404
-    assert (held.begun, await version_of(database)) == (1, 1)
+    assert (blocked_migration.begun, await version_of(database)) == (1, 1)
 
 
-async def test_a_migration_that_one_replica_leaves_is_finished_by_the_next(
-    settings: UploadSettings, database: MongoDatabase, held: Held
+async def test_an_interrupted_migration_is_finished_by_the_next_replica(
+    settings: UploadSettings, database: MongoDatabase, blocked_migration: BlockedMigration
 ) -> None:
     async with serving_uploads(settings) as api:
-        await says(api, "migrating, 1: wait, 1 documents")
-    held.go_on.set()
+        await reports(api, "migrating, 1: wait, 1 documents")
+    blocked_migration.release.set()
     async with serving_uploads(settings) as api:
         await ready(api)
-    assert held.begun == 2
+    assert blocked_migration.begun == 2
 
 
-async def test_what_a_replica_had_in_hand_when_it_died_is_taken_over_by_the_next(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
+async def test_the_lease_of_a_dead_replica_is_taken_over(settings: UploadSettings, database: MongoDatabase) -> None:
     assert await Lease(database).acquire()
     async with serving_uploads(settings) as api:
-        await says(api, "another process is migrating it")
+        await reports(api, "another process is migrating it")
         await database["schema"].update_one({}, [{"$set": {"until": "$$NOW"}}])
         await ready(api)
 
 
-async def test_a_migration_that_fails_is_tried_again_and_is_no_reason_to_end(
+async def test_a_failed_migration_is_retried_and_the_service_continues(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = [KeyError("home")]

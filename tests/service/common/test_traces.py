@@ -1,4 +1,4 @@
-"""What a trace has in it, by whose word it is kept, and when its spans end."""
+"""The content of a trace, the sampling decision, and the end of spans."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -35,7 +35,7 @@ KNOWN = Callers(KEYS, service=SERVICE)
 
 @pytest.fixture
 async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]:
-    """Takes what this process traces; spans are sent as soon as they end, or nearly."""
+    """Receives the spans of this process soon after they end."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds
     monkeypatch.setattr("common.telemetry.otel.CLOSE_TIMEOUT", TIMEOUT)
     async with collecting() as collector:
@@ -46,17 +46,17 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
             await asyncio.to_thread(traces.end)
 
 
-async def told(collector: Collector) -> list[Span]:
-    """All that was traced; afterwards nothing is any more."""
+async def finished_spans(collector: Collector) -> list[Span]:
+    """All spans; ends tracing."""
     await asyncio.to_thread(traces.end)
     return collector.spans
 
 
 @asynccontextmanager
-async def answering(handler: Handler, callers: Callers | None = None) -> AsyncIterator[str]:
-    """The address of a service that answers so; without `callers` it asks for no token, as the gateway does not."""
-    fellows = [require_internal_token(callers, open_operations=frozenset({"ask"}))] if callers else []
-    app = web.Application(middlewares=[*tracing_middlewares(callers), problems, *fellows])
+async def serving_handler(handler: Handler, callers: Callers | None = None) -> AsyncIterator[str]:
+    """The URL of a service with this handler; without `callers` it requires no token, like the gateway."""
+    authentication = [require_internal_token(callers, open_operations=frozenset({"ask"}))] if callers else []
+    app = web.Application(middlewares=[*tracing_middlewares(callers), problems, *authentication])
     app.router.add_get("/{tenant_id}/ask", handler)
     async with serving(app, "127.0.0.1:0") as address:
         yield f"{address}/acme/ask"
@@ -67,8 +67,8 @@ async def ask(url: str, *headers: tuple[str, str]) -> None:
         await response.read()
 
 
-def fellow(operation: str = "ask") -> tuple[str, str]:
-    """The header that a fellow has for an operation."""
+def internal_token(operation: str = "ask") -> tuple[str, str]:
+    """The header of an internal request for an operation."""
     return INTERNAL_TOKEN, sign(KEY, make_caller(Tenant("acme")), service=SERVICE, operation=operation)
 
 
@@ -76,69 +76,69 @@ async def nothing(_: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-async def test_a_fellow_s_trace_is_gone_on_with(collector: Collector) -> None:
-    async with answering(nothing, KNOWN) as url:
-        await ask(url, fellow(), (TRACEPARENT, KEPT))
-    (span,) = await told(collector)
+async def test_the_trace_of_an_internal_request_is_continued(collector: Collector) -> None:
+    async with serving_handler(nothing, KNOWN) as url:
+        await ask(url, internal_token(), (TRACEPARENT, KEPT))
+    (span,) = await finished_spans(collector)
     assert (span.trace_id, span.parent_id, span.links) == (THEIRS, "b" * 16, ())
     assert (span.name, span.kind) == ("GET /{tenant_id}/ask", "server")
 
 
 @pytest.mark.parametrize(
-    ("callers", "shown"),
+    ("callers", "headers_of"),
     [
-        (None, fellow),
+        (None, internal_token),
         (KNOWN, lambda: ("Via", "nobody")),
-        (KNOWN, lambda: fellow("another")),
-        (KNOWN, lambda: (INTERNAL_TOKEN, f"{fellow()[1]}x")),
+        (KNOWN, lambda: internal_token("another")),
+        (KNOWN, lambda: (INTERNAL_TOKEN, f"{internal_token()[1]}x")),
     ],
     ids=["at-the-gateway", "without-a-token", "with-another-s-token", "with-an-altered-token"],
 )
-async def test_a_stranger_s_trace_is_a_link_of_a_new_one(
-    collector: Collector, callers: Callers | None, shown: Callable[[], tuple[str, str]]
+async def test_an_external_trace_becomes_a_link_of_a_new_one(
+    collector: Collector, callers: Callers | None, headers_of: Callable[[], tuple[str, str]]
 ) -> None:
-    async with answering(nothing, callers) as url:
-        await ask(url, (TRACEPARENT, KEPT), ("tracestate", f"x={CANARY}"), shown())
-    (span,) = await told(collector)
+    async with serving_handler(nothing, callers) as url:
+        await ask(url, (TRACEPARENT, KEPT), ("tracestate", f"x={CANARY}"), headers_of())
+    (span,) = await finished_spans(collector)
     assert (span.parent_id, span.links) == ("", (THEIRS,))
     assert span.trace_id != THEIRS
     assert CANARY.encode() not in collector.sent
 
 
-async def test_only_a_fellow_decides_that_a_trace_is_kept(
+async def test_only_internal_requests_decide_the_sampling(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await told(collector)
+    await finished_spans(collector)
     monkeypatch.setenv("OTEL_TRACES_SAMPLER", "parentbased_always_off")
     traces.begin("tests", collector.url)
-    async with answering(nothing, KNOWN) as url:
+    async with serving_handler(nothing, KNOWN) as url:
         await ask(url, (TRACEPARENT, KEPT))
-        await ask(url, fellow(), (TRACEPARENT, KEPT))
-        await ask(url, fellow(), (TRACEPARENT, NOT_KEPT))
-    (span,) = await told(collector)
+        await ask(url, internal_token(), (TRACEPARENT, KEPT))
+        await ask(url, internal_token(), (TRACEPARENT, NOT_KEPT))
+    (span,) = await finished_spans(collector)
     assert span.parent_id
 
 
-async def test_what_one_does_not_keep_of_a_trace_the_next_does_not_either(collector: Collector) -> None:
+async def test_an_unsampled_trace_stays_unsampled_in_the_next_service(collector: Collector) -> None:
     headers: dict[str, str] = {}
     with traces.request_span("GET", parent=NOT_KEPT), traces.call_span("auth_service", "POST", "find_tenant", headers):
         pass
     _, trace, _, flags = headers[TRACEPARENT].split("-")
     assert (trace, flags) == (THEIRS, "00")
-    assert await told(collector) == []
+    assert await finished_spans(collector) == []
 
 
 @pytest.mark.parametrize(
-    "said", [("",), ("nonsense",), (KEPT[:-3],), (f"00-{'0' * 32}-{'b' * 16}-01",), (KEPT, KEPT)], ids=repr
+    "values", [("",), ("nonsense",), (KEPT[:-3],), (f"00-{'0' * 32}-{'b' * 16}-01",), (KEPT, KEPT)], ids=repr
 )
-async def test_what_names_no_trace_is_passed_over(collector: Collector, said: tuple[str, ...]) -> None:
-    async with answering(nothing, KNOWN) as url:
-        await ask(url, fellow(), *((TRACEPARENT, text) for text in said))
-    (span,) = await told(collector)
+async def test_an_invalid_trace_header_is_ignored(collector: Collector, values: tuple[str, ...]) -> None:
+    async with serving_handler(nothing, KNOWN) as url:
+        await ask(url, internal_token(), *((TRACEPARENT, text) for text in values))
+    (span,) = await finished_spans(collector)
     assert (span.parent_id, span.links) == ("", ())
 
 
-async def test_the_span_of_an_answer_ends_with_its_last_byte(collector: Collector) -> None:
+async def test_the_span_of_a_response_ends_with_its_last_byte(collector: Collector) -> None:
     rest = asyncio.Event()
 
     async def slowly(request: web.Request) -> web.StreamResponse:
@@ -150,61 +150,61 @@ async def test_the_span_of_an_answer_ends_with_its_last_byte(collector: Collecto
         await response.write_eof()
         return response
 
-    async def another_is_told_of() -> bool:
+    async def another_span_is_reported() -> bool:
         return bool(collector.spans)
 
-    async with answering(slowly) as url, ClientSession() as session, session.get(f"{url}?wait=1") as response:
+    async with serving_handler(slowly) as url, ClientSession() as session, session.get(f"{url}?wait=1") as response:
         assert await response.content.readexactly(5) == b"begun"
         await ask(url)
-        await until(another_is_told_of)
+        await until(another_span_is_reported)
         assert len(collector.spans) == 1
         rest.set()
         await response.read()
-    assert len(await told(collector)) == 2
+    assert len(await finished_spans(collector)) == 2
 
 
-async def test_no_span_is_named_after_what_strangers_ask_for(collector: Collector) -> None:
+async def test_a_span_name_contains_no_external_input(collector: Collector) -> None:
     async with (
-        answering(nothing) as url,
+        serving_handler(nothing) as url,
         ClientSession() as session,
         session.request("PROPFIND", f"{url}/{CANARY}") as response,
     ):
         assert response.status == 404
-    (span,) = await told(collector)
+    (span,) = await finished_spans(collector)
     assert (span.name, span.attributes["http.request.method"]) == ("HTTP", "_OTHER")
     assert not {name for name in ("PROPFIND", CANARY) if name.encode() in collector.sent}
 
 
-async def test_of_an_error_its_class_is_told_and_nothing_that_it_says(collector: Collector) -> None:
+async def test_a_span_has_the_class_of_an_error_and_not_its_message(collector: Collector) -> None:
     async def fail(_: web.Request) -> web.StreamResponse:
         raise ValueError(CANARY)
 
-    async with answering(fail) as url:
+    async with serving_handler(fail) as url:
         await ask(f"{url}?token={CANARY}", ("Authorization", CANARY), ("User-Agent", CANARY))
-    (span,) = await told(collector)
+    (span,) = await finished_spans(collector)
     assert (span.error, span.attributes["error.type"]) == ("ValueError", "ValueError")
     assert span.attributes["http.response.status_code"] == 500
     assert CANARY.encode() not in collector.sent
 
 
-async def test_a_service_that_does_not_answer_is_an_error_of_the_question(collector: Collector, tmp_path: Path) -> None:
+async def test_an_unreachable_service_is_an_error_of_the_call(collector: Collector, tmp_path: Path) -> None:
     async with open_service(f"unix:{tmp_path}/none.sock", service="upload_service", keys=KEYS) as service:
         with traces.request_span("GET"), pytest.raises(Unavailable):
             await service.json(make_caller(), "storage_usage")
-    question, _ = await told(collector)
-    assert (question.name, question.error) == ("POST storage_usage", "Unavailable")
+    call, _ = await finished_spans(collector)
+    assert (call.name, call.error) == ("POST storage_usage", "Unavailable")
 
 
-async def test_commands_to_mongodb_are_told_by_name_and_collection(collector: Collector, mongo_url: str) -> None:
+async def test_spans_of_mongodb_have_the_command_and_the_collection(collector: Collector, mongo_url: str) -> None:
     async with open_database(mongo_url, f"test_{uuid4().hex}") as database:
-        await database.things.find_one()  # The connection authenticates before the trace begins.
+        await database.things.find_one()  # The connection is authenticated before the trace begins.
         with traces.request_span("GET"):
             await database.things.insert_many([{"canary": CANARY} for _ in range(3)])
             assert len(await database.things.find({"canary": CANARY}, batch_size=2).to_list(None)) == 3
             with pytest.raises(MongoError):
                 await database.command("noSuchCommand", CANARY)
             await database.client.drop_database(database.name)
-    *spans, _ = await told(collector)
+    *spans, _ = await finished_spans(collector)
     assert [(span.name, span.error) for span in spans] == [
         ("insert things", ""),
         ("find things", ""),
@@ -215,20 +215,20 @@ async def test_commands_to_mongodb_are_told_by_name_and_collection(collector: Co
     assert CANARY.encode() not in collector.sent
 
 
-async def test_commands_to_redis_are_told_by_name_alone(collector: Collector, redis_url: str) -> None:
+async def test_spans_of_redis_have_the_command_only(collector: Collector, redis_url: str) -> None:
     async with open_redis(redis_url) as redis:
         with traces.request_span("GET"):
             await redis.set(CANARY, CANARY, ex=1)
             assert await ScriptRunner(redis, "return ARGV[1]").run(1, CANARY, CANARY) == CANARY
-    *spans, _ = await told(collector)
+    *spans, _ = await finished_spans(collector)
     assert [(span.name, span.kind) for span in spans] == [("SET", "client"), ("EVALSHA", "client")]
     assert CANARY.encode() not in collector.sent
 
 
-async def test_what_is_asked_of_stores_for_no_request_is_no_trace(
+async def test_store_commands_without_a_request_are_not_traced(
     collector: Collector, mongo_url: str, redis_url: str
 ) -> None:
     async with open_database(mongo_url, "test") as database, open_redis(redis_url) as redis:
         await database.command("ping")
         await redis.ping()
-    assert await told(collector) == []
+    assert await finished_spans(collector) == []

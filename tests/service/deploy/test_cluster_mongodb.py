@@ -13,7 +13,7 @@ from tests.support.servers.start import mongod_with_users
 from tests.support.servers.users import PASSWORD, credentials
 
 
-async def test_the_first_password_becomes_that_of_root_and_ends_the_earlier_one() -> None:
+async def test_the_first_password_replaces_the_earlier_one_of_root() -> None:
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with mongod_with_users(Path(folder)) as url:
             address = url.rpartition("@")[2].partition("/?")[0]

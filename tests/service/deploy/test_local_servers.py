@@ -1,4 +1,4 @@
-"""The bundled servers of `pkgrepo up`: their data stays, their processes end."""
+"""The bundled servers of `pkgrepo up`: their data survives, and their processes end."""
 
 import asyncio
 import os
@@ -38,8 +38,8 @@ asyncio.run(own())
 @pytest.fixture
 def folder() -> Iterator[Path]:
     """A folder with a short path, because it contains sockets."""
-    with TemporaryDirectory(prefix="pkgrepo-") as place:
-        yield Path(place, "server")
+    with TemporaryDirectory(prefix="pkgrepo-") as path:
+        yield Path(path, "server")
 
 
 async def test_mongodb_keeps_data_after_a_restart_in_a_moved_folder(folder: Path) -> None:
@@ -71,7 +71,7 @@ async def test_a_folder_may_have_a_path_too_long_for_a_socket(folder: Path) -> N
         assert await client.ping()
 
 
-async def test_only_its_user_may_enter_a_servers_folder(folder: Path) -> None:
+async def test_only_its_user_can_access_the_folder_of_a_server(folder: Path) -> None:
     async with servers.redis(folder):
         assert mode_of(folder) == "drwx------"
 
@@ -91,7 +91,7 @@ async def test_servers_stop_at_the_end_of_the_block(folder: Path) -> None:
 
 
 async def test_a_server_ends_when_its_owner_is_killed(folder: Path) -> None:
-    owner = await started_elsewhere(servers.redis, folder, os.environ["PATH"])
+    owner = await started_by_other_process(servers.redis, folder, os.environ["PATH"])
     async with connected(folder) as server:
         await killed(owner)
         await ended(server)
@@ -99,14 +99,14 @@ async def test_a_server_ends_when_its_owner_is_killed(folder: Path) -> None:
 
 @pytest.mark.parametrize("start", [pytest.param(servers.mongod, marks=pytest.mark.full), servers.redis])
 async def test_a_server_that_outlived_its_owner_is_replaced(start: Start, folder: Path) -> None:
-    await killed(await started_elsewhere(start, folder, path=""))  # Without `setpriv` the server stays.
+    await killed(await started_by_other_process(start, folder, path=""))  # Without `setpriv` the server stays.
     async with connected(folder) as server, start(folder):
         await ended(server)
 
 
 @pytest.mark.full
 async def test_mongodb_keeps_acknowledged_writes_after_a_kill(folder: Path) -> None:
-    owner = await started_elsewhere(servers.mongod, folder, path="")
+    owner = await started_by_other_process(servers.mongod, folder, path="")
     url = f"mongodb://{quote(str(folder / 'mongod.sock'), safe='')}/?directConnection=true"
     async with open_database(url, "survival") as database:
         await database.things.insert_one({"_id": 1})
@@ -149,7 +149,7 @@ async def start_and_stop(start: Start, folder: Path) -> None:
         pass
 
 
-async def started_elsewhere(start: Start, folder: Path, path: str) -> Process:
+async def started_by_other_process(start: Start, folder: Path, path: str) -> Process:
     """Another process that runs the server; `path` is its PATH."""
     command = [sys.executable, "-c", OWNER, start.__name__, str(folder)]
     owner = await asyncio.create_subprocess_exec(*command, cwd=ROOT, env={"PATH": path}, stdout=PIPE)

@@ -38,24 +38,24 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     failing, left = await storages.keep(), await storages.keep()
     content = storages.folder.path(failing).read_bytes()
     await storages.folder.remove(failing)
-    assert await storages.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by one that dies
-    looks = iter(("first", "before a round", "after it", "after another"))
+    assert await storages.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by a mover that dies
+    steps = iter(("first", "before a round", "after it", "after another"))
 
-    class Beside(MongoMoveStore):
-        """The records, which other replicas change between the checks."""
+    class ConcurrentMoveStore(MongoMoveStore):
+        """The records, with changes of other replicas between the checks."""
 
         async def remaining(self, home: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
-            look = next(looks, "")
-            if look == "after it":
+            step = next(steps, "")
+            if step == "after it":
                 (storages.root / "copy").write_bytes(content)
                 await storages.objects.put(failing, storages.root / "copy")
                 moved = {"$set": {"home": StorageKind.S3, "moving_by": ""}}
                 await storages.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
-            elif look == "after another":
+            elif step == "after another":
                 await storages.let_leases_pass()
             return await super().remaining(home, passed_over)
 
-    monkeypatch.setattr(cli_migrate, "MongoMoveStore", Beside)
+    monkeypatch.setattr(cli_migrate, "MongoMoveStore", ConcurrentMoveStore)
     await migration.run(StoreAddresses(Addresses("", "", ""), storages.root, None))
     migration.report()
     await storages.expect_at(StorageKind.S3, left)

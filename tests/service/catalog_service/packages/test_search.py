@@ -58,7 +58,7 @@ async def test_results_have_the_newest_version_and_no_long_fields(catalog: Catal
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("ED.ED", ["Zed.Editor"]),
         ("a.b", ["acme.a.b"]),
@@ -76,7 +76,7 @@ async def test_a_literal_text_is_found_in_any_letter_case(
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ({}, ["acme.a.b", "acme.axb", "Zed.Editor"]),
         ({"descending": "1"}, ["Zed.Editor", "acme.axb", "acme.a.b"]),

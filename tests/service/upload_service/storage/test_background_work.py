@@ -46,10 +46,10 @@ async def test_a_starting_replica_finds_damage_orphans_and_drift(
     with capture_logs() as logs:
         async with serving_uploads(settings.model_copy(update={"scrub_interval": 24 * 3600})):
 
-            async def told() -> bool:
+            async def all_reported() -> bool:
                 return {"installer_damaged", "orphan_removed", "quota_drift"} <= {entry["event"] for entry in logs}
 
-            await until(told)
+            await until(all_reported)
     record = await uploads.find_one({"tenant_id": caller.tenant_id})
     assert record is not None
     assert record["damage"] == Damage.ALTERED

@@ -1,4 +1,4 @@
-"""The collector against claims of the same files: each file goes to one of the two, and never to both."""
+"""The collector against claims of the same files: each file is either claimed or collected."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -24,8 +24,8 @@ async def test_a_file_is_claimed_or_collected_and_never_both(
         names = await asyncio.gather(*(api.upload(caller, FILE) for _ in range(races)))
 
         async def age(name: str) -> None:
-            found = {"tenant_id": caller.tenant_id, "server_filename": name}
-            await uploads.update_one(found, {"$set": {"updated_at": datetime.now(UTC) - timedelta(days=2)}})
+            query = {"tenant_id": caller.tenant_id, "server_filename": name}
+            await uploads.update_one(query, {"$set": {"updated_at": datetime.now(UTC) - timedelta(days=2)}})
 
         async def race(name: str) -> int:
             """The claim and the collector see a file at the same moment."""

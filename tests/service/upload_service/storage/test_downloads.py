@@ -1,4 +1,4 @@
-"""Downloads: a signed address gives a file, whole or in part, and nothing else."""
+"""Downloads: a signed URL returns its file, whole or in part, and nothing else."""
 
 from dataclasses import dataclass
 
@@ -56,28 +56,28 @@ async def test_head_gives_the_headers_only(linked: Linked) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "start", "end"),
+    ("range_header", "start", "end"),
     [("bytes=0-99", 0, 99), ("bytes=5000-", 5000, 5119), ("bytes=-10", 5110, 5119), ("bytes=5100-9999", 5100, 5119)],
 )
-async def test_a_range_returns_the_requested_bytes(linked: Linked, wanted: str, start: int, end: int) -> None:
-    answer = await linked.api.get(linked.address, Range=wanted)
+async def test_a_range_returns_the_requested_bytes(linked: Linked, range_header: str, start: int, end: int) -> None:
+    answer = await linked.api.get(linked.address, Range=range_header)
     assert (answer.status, answer.body) == (206, FILE[start : end + 1])
     assert answer.headers["Content-Range"] == f"bytes {start}-{end}/{len(FILE)}"
     assert answer.headers["ETag"] == ETAG
 
 
-@pytest.mark.parametrize("wanted", ["bytes=5120-", "bytes=9999-10000", "bytes=-0"])
-async def test_a_range_past_the_end_is_refused(linked: Linked, wanted: str) -> None:
-    answer = await linked.api.get(linked.address, Range=wanted)
+@pytest.mark.parametrize("range_header", ["bytes=5120-", "bytes=9999-10000", "bytes=-0"])
+async def test_a_range_past_the_end_is_refused(linked: Linked, range_header: str) -> None:
+    answer = await linked.api.get(linked.address, Range=range_header)
     assert (answer.status, answer.headers["Content-Range"]) == (416, f"bytes */{len(FILE)}")
     assert (answer.body["code"], answer.body["detail"]) == ("range_not_satisfiable", f"The file has {len(FILE)} bytes.")
 
 
 @pytest.mark.parametrize(
-    "wanted", ["", "bytes=", "bytes=-", "bytes=a-b", "bytes=9-5", "bytes=0-1,5-6", "items=0-1", "bytes=\uff11-2"]
+    "range_header", ["", "bytes=", "bytes=-", "bytes=a-b", "bytes=9-5", "bytes=0-1,5-6", "items=0-1", "bytes=\uff11-2"]
 )
-async def test_a_malformed_or_multiple_range_returns_the_whole_file(linked: Linked, wanted: str) -> None:
-    answer = await linked.api.get(linked.address, Range=wanted)
+async def test_a_malformed_or_multiple_range_returns_the_whole_file(linked: Linked, range_header: str) -> None:
+    answer = await linked.api.get(linked.address, Range=range_header)
     assert (answer.status, answer.body) == (200, FILE)
 
 
@@ -92,13 +92,13 @@ async def test_if_range_with_another_etag_returns_the_whole_file(linked: Linked,
     assert (answer.status, answer.body) == (200, FILE)
 
 
-@pytest.mark.parametrize("known", [ETAG, f"W/{ETAG}", f'"other", {ETAG}', "*"])
-async def test_a_file_that_the_caller_has_is_not_sent_again(linked: Linked, known: str) -> None:
-    answer = await linked.api.get(linked.address, If_None_Match=known)
+@pytest.mark.parametrize("if_none_match", [ETAG, f"W/{ETAG}", f'"other", {ETAG}', "*"])
+async def test_a_file_with_a_matching_etag_is_not_sent_again(linked: Linked, if_none_match: str) -> None:
+    answer = await linked.api.get(linked.address, If_None_Match=if_none_match)
     assert (answer.status, answer.body, answer.headers["ETag"]) == (304, b"", ETAG)
 
 
-async def test_a_file_that_the_caller_does_not_have_is_sent(linked: Linked) -> None:
+async def test_a_file_with_another_etag_is_sent(linked: Linked) -> None:
     assert (await linked.api.get(linked.address, If_None_Match='"other"')).status == 200
     assert (await linked.api.get(linked.address, If_Match=ETAG)).status == 200
     assert (await linked.api.get(linked.address, If_Match='"other"')).status == 412
@@ -158,8 +158,8 @@ async def test_an_expired_address_is_refused(linked: Linked) -> None:
     ],
 )
 async def test_an_altered_path_is_refused(linked: Linked, path: str) -> None:
-    words = {"tenant": linked.caller.tenant_id, "name": linked.server_filename, "other": "0" * 32}
-    address = URL(f"{linked.api.service.address}/{path.format(**words)}", encoded=True)
+    parts = {"tenant": linked.caller.tenant_id, "name": linked.server_filename, "other": "0" * 32}
+    address = URL(f"{linked.api.service.address}/{path.format(**parts)}", encoded=True)
     signed = URL(linked.address)
     answer = await linked.api.get(str(URL(f"{address}?{signed.raw_query_string}", encoded=True)))
     assert answer.status == 403
@@ -182,7 +182,7 @@ async def test_a_file_of_another_tenant_is_unknown(linked: Linked) -> None:
     assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
 
 
-async def test_a_file_that_no_version_has_is_unknown(api: UploadApi) -> None:
+async def test_a_file_without_a_version_is_unknown(api: UploadApi) -> None:
     caller = make_uploader()
     name = await api.upload(caller, FILE)
     assert (await api.get(api.address(caller, name))).status == 404

@@ -1,4 +1,4 @@
-"""The ledger of a tenant agrees with its records at every moment, also during requests."""
+"""The ledger of a tenant always agrees with its records, also during requests."""
 
 import asyncio
 from uuid import uuid4
@@ -13,8 +13,8 @@ from upload_service.settings import UploadSettings
 FILE = b"installer " * 10
 
 
-async def come_and_go(api: UploadApi, caller: Caller) -> None:
-    """An upload in two chunks and one in one call, claimed, refused and released, with a broken one between."""
+async def upload_and_release(api: UploadApi, caller: Caller) -> None:
+    """Upload in two chunks and in one request, claim, refuse and release, with an interrupted upload between."""
     file_id, uid, size = uuid4().hex, str(uuid4()), len(FILE)
     await api.chunk(caller, file_id, FILE[:50], 0, size)
     await api.chunk(caller, file_id, FILE[60:], 60, size)
@@ -32,13 +32,15 @@ async def test_a_ledger_never_drifts_during_uploads_and_removals(
     caller = make_uploader(storage_quota=100_000)
     async with serving_uploads(settings) as api:
         store = MongoLedgerStore(database)
-        working = [asyncio.create_task(come_and_go(api, caller)) for _ in range(20)]
-        looks = []
+        working = [asyncio.create_task(upload_and_release(api, caller)) for _ in range(20)]
+        snapshots = []
         while not all(task.done() for task in working):
-            looks.append(await store.snapshot_read(caller.tenant_id))
+            snapshots.append(await store.snapshot_read(caller.tenant_id))
         await asyncio.gather(*working)
         drifted = [
-            (seen, expected_ledger(seen, uploads)) for seen, uploads in looks if expected_ledger(seen, uploads) != seen
+            (ledger, expected_ledger(ledger, uploads))
+            for ledger, uploads in snapshots
+            if expected_ledger(ledger, uploads) != ledger
         ]
-    assert len(looks) > 1
+    assert len(snapshots) > 1
     assert drifted == []

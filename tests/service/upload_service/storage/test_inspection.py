@@ -174,15 +174,15 @@ async def test_a_file_that_kills_its_inspection_is_tried_three_times(
     (name,) = await uploaded(settings, caller, b"poison")
     replica = inspector(database, settings, reader)
     for _ in range(ATTEMPTS):
-        with pytest.raises(asyncio.CancelledError):  # The process that read it is no more.
+        with pytest.raises(asyncio.CancelledError):  # The process that read it has died.
             await replica.inspect_due()
         assert (await replica.find(caller.tenant_id, name)).state is State.WAITING
-        await replica.inspect_due()  # Nobody else takes it before its lease has run out.
+        await replica.inspect_due()  # No other replica takes it before its lease has expired.
         await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
     await replica.inspect_due()
     assert len(reader.readings) == ATTEMPTS
-    found = await replica.find(caller.tenant_id, name)
-    assert (found.state, found.reason) == (State.FAILED, Reason.GIVEN_UP)
+    upload = await replica.find(caller.tenant_id, name)
+    assert (upload.state, upload.reason) == (State.FAILED, Reason.GIVEN_UP)
 
 
 async def test_an_unavailable_storage_does_not_count_as_an_attempt(
@@ -247,9 +247,9 @@ async def test_an_inspection_after_its_lease_changes_nothing(settings: UploadSet
     await store.mark_failed(stale, Reason.TOO_LONG)
     await store.mark_done(current, Findings(format=Format.ZIP))
     await store.mark_done(stale, Findings(format=Format.EXE))
-    found = await store.find(caller.tenant_id, name)
-    assert found is not None
-    assert (found.state, found.findings) == (State.DONE, Findings(format=Format.ZIP))
+    upload = await store.find(caller.tenant_id, name)
+    assert upload is not None
+    assert (upload.state, upload.findings) == (State.DONE, Findings(format=Format.ZIP))
 
 
 async def test_a_file_older_than_inspections_is_inspected_on_request(
@@ -288,9 +288,7 @@ async def test_an_inspection_running_elsewhere_is_answered_as_unavailable(
         await inspector(database, settings, Reader()).inspect(caller.tenant_id, name)
 
 
-async def test_waiting_files_are_inspected_in_turns_of_tenants(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
+async def test_waiting_files_are_inspected_tenant_by_tenant(settings: UploadSettings, database: MongoDatabase) -> None:
     reader = Reader()
     await uploaded(settings, make_uploader(), b"1", b"2", b"3")
     await uploaded(settings, make_uploader(), b"other")
@@ -423,10 +421,10 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     (tmp_path / "source").write_bytes(content)
     await objects.put(upload, tmp_path / "source")
     async with InstallerFiles(storage_backends(folder, objects), folder, tmp_path).open(upload) as file:
-        found = await read_installer(file, "")
+        findings = await read_installer(file, "")
         file.seek(0)
         fetched = file.read()
-    assert found.format is Format.EXE
+    assert findings.format is Format.EXE
     assert fetched[:end] == content[:end]
     assert fetched[-end:] == content[-end:]
     assert (fetched != content) == bool(hole)

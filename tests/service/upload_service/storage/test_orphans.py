@@ -1,4 +1,4 @@
-"""Files without a record are removed, but no young ones and none of another installation."""
+"""Files without a record are removed, except young files and files of another installation."""
 
 import os
 import time
@@ -29,7 +29,7 @@ DAY = 24 * 3600
 
 @dataclass(frozen=True)
 class Setup:
-    """A service, its database, and an orphan collector that a test runs."""
+    """A service, its database, and an orphan collector that a test starts."""
 
     api: UploadApi
     database: MongoDatabase
@@ -52,20 +52,20 @@ class Setup:
         await OrphanCollector(store, homes, self._installers, self.api.folder, self.identity, age=DAY).collect()
 
     async def complete(self, caller: Caller) -> Upload:
-        """An upload that is announced, so that the service's relay is done with its files."""
+        """An announced upload, so that the relay no longer uses its files."""
         await self.api.chunk(caller, "f", FILE, 0, len(FILE))
 
         async def announced() -> bool:
-            wanted = {"tenant_id": caller.tenant_id, "announced": True}
-            return await self.database["uploads"].count_documents(wanted) == 1
+            query = {"tenant_id": caller.tenant_id, "announced": True}
+            return await self.database["uploads"].count_documents(query) == 1
 
         await until(announced)
         return await self.record(caller, "f")
 
     async def record(self, caller: Caller, file_id: str) -> Upload:
-        found = await MongoUploadStore(self.database).find(caller.tenant_id, file_id)
-        assert found is not None
-        return found
+        upload = await MongoUploadStore(self.database).find(caller.tenant_id, file_id)
+        assert upload is not None
+        return upload
 
     async def change(self, upload: Upload, **fields: object) -> None:
         await self.database["uploads"].update_one({"upload_id": upload.upload_id}, {"$set": fields})
@@ -143,10 +143,10 @@ async def test_young_files_are_kept(setup: Setup) -> None:
 
 async def test_a_file_with_a_foreign_name_is_kept(setup: Setup) -> None:
     caller = make_uploader()
-    kept = [setup.orphan(caller, "README.txt"), setup.api.folder / "lost+found"]
-    kept[1].mkdir()
+    foreign = [setup.orphan(caller, "README.txt"), setup.api.folder / "lost+found"]
+    foreign[1].mkdir()
     await setup.collect()
-    assert all(path.exists() for path in kept)
+    assert all(path.exists() for path in foreign)
 
 
 async def test_an_open_transfer_keeps_its_current_generation_only(setup: Setup) -> None:
@@ -161,7 +161,7 @@ async def test_an_open_transfer_keeps_its_current_generation_only(setup: Setup) 
     assert (answer.status, answer.body["complete"]) == (200, True)
 
 
-async def test_the_collector_keeps_the_copy_of_a_running_take_over(setup: Setup) -> None:
+async def test_the_collector_keeps_the_copy_of_a_running_takeover(setup: Setup) -> None:
     caller = make_uploader()
     await setup.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
     upload = await setup.record(caller, "f")
@@ -202,12 +202,12 @@ async def test_a_folder_of_another_database_loses_nothing(setup: Setup, mongo_ur
     name = await setup.api.upload(caller, FILE)
     remains = setup.remains(caller, "0" * 32, "0")
     async with open_database(mongo_url, f"test_foreign_{uuid4().hex[:8]}") as empty:
-        stranger = Setup(setup.api, empty)
-        await stranger.collect()
+        other_setup = Setup(setup.api, empty)
+        await other_setup.collect()
         with pytest.raises(StorageIsNotOurs):
-            await stranger.identity.check(StorageKind.FOLDER)
+            await other_setup.identity.check(StorageKind.FOLDER)
         await MongoFileIndex(empty).create_storage_id()
-        await stranger.collect()
+        await other_setup.collect()
         await empty.client.drop_database(empty.name)
     assert setup.api.files(caller) == sorted([name, "upload_f.part"])
     assert remains.exists()
@@ -234,10 +234,10 @@ async def test_a_folder_of_unknown_files_without_id_is_not_ours(setup: Setup) ->
 
 async def test_an_empty_folder_is_not_ours_if_records_name_files(setup: Setup) -> None:
     await setup.api.upload(make_uploader(), FILE)
-    away = setup.api.folder.with_name("away")
-    setup.api.folder.rename(away)
+    moved_folder = setup.api.folder.with_name("away")
+    setup.api.folder.rename(moved_folder)
     setup.api.folder.mkdir()
     assert not await setup.identity.is_ours(StorageKind.FOLDER)
     setup.api.folder.rmdir()
-    away.rename(setup.api.folder)
+    moved_folder.rename(setup.api.folder)
     assert await setup.identity.is_ours(StorageKind.FOLDER)

@@ -31,7 +31,7 @@ DAY = 24 * 3600
 
 @dataclass(frozen=True)
 class Setup:
-    """A service, its database, and a collector that a test runs."""
+    """A service, its database, and a collector that a test starts."""
 
     api: UploadApi
     database: MongoDatabase
@@ -40,8 +40,10 @@ class Setup:
     async def age(self, caller: Caller, **days: float) -> None:
         """Mark a tenant's uploads as announced, and set how long ago they changed."""
         await until(self.all_announced)
-        then = datetime.now(UTC) - timedelta(**days)
-        await self.database["uploads"].update_many({"tenant_id": caller.tenant_id}, {"$set": {"updated_at": then}})
+        changed_at = datetime.now(UTC) - timedelta(**days)
+        await self.database["uploads"].update_many(
+            {"tenant_id": caller.tenant_id}, {"$set": {"updated_at": changed_at}}
+        )
 
     async def all_announced(self) -> bool:
         return not await self.database["uploads"].count_documents({"announced": False})
@@ -146,7 +148,7 @@ async def test_a_deletion_that_was_interrupted_is_finished(setup: Setup) -> None
     assert await setup.api.usage(caller) == (0, 0)
 
 
-async def test_a_leftover_that_cannot_be_removed_does_not_block_others(setup: Setup) -> None:
+async def test_an_unremovable_leftover_does_not_block_others(setup: Setup) -> None:
     stuck, caller = make_uploader(), make_uploader()
     for owner in (stuck, caller):
         await setup.api.upload(owner, FILE)
@@ -179,18 +181,18 @@ async def test_settled_rows_are_deleted_after_a_while(setup: Setup) -> None:
     caller = make_uploader()
     for _ in range(2):
         server_filename = await setup.api.upload(caller, FILE)
-        await until(setup.all_announced)  # Until then the record of what is discarded stays.
+        await until(setup.all_announced)  # Until then the records of the discarded files stay.
         await setup.api.ask(caller, "discard_installer", server_filename=server_filename)
     quotas = setup.database["quotas"]
     before = await quotas.find_one({"tenant_id": caller.tenant_id})
     assert before is not None
-    one, two = before["settled"]
+    first, second = before["settled"]
     long_ago = datetime.now(UTC) - timedelta(hours=2)
-    await quotas.update_one({"tenant_id": caller.tenant_id}, {"$set": {f"settled.{one}": long_ago}})
+    await quotas.update_one({"tenant_id": caller.tenant_id}, {"$set": {f"settled.{first}": long_ago}})
     await setup.collector.collect()
     after = await quotas.find_one({"tenant_id": caller.tenant_id})
     assert after is not None
-    assert list(after["settled"]) == [two]
+    assert list(after["settled"]) == [second]
 
 
 async def test_a_deleted_tenant_has_neither_records_nor_files(setup: Setup) -> None:

@@ -1,4 +1,4 @@
-"""Stored files are read again: damaged ones are marked, and a disturbed read marks nothing."""
+"""The scrub of stored files: damaged files are marked, and a disturbed read marks nothing."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -36,8 +36,8 @@ class Setup:
 
     @property
     def scrub(self) -> Scrub:
-        known = MongoFileIndex(self.database)
-        identity = StorageOwnership(known, self.homes, self.api.folder)
+        file_index = MongoFileIndex(self.database)
+        identity = StorageOwnership(file_index, self.homes, self.api.folder)
         return Scrub(MongoScrubStore(self.database), self.homes, identity, after_block=self._after_block)
 
     async def _after_block(self, size: int) -> None:
@@ -46,25 +46,25 @@ class Setup:
             await self.during()
 
     async def stored(self, caller: Caller, data: bytes = FILE) -> Path:
-        """A file that was uploaded and linked, a month ago."""
+        """A file that was uploaded and linked a month ago."""
         name = await self.api.upload(caller, data)
 
         async def announced() -> bool:
             return await self.database["uploads"].find_one({"server_filename": name, "announced": True}) is not None
 
-        await until(announced)  # Then the service's relay is done with the file.
+        await until(announced)  # The relay no longer uses the file.
         assert (await self.api.claim(caller, name)).status == 200
         await self.let_a_month_pass(caller)
         return self.api.folder / caller.tenant_id / name
 
     async def let_a_month_pass(self, caller: Caller) -> None:
-        then = datetime.now(UTC) - timedelta(days=30)
-        await self.database["uploads"].update_many({"tenant_id": caller.tenant_id}, {"$set": {"checked_at": then}})
+        month_ago = datetime.now(UTC) - timedelta(days=30)
+        await self.database["uploads"].update_many({"tenant_id": caller.tenant_id}, {"$set": {"checked_at": month_ago}})
 
     async def record(self, path: Path) -> Upload:
-        found = await MongoUploadStore(self.database).find_installer(path.parent.name, path.name)
-        assert found is not None
-        return found
+        upload = await MongoUploadStore(self.database).find_installer(path.parent.name, path.name)
+        assert upload is not None
+        return upload
 
     async def mark(self, path: Path) -> Damage:
         return (await self.record(path)).damage
@@ -77,10 +77,10 @@ async def setup(mongo_url: str, tmp_path: Path, database: MongoDatabase) -> Asyn
         yield Setup(api, database, folder_backends(settings.installers))
 
 
-def flip(path: Path, at: int = -1) -> None:
+def flip(path: Path, position: int = -1) -> None:
     """Change one bit of a file."""
     data = bytearray(path.read_bytes())
-    data[at] ^= 1
+    data[position] ^= 1
     path.write_bytes(data)
 
 
@@ -93,10 +93,10 @@ async def test_a_file_that_is_whole_stays_unmarked(setup: Setup) -> None:
     assert sum(setup.blocks) == len(FILE)
 
 
-@pytest.mark.parametrize("at", [0, 1_500_000, -1])
-async def test_the_scrub_finds_one_flipped_bit(setup: Setup, at: int) -> None:
+@pytest.mark.parametrize("position", [0, 1_500_000, -1])
+async def test_the_scrub_finds_one_flipped_bit(setup: Setup, position: int) -> None:
     path = await setup.stored(make_uploader())
-    flip(path, at)
+    flip(path, position)
     await setup.scrub.check_due(DAY)
     assert await setup.mark(path) is Damage.ALTERED
 
@@ -145,7 +145,7 @@ async def test_a_file_that_is_deleted_while_it_is_read_is_not_damaged(setup: Set
     path = await setup.stored(caller)
 
     async def delete() -> None:
-        flip(path)  # The blocks read from now on are others, as of a file that is being removed.
+        flip(path)  # The next blocks are replaced, as in a file that is being removed.
         await setup.database["uploads"].update_one({"server_filename": path.name}, {"$set": {"status": "deleting"}})
 
     setup.during = delete
@@ -167,8 +167,8 @@ async def test_a_file_truncated_while_it_is_read_is_altered(setup: Setup) -> Non
 async def test_an_unmounted_disk_is_not_damage(setup: Setup) -> None:
     path = await setup.stored(make_uploader())
     await setup.scrub.check_due(DAY)
-    away = setup.api.folder.with_name("away")
-    setup.api.folder.rename(away)
+    unmounted = setup.api.folder.with_name("away")
+    setup.api.folder.rename(unmounted)
     setup.api.folder.mkdir()
     with pytest.raises(Unavailable):
         await setup.scrub.check(await setup.record(path))
@@ -180,11 +180,11 @@ async def test_an_unavailable_storage_is_not_damage(setup: Setup, monkeypatch: p
     paths = [await setup.stored(caller) for _ in range(2)]
     flip(paths[1])
 
-    async def away(_: Upload) -> int | None:
+    async def fail(_: Upload) -> int | None:
         raise Unavailable("The object storage does not answer.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(setup.homes.get(StorageKind.FOLDER), "size", away)
+        patched.setattr(setup.homes.get(StorageKind.FOLDER), "size", fail)
         await setup.scrub.check_due(DAY)
     await setup.scrub.check_due(DAY)
     assert [await setup.mark(path) for path in paths] == ["", "altered"]

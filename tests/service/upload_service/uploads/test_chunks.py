@@ -1,4 +1,4 @@
-"""Chunks: each stored once, in order (section 4.5)."""
+"""Chunks are stored once and in order (section 4.5)."""
 
 import asyncio
 import errno
@@ -64,8 +64,8 @@ async def begun(api: UploadApi) -> Caller:
     return caller
 
 
-async def stands_at(api: UploadApi, caller: Caller, offset: int) -> bool:
-    """Whether `f` has this offset, and no other byte on the disk."""
+async def has_offset(api: UploadApi, caller: Caller, offset: int) -> bool:
+    """Whether `f` has this offset and exactly these bytes on disk."""
     state = await api.state(caller, "f")
     stored = api.part(caller, "f").read_bytes()
     return bool(state.body["received"] == offset) and stored == FILE[:offset]
@@ -98,7 +98,7 @@ async def test_a_repeated_chunk_gets_the_same_response(api: UploadApi) -> None:
     part_of_it = await api.chunk(caller, "f", FILE[10:20], 10, len(FILE))
     assert (again.status, again.body["received"]) == (200, HALF)
     assert (part_of_it.status, part_of_it.body["received"]) == (200, HALF)
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
 async def test_a_repeated_chunk_with_other_bytes_is_refused(api: UploadApi) -> None:
@@ -106,7 +106,7 @@ async def test_a_repeated_chunk_with_other_bytes_is_refused(api: UploadApi) -> N
     answer = await api.chunk(caller, "f", FILE[1 : HALF + 1], 0, len(FILE))
     assert (answer.status, answer.body["code"]) == (400, "unexpected_chunk")
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
 async def test_the_last_chunk_sent_again_gives_the_same_file(api: UploadApi) -> None:
@@ -143,7 +143,7 @@ async def test_a_chunk_that_does_not_continue_is_refused(api: UploadApi, start: 
     assert (answer.status, answer.body["code"]) == (400, "unexpected_chunk")
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
     assert (answer.body["received"], answer.body["total"]) == (HALF, len(FILE))
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
 @pytest.mark.parametrize("length", [1, 99, 101, HALF], ids=str)
@@ -152,7 +152,7 @@ async def test_a_body_shorter_or_longer_than_its_range_is_refused(api: UploadApi
     answer = await api.chunk(caller, "f", FILE[HALF : HALF + length], HALF, len(FILE), end=HALF + 99)
     assert (answer.status, answer.body["code"]) == (400, "unexpected_chunk")
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
     assert (await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))).body["sha256"] == sha256(FILE)
 
 
@@ -160,10 +160,10 @@ async def test_a_long_body_is_refused_before_it_is_written(api: UploadApi) -> No
     caller = await begun(api)
     answer = await api.chunk(caller, "f", bytes(5 << 20), HALF, len(FILE), end=HALF + 99)
     assert answer.status == 400
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
-async def test_a_first_chunk_that_begins_late_begins_nothing(api: UploadApi) -> None:
+async def test_a_first_chunk_with_an_offset_creates_no_transfer(api: UploadApi) -> None:
     caller = make_uploader()
     answer = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert answer.status == 400
@@ -186,7 +186,7 @@ async def test_a_first_chunk_that_fails_leaves_nothing_behind(api: UploadApi) ->
 async def test_bytes_after_the_offset_are_truncated(api: UploadApi) -> None:
     caller = await begun(api)
     with api.part(caller, "f").open("ab") as file:
-        file.write(bytes(2 * len(FILE)))  # from a process that died before it could say so
+        file.write(bytes(2 * len(FILE)))  # left by a process that died before it acknowledged them
     last = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (api.folder / caller.tenant_id / last.body["server_filename"]).read_bytes() == FILE
 
@@ -203,14 +203,14 @@ async def test_the_digest_is_right_if_another_process_saw_a_chunk(
 ) -> None:
     settings = settings_for(mongo_url, tmp_path_factory.mktemp("installers"))
     caller = make_uploader()
-    async with serving_uploads(settings) as one:
-        await one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
+    async with serving_uploads(settings) as first_api:
+        await first_api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
     async with serving_uploads(settings) as two:
         last = await two.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert last.body["sha256"] == sha256(FILE)
 
 
-async def test_a_body_that_ends_early_leaves_the_offset_as_it_was(api: UploadApi) -> None:
+async def test_a_body_that_ends_early_does_not_change_the_offset(api: UploadApi) -> None:
     caller = await begun(api)
 
     async def broken() -> AsyncIterator[bytes]:
@@ -252,7 +252,7 @@ async def test_a_malformed_body_is_refused(api: UploadApi, body: bytes) -> None:
     assert answer.status == 400
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
     assert (answer.body["received"], answer.body["total"]) == (HALF, len(FILE))
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
 @pytest.mark.parametrize("content_range", ["bytes */9", "bytes 5-1/9", "bytes 1-2", "chunks 0-1/2"])
@@ -311,21 +311,21 @@ async def test_a_file_id_cannot_leave_the_tenants_folder(api: UploadApi, file_id
 
 
 async def test_one_file_id_in_two_tenants_never_mixes(api: UploadApi) -> None:
-    one, two = await begun(api), make_uploader()
-    assert (await api.state(two, "f")).status == 404
-    await api.chunk(two, "f", FILE[::-1], 0, len(FILE))
-    last = await api.chunk(one, "f", FILE[HALF:], HALF, len(FILE))
+    first, second = await begun(api), make_uploader()
+    assert (await api.state(second, "f")).status == 404
+    await api.chunk(second, "f", FILE[::-1], 0, len(FILE))
+    last = await api.chunk(first, "f", FILE[HALF:], HALF, len(FILE))
     assert last.body["sha256"] == sha256(FILE)
-    assert (await api.state(two, "f")).body["sha256"] == sha256(FILE[::-1])
+    assert (await api.state(second, "f")).body["sha256"] == sha256(FILE[::-1])
 
 
 async def test_two_transfers_of_a_tenant_may_alternate(api: UploadApi) -> None:
     caller = make_uploader()
     await api.chunk(caller, "one", FILE[:HALF], 0, len(FILE))
     await api.chunk(caller, "two", FILE[HALF:], 0, len(FILE))
-    one = await api.chunk(caller, "one", FILE[HALF:], HALF, len(FILE))
+    first_answer = await api.chunk(caller, "one", FILE[HALF:], HALF, len(FILE))
     two = await api.chunk(caller, "two", FILE[:HALF], HALF, len(FILE))
-    assert one.body["sha256"] == sha256(FILE)
+    assert first_answer.body["sha256"] == sha256(FILE)
     assert two.body["sha256"] == sha256(FILE[HALF:] + FILE[:HALF])
 
 
@@ -351,7 +351,7 @@ async def test_a_transfer_continues_after_a_full_disk(
         patched.setattr(os, "pwrite", full)
         answer = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (answer.status, answer.body["code"]) == (500, "storage_full")
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
     assert (await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))).body["sha256"] == sha256(FILE)
 
 

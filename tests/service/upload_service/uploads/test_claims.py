@@ -13,7 +13,7 @@ SIZE = len(FILE)
 
 
 async def claimed(api: UploadApi, caller: Caller, version_uid: str = "v1") -> str:
-    """The server filename of a file that this version has."""
+    """The server filename of a file that this version claimed."""
     name = await api.upload(caller, FILE)
     assert (await api.claim(caller, name, version_uid)).status == 200
     return name
@@ -64,14 +64,14 @@ async def test_an_unknown_name_cannot_be_claimed(api: UploadApi, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "question", [{}, {"server_filename": {"$gt": ""}, "version_uid": "v"}, {"server_filename": "x", "version_uid": 1}]
+    "body", [{}, {"server_filename": {"$gt": ""}, "version_uid": "v"}, {"server_filename": "x", "version_uid": 1}]
 )
-async def test_a_body_of_another_shape_is_refused(api: UploadApi, question: dict[str, object]) -> None:
-    assert (await api.ask(make_uploader(), "claim_installer", **question)).status == 400
+async def test_a_body_of_another_shape_is_refused(api: UploadApi, body: dict[str, object]) -> None:
+    assert (await api.ask(make_uploader(), "claim_installer", **body)).status == 400
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"no json", b"\xff"])
-async def test_a_body_that_is_no_json_object_is_refused(api: UploadApi, body: bytes) -> None:
+async def test_a_body_that_is_not_a_json_object_is_refused(api: UploadApi, body: bytes) -> None:
     assert (await api.service.call(make_uploader(), "POST", "release_installers", data=body)).status == 400
 
 
@@ -84,11 +84,11 @@ async def test_a_transfer_that_is_not_complete_cannot_be_claimed(api: UploadApi)
 async def test_releasing_versions_removes_their_files_and_frees_storage(api: UploadApi) -> None:
     caller = make_uploader()
     await claimed(api, caller, "v1")
-    kept = await claimed(api, caller, "v2")
+    remaining = await claimed(api, caller, "v2")
     for _ in range(2):
         answer = await api.ask(caller, "release_installers", version_uids=["v1", "unknown"])
         assert (answer.status, answer.body) == (200, {})
-        assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [kept])
+        assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [remaining])
 
 
 async def test_concurrent_releases_free_the_storage_once(api: UploadApi) -> None:
@@ -146,7 +146,7 @@ async def test_a_file_that_cannot_fit_is_refused_with_its_first_chunk(api: Uploa
     assert (await api.state(caller, "f")).status == 404
 
 
-async def test_a_file_that_fits_exactly_is_taken_and_claimed(api: UploadApi) -> None:
+async def test_a_file_that_fits_exactly_is_accepted_and_claimed(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=SIZE)
     await claimed(api, caller)
     assert (await api.chunk(caller, "f", b"x", 0, 1)).status == 407
