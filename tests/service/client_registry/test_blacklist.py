@@ -84,9 +84,7 @@ async def test_entries_are_listed_oldest_first(registry: Registry) -> None:
         {"package_ids": "a.a", "network": "9" * 999},
     ],
 )
-async def test_an_entry_without_packages_or_a_valid_network_is_refused(
-    registry: Registry, form: dict[str, str]
-) -> None:
+async def test_an_entry_with_invalid_fields_is_refused(registry: Registry, form: dict[str, str]) -> None:
     caller = make_caller()
 
     answer = await registry.call(caller, "POST", "add_blacklist_entry", data=form)
@@ -232,7 +230,7 @@ async def test_hidden_packages_are_the_union_of_applicable_entries(registry: Reg
     ]
 
 
-async def test_nothing_is_hidden_from_administrators(registry: Registry) -> None:
+async def test_nothing_is_hidden_from_a_caller_that_is_no_client(registry: Registry) -> None:
     caller = make_caller()
     await add_entry(registry, caller, package_ids="all")
 

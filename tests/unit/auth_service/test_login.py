@@ -1,4 +1,4 @@
-"""A login while its user is deleted, or given another password."""
+"""A login while its user is deleted or gets another password."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,10 +21,10 @@ PASSWORD = "a password for tests"
 
 
 class ChangingUsers(MongoUserStore):
-    """Returns another user at each lookup, as if someone else changed the user in between."""
+    """Returns another user at each lookup, like a concurrent change."""
 
-    def __init__(self, *found: User | None) -> None:
-        self._found = iter(found)
+    def __init__(self, *users: User | None) -> None:
+        self._found = iter(users)
 
     async def find(self, tenant_id: str, username: str) -> User | None:
         return next(self._found)
@@ -34,7 +34,7 @@ class ChangingUsers(MongoUserStore):
 
 
 class OpenSessions(Sessions):
-    """Keeps the open sessions in memory; a token is the session's id."""
+    """Stores the open sessions in memory; a token is the session's id."""
 
     def __init__(self) -> None:
         self.open_ones: dict[str, Session] = {}
@@ -56,7 +56,7 @@ class OpenSessions(Sessions):
 
 @dataclass
 class CountedFailures:
-    """Lets `free` questions pass and refuses the rest."""
+    """Allows `free` attempts and refuses the rest."""
 
     free: int = 100
     counted: int = 0
@@ -74,7 +74,7 @@ class CountedFailures:
 
 
 class NoKnownNetworks:
-    """Knows no network of a user."""
+    """Knows no network of any user."""
 
     async def add(self, tenant_id: str, username: str, network: str) -> None: ...
 
@@ -85,7 +85,7 @@ class NoKnownNetworks:
 
 
 class RecordedAudit(Audit):
-    """Keeps the operation and the status of each entry."""
+    """Records the operation and the status of each entry."""
 
     def __init__(self) -> None:
         self.recorded: list[tuple[str, int]] = []
@@ -104,12 +104,12 @@ async def user() -> User:
     return User("acme", "ada", await Passwords().hash(PASSWORD), datetime.now(UTC))
 
 
-def make_login(sessions: OpenSessions, *found: User | None, failures: CountedFailures | None = None) -> Login:
+def make_login(sessions: OpenSessions, *users: User | None, failures: CountedFailures | None = None) -> Login:
     throttle = Throttle(failures or CountedFailures(), NoKnownNetworks())
-    return Login(ChangingUsers(*found), Passwords(), throttle, sessions, RecordedAudit())
+    return Login(ChangingUsers(*users), Passwords(), throttle, sessions, RecordedAudit())
 
 
-async def test_a_user_who_stays_as_they_are_is_signed_in(sessions: OpenSessions, user: User) -> None:
+async def test_an_unchanged_user_is_signed_in(sessions: OpenSessions, user: User) -> None:
     token = await make_login(sessions, user, user).login(make_caller(), "ada", PASSWORD, request_id="")
 
     assert list(sessions.open_ones) == [token]
@@ -130,7 +130,7 @@ async def test_a_password_changed_during_a_login_does_not_sign_in(sessions: Open
     assert sessions.open_ones == {}
 
 
-async def test_too_many_failures_meanwhile_end_a_login_that_waited_its_turn(sessions: OpenSessions, user: User) -> None:
+async def test_too_many_failures_meanwhile_end_a_waiting_login(sessions: OpenSessions, user: User) -> None:
     failures = CountedFailures(free=1)
     with pytest.raises(TooManyFailures) as error:
         await make_login(sessions, user, failures=failures).login(make_caller(), "ada", "wrong", request_id="")
@@ -138,7 +138,7 @@ async def test_too_many_failures_meanwhile_end_a_login_that_waited_its_turn(sess
     assert (error.value.retry_after, failures.counted) == (60, 0)
 
 
-async def test_a_login_whose_turn_does_not_come_is_on_record(
+async def test_a_login_that_times_out_in_the_queue_is_recorded(
     sessions: OpenSessions, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("auth_service.users.passwords.AT_ONCE", 0)
@@ -151,13 +151,13 @@ async def test_a_login_whose_turn_does_not_come_is_on_record(
     assert audit.recorded == [("login", 503)]
 
 
-@pytest.mark.parametrize("known", [True, False], ids=["wrong password", "unknown user"])
-async def test_a_failure_counts_for_the_user_for_the_place_and_for_both_together(
-    sessions: OpenSessions, user: User, known: bool
+@pytest.mark.parametrize("is_known", [True, False], ids=["wrong password", "unknown user"])
+async def test_a_failure_counts_for_user_address_and_both_together(
+    sessions: OpenSessions, user: User, is_known: bool
 ) -> None:
     failures = CountedFailures()
     with pytest.raises(BadCredentials):
-        await make_login(sessions, user if known else None, failures=failures).login(
+        await make_login(sessions, user if is_known else None, failures=failures).login(
             make_caller(), "ada", "wrong", request_id=""
         )
 

@@ -1,4 +1,4 @@
-"""Passwords: what may be one, how it is kept, and how few are hashed at once."""
+"""Passwords: validation, hashing, and the limit of concurrent hashes."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ async def matches(passwords: Passwords, password_hash: str | None, password: str
 
 @pytest.fixture(scope="module", autouse=True)
 def at_full_cost() -> Iterator[None]:
-    """Hashed as the product does, which other tests spare themselves."""
+    """Hash with the product's cost parameters; other tests use cheaper ones."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("auth_service.users.passwords.PasswordHasher", PasswordHasher)
         yield
@@ -40,7 +40,7 @@ def passwords() -> Passwords:
 
 
 class CountingHasher:
-    """Stands in for argon2: counts how many calls run at one moment, each until others had time to join it."""
+    """Replaces argon2: counts concurrent calls; each call waits until others could join."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -76,17 +76,17 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> CountingHasher:
 
 
 async def test_a_password_matches_its_own_hash_only(passwords: Passwords) -> None:
-    kept = await passwords.hash(PASSWORD)
+    stored_hash = await passwords.hash(PASSWORD)
 
-    assert await matches(passwords, kept, PASSWORD)
-    assert not await matches(passwords, kept, PASSWORD.upper())
+    assert await matches(passwords, stored_hash, PASSWORD)
+    assert not await matches(passwords, stored_hash, PASSWORD.upper())
 
 
 async def test_a_password_has_another_hash_each_time(passwords: Passwords) -> None:
     assert await passwords.hash(PASSWORD) != await passwords.hash(PASSWORD)
 
 
-async def test_hashes_are_argon2id_as_owasp_gives_its_parameters(passwords: Passwords) -> None:
+async def test_hashes_are_argon2id_with_the_owasp_parameters(passwords: Passwords) -> None:
     parameters = extract_parameters(await passwords.hash(PASSWORD))
 
     assert parameters.type is Type.ID
@@ -94,16 +94,16 @@ async def test_hashes_are_argon2id_as_owasp_gives_its_parameters(passwords: Pass
 
 
 async def test_a_hash_of_other_parameters_is_still_compared(passwords: Passwords) -> None:
-    kept = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
+    stored_hash = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1).hash(PASSWORD)
 
-    assert await matches(passwords, kept, PASSWORD)
+    assert await matches(passwords, stored_hash, PASSWORD)
 
 
-async def test_nobody_has_any_password(passwords: Passwords) -> None:
+async def test_no_password_matches_an_unknown_user(passwords: Passwords) -> None:
     assert not await matches(passwords, None, "nobody has this password")
 
 
-async def test_a_user_who_is_unknown_costs_a_comparison_too(counting: CountingHasher) -> None:
+async def test_an_unknown_user_costs_a_comparison_too(counting: CountingHasher) -> None:
     passwords = Passwords()
     before = counting.calls
 
@@ -113,7 +113,7 @@ async def test_a_user_who_is_unknown_costs_a_comparison_too(counting: CountingHa
 
 
 @pytest.mark.parametrize("costs", [{"m": 524288}, {"m": 19457}, {"t": 3}, {"t": 2**31}, {"p": 2}], ids=str)
-async def test_a_hash_that_costs_more_than_ours_is_never_computed(
+async def test_a_hash_with_higher_costs_is_never_computed(
     passwords: Passwords, monkeypatch: pytest.MonkeyPatch, costs: dict[str, int]
 ) -> None:
     verified: list[str] = []
@@ -135,7 +135,7 @@ async def test_a_hash_that_costs_more_than_ours_is_never_computed(
     ["", "x", "é", "$argon2id$v=19$m=x,t=1,p=1$c2FsdA$aGFzaA", HASH + "\0", HASH[:-1] + "é"],
     ids=["empty", "short", "not ASCII", "without a number", "with a NUL", "with a letter that is not ASCII"],
 )
-async def test_a_text_that_is_no_hash_matches_no_password(passwords: Passwords, text: str) -> None:
+async def test_an_invalid_hash_matches_no_password(passwords: Passwords, text: str) -> None:
     assert not await matches(passwords, text, PASSWORD)
 
 
@@ -151,14 +151,14 @@ async def test_a_refused_hash_is_logged_without_the_hash(
     assert costly not in logged
 
 
-async def test_four_passwords_are_hashed_at_once_and_no_more(counting: CountingHasher) -> None:
+async def test_at_most_four_passwords_are_hashed_at_once(counting: CountingHasher) -> None:
     passwords = Passwords()
 
     await asyncio.gather(
         *(matches(passwords, HASH, PASSWORD) for _ in range(100)), *(passwords.hash(PASSWORD) for _ in range(100))
     )
 
-    assert counting.calls == 201  # one for nobody's
+    assert counting.calls == 201  # one for an unknown user
     assert counting.most <= AT_ONCE == 4
 
 
@@ -167,19 +167,19 @@ def test_a_password_has_from_twelve_to_1024_characters(text: str) -> None:
     assert new_password("password", text) == text
 
 
-def test_a_password_is_kept_in_normal_form() -> None:
+def test_a_password_is_converted_to_normal_form() -> None:
     assert new_password("password", "e\u0301" * 12) == "é" * 12
 
 
 @each("text", ["", "a" * 11, "e\u0301" * 11, "a" * 1025, "a" * 12 + "\n", "a" * 12 + "\ud800"])
-def test_other_texts_are_no_passwords(text: str) -> None:
+def test_invalid_passwords_are_refused(text: str) -> None:
     with pytest.raises(InvalidField) as error:
         new_password("new_password", text)
     assert error.value.field == "new_password"
     assert text not in error.value.detail or not text
 
 
-async def test_who_hashes_gives_way_to_who_answers() -> None:
+async def test_hashing_threads_have_a_lower_priority() -> None:
     before, passwords = threads_giving_way(), Passwords()  # Its threads end with it.
     assert not await matches(passwords, None, PASSWORD)
     assert threads_giving_way() - before
@@ -189,13 +189,13 @@ async def test_who_hashes_gives_way_to_who_answers() -> None:
 def threads_giving_way() -> set[str]:
     giving_way = set()
     for path in Path("/proc/self/task").iterdir():
-        with suppress(ProcessLookupError):  # Those of another test's hasher end when they like.
+        with suppress(ProcessLookupError):  # The threads of other tests' hashers end at any time.
             if os.getpriority(os.PRIO_PROCESS, int(path.name)) == NICENESS:
                 giving_way.add(path.name)
     return giving_way
 
 
-async def test_where_a_thread_may_not_give_way_passwords_are_hashed_all_the_same(
+async def test_passwords_are_hashed_if_a_priority_cannot_be_lowered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def refuse(*_: int) -> None:

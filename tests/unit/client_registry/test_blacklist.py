@@ -1,4 +1,4 @@
-"""When an entry of the blacklist applies: each part that it has must match (section 5.2)."""
+"""Applicability of blacklist entries: each part of an entry must match (section 5.2)."""
 
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -27,5 +27,5 @@ def make_entry(client_id: str | None = None, network: str | None = None) -> Entr
         (make_entry(client_id="c1", network="192.0.2.0/24"), "c2", "192.0.2.1", False),
     ],
 )
-def test_an_entry_applies_where_each_part_of_it_matches(entry: Entry, client_id: str, ip: str, applies: bool) -> None:
+def test_an_entry_applies_if_each_of_its_parts_matches(entry: Entry, client_id: str, ip: str, applies: bool) -> None:
     assert entry.applies_to(client_id, ip_address(ip)) is applies

@@ -1,4 +1,4 @@
-"""When a sighting of a client is written, and what the single-tenant deployment asks of a name."""
+"""The recording of client sightings, and the name resolution of the single-tenant deployment."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -20,7 +20,7 @@ NOWHERE = "nowhere.invalid"
 
 @dataclass
 class OneClient:
-    """A store with room for one client, which counts the sightings it is told of."""
+    """A store with room for one client, which counts the recorded sightings."""
 
     client: Client | None = None
     digest: str = ""
@@ -30,7 +30,7 @@ class OneClient:
     async def list(self, tenant_id: str) -> Sequence[Client]:
         return [self.client] if self.client else []
 
-    async def find(self, tenant_id: str, wanted: ClientQuery) -> tuple[Sequence[Client], int]:
+    async def find(self, tenant_id: str, query: ClientQuery) -> tuple[Sequence[Client], int]:
         return await self.list(tenant_id), await self.count(tenant_id)
 
     async def count(self, tenant_id: str) -> int:
@@ -73,8 +73,8 @@ class OneClient:
         return True
 
 
-class Names:
-    """Resolves every name but one."""
+class FakeResolver:
+    """Resolves every name except one."""
 
     async def resolve(self, name: str) -> str:
         if name == NOWHERE:
@@ -83,8 +83,8 @@ class Names:
 
 
 @dataclass
-class World:
-    """One registered client and a clock to turn."""
+class RegisteredClient:
+    """One registered client and a clock."""
 
     clients: Clients
     store: OneClient
@@ -93,7 +93,7 @@ class World:
     clock: "Clock"
 
     async def call(self, *, after: int, ip: str = "192.0.2.1", program: int = 1) -> None:
-        """Identify the client `after` seconds."""
+        """Identify the client after `after` seconds."""
         self.clock.now += timedelta(seconds=after)
         assert await self.clients.identify(replace(self.caller, ip=ip), self.token, program)
 
@@ -107,77 +107,77 @@ class Clock:
 
 
 @pytest.fixture
-async def world() -> World:
+async def registered() -> RegisteredClient:
     store, clock, caller = OneClient(), Clock(), make_caller()
-    clients = Clients(store, ClientTokens(KEYS), Names(), clock)
+    clients = Clients(store, ClientTokens(KEYS), FakeResolver(), clock)
     _, token = await clients.add(caller, "pc")
-    return World(clients, store, caller, token.text, clock)
+    return RegisteredClient(clients, store, caller, token.text, clock)
 
 
-async def test_the_first_sighting_is_written(world: World) -> None:
-    await world.call(after=0)
+async def test_the_first_sighting_is_written(registered: RegisteredClient) -> None:
+    await registered.call(after=0)
 
-    assert world.store.client
-    assert (world.store.client.ip, world.store.client.program) == ("192.0.2.1", 1)
-    assert world.store.client.last_seen == START
+    assert registered.store.client
+    assert (registered.store.client.ip, registered.store.client.program) == ("192.0.2.1", 1)
+    assert registered.store.client.last_seen == START
 
 
-async def test_sightings_are_written_once_a_minute(world: World) -> None:
+async def test_sightings_are_written_once_a_minute(registered: RegisteredClient) -> None:
     for _ in range(13):
-        await world.call(after=10)
+        await registered.call(after=10)
 
-    assert world.store.sightings == 3  # at 10, 70 and 130 seconds
-
-
-async def test_a_sighting_from_another_address_is_written_at_once(world: World) -> None:
-    await world.call(after=0)
-    await world.call(after=1, ip="192.0.2.2")
-
-    assert world.store.sightings == 2
+    assert registered.store.sightings == 3  # at 10, 70 and 130 seconds
 
 
-async def test_a_sighting_of_another_program_is_written_at_once(world: World) -> None:
-    await world.call(after=0)
-    await world.call(after=1, program=0)
+async def test_a_sighting_from_another_address_is_written_at_once(registered: RegisteredClient) -> None:
+    await registered.call(after=0)
+    await registered.call(after=1, ip="192.0.2.2")
 
-    assert world.store.sightings == 2
+    assert registered.store.sightings == 2
 
 
-async def test_a_token_of_the_previous_key_is_moved_to_the_present_one(world: World) -> None:
+async def test_a_sighting_of_another_program_is_written_at_once(registered: RegisteredClient) -> None:
+    await registered.call(after=0)
+    await registered.call(after=1, program=0)
+
+    assert registered.store.sightings == 2
+
+
+async def test_a_token_of_the_previous_key_is_moved_to_the_current_key(registered: RegisteredClient) -> None:
     present = "the-key-that-takes-the-place-of-the-first"
-    rotating = Clients(world.store, ClientTokens(Keys(f"{present} {KEY}")), Names(), world.clock)
-    finished = Clients(world.store, ClientTokens(Keys(present)), Names(), world.clock)
+    rotating = Clients(registered.store, ClientTokens(Keys(f"{present} {KEY}")), FakeResolver(), registered.clock)
+    finished = Clients(registered.store, ClientTokens(Keys(present)), FakeResolver(), registered.clock)
 
-    assert await finished.identify(world.caller, world.token, 1) is None
-    assert await rotating.identify(world.caller, world.token, 1)
-    assert await finished.identify(world.caller, world.token, 1)
-    assert await world.clients.identify(world.caller, world.token, 1) is None
-
-
-async def test_a_client_that_is_not_enabled_is_not_sighted(world: World) -> None:
-    await world.clients.edit(world.caller.tenant_id, "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f", enabled=False)
-
-    assert await world.clients.identify(world.caller, world.token, 1) is None
-    assert world.store.sightings == 0
+    assert await finished.identify(registered.caller, registered.token, 1) is None
+    assert await rotating.identify(registered.caller, registered.token, 1)
+    assert await finished.identify(registered.caller, registered.token, 1)
+    assert await registered.clients.identify(registered.caller, registered.token, 1) is None
 
 
-async def test_a_seat_that_was_taken_meanwhile_is_tried_anew() -> None:
+async def test_a_sighting_of_a_disabled_client_is_not_written(registered: RegisteredClient) -> None:
+    await registered.clients.edit(registered.caller.tenant_id, "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f", enabled=False)
+
+    assert await registered.clients.identify(registered.caller, registered.token, 1) is None
+    assert registered.store.sightings == 0
+
+
+async def test_an_addition_is_retried_if_its_slot_was_taken_meanwhile() -> None:
     store = OneClient(contended=[1, 2, 3])
-    client, _ = await Clients(store, ClientTokens(KEYS), Names()).add(make_caller(), "pc")
+    client, _ = await Clients(store, ClientTokens(KEYS), FakeResolver()).add(make_caller(), "pc")
 
     assert store.client == client
 
 
 async def test_the_multi_tenant_deployment_does_not_resolve_names() -> None:
     store = OneClient()
-    client, _ = await Clients(store, ClientTokens(KEYS), Names()).add(make_caller(), NOWHERE)
+    client, _ = await Clients(store, ClientTokens(KEYS), FakeResolver()).add(make_caller(), NOWHERE)
 
     assert client.ip is None
 
 
-async def test_the_single_tenant_deployment_keeps_the_resolved_address() -> None:
+async def test_the_single_tenant_deployment_stores_the_resolved_address() -> None:
     caller = make_caller(deployment=Deployment.SINGLE)
-    client, _ = await Clients(OneClient(), ClientTokens(KEYS), Names()).add(caller, "pc")
+    client, _ = await Clients(OneClient(), ClientTokens(KEYS), FakeResolver()).add(caller, "pc")
 
     assert client.ip == "192.0.2.9"
 
@@ -186,10 +186,12 @@ async def test_the_single_tenant_deployment_refuses_a_name_without_an_address() 
     store = OneClient()
 
     with pytest.raises(NameNotResolved):
-        await Clients(store, ClientTokens(KEYS), Names()).add(make_caller(deployment=Deployment.SINGLE), NOWHERE)
+        await Clients(store, ClientTokens(KEYS), FakeResolver()).add(make_caller(deployment=Deployment.SINGLE), NOWHERE)
     assert store.client is None
 
 
-async def test_a_tenant_that_may_have_no_clients_gets_none() -> None:
+async def test_a_tenant_without_allowed_clients_gets_none() -> None:
     with pytest.raises(ClientLimitExceeded):
-        await Clients(OneClient(), ClientTokens(KEYS), Names()).add(make_caller(make_tenant(max_clients=0)), "pc")
+        await Clients(OneClient(), ClientTokens(KEYS), FakeResolver()).add(
+            make_caller(make_tenant(max_clients=0)), "pc"
+        )

@@ -1,4 +1,4 @@
-"""Host names: which are one, and how the system is asked where they lead."""
+"""Host names: validation and resolution."""
 
 import asyncio
 import socket
@@ -23,15 +23,15 @@ def resolver() -> Iterator[SystemResolver]:
     resolver.close()
 
 
-def found(*addresses: str) -> Found:
-    """What `getaddrinfo` answers."""
+def address_infos(*addresses: str) -> Found:
+    """The result of `getaddrinfo`."""
     return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
 
 
 @each(
     "text", ["pc", "PC-0042", "pc_1", "_pc", "pc.corp.example.com", "3com.example", "a" * 63, ".".join(["a" * 49] * 5)]
 )
-def test_a_host_name(text: str) -> None:
+def test_a_valid_host_name_is_accepted(text: str) -> None:
     assert host_name("client_name", text) == text
 
 
@@ -56,7 +56,7 @@ def test_a_host_name(text: str) -> None:
         "<b>pc</b>",
     ],
 )
-def test_what_is_no_host_name(text: str) -> None:
+def test_an_invalid_host_name_is_refused(text: str) -> None:
     with pytest.raises(InvalidField, match=r"^client_name: "):
         host_name("client_name", text)
 
@@ -65,7 +65,9 @@ async def test_localhost_has_an_address(resolver: SystemResolver) -> None:
     assert await resolver.resolve("localhost") in {"127.0.0.1", "::1"}
 
 
-async def test_nothing_connects_to_what_is_found(resolver: SystemResolver, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_resolved_addresses_are_not_connected_to(
+    resolver: SystemResolver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     connected: list[object] = []
     for name in ("connect", "connect_ex", "sendto"):
         monkeypatch.setattr(socket.socket, name, lambda *arguments: connected.append(arguments))
@@ -75,13 +77,13 @@ async def test_nothing_connects_to_what_is_found(resolver: SystemResolver, monke
     assert connected == []
 
 
-async def test_a_name_that_leads_nowhere_is_not_resolved(resolver: SystemResolver) -> None:
+async def test_an_unknown_name_is_not_resolved(resolver: SystemResolver) -> None:
     with pytest.raises(NameNotResolved, match=r"nowhere\.invalid"):
         await resolver.resolve("nowhere.invalid")
 
 
-async def test_the_first_address_is_taken_without_its_zone() -> None:
-    resolver = SystemResolver(lambda *_, **__: found("fe80::1%eth0", "192.0.2.1"))
+async def test_the_first_address_is_returned_without_its_zone() -> None:
+    resolver = SystemResolver(lambda *_, **__: address_infos("fe80::1%eth0", "192.0.2.1"))
 
     assert await resolver.resolve("pc") == "fe80::1"
     resolver.close()
@@ -95,9 +97,9 @@ async def test_a_name_without_addresses_is_not_resolved() -> None:
     resolver.close()
 
 
-async def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
+async def test_a_name_server_that_does_not_answer_times_out() -> None:
     answer = threading.Event()
-    resolver = SystemResolver(lambda *_, **__: found("192.0.2.1") if answer.wait(30) else [], timeout=0.01)
+    resolver = SystemResolver(lambda *_, **__: address_infos("192.0.2.1") if answer.wait(30) else [], timeout=0.01)
 
     with pytest.raises(NameNotResolved):
         await resolver.resolve("pc")
@@ -106,22 +108,22 @@ async def test_a_name_server_that_does_not_answer_is_not_waited_for() -> None:
     resolver.close()
 
 
-async def test_a_few_names_are_asked_for_at_once() -> None:
-    asked: list[str] = []
+async def test_few_names_are_resolved_at_once() -> None:
+    lookups: list[str] = []
     answer, full = threading.Event(), asyncio.Event()
     loop = asyncio.get_running_loop()
 
     def lookup(name: str, *_: object, **__: object) -> Found:
-        asked.append(name)
-        if len(asked) == AT_ONCE:
+        lookups.append(name)
+        if len(lookups) == AT_ONCE:
             loop.call_soon_threadsafe(full.set)
         answer.wait(30)
-        return found("192.0.2.1")
+        return address_infos("192.0.2.1")
 
     resolver = SystemResolver(lookup)
     waiting = [asyncio.create_task(resolver.resolve(f"pc-{number}")) for number in range(3 * AT_ONCE)]
     await full.wait()
-    asked_at_once = list(asked)
+    asked_at_once = list(lookups)
     answer.set()
 
     assert await asyncio.gather(*waiting) == ["192.0.2.1"] * (3 * AT_ONCE)

@@ -1,4 +1,4 @@
-"""Versions of the client program are four numbers, as Windows has them."""
+"""Versions of the client program are four numbers, as on Windows."""
 
 import pytest
 
@@ -31,6 +31,6 @@ def test_a_version_has_four_numeric_parts(text: str, version: str) -> None:
         "1.2.3.\uff14",
     ],
 )
-def test_what_is_no_version_of_four_parts(text: str) -> None:
+def test_a_version_without_four_numbers_is_refused(text: str) -> None:
     with pytest.raises(InvalidField, match=r"^version: "):
         release_version("version", text)

@@ -1,4 +1,4 @@
-"""Client tokens: how they are issued and recognised (section 5.2)."""
+"""Client tokens: creation and recognition (section 5.2)."""
 
 from uuid import UUID
 
@@ -21,7 +21,7 @@ def test_a_token_is_recognised_in_any_letter_case() -> None:
     assert tokens.digests(token.text) == tokens.digests(token.text.upper()) == (token.digest,)
 
 
-def test_what_is_kept_does_not_hold_the_token() -> None:
+def test_a_stored_digest_does_not_contain_the_token() -> None:
     token = ClientTokens(KEYS).issue()
 
     assert token.text not in token.digest
@@ -35,5 +35,5 @@ def test_another_key_gives_another_digest() -> None:
 
 
 @each("text", ["", "nonsense", "\0", "\ud800", "{12345678-1234-1234-1234-123456789abc}", "a" * 9999])
-def test_what_was_never_issued_has_no_digest(text: str) -> None:
+def test_a_text_that_is_no_token_has_no_digest(text: str) -> None:
     assert ClientTokens(KEYS).digests(text) == ()

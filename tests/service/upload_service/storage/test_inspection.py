@@ -288,7 +288,7 @@ async def test_an_inspection_running_elsewhere_is_answered_as_unavailable(
         await inspector(database, settings, Reader()).inspect(caller.tenant_id, name)
 
 
-async def test_waiting_files_are_inspected_tenant_by_tenant(settings: UploadSettings, database: MongoDatabase) -> None:
+async def test_inspections_alternate_between_tenants(settings: UploadSettings, database: MongoDatabase) -> None:
     reader = Reader()
     await uploaded(settings, make_uploader(), b"1", b"2", b"3")
     await uploaded(settings, make_uploader(), b"other")
