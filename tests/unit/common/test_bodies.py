@@ -1,4 +1,4 @@
-"""Which answer a request asks for, and whether any: in the words of RFC 9110."""
+"""Content negotiation and conditional requests (RFC 9110)."""
 
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
@@ -42,16 +42,16 @@ def request_with(name: str, *values: str) -> web.Request:
         (";;,=q", ""),
     ],
 )
-def test_what_is_asked_for_most_is_sent(accepted: str, coding: str) -> None:
+def test_the_most_preferred_encoding_is_chosen(accepted: str, coding: str) -> None:
     assert negotiate_encoding(request_with("Accept-Encoding", accepted)) == coding
 
 
-def test_headers_of_one_name_are_one_list() -> None:
+def test_repeated_headers_are_one_list() -> None:
     assert negotiate_encoding(request_with("Accept-Encoding", "gzip;q=0.5", "zstd")) == "zstd"
     assert if_none_match(request_with("If-None-Match", '"x"', TAG), TAG)
 
 
-def test_who_says_nothing_takes_what_is_as_it_is() -> None:
+def test_a_request_without_headers_gets_the_plain_body() -> None:
     assert negotiate_encoding(make_mocked_request("POST", "/")) == ""
     assert not if_none_match(make_mocked_request("POST", "/"), TAG)
     assert "" not in CODINGS
@@ -59,11 +59,11 @@ def test_who_says_nothing_takes_what_is_as_it_is() -> None:
 
 @each("known", [TAG, '"7-a"', f'"x", {TAG}', f'W/"x",{TAG} , "y"', "*", " * "])
 @each("tag", [TAG, '"7-a"'])
-def test_who_has_what_is_there_is_sent_nothing(known: str, tag: str) -> None:
-    assert if_none_match(request_with("If-None-Match", known), tag)
+def test_a_matching_etag_needs_no_body(condition: str, tag: str) -> None:
+    assert if_none_match(request_with("If-None-Match", condition), tag)
 
 
 @each("known", ["", '"7"', '"x", W/"y"', "7-a", 'W/"7-a', '"*"', '*, "x"', '""'])
 @each("tag", [TAG, ""])
-def test_who_has_something_else_is_sent_what_is_there(known: str, tag: str) -> None:
-    assert not if_none_match(request_with("If-None-Match", known), tag)
+def test_another_etag_gets_the_body(condition: str, tag: str) -> None:
+    assert not if_none_match(request_with("If-None-Match", condition), tag)

@@ -1,4 +1,4 @@
-"""A service knows its caller by a token made for it, for one operation of one tenant, within half a minute."""
+"""A service identifies its caller by a short-lived token for this service, one operation and one tenant."""
 
 import base64
 import time
@@ -20,7 +20,7 @@ from tests.support.tables import each
 
 OTHER_KEY = "another-key-for-tests-long-enough-too"
 TENANT = make_tenant(tenant_id="acme")
-DOOR = {"service": "catalog_service", "operation": "add_package", "tenant_id": "acme"}
+TARGET = {"service": "catalog_service", "operation": "add_package", "tenant_id": "acme"}
 
 
 def token_for(caller: Caller | None = None, key: str = KEY) -> str:
@@ -28,15 +28,15 @@ def token_for(caller: Caller | None = None, key: str = KEY) -> str:
 
 
 def verify(keys: Keys, token: str, *, service: str, operation: str, tenant_id: str) -> Caller:
-    """The caller whom a service knows by the token, that it has not seen before."""
+    """The caller of a token that the service has not seen before."""
     return Callers(keys, service=service).verify(token, operation=operation, tenant_id=tenant_id)
 
 
 def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGORITHM) -> str:
-    """A token whose claims are others than `sign` gives; None takes a claim away."""
+    """A token with other claims than `sign` makes; None removes a claim."""
     claims = jwt.decode(token_for(), KEY, algorithms=[ALGORITHM], audience="catalog_service")
-    kept = {name: value for name, value in {**claims, **changes}.items() if value is not None}
-    return jwt.encode(kept, key, algorithm=algorithm)
+    forged_claims = {name: value for name, value in {**claims, **changes}.items() if value is not None}
+    return jwt.encode(forged_claims, key, algorithm=algorithm)
 
 
 @each(
@@ -50,46 +50,46 @@ def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGOR
     ],
     ids=lambda caller: caller.kind,
 )
-def test_a_caller_arrives_as_it_was_sent(caller: Caller) -> None:
-    assert verify(KEYS, token_for(caller), **DOOR) == caller
+def test_a_caller_is_received_unchanged(caller: Caller) -> None:
+    assert verify(KEYS, token_for(caller), **TARGET) == caller
 
 
-def test_what_only_the_gateway_decides_by_does_not_travel() -> None:
+def test_fields_for_the_gateway_only_are_not_sent() -> None:
     tenant = make_tenant(tenant_id="acme", client_authentication=True, allowed_networks=("192.0.2.0/24",))
 
-    assert verify(KEYS, token_for(Caller(tenant)), **DOOR).tenant == Tenant("acme")
+    assert verify(KEYS, token_for(Caller(tenant)), **TARGET).tenant == Tenant("acme")
 
 
 @each(
     "door",
     [
-        {**DOOR, "service": "upload_service"},
-        {**DOOR, "operation": "delete_package"},
-        {**DOOR, "operation": ""},
-        {**DOOR, "tenant_id": "another"},
-        {**DOOR, "tenant_id": ""},
+        {**TARGET, "service": "upload_service"},
+        {**TARGET, "operation": "delete_package"},
+        {**TARGET, "operation": ""},
+        {**TARGET, "tenant_id": "another"},
+        {**TARGET, "tenant_id": ""},
     ],
     ids=["another service", "another operation", "no operation", "another tenant", "no tenant"],
 )
-def test_a_token_opens_one_door_only(door: dict[str, str]) -> None:
+def test_a_token_is_valid_for_one_operation_of_a_tenant_only(target: dict[str, str]) -> None:
     with pytest.raises(NotAuthenticated):
-        verify(KEYS, token_for(), **door)
+        verify(KEYS, token_for(), **target)
 
 
-def at(seconds: int) -> int:
-    """A moment so many seconds from now."""
+def seconds_from_now(seconds: int) -> int:
+    """The time in this many seconds."""
     return int(time.time()) + seconds
 
 
-# Made when they are used: a token of the future is one of today a minute later.
+# Tokens are created at use, because one of the future is valid a minute later.
 BAD: dict[str, Callable[[], str]] = {
     "none": lambda: "",
     "nonsense": lambda: "nonsense",
     "not ASCII": lambda: "\udcff.\udcff.\udcff",
     "another key": lambda: token_for(key=OTHER_KEY),
     "another key of the same claims": lambda: forged({}, key=OTHER_KEY),
-    "expired": lambda: forged({"iat": at(-2 * LIFETIME), "exp": at(-LIFETIME)}),
-    "of the future": lambda: forged({"iat": at(LIFETIME)}),
+    "expired": lambda: forged({"iat": seconds_from_now(-2 * LIFETIME), "exp": seconds_from_now(-LIFETIME)}),
+    "of the future": lambda: forged({"iat": seconds_from_now(LIFETIME)}),
     "no expiry": lambda: forged({"exp": None}),
     "no time of issue": lambda: forged({"iat": None}),
     "no service": lambda: forged({"aud": None}),
@@ -103,40 +103,40 @@ BAD: dict[str, Callable[[], str]] = {
 
 
 @each("kind", BAD)
-def test_a_bad_token_is_no_caller(kind: str) -> None:
+def test_an_invalid_token_authenticates_no_caller(kind: str) -> None:
     with pytest.raises(NotAuthenticated) as refused:
-        verify(KEYS, BAD[kind](), **DOOR)
+        verify(KEYS, BAD[kind](), **TARGET)
 
     assert refused.value.detail == "This service answers the gateway only."
 
 
-def test_a_token_of_another_algorithm_is_no_caller() -> None:
-    long_key = KEY * 2  # HS512 wants 64 bytes
+def test_a_token_of_another_algorithm_authenticates_no_caller() -> None:
+    long_key = KEY * 2  # HS512 requires 64 bytes
 
     with pytest.raises(NotAuthenticated):
-        verify(Keys(long_key), forged({}, key=long_key, algorithm="HS512"), **DOOR)
+        verify(Keys(long_key), forged({}, key=long_key, algorithm="HS512"), **TARGET)
 
 
 @each("algorithm", ["none", "None", "NONE", "nOnE", ""])
-def test_a_token_without_a_signature_is_no_caller(algorithm: str) -> None:
+def test_an_unsigned_token_authenticates_no_caller(algorithm: str) -> None:
     _, claims, _ = token_for().split(".")
     header = base64.urlsafe_b64encode(orjson.dumps({"alg": algorithm, "typ": "JWT"})).rstrip(b"=").decode()
 
     with pytest.raises(NotAuthenticated):
-        verify(KEYS, f"{header}.{claims}.", **DOOR)
+        verify(KEYS, f"{header}.{claims}.", **TARGET)
 
 
 @each("segment", [0, 1, 2])
-def test_a_token_with_a_letter_changed_is_no_caller(segment: int) -> None:
+def test_a_token_with_a_changed_letter_authenticates_no_caller(segment: int) -> None:
     parts = token_for().split(".")
     parts[segment] = parts[segment][:9] + ("A" if parts[segment][9] != "A" else "B") + parts[segment][10:]
 
     with pytest.raises(NotAuthenticated):
-        verify(KEYS, ".".join(parts), **DOOR)
+        verify(KEYS, ".".join(parts), **TARGET)
 
 
 class Clock:
-    """A clock that a test moves, for who signs."""
+    """A clock for the signer that a test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = time.time()
@@ -153,14 +153,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of the key for tests, whose change is known at once."""
+    """A key file for tests; a change is noticed at once."""
     monkeypatch.setattr("common.auth.signing.RELOAD_INTERVAL", 0.0)
     file = tmp_path / "key"
     file.write_text(KEY)
     return file
 
 
-def test_a_token_serves_what_a_caller_asks_of_an_operation_for_a_while(clock: Clock) -> None:
+def test_a_token_is_reused_for_a_caller_and_operation_for_a_while(clock: Clock) -> None:
     signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
     first = signer.sign(caller, "add_package")
 
@@ -183,40 +183,40 @@ def test_a_token_serves_what_a_caller_asks_of_an_operation_for_a_while(clock: Cl
     ],
     ids=["other settings", "another tenant", "another user", "another address", "a client"],
 )
-def test_another_caller_has_a_token_of_their_own(other: Caller) -> None:
+def test_another_caller_gets_another_token(other: Caller) -> None:
     signer = Signer(KEYS, service="catalog_service")
     signer.sign(make_caller(TENANT), "add_package")
 
     token = signer.sign(other, "add_package")
 
-    assert verify(KEYS, token, **{**DOOR, "tenant_id": other.tenant_id}) == other
+    assert verify(KEYS, token, **{**TARGET, "tenant_id": other.tenant_id}) == other
 
 
-def test_another_operation_has_a_token_of_its_own() -> None:
+def test_another_operation_gets_another_token() -> None:
     signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
 
     assert signer.sign(caller, "add_package") != signer.sign(caller, "delete_package")
 
 
-def test_a_token_is_not_signed_with_the_key_of_before(key_file: Path) -> None:
+def test_a_token_is_not_signed_with_the_previous_key(key_file: Path) -> None:
     signer, caller = Signer(Keys(key_file), service="catalog_service"), make_caller(TENANT)
     signer.sign(caller, "add_package")
     key_file.write_text(f"{OTHER_KEY} {KEY}")
 
-    assert verify(Keys(OTHER_KEY), signer.sign(caller, "add_package"), **DOOR) == caller
+    assert verify(Keys(OTHER_KEY), signer.sign(caller, "add_package"), **TARGET) == caller
 
 
-def test_a_token_that_was_verified_opens_no_other_door() -> None:
+def test_a_verified_token_is_invalid_for_other_operations_and_tenants() -> None:
     callers, token = Callers(KEYS, service="catalog_service"), token_for()
 
     for _ in range(2):
         assert callers.verify(token, operation="add_package", tenant_id="acme") == make_caller(TENANT)
-        for door in (("delete_package", "acme"), ("add_package", "another"), ("", "acme"), ("add_package", "")):
+        for target in (("delete_package", "acme"), ("add_package", "another"), ("", "acme"), ("add_package", "")):
             with pytest.raises(UntrustedCaller):
-                callers.verify(token, operation=door[0], tenant_id=door[1])
+                callers.verify(token, operation=target[0], tenant_id=target[1])
 
 
-def test_a_token_that_was_verified_is_refused_once_its_key_is_gone(key_file: Path) -> None:
+def test_a_verified_token_is_refused_after_its_key_is_removed(key_file: Path) -> None:
     callers, token = Callers(Keys(key_file), service="catalog_service"), token_for()
     callers.verify(token, operation="add_package", tenant_id="acme")
     key_file.write_text(f"{OTHER_KEY} {KEY}")

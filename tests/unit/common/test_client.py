@@ -1,4 +1,4 @@
-"""One service asking another: each question once, on a connection of its own, and not for ever."""
+"""Calls between services: each request is sent once, on its own connection, and with a timeout."""
 
 import asyncio
 import socket
@@ -17,12 +17,12 @@ from tests.support.factories import KEYS, make_caller
 from tests.support.tables import each
 from tests.support.whole.stub_service import instead
 
-SOON = 60  # seconds: less than anything else that ends a request in these tests
+SOON = 60  # seconds: less than every other timeout in these tests
 
 
 @pytest.fixture
-def deaf() -> Iterator[str]:
-    """The address of someone who takes no connection any more."""
+def silent_address() -> Iterator[str]:
+    """The address of a server that accepts no more connections."""
     with ExitStack() as stack:
         listening = stack.enter_context(socket.socket())
         listening.bind(("127.0.0.1", 0))
@@ -36,7 +36,7 @@ def deaf() -> Iterator[str]:
 
 @pytest.fixture(autouse=True)
 def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no pause within an answer end a request before `SOON`."""
+    """Let no pause within a response end a request before `SOON`."""
     monkeypatch.setattr("common.service_client.client.BLOCK_TIMEOUT", 1000.0)
 
 
@@ -45,7 +45,7 @@ async def blocks() -> AsyncIterator[bytes]:
 
 
 async def test_every_request_to_an_unreachable_service_times_out_soon(
-    deaf: str, monkeypatch: pytest.MonkeyPatch
+    silent_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ConnectTimeoutMixin, "connect_timeout", 0.2)
     kinds: list[dict[str, Any]] = [
@@ -55,7 +55,7 @@ async def test_every_request_to_an_unreachable_service_times_out_soon(
         {"timeout": 120.0, "streamed": True, "data": blocks()},
     ]
 
-    async with open_service(deaf, service="upload_service", keys=KEYS) as service:
+    async with open_service(silent_address, service="upload_service", keys=KEYS) as service:
 
         async def ask(kind: dict[str, Any]) -> None:
             async with service.open(make_caller(), "POST", ["x"], **kind):
@@ -66,7 +66,7 @@ async def test_every_request_to_an_unreachable_service_times_out_soon(
     assert [type(answer) for answer in answers] == [Unavailable] * len(kinds)
 
 
-async def test_a_short_answer_is_there_in_time_as_a_whole() -> None:
+async def test_a_short_response_arrives_completely_within_its_timeout() -> None:
     release = asyncio.Event()
 
     async def stall(request: web.Request) -> web.StreamResponse:
@@ -84,35 +84,35 @@ async def test_a_short_answer_is_there_in_time_as_a_whole() -> None:
         release.set()
 
 
-async def test_a_service_says_what_it_lacks_whatever_the_status_of_that() -> None:
+async def test_readiness_reports_missing_dependencies_with_any_status() -> None:
     async def lacking(request: web.Request) -> web.Response:
         assert request.path == "/readyz"
         return web.json_response({"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}, status=503)
 
     async with instead(lacking) as address, open_service(address, service="auth_service", keys=KEYS) as service:
-        told = await service.readiness(timeout=SOON)
-    assert told == {"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}
+        readiness = await service.readiness(timeout=SOON)
+    assert readiness == {"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}
 
 
 @each("said", ["", "[]x", "[1]"])
-async def test_a_service_that_does_not_say_how_it_stands_does_not_answer(said: str) -> None:
+async def test_an_invalid_readiness_response_counts_as_none(body: str) -> None:
     async def babbling(_: web.Request) -> web.Response:
-        return web.Response(text=said)
+        return web.Response(text=body)
 
     async with instead(babbling) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         with pytest.raises(Unavailable):
             await service.readiness(timeout=SOON)
 
 
-async def test_a_readiness_request_ends_at_its_timeout(deaf: str) -> None:
-    async with asyncio.timeout(SOON), open_service(deaf, service="auth_service", keys=KEYS) as service:
+async def test_a_readiness_request_ends_at_its_timeout(silent_address: str) -> None:
+    async with asyncio.timeout(SOON), open_service(silent_address, service="auth_service", keys=KEYS) as service:
         with pytest.raises(Unavailable):
             await service.readiness(timeout=0.2)
 
 
 @dataclass
-class Wire:
-    """A service on the wire: what it was sent, by connection, and what it does about it."""
+class RawServer:
+    """A raw server: the requests by connection, and a response to each."""
 
     answer: Callable[[asyncio.StreamWriter], Awaitable[None]]
     sent: list[list[bytes]] = field(default_factory=list)
@@ -134,22 +134,22 @@ class Wire:
 @asynccontextmanager
 async def on_the_wire(
     answer: Callable[[asyncio.StreamWriter], Awaitable[None]],
-) -> AsyncIterator[tuple[ServiceClient, Wire]]:
-    wire = Wire(answer)
+) -> AsyncIterator[tuple[ServiceClient, RawServer]]:
+    wire = RawServer(answer)
     async with await asyncio.start_server(wire.serve, "127.0.0.1", 0) as server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with open_service(address, service="auth_service", keys=KEYS) as service:
             yield service, wire
 
 
-def saying(*answers: bytes, close: bool = False) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
-    """Answers with one after the other, and always with the last; or breaks off where there is none to give."""
-    left = list(answers)
+def responding_with(*answers: bytes, close: bool = False) -> Callable[[asyncio.StreamWriter], Awaitable[None]]:
+    """Responds with these bytes in order, repeating the last; None closes the connection."""
+    remaining = list(answers)
 
     async def answer(writer: asyncio.StreamWriter) -> None:
-        said = left.pop(0) if len(left) > 1 else left[0]
-        writer.write(said)
-        if close or not said:
+        response = remaining.pop(0) if len(remaining) > 1 else remaining[0]
+        writer.write(response)
+        if close or not response:
             writer.close()
 
     return answer
@@ -164,30 +164,33 @@ async def read(service: ServiceClient, method: str = "GET", **kind: Any) -> byte
         return await response.read()
 
 
-async def test_questions_follow_one_another_on_a_connection_that_is_kept() -> None:
+async def test_sequential_requests_share_one_connection() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
     long = b"x" * (SMALL + 1)
-    async with on_the_wire(saying(whole(b"1"), early + whole(b"2"), whole(long), whole(b"4"))) as (service, wire):
-        asked = [
+    async with on_the_wire(responding_with(whole(b"1"), early + whole(b"2"), whole(long), whole(b"4"))) as (
+        service,
+        wire,
+    ):
+        responses = [
             await read(service),
             await read(service, "POST", data=b"a body"),
             await read(service),
             await read(service),
         ]
-    assert asked == [b"1", b"2", long, b"4"]
+    assert responses == [b"1", b"2", long, b"4"]
     assert [len(requests) for requests in wire.sent] == [4]
 
 
-async def test_an_answer_to_head_has_a_length_and_no_body() -> None:
+async def test_a_response_to_head_has_a_length_and_no_body() -> None:
     head = whole(b"", "200 OK").replace(b"Length: 0", b"Length: 7")
-    async with on_the_wire(saying(head)) as (service, wire):
+    async with on_the_wire(responding_with(head)) as (service, wire):
         for _ in range(2):
             async with service.open(make_caller(), "HEAD", ["x"]) as response:
                 assert (response.content_length, await response.read()) == (7, b"")
     assert [len(requests) for requests in wire.sent] == [2]
 
 
-async def test_two_questions_at_once_have_a_connection_each() -> None:
+async def test_concurrent_requests_use_separate_connections() -> None:
     both = asyncio.Barrier(2)
 
     async def answer(writer: asyncio.StreamWriter) -> None:
@@ -199,22 +202,22 @@ async def test_two_questions_at_once_have_a_connection_each() -> None:
     assert [len(requests) for requests in wire.sent] == [1, 1]
 
 
-async def test_a_read_is_asked_again_where_the_connection_ends_without_an_answer() -> None:
-    async with on_the_wire(saying(whole(b"1"), b"", whole(b"2"))) as (service, wire):
+async def test_a_read_is_retried_if_the_connection_ends_without_a_response() -> None:
+    async with on_the_wire(responding_with(whole(b"1"), b"", whole(b"2"))) as (service, wire):
         assert [await read(service), await read(service)] == [b"1", b"2"]
     assert [len(requests) for requests in wire.sent] == [2, 1]
 
 
-async def test_a_read_is_not_asked_a_third_time() -> None:
-    async with on_the_wire(saying(b"")) as (service, wire):
+async def test_a_read_is_retried_once_only() -> None:
+    async with on_the_wire(responding_with(b"")) as (service, wire):
         with pytest.raises(Unavailable):
             await read(service)
     assert [len(requests) for requests in wire.sent] == [1, 1]
 
 
 @each("method", ["POST", "PATCH", "DELETE"])
-async def test_a_write_is_asked_once_whatever_becomes_of_the_connection(method: str) -> None:
-    async with on_the_wire(saying(whole(b"1"), b"")) as (service, wire):
+async def test_a_write_is_never_retried(method: str) -> None:
+    async with on_the_wire(responding_with(whole(b"1"), b"")) as (service, wire):
         assert await read(service) == b"1"
         with pytest.raises(Unavailable):
             await read(service, method, data=b"a body")
@@ -222,37 +225,37 @@ async def test_a_write_is_asked_once_whatever_becomes_of_the_connection(method: 
 
 
 @each("begun", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", b"no HTTP\r\n\r\n"])
-async def test_an_answer_that_is_none_or_not_whole_is_not_asked_for_again(begun: bytes) -> None:
-    async with on_the_wire(saying(begun, close=True)) as (service, wire):
+async def test_an_invalid_or_incomplete_response_is_not_retried(begun: bytes) -> None:
+    async with on_the_wire(responding_with(begun, close=True)) as (service, wire):
         with pytest.raises(Unavailable):
             await read(service)
     assert [len(requests) for requests in wire.sent] == [1]
 
 
-async def test_who_does_not_wait_for_an_answer_leaves_no_connection_to_it() -> None:
-    asked = asyncio.Event()
+async def test_a_cancelled_request_closes_its_connection() -> None:
+    requested = asyncio.Event()
 
     async def stall(_: asyncio.StreamWriter) -> None:
-        asked.set()
+        requested.set()
 
     async with asyncio.timeout(SOON), on_the_wire(stall) as (service, wire):
         asking = asyncio.create_task(read(service))
-        await asked.wait()
+        await requested.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
         await wire.ended.wait()
 
 
-async def test_a_long_answer_that_is_not_read_to_its_end_is_disconnected() -> None:
+async def test_a_partly_read_stream_closes_its_connection() -> None:
     begun = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"
-    async with asyncio.timeout(SOON), on_the_wire(saying(begun)) as (service, wire):
+    async with asyncio.timeout(SOON), on_the_wire(responding_with(begun)) as (service, wire):
         async with service.open(make_caller(), "GET", ["x"]) as response:
             assert await anext(response.content.iter_any()) == b"half"
         await wire.ended.wait()
 
 
-async def test_a_request_answered_before_it_was_read_ends_its_connection() -> None:
+async def test_an_early_response_closes_its_connection() -> None:
     heads: list[list[bytes]] = []
 
     async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -274,8 +277,8 @@ async def test_a_request_answered_before_it_was_read_ends_its_connection() -> No
     assert heads == [[b"POST"], [b"GET "]]
 
 
-async def test_a_question_has_one_length_and_it_is_its_bodys() -> None:
-    async with on_the_wire(saying(whole(b"1"))) as (service, wire):
+async def test_a_request_has_one_content_length_which_is_correct() -> None:
+    async with on_the_wire(responding_with(whole(b"1"))) as (service, wire):
         for data in (b"a body", b"", None):
             await read(service, "POST", data=data, headers={"content-length": "99"})
         await read(service)
@@ -285,13 +288,13 @@ async def test_a_question_has_one_length_and_it_is_its_bodys() -> None:
 
 @each("broken", ["a\r\nX-Internal-Token: b", "a\nb", "a\rb", "a\0b"])
 @each("where", ["value", "name", "query"])
-async def test_no_part_of_a_question_ends_its_line(where: str, broken: str) -> None:
+async def test_a_request_part_cannot_contain_a_line_break(where: str, broken: str) -> None:
     kinds: dict[str, dict[str, Any]] = {
         "value": {"headers": {"User-Agent": broken}},
         "name": {"headers": {broken: "x"}},
         "query": {"query": broken},
     }
-    async with on_the_wire(saying(whole(b"1"))) as (service, wire):
+    async with on_the_wire(responding_with(whole(b"1"))) as (service, wire):
         with pytest.raises(ValueError, match="more than one line"):
             await read(service, **kinds[where])
     assert wire.sent == []
@@ -319,7 +322,7 @@ async def test_one_network_holds_at_most_an_eighth_of_the_streams(monkeypatch: p
 
     async with instead(hold) as address, open_service(address, service="upload_service", keys=KEYS) as service:
         async with asyncio.timeout(60):
-            running = start(service, STREAMS // 8, "2001:db8::{:x}")  # They are in one /64 network.
+            running = start(service, STREAMS // 8, "2001:db8::{:x}")  # Both addresses are in one /64 network.
             await wait_for(STREAMS // 8)
             monkeypatch.setattr("common.service_client.client.STREAM_TIMEOUT", 0.01)
             with pytest.raises(Overloaded):

@@ -1,4 +1,4 @@
-"""A confined process reads its input, writes its output, and can do nothing else."""
+"""A confined process can read its input and write its output, and nothing else."""
 
 import signal
 import subprocess
@@ -19,26 +19,26 @@ FORBIDDEN = {
 }
 
 
-@pytest.mark.parametrize("deed", FORBIDDEN)
-def test_a_confined_process_cannot(deed: str, tmp_path: Path) -> None:
-    said = tmp_path / "said"
+@pytest.mark.parametrize("action", FORBIDDEN)
+def test_a_confined_process_cannot(action: str, tmp_path: Path) -> None:
+    output = tmp_path / "said"
     code = (
         "import os, socket, sys, encodings.idna; from common.concurrency.confinement import confine\n"
         "file = os.open(sys.argv[1], os.O_CREAT | os.O_RDWR); os.dup2(file, 1); os.dup2(file, 3); confine(1 << 28)\n"
-        f"try: {FORBIDDEN[deed]}\n"
+        f"try: {FORBIDDEN[action]}\n"
         "except (OSError, MemoryError): sys.exit(7)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(said)],
+        [sys.executable, "-c", code, str(output)],
         env={"PYTHONPATH": str(confined_process.CODE)},
         check=False,
         timeout=200,
     )
     assert done.returncode == 7
-    assert said.read_bytes() == b""
+    assert output.read_bytes() == b""
 
 
-def test_a_confined_process_gains_no_rights_and_cannot_be_looked_into() -> None:
+def test_a_confined_process_gains_no_rights_and_cannot_be_traced() -> None:
     code = (
         "import ctypes, sys; from common.concurrency.confinement import confine; confine(1 << 28)\n"
         "asked = ctypes.CDLL(None).prctl; dumpable, no_new_privileges = 3, 39\n"
@@ -50,7 +50,7 @@ def test_a_confined_process_gains_no_rights_and_cannot_be_looked_into() -> None:
     assert done.returncode == 7
 
 
-def test_a_confined_process_ends_when_its_time_is_up() -> None:
+def test_a_confined_process_ends_at_its_timeout() -> None:
     code = (
         "from common.concurrency import confinement\n"
         "confinement.CPU_TIME = 1; confinement.confine(1 << 28)\n"

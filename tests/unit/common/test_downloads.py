@@ -1,4 +1,4 @@
-"""Where download addresses lead: to the gateway, or past it to upload_service."""
+"""Download URLs: through the gateway, or directly to upload_service."""
 
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
@@ -15,13 +15,13 @@ PAST = "https://files.example.com"
 
 
 @each(("direct", "base"), [("", "https://packages.example.com/client/api"), (PAST, "https://files.example.com/acme")])
-def test_an_address_leads_past_the_gateway_where_there_is_such_a_way(direct: str, base: str) -> None:
+def test_a_url_bypasses_the_gateway_if_a_direct_url_is_configured(direct: str, base: str) -> None:
     address = download_url(CALLER, KEYS, direct=direct, server_filename="one.exe", file_name="setup.exe", expires=1)
 
     assert address.startswith(f"{base}/download/one.exe/setup.exe?")
 
 
-def test_the_client_program_is_fetched_past_the_gateway_too() -> None:
+def test_the_url_of_the_client_program_bypasses_the_gateway_too() -> None:
     settings = RegistrySettings(internal_key=KEYS, client_token_key=KEYS, download_key=KEYS, download_url=PAST)
     release = Release("uid", "1.0.0.0", datetime.now(UTC), Installer("one.exe", 1, "00"))
 

@@ -1,4 +1,4 @@
-"""Bodies that cannot be understood are answered 400, never 500; values that are no text or no number are refused."""
+"""Malformed bodies are answered with 400, never 500; invalid texts and numbers are refused."""
 
 import asyncio
 import unicodedata
@@ -29,7 +29,7 @@ class Colour(StrEnum):
 
 @pytest.fixture(scope="module")
 async def address() -> AsyncIterator[str]:
-    """A server that answers the fields and the sizes of the files of the form it is sent."""
+    """A server that returns the fields and the file sizes of a form."""
 
     async def echo(request: web.Request) -> web.Response:
         form = await read_form(request, limit=LIMIT)
@@ -51,7 +51,7 @@ async def send(address: str, body: bytes, headers: Mapping[str, str]) -> Answer:
 
 
 async def send_raw(address: str, head: bytes, body: bytes) -> int:
-    """The status of an answer to bytes that no client library would send."""
+    """The status of the response to bytes that no client library sends."""
     url = URL(address)
     reader, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + head + b"\r\n\r\n" + body)
@@ -110,7 +110,7 @@ async def test_a_malformed_body_is_answered_with_400(address: str, kind: str) ->
     ],
     ids=["broken chunks", "a content type that is not ASCII"],
 )
-async def test_what_no_client_would_send_is_answered_with_400(address: str, head: bytes, body: bytes) -> None:
+async def test_unusual_raw_bodies_are_answered_with_400(address: str, head: bytes, body: bytes) -> None:
     assert await send_raw(address, head, body) == 400
 
 
@@ -126,7 +126,7 @@ async def test_a_repeated_field_keeps_its_order(address: str) -> None:
 
 
 @each("form", ["a", "a=", "=", "=b", "a==b", "&&a=1&", "a=1;b=2", "a=1&a=2", "a=1&=&b", "a=\0\n"])
-async def test_a_form_without_anything_to_decode_is_read_as_one_with_it(address: str, form: str) -> None:
+async def test_a_form_without_escapes_is_read_like_one_with_escapes(address: str, form: str) -> None:
     plain, decoded = [
         (await send(address, sent.encode(), {"Content-Type": URLENCODED})).body["fields"]
         for sent in (form, f"{form}&decoded=%20")
@@ -135,14 +135,14 @@ async def test_a_form_without_anything_to_decode_is_read_as_one_with_it(address:
     assert plain == {name: values for name, values in decoded.items() if name != "decoded"} != {}
 
 
-async def test_a_file_is_told_from_a_field(address: str) -> None:
+async def test_a_file_is_distinguished_from_a_field(address: str) -> None:
     part = b'--X\r\nContent-Disposition: form-data; name="logo"; filename="a.png"\r\n\r\n\xff\xfe\r\n--X--\r\n'
 
     assert (await send(address, part, {"Content-Type": MULTIPART})).body == {"fields": {}, "files": {"logo": 2}}
 
 
 @each("headers", [{}, {"Content-Type": MULTIPART}, {"Content-Type": "application/octet-stream"}])
-async def test_no_body_is_an_empty_form_whatever_its_type(address: str, headers: dict[str, str]) -> None:
+async def test_a_missing_body_is_an_empty_form_of_any_type(address: str, headers: dict[str, str]) -> None:
     assert (await send(address, b"", headers)).body == {"fields": {}, "files": {}}
 
 
@@ -173,32 +173,32 @@ def test_characters_that_are_not_text_are_refused(character: str) -> None:
         Form({"name": (f"a{character}b",)}).text("name", limit=10)
 
 
-def test_lines_are_text_where_they_are_allowed() -> None:
+def test_line_breaks_are_accepted_if_allowed() -> None:
     assert Form({"name": ("a\r\n\tb",)}).text("name", limit=10, lines=True) == "a\r\n\tb"
 
 
-def test_text_is_kept_in_normal_form() -> None:
+def test_text_is_converted_to_normal_form() -> None:
     assert Form({"name": ("a\u0308",)}).text("name", limit=10) == "ä"
 
 
-def test_a_flood_of_combining_marks_is_too_long() -> None:
+def test_many_combining_marks_are_too_long() -> None:
     with pytest.raises(InvalidField, match="longer than 10"):
         Form({"name": ("a" + "\u0308" * 1000,)}).text("name", limit=10)
 
 
 def test_text_that_grows_in_normal_form_is_too_long() -> None:
-    assert len(unicodedata.normalize("NFC", "\ufb2c")) == 3  # a Hebrew letter that has no composed form
+    assert len(unicodedata.normalize("NFC", "\ufb2c")) == 3  # a Hebrew letter without a composed form
     with pytest.raises(InvalidField, match="longer than 2"):
         Form({"name": ("\ufb2c",)}).text("name", limit=2)
 
 
-def test_text_that_is_too_long_is_refused_and_never_cut() -> None:
+def test_too_long_text_is_refused_and_never_truncated() -> None:
     with pytest.raises(InvalidField, match="longer than 3"):
         Form({"name": ("abcd",)}).text("name", limit=3)
 
 
 @each("fields", [{}, {"name": ("",)}])
-def test_required_text_must_be_there(fields: Mapping[str, tuple[str, ...]]) -> None:
+def test_required_text_must_be_present(fields: Mapping[str, tuple[str, ...]]) -> None:
     with pytest.raises(InvalidField, match="name: is required"):
         Form(fields).text("name", limit=3)
 
@@ -212,33 +212,33 @@ def test_a_whole_number_is_read(text: str) -> None:
     "text",
     ["-1", "+1", str(2**31), str(2**63), "1" + "0" * 30, "1e3", "0x1", "1.0", " 1", "1_0", "\uff11", "one", "1\n"],
 )
-def test_what_is_no_whole_number_is_refused(text: str) -> None:
+def test_an_invalid_whole_number_is_refused(text: str) -> None:
     with pytest.raises(InvalidField, match=r"^client: "):
         Form({"client": (text,)}).integer("client", default=0)
 
 
-def test_another_spelling_of_a_field_is_understood() -> None:
+def test_another_spelling_of_a_field_is_accepted() -> None:
     assert Form({"Client": ("7",)}).integer("client", "Client", default=0) == 7
 
 
 @each("text", ["sea-green", "SEA_GREEN", "Sea-Green"])
-def test_a_choice_is_understood_in_any_letter_case(text: str) -> None:
+def test_a_choice_is_accepted_in_any_letter_case(text: str) -> None:
     assert Form({"colour": (text,)}).choice("colour", Colour) is Colour.SEA_GREEN
 
 
 @each("fields", [{}, {"colour": ("",)}, {"colour": ("blue",)}, {"colour": ("r\0ed",)}])
-def test_a_choice_must_be_one_of_those_there_are(fields: Mapping[str, tuple[str, ...]]) -> None:
+def test_an_unknown_choice_is_refused(fields: Mapping[str, tuple[str, ...]]) -> None:
     with pytest.raises(InvalidField, match="sea-GREEN, red"):
         Form(fields).choice("colour", Colour)
 
 
 @each(("text", "value"), [("1", True), ("true", True), ("TRUE", True), ("0", False), ("False", False)])
-def test_yes_and_no_are_understood(text: str, value: bool) -> None:
+def test_booleans_are_accepted(text: str, value: bool) -> None:
     assert Form({"enabled": (text,)}).flag("enabled") is value
 
 
 @each("fields", [{}, {"enabled": ("",)}, {"enabled": ("yes",)}, {"enabled": ("2",)}])
-def test_what_is_neither_yes_nor_no_is_refused(fields: Mapping[str, tuple[str, ...]]) -> None:
+def test_an_invalid_boolean_is_refused(fields: Mapping[str, tuple[str, ...]]) -> None:
     with pytest.raises(InvalidField, match=r"^enabled: "):
         Form(fields).flag("enabled")
 
@@ -247,21 +247,21 @@ def test_a_list_is_repeated_or_separated_by_commas() -> None:
     assert Form({"ids": ("a, b,,", "c")}).texts("ids", limit=5) == ("a", "b", "c")
 
 
-def test_a_list_has_an_end() -> None:
+def test_a_list_has_a_maximum_length() -> None:
     with pytest.raises(InvalidField, match="more than 1000"):
         Form({"ids": (",".join(["a"] * 1001),)}).texts("ids", limit=5)
 
 
-async def test_text_that_is_not_escaped_is_understood(address: str) -> None:
+async def test_unescaped_text_is_accepted(address: str) -> None:
     answer = await send(address, "name=Müller".encode(), {"Content-Type": URLENCODED})
     assert answer.body["fields"] == {"name": ["Müller"]}
 
 
-def test_of_two_spellings_the_one_that_says_something_counts() -> None:
+def test_the_non_empty_one_of_two_spellings_counts() -> None:
     form = Form({"auth_token": ("",), "Auth-Token": ("a-token",)})
     assert form.get("auth_token", "Auth-Token") == "a-token"
 
 
-def test_a_list_is_counted_before_it_is_read() -> None:
+def test_a_list_is_counted_before_it_is_parsed() -> None:
     with pytest.raises(InvalidField, match="more than 3 items"):
         Form({"ids": (",,,,",)}).texts("ids", limit=10, most=3)

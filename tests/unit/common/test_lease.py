@@ -11,7 +11,7 @@ from tests.support.wait import until
 
 
 class Renewals:
-    """Counts renewals and gives these results in turn, then the last one for ever."""
+    """Counts renewals and returns these results in order, repeating the last."""
 
     def __init__(self, *results: bool | MongoError) -> None:
         self._results: Sequence[bool | MongoError] = results

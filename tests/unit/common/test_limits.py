@@ -1,4 +1,4 @@
-"""Concurrency limits: the tasks at once, the order of those that wait, and how long they wait."""
+"""Concurrency limits: the number of running tasks, the order of waiting tasks, and timeouts."""
 
 import asyncio
 import time
@@ -9,12 +9,12 @@ from common.concurrency.limits import ConcurrencyLimit, FairConcurrencyLimit, lo
 from common.errors import Overloaded
 
 
-async def test_no_more_than_so_many_have_their_turn_at_once() -> None:
-    turns, running, most = ConcurrencyLimit(3), 0, 0
+async def test_running_tasks_are_limited() -> None:
+    concurrency_limit, running, most = ConcurrencyLimit(3), 0, 0
 
     async def work() -> None:
         nonlocal running, most
-        async with turns.acquire(60):
+        async with concurrency_limit.acquire(60):
             running += 1
             most = max(most, running)
             await asyncio.sleep(0)
@@ -24,11 +24,11 @@ async def test_no_more_than_so_many_have_their_turn_at_once() -> None:
     assert (running, most) == (0, 3)
 
 
-async def test_turns_come_in_the_order_of_asking() -> None:
-    turns, order = ConcurrencyLimit(1), []
+async def test_slots_are_assigned_in_the_order_of_requests() -> None:
+    concurrency_limit, order = ConcurrencyLimit(1), []
 
     async def work(number: int) -> None:
-        async with turns.acquire(60):
+        async with concurrency_limit.acquire(60):
             order.append(number)
             await asyncio.sleep(0)
 
@@ -36,64 +36,64 @@ async def test_turns_come_in_the_order_of_asking() -> None:
     assert order == list(range(20))
 
 
-async def test_whose_turn_does_not_come_is_told_when_to_come_again() -> None:
-    turns = ConcurrencyLimit(1)
-    async with turns.acquire(60):
+async def test_a_timeout_in_the_queue_gets_503_with_retry_after() -> None:
+    concurrency_limit = ConcurrencyLimit(1)
+    async with concurrency_limit.acquire(60):
         with pytest.raises(Overloaded) as refused:
-            async with turns.acquire(0.01):
+            async with concurrency_limit.acquire(0.01):
                 raise AssertionError("it was not one's turn")
     assert refused.value.status == 503
     assert int(refused.value.headers["Retry-After"]) > 0
 
 
-async def test_no_more_than_so_many_wait_for_their_turn() -> None:
-    turns = ConcurrencyLimit(1, waiting=2)
-    async with turns.acquire(60):
-        waiting = [asyncio.ensure_future(turns.acquire(60).__aenter__()) for _ in range(2)]
+async def test_waiting_tasks_are_limited() -> None:
+    concurrency_limit = ConcurrencyLimit(1, waiting=2)
+    async with concurrency_limit.acquire(60):
+        waiting = [asyncio.ensure_future(concurrency_limit.acquire(60).__aenter__()) for _ in range(2)]
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
-            async with turns.acquire(60):
+            async with concurrency_limit.acquire(60):
                 raise AssertionError("it was not one's turn")
         waiting.pop().cancel()
         await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="again"):  # after its time, and not at once
-            async with turns.acquire(0.01):
+        with pytest.raises(Overloaded, match="again"):  # at its timeout, not at once
+            async with concurrency_limit.acquire(0.01):
                 raise AssertionError("it was not one's turn")
     await waiting[0]
 
 
-async def test_a_turn_that_ends_in_an_error_or_is_not_taken_is_the_next_ones() -> None:
-    turns = ConcurrencyLimit(1)
+async def test_a_failed_or_cancelled_task_frees_its_slot() -> None:
+    concurrency_limit = ConcurrencyLimit(1)
     with pytest.raises(ValueError, match="theirs"):
-        async with turns.acquire(60):
+        async with concurrency_limit.acquire(60):
             raise ValueError("theirs")
-    async with turns.acquire(60):
-        leaving = asyncio.ensure_future(turns.acquire(60).__aenter__())
+    async with concurrency_limit.acquire(60):
+        leaving = asyncio.ensure_future(concurrency_limit.acquire(60).__aenter__())
         await asyncio.sleep(0)
         leaving.cancel()
         await asyncio.wait({leaving})
-    async with turns.acquire(60):
+    async with concurrency_limit.acquire(60):
         pass
 
 
-async def test_who_takes_longer_than_is_waited_for_is_given_up() -> None:
+async def test_a_block_over_its_timeout_is_cancelled() -> None:
     with pytest.raises(TimeoutError):
         async with loop_timeout(0.2):
             await asyncio.Event().wait()
 
 
-async def test_that_our_own_loop_is_late_is_nobody_elses_doing() -> None:
+async def test_a_delay_of_the_event_loop_is_not_a_timeout() -> None:
     loop = asyncio.get_running_loop()
-    there = asyncio.Event()
+    arrived = asyncio.Event()
     async with loop_timeout(0.3):
-        loop.call_later(0.01, there.set)
+        loop.call_later(0.01, arrived.set)
         time.sleep(0.5)  # noqa: ASYNC251  that is the lateness
-        await there.wait()
+        await arrived.wait()
         await asyncio.sleep(0)
 
 
 class Workload:
-    """Tasks of tenants that hold a slot until they are told to end."""
+    """Tasks of tenants that hold a slot until the test ends them."""
 
     def __init__(self, limit: FairConcurrencyLimit) -> None:
         self.started: list[str] = []
@@ -102,7 +102,7 @@ class Workload:
         self.ends: dict[str, asyncio.Event] = {}
 
     async def begin(self, *names: str) -> None:
-        """Begin tasks in this order; the first letter of a name is the tenant."""
+        """Start tasks in this order; the first letter of a name is the tenant."""
         for name in names:
             self.ends[name] = asyncio.Event()
             self._tasks[name] = asyncio.create_task(self._work(name))

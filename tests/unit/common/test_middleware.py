@@ -1,4 +1,4 @@
-"""A whole answer says what aiohttp's own says; the route that takes everything is found without a search."""
+"""Complete responses have the headers of aiohttp's own; the catch-all route is found without a search."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -38,23 +38,23 @@ ANSWERS: dict[str, Callable[[type[web.Response]], web.Response]] = {
 
 @pytest.fixture(scope="module")
 async def addresses() -> AsyncIterator[dict[type[web.Response], str]]:
-    """Servers of the same answers, in the one's way and in the other's."""
+    """Two servers of the same responses, one with each response class."""
 
     def app(kind: type[web.Response]) -> web.Application:
         async def answer(request: web.Request) -> web.StreamResponse:
             return ANSWERS.get(request.path[1:], ANSWERS["words"])(kind)
 
-        made = web.Application(middlewares=[problems])
-        add_probes(made)
-        made[CATCH_ALL_ROUTE] = made.router.add_route("*", "/{path:.*}", answer, expect_handler=expect)
-        return made
+        application = web.Application(middlewares=[problems])
+        add_probes(application)
+        application[CATCH_ALL_ROUTE] = application.router.add_route("*", "/{path:.*}", answer, expect_handler=expect)
+        return application
 
-    async with serving(app(web.Response), "127.0.0.1:0") as usual, serving(app(BytesResponse), "127.0.0.1:0") as ours:
-        yield {web.Response: usual, BytesResponse: ours}
+    async with serving(app(web.Response), "127.0.0.1:0") as usual, serving(app(BytesResponse), "127.0.0.1:0") as custom:
+        yield {web.Response: usual, BytesResponse: custom}
 
 
 async def received(address: str, request: bytes) -> list[bytes]:
-    """The lines that come for a request until the connection ends, those aside which are never the same twice."""
+    """The sorted lines of the response until the connection ends, without lines that always differ."""
     url = URL(address)
     reader, writer = await asyncio.open_connection(url.host, url.port)
     writer.write(request)
@@ -68,34 +68,32 @@ async def received(address: str, request: bytes) -> list[bytes]:
 
 @each("name", ANSWERS)
 @each("request_", REQUESTS.values(), ids=REQUESTS.keys())
-async def test_a_whole_answer_says_what_aiohttp_s_own_says(
+async def test_a_complete_response_equals_the_response_of_aiohttp(
     addresses: dict[type[web.Response], str], request_: bytes, name: str
 ) -> None:
-    asked = request_.replace(b"%b", name.encode())
+    request_bytes = request_.replace(b"%b", name.encode())
 
-    usual, ours = [await received(address, asked) for address in addresses.values()]
+    usual, custom = [await received(address, request_bytes) for address in addresses.values()]
 
-    assert b"Server: pkgrepo" in ours
-    assert ours == usual
+    assert b"Server: pkgrepo" in custom
+    assert custom == usual
 
 
 @each("path", ["livez", "readyz", "livez?a=1"])
-async def test_the_route_that_takes_everything_takes_no_probe(
-    addresses: dict[type[web.Response], str], path: str
-) -> None:
+async def test_the_catch_all_route_does_not_handle_probes(addresses: dict[type[web.Response], str], path: str) -> None:
     async with ClientSession() as session, session.get(f"{addresses[BytesResponse]}/{path}") as answer:
         assert (await answer.json())["status"] in {"alive", "ready"}
 
 
-async def test_the_catch_all_route_answers_100_to_a_sender_that_waits(
+async def test_the_catch_all_route_sends_100_continue(
     addresses: dict[type[web.Response], str],
 ) -> None:
-    asked = REQUESTS["a body that is asked for"].replace(b"%b", b"words")
+    request_bytes = REQUESTS["a body that is asked for"].replace(b"%b", b"words")
 
-    assert b"HTTP/1.1 100 Continue" in await received(addresses[BytesResponse], asked)
+    assert b"HTTP/1.1 100 Continue" in await received(addresses[BytesResponse], request_bytes)
 
 
-async def test_a_failure_within_an_answer_ends_the_connection() -> None:
+async def test_a_failure_within_a_response_closes_the_connection() -> None:
     async def half(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Length": "1000"})
         await response.prepare(request)

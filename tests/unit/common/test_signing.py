@@ -1,4 +1,4 @@
-"""A key takes another's place without a moment in which something signed is refused."""
+"""A key replaces another without a moment in which a valid signature is refused."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def token(key: str) -> str:
 
 
 @pytest.fixture
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_reload_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """A changed file is noticed at the next use."""
     monkeypatch.setattr(signing, "RELOAD_INTERVAL", 0.0)
 
@@ -33,14 +33,14 @@ def test_the_first_key_signs() -> None:
 
 
 @each("key", [OLD, NEW])
-def test_what_either_key_signed_is_accepted(key: str) -> None:
+def test_signatures_of_both_keys_are_accepted(key: str) -> None:
     keys = Keys(f"{NEW} {OLD}")
 
     assert keys.verify_digest("text", Keys(key).digests("text")[0])
     assert keys.verify_token(token(key), audience="tests", required=["jti"]) == CLAIMS
 
 
-def test_what_neither_signed_is_refused() -> None:
+def test_a_signature_of_neither_key_is_refused() -> None:
     keys = Keys(f"{NEW} {OLD}")
 
     assert not keys.verify_digest("text", Keys(STRANGE).digests("text")[0])
@@ -49,21 +49,21 @@ def test_what_neither_signed_is_refused() -> None:
         keys.verify_token(token(STRANGE), audience="tests", required=["jti"])
 
 
-def test_no_bit_of_a_token_can_be_turned() -> None:
+def test_no_bit_of_a_token_can_be_changed() -> None:
     keys, parts = Keys(OLD), token(OLD).split(".")
-    for place, part in enumerate(parts):
+    for number, part in enumerate(parts):
         for bit in range(len(part) * 6 // 8 * 8):
-            altered = [*parts[:place], flipped(part, bit), *parts[place + 1 :]]
+            altered = [*parts[:number], flipped(part, bit), *parts[number + 1 :]]
             with pytest.raises((jwt.InvalidTokenError, ValueError)):
                 keys.verify_token(".".join(altered), audience="tests", required=["jti"])
 
 
-def test_a_token_of_the_second_key_is_held_to_the_same_claims() -> None:
+def test_a_token_of_the_second_key_needs_the_same_claims() -> None:
     with pytest.raises(jwt.InvalidAudienceError):
         Keys(f"{NEW} {OLD}").verify_token(token(OLD), audience="others", required=["jti"])
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("no_reload_interval")
 def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text(OLD)
@@ -76,7 +76,7 @@ def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
         assert keys.accepted == accepted
 
 
-@pytest.mark.usefixtures("at_once")
+@pytest.mark.usefixtures("no_reload_interval")
 @pytest.mark.parametrize("text", ["", "short", f"{OLD} {NEW} {STRANGE}", b"\xff" * 40, None])
 def test_a_file_without_keys_changes_nothing_and_is_logged_once(tmp_path: Path, text: str | bytes | None) -> None:
     file = tmp_path / "key"

@@ -1,4 +1,4 @@
-"""Logs are JSON with the request's id, and hold no secret by whatever way it got there."""
+"""Logs are JSON with the request's id, and never contain a secret."""
 
 import io
 import json
@@ -20,7 +20,7 @@ TOKEN = jwt.encode({"sub": CANARY}, "k" * 32, algorithm="HS256")
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """Where logs go, which are what they were afterwards."""
+    """The stream of the logs during a test; the previous configuration is restored afterwards."""
     before, handlers, level = structlog.get_config(), logging.root.handlers[:], logging.root.level
     written = io.StringIO()
     configure_logs("debug", written)
@@ -51,7 +51,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("text", SHAPES.values(), ids=SHAPES)
-def test_a_secret_is_known_by_its_shape(stream: io.StringIO, text: str) -> None:
+def test_a_secret_is_recognised_by_its_shape(stream: io.StringIO, text: str) -> None:
     log.info("some", told=text, several=[text], inner={"told": text}, cause=ValueError(text))
     log.info(text)
     logging.getLogger("a library").warning("it said %s", text)
@@ -68,15 +68,15 @@ def test_a_secret_is_known_by_its_shape(stream: io.StringIO, text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["password", "auth_token", "Authorization", "Cookie", "session_key", "signature"])
-def test_a_secret_is_known_by_its_name(stream: io.StringIO, name: str) -> None:
+def test_a_secret_is_recognised_by_its_name(stream: io.StringIO, name: str) -> None:
     log.info("some", **{name: CANARY}, inner={name: [CANARY]})
 
     assert lines(stream)[0][name] == "[redacted]"
     assert CANARY not in stream.getvalue()
 
 
-def test_what_is_no_secret_stays_as_it_is(stream: io.StringIO) -> None:
-    told = {
+def test_other_values_are_logged_unchanged(stream: io.StringIO) -> None:
+    logged = {
         "address": "http://127.0.0.1:8080",
         "store": "mongodb://one:1,two:2/?replicaSet=rs0",
         "client_id": "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f",
@@ -87,13 +87,13 @@ def test_what_is_no_secret_stays_as_it_is(stream: io.StringIO) -> None:
         "none": None,
         "list": ["a", 1],
     }
-    log.info("some", **told)
+    log.info("some", **logged)
 
-    assert told.items() <= lines(stream)[0].items()
+    assert logged.items() <= lines(stream)[0].items()
 
 
 @pytest.mark.filterwarnings("default")
-def test_what_python_warns_of_is_a_line_too(stream: io.StringIO) -> None:
+def test_warnings_of_python_are_log_lines_too(stream: io.StringIO) -> None:
     warnings.warn(f"Bearer {CANARY}", RuntimeWarning, stacklevel=1)
 
     (line,) = lines(stream)

@@ -1,4 +1,4 @@
-"""A signature is computed once, and nothing wrong is ever remembered as right."""
+"""A signature is verified once, and an invalid token is never cached as valid."""
 
 import time
 from collections.abc import Mapping
@@ -19,17 +19,17 @@ LIFETIME = 60  # seconds
 
 
 class CountedKeys(Keys):
-    """Counts the signatures that are computed."""
+    """Counts the verified signatures."""
 
     computed = 0
 
-    def verify_token(self, token: str, **wanted: Any) -> Mapping[str, Any]:
+    def verify_token(self, token: str, **options: Any) -> Mapping[str, Any]:
         self.computed += 1
-        return super().verify_token(token, **wanted)
+        return super().verify_token(token, **options)
 
 
 class Clock:
-    """A clock that stands."""
+    """A clock that stands still."""
 
     def __init__(self, now: float) -> None:
         self.now = now
@@ -38,7 +38,7 @@ class Clock:
         return self.now
 
 
-def reader(keys: Keys) -> TokenVerifier[str]:
+def verifier(keys: Keys) -> TokenVerifier[str]:
     return TokenVerifier(keys, audience="here", required=["sub"], parse=lambda claims: str(claims["sub"]))
 
 
@@ -47,62 +47,62 @@ def token(key: str = KEY, **changes: Any) -> str:
     return jwt.encode({"aud": "here", "sub": "ada", "iat": now, "exp": now + LIFETIME, **changes}, key, ALGORITHM)
 
 
-def test_a_signature_is_computed_once() -> None:
+def test_a_signature_is_verified_once() -> None:
     keys = CountedKeys(KEY)
-    known, ada, bob = reader(keys), token(), token(sub="bob")
+    token_verifier, ada, bob = verifier(keys), token(), token(sub="bob")
 
-    assert [known.verify(text) for text in (ada, ada, bob, ada, bob)] == ["ada", "ada", "bob", "ada", "bob"]
+    assert [token_verifier.verify(text) for text in (ada, ada, bob, ada, bob)] == ["ada", "ada", "bob", "ada", "bob"]
     assert keys.computed == 2
 
 
 @each("wrong", [token(OTHER_KEY), token(aud="elsewhere"), token()[:-4] + "AAAA", "", "x"], ids=range(5))
-def test_a_wrong_token_is_wrong_each_time(wrong: str) -> None:
+def test_an_invalid_token_is_refused_each_time(wrong: str) -> None:
     keys = CountedKeys(KEY)
-    known = reader(keys)
-    known.verify(token())
+    token_verifier = verifier(keys)
+    token_verifier.verify(token())
     for _ in range(2):
         with pytest.raises(jwt.InvalidTokenError):
-            known.verify(wrong)
+            token_verifier.verify(wrong)
     assert keys.computed == 3
 
 
-def test_what_was_read_expires_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cached_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = CountedKeys(KEY)
-    known, text, ends = reader(keys), token(), int(time.time()) + LIFETIME + CLOCK_SKEW
-    known.verify(text)
+    token_verifier, text, ends = verifier(keys), token(), int(time.time()) + LIFETIME + CLOCK_SKEW
+    token_verifier.verify(text)
 
     monkeypatch.setattr(tokens, "time", Clock(ends - 1))
-    assert (known.verify(text), keys.computed) == ("ada", 1)
+    assert (token_verifier.verify(text), keys.computed) == ("ada", 1)
 
     monkeypatch.setattr(tokens, "time", Clock(ends + 1))
-    known.verify(text)  # by the clock of the test's machine, at which it is not over
+    token_verifier.verify(text)  # not expired by the real clock
     assert keys.computed == 2
 
 
-def test_other_keys_make_everything_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_keys_clear_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.auth.signing.RELOAD_INTERVAL", 0.0)
     file, text = tmp_path / "key", token()
     file.write_text(KEY)
-    known = reader(Keys(file))
-    known.verify(text)
+    token_verifier = verifier(Keys(file))
+    token_verifier.verify(text)
     file.write_text(f"{OTHER_KEY} {KEY}")
-    assert known.verify(text) == "ada"
+    assert token_verifier.verify(text) == "ada"
 
     file.write_text(OTHER_KEY)
 
     with pytest.raises(jwt.InvalidSignatureError):
-        known.verify(text)
+        token_verifier.verify(text)
 
 
-def test_no_more_tokens_are_remembered_than_may_and_none_in_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_is_bounded_and_contains_no_plain_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "MAX_TOKENS", 3)
     keys = CountedKeys(KEY)
-    known, texts = reader(keys), [token(sub=f"user-{number}") for number in range(4)]
+    token_verifier, texts = verifier(keys), [token(sub=f"user-{number}") for number in range(4)]
     for text in (*texts, *texts[1:]):
-        known.verify(text)
+        token_verifier.verify(text)
     assert keys.computed == 4
 
-    known.verify(texts[0])
+    token_verifier.verify(texts[0])
 
     assert keys.computed == 5
-    assert not any(text in repr(vars(known)) + repr(vars(known._verified)) for text in texts)
+    assert not any(text in repr(vars(token_verifier)) + repr(vars(token_verifier._verified)) for text in texts)

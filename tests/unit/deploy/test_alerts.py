@@ -1,4 +1,4 @@
-"""promtool tests of every alert with sample figures."""
+"""promtool tests of every alert with sample metrics."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,36 +14,36 @@ UP = {f'up{{job="pkgrepo", service="{service}", instance="{service}-1"}}': "1+0x
 
 @dataclass(frozen=True)
 class Case:
-    """Figures per minute, and the alerts that fire at the minute `at`: exactly `fires`."""
+    """Metrics per minute, and the alerts that fire at `minute`: exactly `fires`."""
 
     alert: str
-    says: str
-    figures: dict[str, str]
-    at: int
+    description: str
+    samples: dict[str, str]
+    minute: int
     fires: set[str]
     up: tuple[str, ...] = tuple(UP)
 
     def document(self) -> dict[str, object]:
-        series = {**{name: UP[name] for name in self.up}, **self.figures}
+        series = {**{name: UP[name] for name in self.up}, **self.samples}
         return {
             "interval": "1m",
             "input_series": [{"series": name, "values": values} for name, values in series.items()],
             "promql_expr_test": [
                 {
-                    "expr": f'group by (alertname) (ALERTS{{alertstate="firing"}})  # {self.alert}: {self.says}',
-                    "eval_time": f"{self.at}m",
+                    "expr": f'group by (alertname) (ALERTS{{alertstate="firing"}})  # {self.alert}: {self.description}',
+                    "eval_time": f"{self.minute}m",
                     "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(self.fires)],
                 }
             ],
         }
 
 
-def fires(alert: str, says: str, figures: dict[str, str], at: int, *, also: tuple[str, ...] = ()) -> Case:
-    return Case(alert, says, figures, at, {alert, *also})
+def fires(alert: str, description: str, samples: dict[str, str], minute: int, *, also: tuple[str, ...] = ()) -> Case:
+    return Case(alert, description, samples, minute, {alert, *also})
 
 
-def quiet(alert: str, says: str, figures: dict[str, str], at: int, *, but: tuple[str, ...] = ()) -> Case:
-    return Case(alert, says, figures, at, set(but))
+def quiet(alert: str, description: str, samples: dict[str, str], minute: int, *, but: tuple[str, ...] = ()) -> Case:
+    return Case(alert, description, samples, minute, set(but))
 
 
 def steady(number: float) -> str:
@@ -51,7 +51,7 @@ def steady(number: float) -> str:
 
 
 def growing(number: float, start: float = 0) -> str:
-    """A figure that changes by a step each minute."""
+    """A metric that changes by a step each minute."""
     return f"{start:.0f}{number:+f}x200"
 
 
@@ -66,10 +66,10 @@ def ready(*missing: str) -> dict[str, str]:
     }
 
 
-def requests(answered: str, failed: str) -> dict[str, str]:
+def requests(succeeded: str, failed: str) -> dict[str, str]:
     return {
         f'pkgrepo_requests_total{{service="gateway", method="GET", route="/{{tenant_id}}/test", status="{status}"}}': of
-        for status, of in (("200", answered), ("500", failed))
+        for status, of in (("200", succeeded), ("500", failed))
     }
 
 
@@ -85,8 +85,8 @@ def disk(free: str) -> dict[str, str]:
 
 
 def storage(used: int, reserved: int) -> dict[str, str]:
-    figures = {"used": used, "reserved": reserved, "quota": 100}
-    return {f'pkgrepo_storage_{name}_bytes{{tenant_id="acme"}}': steady(number) for name, number in figures.items()}
+    samples = {"used": used, "reserved": reserved, "quota": 100}
+    return {f'pkgrepo_storage_{name}_bytes{{tenant_id="acme"}}': steady(number) for name, number in samples.items()}
 
 
 def clients(number: int) -> dict[str, str]:
@@ -165,7 +165,7 @@ OTHERS = [case for case in CASES if case not in SAMPLE]
 
 
 @pytest.mark.parametrize("cases", [SAMPLE, pytest.param(OTHERS, marks=pytest.mark.full)], ids=["sample", "others"])
-def test_each_alert_fires_on_its_own_figures_only(tmp_path: Path, cases: list[Case]) -> None:
+def test_each_alert_fires_on_its_own_metrics_only(tmp_path: Path, cases: list[Case]) -> None:
     document = {"rule_files": [str(OBSERVABILITY / "rules.yaml")], "tests": [case.document() for case in cases]}
     (tmp_path / "cases.yaml").write_text(yaml.safe_dump(document))
     assert promtool("test", "rules", tmp_path / "cases.yaml") == ""

@@ -42,7 +42,7 @@ def old_folder(tmp_path: Path) -> Path:
     """A folder of release 0.1.0: one user at each store."""
     files = dict(OLD_FILES)
     for name, url in OLD_URLS.items():
-        files |= {path: url for path in contents(made(tmp_path / "new")) if path.endswith(f"/{name}")}
+        files |= {path: url for path in contents(make_secrets(tmp_path / "new")) if path.endswith(f"/{name}")}
     for path, text in files.items():
         file = tmp_path / "old" / path
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -50,13 +50,13 @@ def old_folder(tmp_path: Path) -> Path:
     return tmp_path / "old"
 
 
-def made(folder: Path) -> Path:
+def make_secrets(folder: Path) -> Path:
     ClusterSecrets(folder).generate()
     return folder
 
 
 def test_each_reader_has_its_own_user_at_each_store(tmp_path: Path) -> None:
-    for path, url in contents(made(tmp_path)).items():
+    for path, url in contents(make_secrets(tmp_path)).items():
         kind, reader, *name = path.split("/")
         if kind == "urls":
             assert user_in(url) == {"pkgrepo": OPERATOR}.get(reader, reader)
@@ -64,13 +64,15 @@ def test_each_reader_has_its_own_user_at_each_store(tmp_path: Path) -> None:
 
 
 def test_no_two_users_share_a_password(tmp_path: Path) -> None:
-    made(tmp_path)
-    found = [row for store in ("mongodb", "redis", "rabbitmq") for row in ClusterSecrets(tmp_path).credentials(store)]
-    assert len({row.password for row in found}) == len(found)
+    make_secrets(tmp_path)
+    credentials = [
+        row for store in ("mongodb", "redis", "rabbitmq") for row in ClusterSecrets(tmp_path).credentials(store)
+    ]
+    assert len({row.password for row in credentials}) == len(credentials)
 
 
 def test_a_folder_of_release_0_1_0_gets_a_user_for_each_service(old_folder: Path) -> None:
-    files = contents(made(old_folder))
+    files = contents(make_secrets(old_folder))
     for path, url in files.items():
         if path.startswith("urls/"):
             reader = path.split("/")[1]
@@ -79,13 +81,13 @@ def test_a_folder_of_release_0_1_0_gets_a_user_for_each_service(old_folder: Path
 
 
 def test_a_folder_of_release_0_1_0_keeps_its_keys(old_folder: Path) -> None:
-    files = contents(made(old_folder))
+    files = contents(make_secrets(old_folder))
     for path in ("mongodb/members", "keys/gateway/session_key"):
         assert files[path] == OLD_FILES[path]
 
 
 def test_an_upgrade_from_0_1_0_renews_the_password_of_mongodb_root(old_folder: Path) -> None:
-    new, *earlier = ClusterSecrets(made(old_folder)).root_passwords()
+    new, *earlier = ClusterSecrets(make_secrets(old_folder)).root_passwords()
     assert (new == "old", earlier) == (False, ["old"])
 
 
@@ -93,7 +95,7 @@ def test_an_upgrade_from_0_1_0_renews_the_password_of_mongodb_root(old_folder: P
 def test_files_have_their_owners_after_an_interrupted_run(
     step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    owners: list[int] = []  # the files and folders that were given to their owners, by their inodes
+    owners: list[int] = []  # the inodes of files and folders that were given to their owners
 
     def chown(file: int | Path, *_: int) -> None:
         if len(owners) == step - 1:
@@ -104,22 +106,22 @@ def test_files_have_their_owners_after_an_interrupted_run(
     monkeypatch.setattr("os.geteuid", lambda: 0)
     monkeypatch.setattr("os.chown", chown)
     with pytest.raises(InterruptedError):
-        made(tmp_path)
-    made(tmp_path)
+        make_secrets(tmp_path)
+    make_secrets(tmp_path)
     assert [file for file in tmp_path.rglob("*") if file.is_file() and file.stat().st_ino not in owners] == []
 
 
 def test_no_file_has_the_old_passwords_of_redis_and_rabbitmq(old_folder: Path) -> None:
-    files = contents(made(old_folder))
+    files = contents(make_secrets(old_folder))
     assert [path for path, text in files.items() if "old" in text] == ["mongodb/password"]
 
 
 def test_redis_default_user_is_off(tmp_path: Path) -> None:
-    assert "user default reset ~* &* +@all" in contents(made(tmp_path))["redis/users.acl"].splitlines()
+    assert "user default reset ~* &* +@all" in contents(make_secrets(tmp_path))["redis/users.acl"].splitlines()
 
 
 def test_the_rabbitmq_user_of_release_0_1_0_has_no_password_and_no_rights(tmp_path: Path) -> None:
-    definitions = json.loads(contents(made(tmp_path))["rabbitmq/definitions.json"])
+    definitions = json.loads(contents(make_secrets(tmp_path))["rabbitmq/definitions.json"])
     [user] = [row for row in definitions["users"] if row["name"] == "pkgrepo"]
     [rights] = [row for row in definitions["permissions"] if row["user"] == "pkgrepo"]
     assert (user["password_hash"], user["tags"]) == ("", "")
@@ -127,19 +129,19 @@ def test_the_rabbitmq_user_of_release_0_1_0_has_no_password_and_no_rights(tmp_pa
 
 
 def test_no_rabbitmq_user_may_manage_the_broker(tmp_path: Path) -> None:
-    definitions = json.loads(contents(made(tmp_path))["rabbitmq/definitions.json"])
+    definitions = json.loads(contents(make_secrets(tmp_path))["rabbitmq/definitions.json"])
     assert {row["tags"] for row in definitions["users"]} == {""}
 
 
 def test_the_files_for_redis_and_rabbitmq_hold_no_password(tmp_path: Path) -> None:
-    files = contents(made(tmp_path))
+    files = contents(make_secrets(tmp_path))
     for store, path in (("redis", "redis/users.acl"), ("rabbitmq", "rabbitmq/definitions.json")):
         assert not [row for row in ClusterSecrets(tmp_path).credentials(store) if row.password in files[path]]
 
 
 @pytest.mark.parametrize("of_release_0_1_0", [False, True])
 def test_a_second_run_writes_nothing(of_release_0_1_0: bool, tmp_path: Path, old_folder: Path) -> None:
-    folder = made(old_folder if of_release_0_1_0 else tmp_path / "empty")
+    folder = make_secrets(old_folder if of_release_0_1_0 else tmp_path / "empty")
     before = contents(folder)
     assert ClusterSecrets(folder).generate() == []
     assert contents(folder) == before
@@ -149,12 +151,12 @@ def test_a_second_run_writes_nothing(of_release_0_1_0: bool, tmp_path: Path, old
 def test_the_address_of_an_external_store_stays(host: str, old_folder: Path) -> None:
     file = old_folder / "urls" / "gateway" / "redis_url"
     file.write_text(f"rediss://gateway:theirs@{host}")
-    made(old_folder)
+    make_secrets(old_folder)
     assert file.read_text() == f"rediss://gateway:theirs@{host}"
 
 
-def test_external_stores_get_no_files_of_stores(tmp_path: Path) -> None:
-    for path in contents(made(tmp_path / "new")):
+def test_external_stores_need_no_store_files(tmp_path: Path) -> None:
+    for path in contents(make_secrets(tmp_path / "new")):
         if path.startswith("urls/"):
             file = tmp_path / "external" / path
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -177,17 +179,17 @@ def test_one_address_for_all_leaves_the_other_stores_their_users(tmp_path: Path)
 
 
 def test_new_passwords_use_a_second_name_and_keep_the_old_ones(tmp_path: Path) -> None:
-    secrets = ClusterSecrets(made(tmp_path))
+    secrets = ClusterSecrets(make_secrets(tmp_path))
     before = secrets.credentials("mongodb")
     secrets.renew_passwords()
-    found = secrets.credentials("mongodb")
-    assert {row.name for row in found} == {row.name for row in before} | {f"{row.name}-2" for row in before}
-    assert set(before) < set(found)
+    credentials = secrets.credentials("mongodb")
+    assert {row.name for row in credentials} == {row.name for row in before} | {f"{row.name}-2" for row in before}
+    assert set(before) < set(credentials)
     assert user_in((tmp_path / "urls" / "auth_service" / "mongo_url").read_text()) == "auth_service-2"
 
 
 def test_renewing_passwords_twice_changes_them_once(tmp_path: Path) -> None:
-    secrets = ClusterSecrets(made(tmp_path))
+    secrets = ClusterSecrets(make_secrets(tmp_path))
     secrets.renew_passwords()
     before = contents(tmp_path)
     secrets.renew_passwords()
@@ -196,7 +198,7 @@ def test_renewing_passwords_twice_changes_them_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("store", ["mongodb", "redis", "rabbitmq"])
 def test_dropped_passwords_leave_one_name_for_each_user(store: str, tmp_path: Path) -> None:
-    secrets = ClusterSecrets(made(tmp_path))
+    secrets = ClusterSecrets(make_secrets(tmp_path))
     secrets.renew_passwords()
     new = [row for row in secrets.credentials(store) if row.name.endswith("-2")]
     secrets.drop_old_passwords()
@@ -204,7 +206,7 @@ def test_dropped_passwords_leave_one_name_for_each_user(store: str, tmp_path: Pa
 
 
 def test_a_third_password_uses_the_first_name_again(tmp_path: Path) -> None:
-    secrets = ClusterSecrets(made(tmp_path))
+    secrets = ClusterSecrets(make_secrets(tmp_path))
     for _ in range(2):
         secrets.renew_passwords()
         secrets.drop_old_passwords()
@@ -212,7 +214,7 @@ def test_a_third_password_uses_the_first_name_again(tmp_path: Path) -> None:
 
 
 def test_every_possible_password_of_mongodb_root_is_kept(old_folder: Path) -> None:
-    secrets = ClusterSecrets(made(old_folder))
+    secrets = ClusterSecrets(make_secrets(old_folder))
     before = secrets.root_passwords()
     secrets.renew_passwords()
     secrets.drop_old_passwords()

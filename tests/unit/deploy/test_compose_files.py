@@ -44,15 +44,15 @@ def setting(variable: str) -> str:
 @each("file", FILES, ids=lambda file: file.name)
 @each("service", SETTINGS)
 def test_every_variable_is_a_setting_of_its_service(file: Path, service: str) -> None:
-    given = set(services(file).get(service, {}).get("environment", {})) - OF_LIBRARIES
-    assert {setting(variable) for variable in given} <= set(SETTINGS[service].model_fields)
+    variables = set(services(file).get(service, {}).get("environment", {})) - OF_LIBRARIES
+    assert {setting(variable) for variable in variables} <= set(SETTINGS[service].model_fields)
 
 
 @each("service", SETTINGS)
-def test_a_service_is_given_every_address_and_every_secret(service: str) -> None:
-    given = {setting(variable) for variable in services(BASE)[service]["environment"]}
-    wanted = {name for name in SETTINGS[service].model_fields if name.endswith(("_key", "_url"))} - {"internal_key"}
-    assert wanted - given <= {"download_url", "public_url", "s3_url", "s3_secret_access_key"}
+def test_a_service_gets_every_address_and_every_secret(service: str) -> None:
+    configured = {setting(variable) for variable in services(BASE)[service]["environment"]}
+    required = {name for name in SETTINGS[service].model_fields if name.endswith(("_key", "_url"))} - {"internal_key"}
+    assert required - configured <= {"download_url", "public_url", "s3_url", "s3_secret_access_key"}
 
 
 @each("service", SETTINGS)
@@ -69,11 +69,11 @@ def test_a_service_reads_its_secrets_from_generated_files(service: str, tmp_path
 
 def test_existing_secrets_stay_and_missing_ones_are_generated(tmp_path: Path) -> None:
     secrets = ClusterSecrets(tmp_path)
-    made = {file: file.read_bytes() for file in secrets.generate()}
+    generated_files = {file: file.read_bytes() for file in secrets.generate()}
     lost = tmp_path / "keys" / "gateway" / "session_key"
     lost.unlink()
     assert secrets.generate() == [lost]
-    assert {file: file.read_bytes() for file in made} == made
+    assert {file: file.read_bytes() for file in generated_files} == generated_files
 
 
 def test_only_its_owner_can_read_a_secret(tmp_path: Path) -> None:
@@ -117,12 +117,12 @@ def test_operator_commands_depend_on_no_other_container(file: Path) -> None:
 def test_backup_folder_of_root_is_given_to_the_user_of_the_services(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[tuple[Path, int, int]] = []
+    changed_owners: list[tuple[Path, int, int]] = []
     monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid())
-    monkeypatch.setattr("os.chown", lambda *owner: given.append(owner))
+    monkeypatch.setattr("os.chown", lambda *owner: changed_owners.append(owner))
     folder = tmp_path / "backups"
     prepare_backup_folder(folder)
-    assert given == [(folder, SERVICES_USER, SERVICES_USER)]
+    assert changed_owners == [(folder, SERVICES_USER, SERVICES_USER)]
     assert folder.stat().st_mode & 0o777 == 0o700
 
 
@@ -172,8 +172,8 @@ def test_the_operator_has_memory_for_a_full_tmp() -> None:
 
 
 def test_operators_have_room_for_the_records_of_an_archive() -> None:
-    [place] = services(BASE)["operator"]["tmpfs"]
-    assert re.fullmatch(r".*:size=[1-9]\d*g,mode=1777", place)
+    [tmpfs] = services(BASE)["operator"]["tmpfs"]
+    assert re.fullmatch(r".*:size=[1-9]\d*g,mode=1777", tmpfs)
 
 
 def test_monitoring_containers_have_minimal_rights() -> None:
@@ -197,10 +197,12 @@ def test_the_dashboard_requires_the_generated_password(tmp_path: Path) -> None:
     grafana, secrets = watching()["grafana"], services(WATCHING)["secrets"]
     assert grafana["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
     assert secrets["command"] == [*services(BASE)["secrets"]["command"], "--grafana"]
-    made = {file.relative_to(tmp_path).as_posix() for file in ClusterSecrets(tmp_path, grafana=True).generate()}
+    generated_files = {
+        file.relative_to(tmp_path).as_posix() for file in ClusterSecrets(tmp_path, grafana=True).generate()
+    }
     _, _, mounted, name = grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"].split("/")
     [folder] = [mount.split("/")[-3].removesuffix(":") for mount in grafana["volumes"] if f"/run/{mounted}:" in mount]
-    assert f"{folder}/{name}" in made
+    assert f"{folder}/{name}" in generated_files
     ClusterSecrets(tmp_path / "unwatched").generate()
     assert not (tmp_path / "unwatched" / folder).exists()
 

@@ -22,10 +22,10 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def handed_out(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
-    """The contents of the session's key file during the wait of a rotation, without the wait."""
-    seen: list[str] = []
-    monkeypatch.setattr("deploy.operator.key_files.sleep", lambda _: seen.append((folder / "session").read_text()))
-    return seen
+    """The contents of the session's key file during a rotation, without the wait."""
+    contents: list[str] = []
+    monkeypatch.setattr("deploy.operator.key_files.sleep", lambda _: contents.append((folder / "session").read_text()))
+    return contents
 
 
 def test_a_new_key_is_accepted_before_it_signs(folder: Path, handed_out: list[str]) -> None:
@@ -40,12 +40,12 @@ def test_a_new_key_is_accepted_before_it_signs(folder: Path, handed_out: list[st
 
 @pytest.mark.usefixtures("handed_out")
 def test_the_keys_of_the_audit_log_are_not_rotated(folder: Path) -> None:
-    kept = folder / "audit_key"
-    kept.write_text("\n".join(["of today" * 5, "of yesterday" * 5, "of the day before" * 5]))
-    before = kept.read_bytes()
+    audit_key = folder / "audit_key"
+    audit_key.write_text("\n".join(["of today" * 5, "of yesterday" * 5, "of the day before" * 5]))
+    before = audit_key.read_bytes()
     KeyFiles(folder).rotate()
     KeyFiles(folder).finish(keep_client_tokens=False)
-    assert kept.read_bytes() == before
+    assert audit_key.read_bytes() == before
 
 
 @pytest.mark.usefixtures("handed_out")
@@ -136,14 +136,14 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("handed_out")
 def test_a_rotated_key_keeps_its_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[tuple[int, int]] = []
+    changed_owners: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "geteuid", lambda: (folder / "session").stat().st_uid + 1)
-    monkeypatch.setattr(os, "chown", lambda _, user, group: given.append((user, group)))
+    monkeypatch.setattr(os, "chown", lambda _, user, group: changed_owners.append((user, group)))
     KeyFiles(folder).rotate()
 
-    found = (folder / "session").stat()
-    assert found.st_mode & 0o777 == 0o600
-    assert set(given) == {(found.st_uid, found.st_gid)}
+    status = (folder / "session").stat()
+    assert status.st_mode & 0o777 == 0o600
+    assert set(changed_owners) == {(status.st_uid, status.st_gid)}
 
 
 def test_services_reload_keys_before_the_next_step() -> None:

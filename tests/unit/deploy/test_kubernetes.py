@@ -37,7 +37,7 @@ from tests.support.tables import each
 RESOURCES = written()
 COMMON = next(found for found in patches() if where(found) == "Deployment any" and "strategy" in found["spec"])
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "rediss://:p@r", "rabbitmq_url": "amqps://u:p@q"}
-CLOSING = 5  # seconds that a service may take to close what it opened
+CLOSING = 5  # seconds that a service may take to close its resources
 BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's command
 
 
@@ -49,15 +49,15 @@ def secrets(tmp_path: Path) -> Path:
 
 
 def container(service: str) -> Resource:
-    found: Resource = pods(RESOURCES)[NAMES[service]]["spec"]["containers"][0]
-    return found
+    container_spec: Resource = pods(RESOURCES)[NAMES[service]]["spec"]["containers"][0]
+    return container_spec
 
 
 def variables(service: str) -> dict[str, str]:
     """The environment of a service, with object storage."""
-    added = [found["spec"]["template"]["spec"] for found in patches() if where(found) == f"Deployment {NAMES[service]}"]
-    given = [container(service), *(spec["containers"][0] for spec in added)]
-    return {row["name"]: row["value"] for found in given for row in found.get("env", [])}
+    added = [patch["spec"]["template"]["spec"] for patch in patches() if where(patch) == f"Deployment {NAMES[service]}"]
+    containers = [container(service), *(spec["containers"][0] for spec in added)]
+    return {row["name"]: row["value"] for patch in containers for row in patch.get("env", [])}
 
 
 def generated() -> dict[str, list[str]]:
@@ -73,26 +73,28 @@ def test_every_resource_matches_the_kubernetes_schema(resource: Resource, versio
 
 @each("service", SETTINGS)
 def test_every_variable_is_a_setting_of_its_service(service: str) -> None:
-    given = {variable.removesuffix("_FILE").lower() for variable in variables(service)}
-    assert given <= set(SETTINGS[service].model_fields)
+    names = {variable.removesuffix("_FILE").lower() for variable in variables(service)}
+    assert names <= set(SETTINGS[service].model_fields)
 
 
 @each("overlay", OVERLAYS)
 def test_every_setting_of_an_overlay_belongs_to_a_service(overlay: str) -> None:
-    known = {name.upper() for settings in SETTINGS.values() for name in settings.model_fields}
-    assert set(settings_of(overlay)) <= known
+    setting_names = {name.upper() for settings in SETTINGS.values() for name in settings.model_fields}
+    assert set(settings_of(overlay)) <= setting_names
 
 
 @each(("service", "overlay"), list(product(SETTINGS, OVERLAYS)))
 def test_a_service_starts_with_its_variables_and_addresses(service: str, overlay: str, secrets: Path) -> None:
-    given = {**images_variables(), **settings_of(overlay), **variables(service)}
-    given |= {name: "" for name in given if name.startswith(("S3_", "INSTALLER_STORAGE"))}
-    here = {name: re.sub("^/run/(keys|urls)/", rf"{secrets}/\1/{service}/", value) for name, value in given.items()}
-    with patch.dict(os.environ, here, clear=True):
+    values = {**images_variables(), **settings_of(overlay), **variables(service)}
+    values |= {name: "" for name in values if name.startswith(("S3_", "INSTALLER_STORAGE"))}
+    local_values = {
+        name: re.sub("^/run/(keys|urls)/", rf"{secrets}/\1/{service}/", value) for name, value in values.items()
+    }
+    with patch.dict(os.environ, local_values, clear=True):
         settings = load(SETTINGS[service])
     addresses = {f"{name}_url": f"http://{address}:8080" for name, address in NAMES.items()} | STORES
-    found = {name: getattr(settings, name) for name in type(settings).model_fields if name in addresses}
-    assert found == {name: addresses[name] for name in found}
+    addresses_read = {name: getattr(settings, name) for name in type(settings).model_fields if name in addresses}
+    assert addresses_read == {name: addresses[name] for name in addresses_read}
     assert settings.listen == "0.0.0.0:8080"
 
 
@@ -100,13 +102,13 @@ def test_a_service_starts_with_its_variables_and_addresses(service: str, overlay
 def test_a_service_gets_exactly_its_generated_secrets(service: str, secrets: Path) -> None:
     volumes = {volume["name"]: volume for volume in pods(RESOURCES)[NAMES[service]]["spec"]["volumes"]}
     for kind in ("keys", "urls"):
-        made = {file.relative_to(secrets).as_posix() for file in (secrets / kind / service).iterdir()}
-        assert set(generated()[volumes[kind]["secret"]["secretName"]]) == made
+        generated_files = {file.relative_to(secrets).as_posix() for file in (secrets / kind / service).iterdir()}
+        assert set(generated()[volumes[kind]["secret"]["secretName"]]) == generated_files
 
 
 def test_operators_have_room_for_the_records_of_an_archive() -> None:
-    [place] = [volume for volume in pods(RESOURCES)["operator"]["spec"]["volumes"] if volume["name"] == "tmp"]
-    assert re.fullmatch(r"[1-9]\d*Gi", place["emptyDir"]["sizeLimit"])
+    [tmp_volume] = [volume for volume in pods(RESOURCES)["operator"]["spec"]["volumes"] if volume["name"] == "tmp"]
+    assert re.fullmatch(r"[1-9]\d*Gi", tmp_volume["emptyDir"]["sizeLimit"])
 
 
 @each("pod", BESIDE)
@@ -115,12 +117,12 @@ def test_a_command_has_the_files_that_it_reads(pod: str, secrets: Path) -> None:
     assert all((secrets / file).is_file() for file in files)
     [command] = pods(RESOURCES)[pod]["spec"]["containers"]
     reads = [row["value"] for row in command["env"]]
-    reads += [word for word in command["command"] if word.startswith("/run/")]
+    reads += [argument for argument in command["command"] if argument.startswith("/run/")]
     assert set(reads) <= {f"/run/secrets/{Path(file).name}" for file in files}
     assert {row["name"].removesuffix("_FILE").lower() for row in command["env"]} <= set(StoreSettings.model_fields)
 
 
-def test_git_keeps_no_secret() -> None:
+def test_git_ignores_secrets() -> None:
     assert (FOLDER / "secrets" / ".gitignore").read_text().split() == ["*", "!.gitignore", "!kustomization.yaml"]
 
 
@@ -155,11 +157,11 @@ def test_the_guide_lists_the_files_of_the_addresses(secrets: Path) -> None:
 def test_a_moved_store_changes_only_its_address(secrets: Path) -> None:
     before = {file: file.read_bytes() for file in secrets.rglob("*") if file.is_file()}
     moved = load(OtherStores, **{**STORES, "redis_url": "redis://elsewhere"})
-    made = ClusterSecrets(secrets, moved).generate()
-    assert set(made) == set(secrets.glob("urls/*/redis_url"))
-    assert {file.read_text() for file in made} == {"redis://elsewhere"}
-    assert {file: file.read_bytes() for file in before if file not in made} == {
-        file: text for file, text in before.items() if file not in made
+    generated_files = ClusterSecrets(secrets, moved).generate()
+    assert set(generated_files) == set(secrets.glob("urls/*/redis_url"))
+    assert {file.read_text() for file in generated_files} == {"redis://elsewhere"}
+    assert {file: file.read_bytes() for file in before if file not in generated_files} == {
+        file: text for file, text in before.items() if file not in generated_files
     }
 
 
@@ -182,7 +184,7 @@ def test_a_pod_has_no_more_rights_than_it_needs(spec: Resource) -> None:
     assert spec["automountServiceAccountToken"] is False
     pod = spec["securityContext"]
     assert (pod["runAsNonRoot"], pod["runAsUser"], pod["seccompProfile"]) == (True, 10001, {"type": "RuntimeDefault"})
-    assert [found["securityContext"] for found in spec["containers"]] == [
+    assert [container_spec["securityContext"] for container_spec in spec["containers"]] == [
         {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
     ]
 
@@ -193,7 +195,7 @@ def test_no_service_has_kubernetes_rights() -> None:
             spec = pod["spec"]
             assert not {"securityContext", "hostNetwork", "automountServiceAccountToken"} & {
                 *spec,
-                *(word for found in spec["containers"] for word in found),
+                *(value for rule in spec["containers"] for value in rule),
             }
 
 
@@ -206,9 +208,9 @@ def test_every_image_has_an_exact_version(folder: str) -> None:
 
 @each("kind", ["HorizontalPodAutoscaler", "PodDisruptionBudget"])
 def test_every_service_has_autoscaling_and_a_disruption_budget(kind: str) -> None:
-    found = of_kind(kind, RESOURCES)
-    assert sorted(found) == sorted(NAMES.values())
-    for name, resource in found.items():
+    resources = of_kind(kind, RESOURCES)
+    assert sorted(resources) == sorted(NAMES.values())
+    for name, resource in resources.items():
         if kind == "HorizontalPodAutoscaler":
             assert resource["spec"]["scaleTargetRef"]["name"] == name
             assert 2 <= resource["spec"]["minReplicas"] < resource["spec"]["maxReplicas"]

@@ -1,4 +1,4 @@
-"""The network policies and the Ingresses of the Kubernetes manifests."""
+"""The network policies and Ingresses of the Kubernetes manifests."""
 
 import re
 from collections.abc import Iterable
@@ -27,28 +27,28 @@ from upload_service.routes import routes
 RESOURCES = written()
 
 
-def lets(direction: str, side: str) -> set[tuple[str, str]]:
-    """The allowed calls between services, by the policies of a direction, `ingress` or `egress`."""
+def allowed_calls(direction: str, side: str) -> set[tuple[str, str]]:
+    """The allowed calls between services, by the policies of one direction: `ingress` or `egress`."""
     return {
-        (one, other)
+        (service, other)
         for policy in of_kind("NetworkPolicy", RESOURCES).values()
         for rule in policy["spec"].get(direction, [])
         if rule.get("ports") == [{"port": "http"}]
         for peer in rule[side]
         if "podSelector" in peer
-        for one in selected(policy["spec"]["podSelector"])
+        for service in selected(policy["spec"]["podSelector"])
         for other in selected(peer["podSelector"])
     }
 
 
 def test_policies_allow_the_configured_calls_between_services_only() -> None:
     asks = {
-        (NAMES[asker], NAMES[asked])
-        for asker, asked in product(SETTINGS, SETTINGS)
-        if f"{asked}_url" in SETTINGS[asker].model_fields
+        (NAMES[calling], NAMES[called])
+        for calling, called in product(SETTINGS, SETTINGS)
+        if f"{called}_url" in SETTINGS[calling].model_fields
     }
-    assert lets("egress", "to") == asks
-    assert {(asker, asked) for asked, asker in lets("ingress", "from")} == asks
+    assert allowed_calls("egress", "to") == asks
+    assert {(calling, called) for called, calling in allowed_calls("ingress", "from")} == asks
 
 
 @each(
@@ -70,15 +70,15 @@ def test_policies_allow_stores_to_configured_services_only(store: str, setting: 
 @each("overlay", OVERLAYS)
 def test_policies_allow_the_configured_collector(overlay: str) -> None:
     text = (FOLDER / "overlays" / overlay / "settings.env").read_text()
-    shown = re.findall(r"# OTEL_EXPORTER_OTLP_ENDPOINT=http://\w+\.(\w+):(\d+)\n", text)
+    endpoints = re.findall(r"# OTEL_EXPORTER_OTLP_ENDPOINT=http://\w+\.(\w+):(\d+)\n", text)
     [rule] = of_kind("NetworkPolicy", RESOURCES)["to-traces"]["spec"]["egress"]
     namespace = rule["to"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
-    assert shown == [(namespace, str(rule["ports"][0]["port"]))]
+    assert endpoints == [(namespace, str(rule["ports"][0]["port"]))]
 
 
 def test_policies_deny_everything_by_default() -> None:
-    nobody = of_kind("NetworkPolicy", RESOURCES)["nobody"]
-    assert nobody["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    deny_policy = of_kind("NetworkPolicy", RESOURCES)["nobody"]
+    assert deny_policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
 def paths_of(resources: Iterable[Resource], name: str) -> tuple[str, Resource]:
@@ -92,8 +92,8 @@ def paths_of(resources: Iterable[Resource], name: str) -> tuple[str, Resource]:
 
 @each("overlay", OVERLAYS)
 def test_the_public_address_leads_to_the_gateway(overlay: str) -> None:
-    found = list(yaml.safe_load_all((FOLDER / "overlays" / overlay / "ingress.yaml").read_text()))
-    host, path = paths_of(found, "gateway")
+    documents = list(yaml.safe_load_all((FOLDER / "overlays" / overlay / "ingress.yaml").read_text()))
+    host, path = paths_of(documents, "gateway")
     assert settings_of(overlay)["PUBLIC_URL"] == f"https://{host}"
     assert path["backend"]["service"]["name"] == "gateway"
 

@@ -1,4 +1,4 @@
-"""Prometheus' configuration, the alert rules, the dashboard, and their copies for Kubernetes."""
+"""The Prometheus configuration, the alert rules, the dashboard, and their copies for Kubernetes."""
 
 import json
 import re
@@ -43,10 +43,10 @@ def test_prometheus_accepts_its_configuration_and_the_rules() -> None:
 
 def test_prometheus_scrapes_every_service_of_the_compose_file() -> None:
     [job] = yaml.safe_load((OBSERVABILITY / "prometheus.yaml").read_text())["scrape_configs"]
-    [found] = job["dns_sd_configs"]
-    assert sorted(found["names"]) == sorted(SETTINGS)
+    [dns_config] = job["dns_sd_configs"]
+    assert sorted(dns_config["names"]) == sorted(SETTINGS)
     assert set(SETTINGS) <= set(yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"])
-    assert images_variables()["MANAGEMENT_LISTEN"].endswith(f":{found['port']}")
+    assert images_variables()["MANAGEMENT_LISTEN"].endswith(f":{dns_config['port']}")
 
 
 @each("alert", ALERTS)
@@ -63,31 +63,35 @@ def test_the_guide_describes_existing_alerts_only() -> None:
 
 
 def test_a_service_without_scrape_targets_raises_an_alert() -> None:
-    named = re.findall(r'absent\(up\{job="pkgrepo", service="(\w+)"\}\)', ALERTS["PkgrepoServiceMissing"]["expr"])
-    assert sorted(named) == sorted(SETTINGS)
+    services_of_alert = re.findall(
+        r'absent\(up\{job="pkgrepo", service="(\w+)"\}\)', ALERTS["PkgrepoServiceMissing"]["expr"]
+    )
+    assert sorted(services_of_alert) == sorted(SETTINGS)
 
 
 def test_every_recorded_series_is_used() -> None:
-    asked = " ".join([rule["expr"] for rule in ALERTS.values()] + [text for panel in PANELS for text in panel.asks])
-    assert [name for name in records() if f"{name}{{" not in asked] == []
+    expressions = " ".join(
+        [rule["expr"] for rule in ALERTS.values()] + [text for panel in PANELS for text in panel.asks]
+    )
+    assert [name for name in records() if f"{name}{{" not in expressions] == []
 
 
 @each("panel", PANELS, ids=lambda panel: panel.title)
 def test_a_panel_has_a_description_a_unit_and_the_limits_of_its_alert(panel: Panel) -> None:
     assert panel.description.endswith(".")
     assert panel.unit or panel.kind in {"stat", "table"}
-    named = re.findall(r"Pkgrepo\w+", panel.description)
-    assert set(named) <= set(ALERTS)
-    told = {float(number) for name in named for number in re.findall(r"[<>=] ?([\d.]+)", ALERTS[name]["expr"])}
-    assert {limit for limit in panel.limits if panel.unit} <= told
+    alert_names = re.findall(r"Pkgrepo\w+", panel.description)
+    assert set(alert_names) <= set(ALERTS)
+    limits = {float(number) for name in alert_names for number in re.findall(r"[<>=] ?([\d.]+)", ALERTS[name]["expr"])}
+    assert {limit for limit in panel.limits if panel.unit} <= limits
 
 
 def test_a_legend_names_the_labels_of_its_query() -> None:
     for panel in dashboard()["panels"]:
         for target in panel.get("targets", []):
-            named = re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))
+            label_names = re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))
             recorded = [text for name, text in records().items() if name in target["expr"]]
-            assert set(named) <= grouped(" ".join([target["expr"], *recorded])), panel["title"]
+            assert set(label_names) <= grouped(" ".join([target["expr"], *recorded])), panel["title"]
 
 
 def test_every_alert_is_named_in_a_panel() -> None:
@@ -102,7 +106,7 @@ def test_panels_have_unique_ids_and_positions() -> None:
 
 
 def _overlap(a: Mapping[str, int], b: Mapping[str, int]) -> bool:
-    return all(a[at] < b[at] + b[size] and b[at] < a[at] + a[size] for at, size in (("x", "w"), ("y", "h")))
+    return all(a[axis] < b[axis] + b[size] and b[axis] < a[axis] + a[size] for axis, size in (("x", "w"), ("y", "h")))
 
 
 def test_the_dashboard_uses_the_selected_datasource() -> None:
@@ -110,9 +114,9 @@ def test_the_dashboard_uses_the_selected_datasource() -> None:
     variables = {variable["name"]: variable for variable in dashboard()["templating"]["list"]}
     assert list(variables) == ["datasource", "service", "tenant"]
     asking = [*PANELS, *(variable for name, variable in variables.items() if name != "datasource")]
-    assert {json.dumps(one.source if isinstance(one, Panel) else one["datasource"]) for one in asking} == {
-        json.dumps(chosen)
-    }
+    assert {
+        json.dumps(element.source if isinstance(element, Panel) else element["datasource"]) for element in asking
+    } == {json.dumps(chosen)}
 
 
 def test_the_kubernetes_rules_are_a_current_copy() -> None:
@@ -136,12 +140,12 @@ def test_scraped_kubernetes_pods_have_the_names_of_services() -> None:
 
 
 def _relabeled(rules: list[dict[str, Any]], pod: Mapping[str, str]) -> dict[str, str]:
-    """The labels of a pod's figures after relabelling."""
+    """The labels of a pod's metrics after relabelling."""
     of_pod = {f"__meta_kubernetes_pod_label_{re.sub('[./-]', '_', name)}": text for name, text in pod.items()}
-    made: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for rule in rules:
-        found = ";".join({**of_pod, **made}[name] for name in rule.get("sourceLabels", []))
-        if match := re.fullmatch(rule.get("regex", "(.*)"), found):
+        source_value = ";".join({**of_pod, **labels}[name] for name in rule.get("sourceLabels", []))
+        if match := re.fullmatch(rule.get("regex", "(.*)"), source_value):
             by = rule.get("replacement", "$1" if "sourceLabels" in rule else "")
-            made[rule["targetLabel"]] = match.expand(re.sub(r"\$\{?(\d)\}?", r"\\\1", by))
-    return made
+            labels[rule["targetLabel"]] = match.expand(re.sub(r"\$\{?(\d)\}?", r"\\\1", by))
+    return labels

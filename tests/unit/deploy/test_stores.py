@@ -1,4 +1,4 @@
-"""The addresses of the stores for operators' commands."""
+"""The store addresses of the operator commands."""
 
 from pathlib import Path
 
@@ -25,10 +25,10 @@ def test_store_addresses_come_from_variables_or_files(environment: pytest.Monkey
     environment.setenv("REDIS_URL", REDIS_URL)
     environment.setenv("INSTALLERS", str(tmp_path))
 
-    found = store_addresses(None)
+    addresses = store_addresses(None)
 
-    assert (found.addresses.mongo_url, found.addresses.redis_url) == (MONGO_URL, REDIS_URL)
-    assert found.installers == tmp_path
+    assert (addresses.addresses.mongo_url, addresses.addresses.redis_url) == (MONGO_URL, REDIS_URL)
+    assert addresses.installers == tmp_path
 
 
 def test_an_invalid_address_is_named(environment: pytest.MonkeyPatch) -> None:

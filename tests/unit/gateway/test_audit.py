@@ -15,32 +15,32 @@ from tests.support.factories import make_caller
 
 
 class AuditLog:
-    """Accepts entries that it does not refuse, and answers after the test lets it."""
+    """Accepts all entries that it does not refuse, and responds after the test allows it."""
 
     def __init__(self) -> None:
         self.refused = {"first", "second"}
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.answers = asyncio.Event()
         self.taken: list[str] = []
 
     async def json(self, _: Caller, __: str, entry: Entry) -> None:
-        self.asked.set()
+        self.requested.set()
         await self.answers.wait()
         if entry["id"] in self.refused:
             raise Unavailable("Nobody is there.")
         self.taken.append(entry["id"])
 
 
-async def test_an_audit_entry_outlives_a_gateway_that_ends_while_sending_it() -> None:
+async def test_an_audit_entry_survives_a_gateway_that_ends_while_sending() -> None:
     audit_log = AuditLog()
     recorder = AuditRecorder(cast("ServiceClient", audit_log))
     audit_log.answers.set()
     for name in ("first", "second"):
         await recorder._record(make_caller(), {"id": name})
     audit_log.answers.clear()
-    audit_log.asked.clear()
+    audit_log.requested.clear()
     async with repeating("audit", recorder.retry_pending, recorder.pause):
-        await audit_log.asked.wait()
+        await audit_log.requested.wait()
         assert recorder.pending_count == 2
     audit_log.refused.clear()
     audit_log.answers.set()

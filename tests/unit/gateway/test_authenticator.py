@@ -54,17 +54,17 @@ class FakeRegistry:
     """A client_registry with one client token."""
 
     def __init__(self) -> None:
-        self.asked: list[dict[str, Any]] = []
+        self.lookups: list[dict[str, Any]] = []
 
     async def json(self, caller: Caller, operation: str, body: dict[str, Any]) -> dict[str, Any]:
         assert operation == "identify_client"
         assert caller.kind is Kind.ANONYMOUS
-        self.asked.append(body)
+        self.lookups.append(body)
         return {"client_id": "c1" if body["auth_token"] == CLIENT else None}
 
 
 class FakeAuthService:
-    """An auth_service whose tenant allows `networks`."""
+    """An auth_service with a tenant that allows `networks`."""
 
     def __init__(self) -> None:
         self.networks: list[str] = []
@@ -81,7 +81,7 @@ class FakeAuthService:
         }
 
 
-class Gate:
+class AuthenticatorFixture:
     """An authenticator with test doubles."""
 
     def __init__(self) -> None:
@@ -96,13 +96,13 @@ class Gate:
     async def identify(
         self, access: Access, *authorization: str, enforced: bool = False, form: str = "", winget: Sequence[str] = ()
     ) -> Caller:
-        """The caller of an operation whose session was not read yet."""
+        """The caller of an operation before the session is read."""
         visitor = Caller(Tenant("acme", client_authentication=enforced))
         request = request_of(authorization, form, winget)
         return await self.authenticator.identify(request, operation_for(access), visitor, SessionCheck("version"))
 
     async def authenticate(self, access: Access, *authorization: str) -> tuple[Caller, str | None]:
-        """The caller, and the tenant's version of the request."""
+        """The caller, and the tenant version of the request."""
         request = request_of(authorization, "")
         caller = await self.authenticator.authenticate(request, Target("acme", operation_for(access), ("x",)))
         return caller, request[TENANT_VERSION]
@@ -126,24 +126,24 @@ def request_of(authorization: tuple[str, ...], form: str, winget: Sequence[str] 
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
+def fixture() -> AuthenticatorFixture:
+    return AuthenticatorFixture()
 
 
 @each("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
-async def test_an_open_operation_needs_no_token(gate: Gate, access: Access) -> None:
-    caller = await gate.identify(access, f"Bearer {SESSION}", enforced=True)
+async def test_an_open_operation_needs_no_token(fixture: AuthenticatorFixture, access: Access) -> None:
+    caller = await fixture.identify(access, f"Bearer {SESSION}", enforced=True)
     assert caller.kind is Kind.ANONYMOUS
-    assert not gate.sessions.checked
+    assert not fixture.sessions.checked
 
 
-async def test_an_administrators_operation_takes_a_session_only(gate: Gate) -> None:
-    caller = await gate.identify(Access.ADMINISTRATOR, f"Bearer {SESSION}")
+async def test_an_operation_for_administrators_requires_a_session(fixture: AuthenticatorFixture) -> None:
+    caller = await fixture.identify(Access.ADMINISTRATOR, f"Bearer {SESSION}")
     assert (caller.kind, caller.username, caller.session_id) == (Kind.ADMINISTRATOR, "admin", "s1")
     for authorization in ((), ("Bearer wrong",), (f"Bearer {CLIENT}",)):
         with pytest.raises(NotAuthenticated):
-            await gate.identify(Access.ADMINISTRATOR, *authorization, form=f"auth_token={CLIENT}")
-    assert not gate.clients.asked
+            await fixture.identify(Access.ADMINISTRATOR, *authorization, form=f"auth_token={CLIENT}")
+    assert not fixture.clients.lookups
 
 
 @each(
@@ -159,102 +159,106 @@ async def test_an_administrators_operation_takes_a_session_only(gate: Gate) -> N
         (f"Bearer {SESSION}", "Basic x"),
     ],
 )
-async def test_a_malformed_authorization_header_reads_no_session(gate: Gate, authorization: tuple[str, ...]) -> None:
+async def test_a_malformed_authorization_header_reads_no_session(
+    fixture: AuthenticatorFixture, authorization: tuple[str, ...]
+) -> None:
     with pytest.raises(NotAuthenticated):
-        await gate.identify(Access.ADMINISTRATOR, *authorization)
-    assert not gate.sessions.checked
+        await fixture.identify(Access.ADMINISTRATOR, *authorization)
+    assert not fixture.sessions.checked
 
 
 @each("scheme", ["bearer", "BEARER", "Bearer"])
-async def test_the_letter_case_of_the_scheme_does_not_matter(gate: Gate, scheme: str) -> None:
-    assert (await gate.identify(Access.ADMINISTRATOR, f"{scheme} {SESSION}")).kind is Kind.ADMINISTRATOR
+async def test_the_letter_case_of_the_scheme_does_not_matter(fixture: AuthenticatorFixture, scheme: str) -> None:
+    assert (await fixture.identify(Access.ADMINISTRATOR, f"{scheme} {SESSION}")).kind is Kind.ADMINISTRATOR
 
 
 @pytest.mark.parametrize("enforced", [True, False])
-async def test_a_session_comes_before_a_client_token(gate: Gate, enforced: bool) -> None:
-    caller = await gate.identify(Access.CLIENT, f"Bearer {SESSION}", enforced=enforced, form=f"auth_token={CLIENT}")
+async def test_a_session_comes_before_a_client_token(fixture: AuthenticatorFixture, enforced: bool) -> None:
+    caller = await fixture.identify(Access.CLIENT, f"Bearer {SESSION}", enforced=enforced, form=f"auth_token={CLIENT}")
     assert (caller.kind, caller.client_id) == (Kind.ADMINISTRATOR, "")
-    assert not gate.clients.asked
+    assert not fixture.clients.lookups
 
 
 @pytest.mark.parametrize("enforced", [True, False])
 @pytest.mark.parametrize("authorization", [(), ("Bearer wrong",), ("Basic x",)])
 async def test_a_client_token_counts_without_a_session(
-    gate: Gate, authorization: tuple[str, ...], enforced: bool
+    fixture: AuthenticatorFixture, authorization: tuple[str, ...], enforced: bool
 ) -> None:
     form = f"auth_token={CLIENT}&client=1"
-    caller = await gate.identify(Access.CLIENT, *authorization, enforced=enforced, form=form)
+    caller = await fixture.identify(Access.CLIENT, *authorization, enforced=enforced, form=form)
     assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
-    assert gate.clients.asked == [{"auth_token": CLIENT, "client": 1}]
+    assert fixture.clients.lookups == [{"auth_token": CLIENT, "client": 1}]
 
 
-async def test_the_field_names_of_existing_clients_are_accepted(gate: Gate) -> None:
-    caller = await gate.identify(Access.CLIENT, enforced=True, form=f"Auth-Token={CLIENT}&Client=1")
+async def test_the_field_names_of_existing_clients_are_accepted(fixture: AuthenticatorFixture) -> None:
+    caller = await fixture.identify(Access.CLIENT, enforced=True, form=f"Auth-Token={CLIENT}&Client=1")
     assert caller.client_id == "c1"
 
 
 @each("form", ["", "auth_token=", "auth_token=wrong", f"auth_token={LONG}"])
 @each("authorization", [(), ("Bearer wrong",)])
-async def test_without_a_valid_token_enforcement_decides(gate: Gate, authorization: tuple[str, ...], form: str) -> None:
-    caller = await gate.identify(Access.CLIENT, *authorization, enforced=False, form=form)
+async def test_client_authentication_decides_without_a_valid_token(
+    fixture: AuthenticatorFixture, authorization: tuple[str, ...], form: str
+) -> None:
+    caller = await fixture.identify(Access.CLIENT, *authorization, enforced=False, form=form)
     assert caller.kind is Kind.ANONYMOUS
     with pytest.raises(NotAuthenticated):
-        await gate.identify(Access.CLIENT, *authorization, enforced=True, form=form)
+        await fixture.identify(Access.CLIENT, *authorization, enforced=True, form=form)
 
 
-async def test_a_token_that_is_too_long_is_not_looked_up(gate: Gate) -> None:
-    await gate.identify(Access.CLIENT, form=f"auth_token={LONG}")
-    assert not gate.clients.asked
+async def test_a_token_that_is_too_long_is_not_looked_up(fixture: AuthenticatorFixture) -> None:
+    await fixture.identify(Access.CLIENT, form=f"auth_token={LONG}")
+    assert not fixture.clients.lookups
 
 
 @each("number", ["-1", "1e3", "2147483648", "x", "0x1"])
-async def test_an_invalid_client_number_is_refused_for_every_caller(gate: Gate, number: str) -> None:
+async def test_an_invalid_client_number_is_refused_for_every_caller(fixture: AuthenticatorFixture, number: str) -> None:
     for authorization in ((), (f"Bearer {SESSION}",)):
         with pytest.raises(InvalidField):
-            await gate.identify(Access.CLIENT, *authorization, form=f"client={number}")
+            await fixture.identify(Access.CLIENT, *authorization, form=f"client={number}")
 
 
 @pytest.mark.parametrize("access", [Access.ADMINISTRATOR, Access.CLIENT])
-async def test_one_call_of_redis_reads_session_and_version(gate: Gate, access: Access) -> None:
-    await gate.authenticate(Access.OPEN)  # The tenant's networks are known now.
-    gate.sessions.touched.clear()
+async def test_one_redis_call_reads_session_and_version(fixture: AuthenticatorFixture, access: Access) -> None:
+    await fixture.authenticate(Access.OPEN)  # The tenant's networks are cached now.
+    fixture.sessions.touched.clear()
 
-    caller, version = await gate.authenticate(access, f"Bearer {SESSION}")
+    caller, version = await fixture.authenticate(access, f"Bearer {SESSION}")
 
     assert (caller.kind, caller.session_id, version) == (Kind.ADMINISTRATOR, "s1", "version")
-    assert (gate.sessions.touched, gate.sessions.checked) == ([SESSION], [])
+    assert (fixture.sessions.touched, fixture.sessions.checked) == ([SESSION], [])
 
 
-async def test_a_session_of_an_unknown_tenant_is_read_after_the_network_check(gate: Gate) -> None:
-    caller, _ = await gate.authenticate(Access.ADMINISTRATOR, f"Bearer {SESSION}")
+async def test_a_session_of_an_unknown_tenant_is_read_after_the_network_check(fixture: AuthenticatorFixture) -> None:
+    caller, _ = await fixture.authenticate(Access.ADMINISTRATOR, f"Bearer {SESSION}")
     assert caller.session_id == "s1"
-    assert (gate.sessions.touched, gate.sessions.checked) == ([""], [SESSION])
+    assert (fixture.sessions.touched, fixture.sessions.checked) == ([""], [SESSION])
 
 
-async def test_a_request_from_another_network_renews_no_session(gate: Gate) -> None:
-    gate.auth_service.networks = ["203.0.113.0/24"]
+async def test_a_request_from_another_network_renews_no_session(fixture: AuthenticatorFixture) -> None:
+    fixture.auth_service.networks = ["203.0.113.0/24"]
     for _ in range(2):
         with pytest.raises(NetworkNotAllowed):
-            await gate.authenticate(Access.ADMINISTRATOR, f"Bearer {SESSION}")
-    assert (gate.sessions.touched, gate.sessions.checked) == (["", ""], [])
+            await fixture.authenticate(Access.ADMINISTRATOR, f"Bearer {SESSION}")
+    assert (fixture.sessions.touched, fixture.sessions.checked) == (["", ""], [])
 
 
 @pytest.mark.parametrize("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
-async def test_operations_without_sessions_read_none(gate: Gate, access: Access) -> None:
+async def test_operations_without_sessions_read_no_session(fixture: AuthenticatorFixture, access: Access) -> None:
     for _ in range(2):
-        caller, _ = await gate.authenticate(access, f"Bearer {SESSION}")
+        caller, _ = await fixture.authenticate(access, f"Bearer {SESSION}")
         assert caller.kind is Kind.ANONYMOUS
-    assert (gate.sessions.touched, gate.sessions.checked) == (["", ""], [])
+    assert (fixture.sessions.touched, fixture.sessions.checked) == (["", ""], [])
 
 
-async def test_without_redis_only_requests_without_a_session_go_on(gate: Gate) -> None:
-    await gate.authenticate(Access.OPEN)
-    gate.sessions.away = True
-    assert (await gate.authenticate(Access.CLIENT))[1] is None
-    assert (await gate.authenticate(Access.OPEN, f"Bearer {SESSION}"))[1] is None
+async def test_without_redis_only_requests_without_a_session_continue(fixture: AuthenticatorFixture) -> None:
+    await fixture.authenticate(Access.OPEN)
+    fixture.sessions.away = True
+    assert (await fixture.authenticate(Access.CLIENT))[1] is None
+    assert (await fixture.authenticate(Access.OPEN, f"Bearer {SESSION}"))[1] is None
     for access in (Access.CLIENT, Access.ADMINISTRATOR):
         with pytest.raises(RedisError):
-            await gate.authenticate(access, f"Bearer {SESSION}")
+            await fixture.authenticate(access, f"Bearer {SESSION}")
 
 
 WINGETS = (CLIENT, f"{{'Token': '{CLIENT}'}}", f'{{"Token": "{CLIENT}"}}', f""" {{ 'TOKEN' : "{CLIENT}" }} """)
@@ -262,15 +266,17 @@ WINGETS = (CLIENT, f"{{'Token': '{CLIENT}'}}", f'{{"Token": "{CLIENT}"}}', f""" 
 
 @each("header", WINGETS)
 @each("enforced", [True, False])
-async def test_winget_sends_a_client_token_in_its_own_header(gate: Gate, header: str, enforced: bool) -> None:
-    caller = await gate.identify(Access.PACKAGE_MANAGER, enforced=enforced, winget=[header])
+async def test_winget_sends_a_client_token_in_its_own_header(
+    fixture: AuthenticatorFixture, header: str, enforced: bool
+) -> None:
+    caller = await fixture.identify(Access.PACKAGE_MANAGER, enforced=enforced, winget=[header])
     assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
 
 
-async def test_winget_may_send_a_session_token(gate: Gate) -> None:
-    caller = await gate.identify(Access.PACKAGE_MANAGER, f"Bearer {SESSION}", enforced=True, winget=[CLIENT])
+async def test_winget_may_send_a_session_token(fixture: AuthenticatorFixture) -> None:
+    caller = await fixture.identify(Access.PACKAGE_MANAGER, f"Bearer {SESSION}", enforced=True, winget=[CLIENT])
     assert caller.kind is Kind.ADMINISTRATOR
-    assert not gate.clients.asked
+    assert not fixture.clients.lookups
 
 
 @each(
@@ -288,8 +294,10 @@ async def test_winget_may_send_a_session_token(gate: Gate) -> None:
         (f"{{'Token': '{CLIENT}\u00e9'}}",),
     ],
 )
-async def test_a_malformed_winget_header_is_not_looked_up(gate: Gate, headers: tuple[str, ...]) -> None:
+async def test_a_malformed_winget_header_is_not_looked_up(
+    fixture: AuthenticatorFixture, headers: tuple[str, ...]
+) -> None:
     with pytest.raises(NotAuthenticated):
-        await gate.identify(Access.PACKAGE_MANAGER, enforced=True, winget=headers)
-    assert (await gate.identify(Access.PACKAGE_MANAGER, winget=headers)).kind is Kind.ANONYMOUS
-    assert not gate.clients.asked
+        await fixture.identify(Access.PACKAGE_MANAGER, enforced=True, winget=headers)
+    assert (await fixture.identify(Access.PACKAGE_MANAGER, winget=headers)).kind is Kind.ANONYMOUS
+    assert not fixture.clients.lookups

@@ -31,13 +31,13 @@ FEW = 40  # steps
 
 
 @dataclass
-class World:
-    """Two tenants' catalogs and blacklists, and their services. A write changes the tenant's version."""
+class SimulatedServices:
+    """The catalogs and blacklists of two tenants, and their services. A write changes the tenant's version."""
 
     revisions: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TENANTS, 0))
     hidden: dict[tuple[str, str], frozenset[str]] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=lambda: dict.fromkeys(TENANTS, ""))
-    asked: list[tuple[str, int]] = field(default_factory=list)
+    calls: list[tuple[str, int]] = field(default_factory=list)
     during: Callable[[], None] | None = None
     tagged: bool = True
     size: int = 0
@@ -77,7 +77,7 @@ class World:
         tag = f'"{sha256(body).hexdigest()}"'
         hidden = self.hidden.get((caller.tenant_id, caller.client_id), frozenset()) if caller.client_id else ()
         status = 304 if self.tagged and headers.get("If-None-Match") == tag else 200
-        self.asked.append((caller.tenant_id, status))
+        self.calls.append((caller.tenant_id, status))
         yield SimpleNamespace(
             status=status,
             headers={HIDDEN: hidden_digest(hidden), **({"ETag": tag} if self.tagged else {})},
@@ -115,13 +115,13 @@ def request_for(*, disabled: bool = False, encoding: str = "", etag: str = "", v
 
 
 async def catalog_text(
-    cache: CatalogCache, world: World, caller: Caller, *, disabled: bool = False, encoding: str = ""
+    cache: CatalogCache, services: SimulatedServices, caller: Caller, *, disabled: bool = False, encoding: str = ""
 ) -> str:
     """The catalog that a caller gets, cached or forwarded."""
-    request = request_for(disabled=disabled, encoding=encoding, version=world.versions[caller.tenant_id])
+    request = request_for(disabled=disabled, encoding=encoding, version=services.versions[caller.tenant_id])
     catalog = await cache.find(request, caller)
     if catalog is None:
-        return world.truth(caller, disabled=disabled, encoding=encoding or "identity")
+        return services.truth(caller, disabled=disabled, encoding=encoding or "identity")
     return catalog.body.decode()
 
 
@@ -137,108 +137,112 @@ STEPS = st.one_of(
         st.sampled_from(("", *CLIENTS)),
         st.booleans(),
         st.sampled_from(("", "gzip", "zstd")),
-        st.none() | WRITES,  # that is committed while the catalog is fetched, and changes the version later
+        st.none() | WRITES,  # a write that is committed during the fetch and changes the version later
     ),
 )
 
 
-def write(world: World, step: tuple[Any, ...]) -> None:
+def write(services: SimulatedServices, step: tuple[Any, ...]) -> None:
     if step[0] == "catalog":
-        world.revisions[step[1]] += 1
+        services.revisions[step[1]] += 1
     else:
         key = step[1], step[2]
-        world.hidden[key] = world.hidden.get(key, frozenset()) ^ {step[3]}
+        services.hidden[key] = services.hidden.get(key, frozenset()) ^ {step[3]}
 
 
 @settings(max_examples=60)
 @given(st.lists(STEPS, max_size=FEW))
 def test_a_caller_gets_the_newest_catalog_of_their_own_view_only(steps: list[tuple[Any, ...]]) -> None:
     async def play() -> None:
-        world = World()
-        cache = world.catalogs()
+        services = SimulatedServices()
+        cache = services.catalogs()
         for step in steps:
             if step[0] != "ask":
-                write(world, step)
-                world.move(step[1])
+                write(services, step)
+                services.move(step[1])
                 continue
             _, tenant_id, client_id, disabled, accepted, concurrent_write = step
             caller = make_caller(tenant_id, client_id)
             encoding = accepted or "identity"
-            allowed = {world.truth(caller, disabled=disabled, encoding=encoding)}
+            allowed = {services.truth(caller, disabled=disabled, encoding=encoding)}
             if concurrent_write:
-                world.during = lambda write_now=concurrent_write: write(world, write_now)
-            answers = [await catalog_text(cache, world, caller, disabled=disabled, encoding=accepted)]
-            if world.during:  # The catalog was cached, so there was no call to write during.
-                world.during = concurrent_write = None
-            allowed.add(world.truth(caller, disabled=disabled, encoding=encoding))
-            answers.append(await catalog_text(cache, world, caller, disabled=disabled, encoding=accepted))
+                services.during = lambda write_now=concurrent_write: write(services, write_now)
+            answers = [await catalog_text(cache, services, caller, disabled=disabled, encoding=accepted)]
+            if services.during:  # The catalog was cached, so no call could overlap with the write.
+                services.during = concurrent_write = None
+            allowed.add(services.truth(caller, disabled=disabled, encoding=encoding))
+            answers.append(await catalog_text(cache, services, caller, disabled=disabled, encoding=accepted))
             assert set(answers) <= allowed
             if concurrent_write:
                 # Before the new version reaches the gateways, other callers still get their own view.
                 for other in map(make_caller, [tenant_id] * len(CLIENTS), CLIENTS):
-                    seen = (await catalog_text(cache, world, other, disabled=disabled, encoding=accepted)).split("|")[3]
-                    expected = {"".join(sorted(world.hidden.get((tenant_id, other.client_id), ())))}
-                    expected |= before(world, tenant_id, other.client_id, concurrent_write)
-                    assert seen in expected
-                world.move(concurrent_write[1])
-                world.move(tenant_id)
+                    number_seen = (
+                        await catalog_text(cache, services, other, disabled=disabled, encoding=accepted)
+                    ).split("|")[3]
+                    expected = {"".join(sorted(services.hidden.get((tenant_id, other.client_id), ())))}
+                    expected |= before(services, tenant_id, other.client_id, concurrent_write)
+                    assert number_seen in expected
+                services.move(concurrent_write[1])
+                services.move(tenant_id)
 
     asyncio.run(play())
 
 
-def before(world: World, tenant_id: str, client_id: str, step: tuple[Any, ...]) -> set[str]:
-    """What was hidden from a client before a write."""
+def before(services: SimulatedServices, tenant_id: str, client_id: str, step: tuple[Any, ...]) -> set[str]:
+    """The hidden packages of a client before a write."""
     if step[:3] != ("hide", tenant_id, client_id):
         return set()
-    return {"".join(sorted(world.hidden[tenant_id, client_id] ^ {step[3]}))}
+    return {"".join(sorted(services.hidden[tenant_id, client_id] ^ {step[3]}))}
 
 
 @each("client_id", ["", "c1"])
 async def test_tenants_without_a_version_do_not_share_catalogs(client_id: str) -> None:
-    world = World()
-    cache = world.catalogs()
-    seen = [await catalog_text(cache, world, make_caller(tenant_id, client_id)) for tenant_id in TENANTS * 2]
-    assert [text.partition("|")[0] for text in seen] == [*TENANTS * 2]
+    services = SimulatedServices()
+    cache = services.catalogs()
+    texts = [await catalog_text(cache, services, make_caller(tenant_id, client_id)) for tenant_id in TENANTS * 2]
+    assert [text.partition("|")[0] for text in texts] == [*TENANTS * 2]
 
 
 async def test_concurrent_requests_for_a_catalog_share_one_call() -> None:
-    world = World(hidden={("acme", "c1"): frozenset("A"), ("acme", "c2"): frozenset("A")})
-    cache = world.catalogs()
+    services = SimulatedServices(hidden={("acme", "c1"): frozenset("A"), ("acme", "c2"): frozenset("A")})
+    cache = services.catalogs()
     for _ in range(3):
-        await asyncio.gather(*(catalog_text(cache, world, make_caller("acme", client)) for client in ("", "c3") * 5))
-        await asyncio.gather(*(catalog_text(cache, world, make_caller("acme", client)) for client in ("c1", "c2") * 5))
-    assert world.asked == [("acme", 200), ("acme", 200)]
+        await asyncio.gather(*(catalog_text(cache, services, make_caller("acme", client)) for client in ("", "c3") * 5))
+        await asyncio.gather(
+            *(catalog_text(cache, services, make_caller("acme", client)) for client in ("c1", "c2") * 5)
+        )
+    assert services.calls == [("acme", 200), ("acme", 200)]
 
 
 async def test_an_unchanged_catalog_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World()
-    cache = world.catalogs()
-    first = await catalog_text(cache, world, make_caller("acme"))
-    world.move("acme")
+    services = SimulatedServices()
+    cache = services.catalogs()
+    first = await catalog_text(cache, services, make_caller("acme"))
+    services.move("acme")
     for _ in range(3):
-        assert await catalog_text(cache, world, make_caller("acme")) == first
-    assert world.asked == [("acme", 200), ("acme", 304)]
+        assert await catalog_text(cache, services, make_caller("acme")) == first
+    assert services.calls == [("acme", 200), ("acme", 304)]
 
 
 async def test_a_catalog_larger_than_half_the_budget_is_forwarded() -> None:
-    world = World(size=BUDGET // 2)
-    cache = world.catalogs()
+    services = SimulatedServices(size=BUDGET // 2)
+    cache = services.catalogs()
     for _ in range(3):
         assert await cache.find(request_for(), make_caller("acme")) is None
-    assert len(world.asked) == 1
-    world.size = 0
-    world.move("acme")
-    assert await cache.find(request_for(version=world.versions["acme"]), make_caller("acme"))
+    assert len(services.calls) == 1
+    services.size = 0
+    services.move("acme")
+    assert await cache.find(request_for(version=services.versions["acme"]), make_caller("acme"))
 
 
 async def test_a_catalog_without_a_length_is_forwarded() -> None:
-    world = World(sized=False)
-    assert await world.catalogs().find(request_for(), make_caller("acme")) is None
+    services = SimulatedServices(sized=False)
+    assert await services.catalogs().find(request_for(), make_caller("acme")) is None
 
 
 async def test_a_slow_catalog_does_not_delay_another_tenant() -> None:
-    world = World(slow={"acme": asyncio.Event()})
-    cache = world.catalogs()
+    services = SimulatedServices(slow={"acme": asyncio.Event()})
+    cache = services.catalogs()
     views = [request_for(disabled=disabled, encoding=coding) for disabled in (True, False) for coding in ("", *CODINGS)]
     stuck = [asyncio.create_task(cache.find(view, make_caller("acme"))) for view in views]
     for _ in range(5):
@@ -246,24 +250,24 @@ async def test_a_slow_catalog_does_not_delay_another_tenant() -> None:
 
     assert await asyncio.wait_for(cache.find(request_for(), make_caller("other")), 60)
 
-    world.slow["acme"].set()
+    services.slow["acme"].set()
     assert all(await asyncio.gather(*stuck))
 
 
 async def test_catalogs_of_slow_readers_count_in_the_budget() -> None:
     """A catalog changes often while callers still receive the previous ones."""
-    world = World(size=BUDGET // 5)
-    cache = world.catalogs()
+    services = SimulatedServices(size=BUDGET // 5)
+    cache = services.catalogs()
 
     async def read(tenant_id: str = "acme") -> Catalog | None:
-        world.revisions[tenant_id] += 1
-        world.move(tenant_id)
-        return await cache.find(request_for(version=world.versions[tenant_id]), make_caller(tenant_id))
+        services.revisions[tenant_id] += 1
+        services.move(tenant_id)
+        return await cache.find(request_for(version=services.versions[tenant_id]), make_caller(tenant_id))
 
     slow = [await read() for _ in range(10)]
     assert [catalog is not None for catalog in slow] == [True] * 4 + [False] * 6
     slow[0] = None
-    for tenant_id in ("other", "acme", "acme"):  # There is room for one more, and what was remembered leaves it.
+    for tenant_id in ("other", "acme", "acme"):  # There is room for one more catalog; the cached one is evicted for it.
         assert await read(tenant_id)
     slow.clear()
     for _ in range(10):
@@ -271,16 +275,16 @@ async def test_catalogs_of_slow_readers_count_in_the_budget() -> None:
 
 
 async def test_a_catalog_without_an_etag_is_not_cached() -> None:
-    world = World(tagged=False)
-    cache = world.catalogs()
+    services = SimulatedServices(tagged=False)
+    cache = services.catalogs()
     for _ in range(3):
         assert await cache.find(request_for(), make_caller("acme")) is None
-    assert len(world.asked) == 1
+    assert len(services.calls) == 1
 
 
 async def test_without_redis_every_catalog_is_forwarded() -> None:
-    world = World()
-    cache = world.catalogs()
+    services = SimulatedServices()
+    cache = services.catalogs()
     await cache.find(request_for(), make_caller("acme"))
     assert await cache.find(request_for(version=None), make_caller("acme")) is None
 
@@ -289,18 +293,20 @@ async def test_without_redis_every_catalog_is_forwarded() -> None:
 async def test_an_unknown_query_is_forwarded(query: str) -> None:
     request = make_mocked_request("POST", f"/x/get_packages?{query}")
     request[TENANT_VERSION] = ""
-    assert await World().catalogs().find(request, make_caller("acme")) is None
+    assert await SimulatedServices().catalogs().find(request, make_caller("acme")) is None
 
 
 @each(("accepted", "answered"), [("", "identity"), ("zstd, gzip;q=0.5", "zstd"), ("*", "gzip")])
-async def test_the_catalog_has_an_encoding_that_the_caller_accepts(accepted: str, answered: str) -> None:
-    world = World()
-    assert (await catalog_text(world.catalogs(), world, make_caller("acme"), encoding=accepted)).endswith(answered)
+async def test_the_catalog_has_an_encoding_that_the_caller_accepts(accepted: str, expected: str) -> None:
+    services = SimulatedServices()
+    assert (await catalog_text(services.catalogs(), services, make_caller("acme"), encoding=accepted)).endswith(
+        expected
+    )
 
 
-async def test_a_caller_with_the_current_catalog_gets_304() -> None:
-    world = World()
-    catalog = await world.catalogs().find(request_for(), make_caller("acme"))
+async def test_a_current_etag_gets_304() -> None:
+    services = SimulatedServices()
+    catalog = await services.catalogs().find(request_for(), make_caller("acme"))
     assert catalog
     for etag in (catalog.etag, f'"x", W/{catalog.etag}', "*"):
         answer = await catalog.send(request_for(etag=etag))

@@ -1,4 +1,4 @@
-"""Where a request comes from: forwarding headers count only where a trusted proxy sent them."""
+"""The client address of a request: forwarding headers count only from trusted proxies."""
 
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -149,6 +149,6 @@ def test_an_invalid_scheme_is_refused() -> None:
         ({"Origin": "http://gateway:8080", "Sec-Fetch-Site": "same-site"}, False),
     ],
 )
-def test_a_form_is_accepted_from_our_own_pages_only(headers: dict[str, str], ours: bool) -> None:
+def test_a_form_is_accepted_from_the_own_origin_only(headers: dict[str, str], is_accepted: bool) -> None:
     request = sent_from(CALLER, *{"Host": "gateway:8080", **headers}.items())
-    assert is_same_origin(request, "https://packages.example.com/acme") is ours
+    assert is_same_origin(request, "https://packages.example.com/acme") is is_accepted

@@ -14,13 +14,13 @@ ACME = Caller(Tenant("acme"), ip="192.0.2.1")
 
 
 class ClientRegistry:
-    """A client_registry with the token "right" in each tenant. It hides one package from each address."""
+    """A client_registry with the token "right" in each tenant. It hides one package per address."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.call_count = 0
 
     async def json(self, caller: Caller, operation: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        self.asked += 1
+        self.call_count += 1
         if body is None:
             return {"package_ids": [f"{caller.tenant_id} {caller.client_id} {caller.ip}"]}
         return {"client_id": f"client of {caller.tenant_id}" if body["auth_token"] == "right" else None}
@@ -28,35 +28,35 @@ class ClientRegistry:
 
 async def test_each_tenant_token_address_and_program_is_fetched_once() -> None:
     registry = ClientRegistry()
-    known = ClientDirectory(cast("ServiceClient", registry))
+    directory = ClientDirectory(cast("ServiceClient", registry))
     other = replace(ACME, tenant=Tenant("other"))
     for _ in range(2):
-        assert await known.identify(ACME, "right", 1, "") == "client of acme"
-        assert await known.identify(other, "right", 1, "") == "client of other"
-        assert await known.identify(replace(ACME, ip="192.0.2.2"), "right", 1, "") == "client of acme"
-        assert await known.identify(ACME, "right", 0, "") == "client of acme"
-    assert registry.asked == 4
-    assert "right" not in repr(vars(known._ids._entries))
+        assert await directory.identify(ACME, "right", 1, "") == "client of acme"
+        assert await directory.identify(other, "right", 1, "") == "client of other"
+        assert await directory.identify(replace(ACME, ip="192.0.2.2"), "right", 1, "") == "client of acme"
+        assert await directory.identify(ACME, "right", 0, "") == "client of acme"
+    assert registry.call_count == 4
+    assert "right" not in repr(vars(directory._ids._entries))
 
 
 async def test_an_unknown_token_is_looked_up_each_time() -> None:
     registry = ClientRegistry()
-    known = ClientDirectory(cast("ServiceClient", registry))
-    await known.identify(ACME, "right", 1, "")
+    directory = ClientDirectory(cast("ServiceClient", registry))
+    await directory.identify(ACME, "right", 1, "")
     for _ in range(2):
         with pytest.raises(UnknownClient):
-            await known.identify(ACME, "wrong", 1, "")
-    assert registry.asked == 3
+            await directory.identify(ACME, "wrong", 1, "")
+    assert registry.call_count == 3
 
 
 async def test_hidden_packages_depend_on_client_and_address() -> None:
-    known = ClientDirectory(cast("ServiceClient", ClientRegistry()))
+    directory = ClientDirectory(cast("ServiceClient", ClientRegistry()))
     clients = [
         ACME.as_client("c1"),
         ACME.as_client("c2"),
         replace(ACME, ip="192.0.2.2").as_client("c1"),
         replace(ACME, tenant=Tenant("other")).as_client("c1"),
     ]
-    seen = [await known.hidden_from(client, "") for client in clients * 2]
-    assert len(set(seen)) == len(clients)
-    assert seen[: len(clients)] == seen[len(clients) :]
+    hidden_ids = [await directory.hidden_from(client, "") for client in clients * 2]
+    assert len(set(hidden_ids)) == len(clients)
+    assert hidden_ids[: len(clients)] == hidden_ids[len(clients) :]

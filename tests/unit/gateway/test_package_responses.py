@@ -28,14 +28,14 @@ FIRST, SECOND = (Caller(Tenant("acme")).as_client(client_id) for client_id in ("
 
 @dataclass
 class Services:
-    """A catalog_service and a client_registry; both clients have a blacklist entry for the same package."""
+    """catalog_service and client_registry; both clients have a blacklist entry for the same package."""
 
     hidden: dict[str, frozenset[str]] = field(
         default_factory=lambda: {"first": frozenset(["Hidden.Package"]), "second": frozenset(["Hidden.Package"])}
     )
     refused: frozenset[str] = frozenset()
     askers: list[str] = field(default_factory=list)
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def json(self, caller: Caller, operation: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ class Services:
     @asynccontextmanager
     async def open(self, caller: Caller, *_: Any, headers: Mapping[str, str], **__: Any) -> AsyncIterator[Any]:
         self.askers.append(caller.client_id)
-        self.asked.set()
+        self.requested.set()
         await self.release.wait()
         if caller.client_id in self.refused:
             problem = problem_response(Overloaded())
@@ -82,11 +82,11 @@ async def body_for(cache: PackageResponseCache, caller: Caller) -> bytes:
 async def ask_together(
     services: Services, cache: PackageResponseCache
 ) -> tuple[asyncio.Task[bytes], asyncio.Task[bytes]]:
-    """Two clients send the same request. catalog_service has the first; the second client waits for its response."""
+    """Two clients send the same request; the second one waits for the response to the first."""
     first = asyncio.create_task(body_for(cache, FIRST))
-    await services.asked.wait()
+    await services.requested.wait()
     second = asyncio.create_task(body_for(cache, SECOND))
-    for _ in range(20):  # No step of the second client waits for anything outside of this process.
+    for _ in range(20):  # The second client awaits nothing outside of this process.
         await asyncio.sleep(0)
     assert services.askers == ["first"]
     return first, second
@@ -103,7 +103,7 @@ async def test_equal_requests_share_one_response() -> None:
 async def test_a_response_for_other_hidden_packages_stays_with_its_client() -> None:
     services = Services()
     first, second = await ask_together(services, cache_of(services))
-    services.hidden["first"] = frozenset()  # An administrator removes the entry while the question is under way.
+    services.hidden["first"] = frozenset()  # An administrator removes the entry during the request.
     services.release.set()
     assert [await first, await second] == [b"the answer for first", b"the answer for second"]
 

@@ -8,7 +8,7 @@ from gateway.caching.response_cache import ResponseCache
 
 
 class Clock:
-    """A monotonic clock that a test moves."""
+    """A monotonic clock that a test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -19,17 +19,17 @@ class Clock:
 
 
 class Service:
-    """Returns the number of the call, after the test opens it."""
+    """Returns the number of the call after the test opens it."""
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.call_count = 0
         self.open = asyncio.Event()
         self.open.set()
         self.problem: Exception | None = None
 
     async def answer(self) -> int:
-        self.asked += 1
-        number = self.asked
+        self.call_count += 1
+        number = self.call_count
         await self.open.wait()
         if self.problem:
             raise self.problem
@@ -104,10 +104,10 @@ async def test_an_error_reaches_all_waiting_callers_and_is_not_cached(clock: Clo
     service.open.clear()
     service.problem = ConnectionError("away")
     waiting = await begun([asyncio.create_task(cache.get_or_fetch("key", "a", service.answer)) for _ in range(3)])
-    waiting[0].cancel()  # Who asked first may go.
+    waiting[0].cancel()  # The first caller may be cancelled.
     service.open.set()
-    found = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(error) for error in found] == [asyncio.CancelledError, ConnectionError, ConnectionError]
-    assert service.asked == 1
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(error) for error in results] == [asyncio.CancelledError, ConnectionError, ConnectionError]
+    assert service.call_count == 1
     service.problem = None
     assert await cache.get_or_fetch("key", "a", service.answer) == 2

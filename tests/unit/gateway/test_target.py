@@ -1,4 +1,4 @@
-"""A raw path becomes an operation. The forwarded path is built from validated segments only."""
+"""Routing: a raw path becomes an operation, and the forwarded path has validated segments only."""
 
 from dataclasses import replace
 from itertools import product
@@ -18,7 +18,7 @@ MULTI, SINGLE = Deployment.MULTI, Deployment.SINGLE
 
 
 def values_of(row: Operation) -> int:
-    """How many values an address has."""
+    """The number of values in a path."""
     return sum(map(is_value, row.parts))
 
 
@@ -26,7 +26,7 @@ MOST_VALUES = max(map(values_of, OPERATIONS))
 PREFIXES = {MULTI: "/acme", SINGLE: "/client/api"}
 METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"]
 
-# Pieces out of which misleading paths are made.
+# parts of misleading paths
 PIECES = [
     "/",
     "\\",
@@ -55,7 +55,7 @@ paths = st.one_of(
     st.builds("{}/{}".format, prefixes, pieces.map("/".join)),
     st.text(max_size=40),
 )
-# The beginning of an operation that takes values, and instead of the values something else.
+# the start of an operation with values, and other text instead of the values
 rows = st.sampled_from([row for row in OPERATIONS if values_of(row)])
 requests = st.one_of(
     st.tuples(st.sampled_from(METHODS), paths),
@@ -100,8 +100,8 @@ def test_a_forwarded_path_has_no_unsafe_segment(request_line: tuple[str, str], d
 @given(st.lists(values, min_size=MOST_VALUES, max_size=MOST_VALUES))
 def test_an_operation_is_found_with_any_value_in_its_path(texts: list[str]) -> None:
     for row, deployment in product(OPERATIONS, Deployment):
-        left = iter(texts)
-        segments = tuple(next(left) if is_value(part) else part for part in row.parts)
+        remaining = iter(texts)
+        segments = tuple(next(remaining) if is_value(part) else part for part in row.parts)
         path = "/".join([PREFIXES[deployment], *(quote(segment, safe="") for segment in segments)])
         target = parse(f"{path}?a=/../b", row.method, deployment)
         assert (target.operation, target.segments) == (row, segments)
@@ -137,7 +137,7 @@ def test_another_method_gets_the_allowed_methods() -> None:
     assert refused.value.headers == {"Allow": "POST"}
 
 
-def test_head_means_the_operation_of_get() -> None:
+def test_head_selects_the_operation_of_get() -> None:
     assert parse("/acme/get_users", "HEAD").operation.method == "GET"
 
 
@@ -156,15 +156,15 @@ def test_only_the_single_tenant_has_a_short_source_path() -> None:
     short, long = (parse(f"{way}/information", deployment=SINGLE) for way in ("/api", "/client/api/winget"))
     assert short == long
     assert (short.tenant_id, short.segments) == ("main", ("winget", "information"))
-    assert parse("/api/winget/information").tenant_id == "api"  # A tenant may be called so.
+    assert parse("/api/winget/information").tenant_id == "api"  # A tenant may have this id.
     for path in ("/api", "/api/", "/api/test", "/api/winget/information", "/api/../api/information"):
         with pytest.raises(NoSuchOperation):
             parse(path, deployment=SINGLE)
 
 
 def test_a_name_of_several_parts_contains_all_of_them() -> None:
-    words = {row.name for row in OPERATIONS if len(row.parts) > 1 and not is_value(row.parts[1])}
-    assert words == {"docs/assets", "winget/information", "winget/manifestSearch", "winget/packageManifests"}
+    names = {row.name for row in OPERATIONS if len(row.parts) > 1 and not is_value(row.parts[1])}
+    assert names == {"docs/assets", "winget/information", "winget/manifestSearch", "winget/packageManifests"}
 
 
 @each("typed", ["a/b", "a%2Fb", "..", "%2e%2e/x", "%ff", "100%", "a|b", "a//b"])

@@ -18,16 +18,16 @@ VERSION = "a version"
 
 
 class AuthService:
-    """An auth_service with some tenants, which counts the lookups."""
+    """An auth_service with some tenants that counts lookups."""
 
-    def __init__(self, *known: str) -> None:
-        self.known = set(known)
-        self.asked: list[str] = []
+    def __init__(self, *tenant_ids: str) -> None:
+        self.known = set(tenant_ids)
+        self.lookups: list[str] = []
         self.problem: Exception | None = None
 
     async def json(self, caller: Caller, operation: str) -> dict[str, Any]:
         assert (operation, caller.kind) == ("find_tenant", Kind.SERVICE)
-        self.asked.append(caller.tenant_id)
+        self.lookups.append(caller.tenant_id)
         await asyncio.sleep(0)
         if self.problem:
             raise self.problem
@@ -45,7 +45,7 @@ class AuthService:
 
 
 class Clock:
-    """A monotonic clock that a test moves."""
+    """A monotonic clock that a test sets."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
@@ -64,7 +64,7 @@ def directory(auth_service: AuthService) -> TenantDirectory:
     return TenantDirectory(cast("ServiceClient", auth_service))
 
 
-async def test_a_tenant_comes_with_its_settings(clock: Clock) -> None:
+async def test_a_tenant_has_its_settings(clock: Clock) -> None:
     tenant = await directory(AuthService("acme")).find("acme", VERSION)
     assert (tenant.client_authentication, tenant.allowed_networks) == (True, ("192.0.2.0/24",))
     assert (tenant.storage_quota, tenant.max_clients, tenant.version_key) == (5, 7, "installer")
@@ -76,10 +76,10 @@ async def test_a_tenant_is_fetched_again_after_its_maximum_age(clock: Clock) -> 
     tenants = directory(auth_service)
     for _ in range(3):
         await tenants.find("acme", VERSION)
-    assert auth_service.asked == ["acme"]
+    assert auth_service.lookups == ["acme"]
     clock.now += tenant_directory.MAX_AGE
     await tenants.find("acme", VERSION)
-    assert auth_service.asked == ["acme", "acme"]
+    assert auth_service.lookups == ["acme", "acme"]
 
 
 async def test_an_unknown_tenant_is_cached_for_the_same_time(clock: Clock) -> None:
@@ -88,7 +88,7 @@ async def test_an_unknown_tenant_is_cached_for_the_same_time(clock: Clock) -> No
     for _ in range(3):
         with pytest.raises(NoSuchTenant):
             await tenants.find("acme", VERSION)
-    assert auth_service.asked == ["acme"]
+    assert auth_service.lookups == ["acme"]
     auth_service.known.add("acme")
     clock.now += tenant_directory.MAX_AGE
     assert (await tenants.find("acme", VERSION)).tenant_id == "acme"
@@ -99,7 +99,7 @@ def test_an_invalid_tenant_id_is_not_looked_up(name: str) -> None:
     auth_service = AuthService(name)
     with pytest.raises(NoSuchTenant):
         directory(auth_service).last_known_allows(name, ip_address("192.0.2.1"))
-    assert not auth_service.asked
+    assert not auth_service.lookups
 
 
 async def test_a_new_version_fetches_the_tenant_again(clock: Clock) -> None:
@@ -107,7 +107,7 @@ async def test_a_new_version_fetches_the_tenant_again(clock: Clock) -> None:
     tenants = directory(auth_service)
     for version in ("", "", "a", "a", "b", "b", ""):
         await tenants.find("acme", version)
-    assert len(auth_service.asked) == 4
+    assert len(auth_service.lookups) == 4
 
 
 async def test_without_redis_a_tenant_is_cached_for_the_same_time(clock: Clock) -> None:
@@ -116,13 +116,13 @@ async def test_without_redis_a_tenant_is_cached_for_the_same_time(clock: Clock) 
     await tenants.find("acme", VERSION)
     for _ in range(3):
         await tenants.find("acme", None)
-    assert auth_service.asked == ["acme"]
+    assert auth_service.lookups == ["acme"]
     clock.now += tenant_directory.MAX_AGE
     for _ in range(3):
         await tenants.find("acme", None)
-    assert auth_service.asked == ["acme", "acme"]
-    await tenants.find("acme", VERSION)  # An entry without a version may be older.
-    assert auth_service.asked == ["acme"] * 3
+    assert auth_service.lookups == ["acme", "acme"]
+    await tenants.find("acme", VERSION)  # A cached tenant without a version may be older.
+    assert auth_service.lookups == ["acme"] * 3
 
 
 async def test_the_cache_is_not_used_while_a_tenant_is_being_changed(clock: Clock) -> None:
@@ -131,7 +131,7 @@ async def test_the_cache_is_not_used_while_a_tenant_is_being_changed(clock: Cloc
     await tenants.find("acme", VERSION)
     for _ in range(2):
         await tenants.find("acme", None, changing=True)
-    assert auth_service.asked == ["acme"] * 3
+    assert auth_service.lookups == ["acme"] * 3
 
 
 async def test_the_last_known_networks_decide_before_the_lookup(clock: Clock) -> None:
@@ -166,13 +166,13 @@ async def test_the_number_of_cached_tenants_is_bounded(clock: Clock, monkeypatch
                 await tenants.find(f"t{number}", VERSION)
         else:
             await tenants.find("t0", VERSION)
-    auth_service.asked.clear()
+    auth_service.lookups.clear()
     for number in (4, 3, 2):
         with pytest.raises(NoSuchTenant):
             await tenants.find(f"t{number}", VERSION)
-    assert auth_service.asked == []
+    assert auth_service.lookups == []
     await tenants.find("t0", VERSION)
-    assert auth_service.asked == ["t0"]
+    assert auth_service.lookups == ["t0"]
 
 
 async def test_concurrent_lookups_share_one_request() -> None:
@@ -181,7 +181,7 @@ async def test_concurrent_lookups_share_one_request() -> None:
 
     results = await asyncio.gather(*(tenants.find("acme", VERSION) for _ in range(100)))
 
-    assert ({tenant.tenant_id for tenant in results}, auth_service.asked) == ({"acme"}, ["acme"])
+    assert ({tenant.tenant_id for tenant in results}, auth_service.lookups) == ({"acme"}, ["acme"])
 
 
 async def test_a_cancelled_lookup_does_not_cancel_the_others() -> None:
@@ -204,4 +204,4 @@ async def test_a_failed_shared_lookup_is_repeated_the_next_time() -> None:
     assert [type(problem) for problem in results] == [Unavailable] * 3
     auth_service.problem = None
     assert (await tenants.find("acme", VERSION)).tenant_id == "acme"
-    assert len(auth_service.asked) == 2
+    assert len(auth_service.lookups) == 2

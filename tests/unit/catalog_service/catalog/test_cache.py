@@ -145,12 +145,12 @@ class Revisions:
         self.text = text
         self.active = True
         self.reads: list[object] = []
-        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        self.requested, self.go_on = asyncio.Event(), asyncio.Event()
 
     async def state(self, tenant_id: str, known: str) -> CatalogState:
         self.number += 1
         state = CatalogState(str(self.number), [Change(str(number), "a") for number in range(self.number + 1)])
-        self.asked.set()
+        self.requested.set()
         await self.go_on.wait()
         return state
 
@@ -165,7 +165,7 @@ async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
     revisions = Revisions()
     catalogs = CatalogCache(revisions, revisions, views.rendered_package, memory=10_000)
     first = asyncio.create_task(catalogs.check("acme"))
-    await revisions.asked.wait()
+    await revisions.requested.wait()
     late = [asyncio.create_task(catalogs.check("acme")) for _ in range(5)]
     await asyncio.sleep(0)
     revisions.go_on.set()

@@ -1,4 +1,4 @@
-"""An archive that anyone may have made is refused unless it matches its manifest and the rules."""
+"""An untrusted archive is refused unless it matches its manifest and the rules."""
 
 import hashlib
 import io
@@ -31,7 +31,7 @@ def entry(name: str, content: bytes, **others: Any) -> Entry:
 
 
 def manifest(**others: Any) -> ArchiveManifest:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "made_at": datetime.now(UTC),
         "keys": {},
         "records": [],
@@ -39,7 +39,7 @@ def manifest(**others: Any) -> ArchiveManifest:
         "audit_head": "",
         "files": [entry(NAME, CONTENT)],
     }
-    return ArchiveManifest(**{**given, **others})
+    return ArchiveManifest(**{**values, **others})
 
 
 def plain(name: str, content: bytes) -> tuple[tarfile.TarInfo, bytes]:
@@ -54,9 +54,11 @@ def of_kind(kind: bytes, name: str = FILES + NAME) -> tuple[tarfile.TarInfo, byt
     return header, CONTENT
 
 
-def archive(path: Path, *entries: tuple[tarfile.TarInfo, bytes], said: ArchiveManifest | None = None) -> Path:
+def archive(
+    path: Path, *entries: tuple[tarfile.TarInfo, bytes], stated_manifest: ArchiveManifest | None = None
+) -> Path:
     """An archive with these entries after its manifest."""
-    text = (said or manifest()).model_dump_json().encode()
+    text = (stated_manifest or manifest()).model_dump_json().encode()
     with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as file:
         for header, content in (plain("manifest.json", text), *entries):
             file.addfile(header, io.BytesIO(content))
@@ -65,8 +67,8 @@ def archive(path: Path, *entries: tuple[tarfile.TarInfo, bytes], said: ArchiveMa
 
 def read(path: Path) -> bytes:
     with ArchiveReader(path) as reader:
-        found, _ = reader.manifest()
-        content = b"".join(block for one in found.files for block in reader.read(FILES, one))
+        archive_manifest, _ = reader.manifest()
+        content = b"".join(block for file in archive_manifest.files for block in reader.read(FILES, file))
         reader.end()
     return content
 
@@ -166,12 +168,12 @@ TENANT_RECORD = {
 
 
 @pytest.fixture
-def strangers(tmp_path: Path) -> Callable[..., ArchiveValidator]:
-    """Unpacked records: a tenant with an installer, and other records by their files' names."""
+def make_validator(tmp_path: Path) -> Callable[..., ArchiveValidator]:
+    """Unpacked records: a tenant with an installer, and other records by file name."""
 
     def make(**others: list[dict[str, Any]]) -> ArchiveValidator:
-        given = {f"{name.replace('_', '.', 1)}.bson": rows for name, rows in others.items()}
-        records = {UPLOADS: [upload()], TENANT: [TENANT_RECORD], **given}
+        other_records = {f"{name.replace('_', '.', 1)}.bson": rows for name, rows in others.items()}
+        records = {UPLOADS: [upload()], TENANT: [TENANT_RECORD], **other_records}
         for name in (*CHECKS, TENANT, UPLOADS):
             (tmp_path / name).write_bytes(b"".join(bson.encode(row) for row in records.get(name, [])))
         return ArchiveValidator(tmp_path, manifest(records=[entry(name, b"") for name in (*CHECKS, TENANT, UPLOADS)]))
@@ -179,27 +181,27 @@ def strangers(tmp_path: Path) -> Callable[..., ArchiveValidator]:
     return make
 
 
-def test_a_tenant_with_its_installers_is_accepted(strangers: Callable[..., ArchiveValidator]) -> None:
-    tenant = strangers().check()
+def test_a_tenant_with_its_installers_is_accepted(make_validator: Callable[..., ArchiveValidator]) -> None:
+    tenant = make_validator().check()
     assert (tenant.tenant_id, tenant.allowed_networks, tenant.max_clients) == ("acme", ("10.0.0.0/8",), 5)
 
 
 def version(**others: Any) -> dict[str, Any]:
     """The record of a version with the archive's installer, or an external one."""
     stored = {"halfway": False, "state": "active", "package_uid": str(uuid4())}
-    given = make_version()
-    keys = {"version_key": given.version, "installer_key": given.installer_key}
+    sample = make_version()
+    keys = {"version_key": sample.version, "installer_key": sample.installer_key}
     return {"_id": bson.ObjectId(), "tenant_id": "acme", **stored, **keys, **document_of(make_version(**others))}
 
 
-ELSEWHERE = {"server_filename": "", "installer_url": "https://downloads.example.com/a.exe"}
+EXTERNAL = {"server_filename": "", "installer_url": "https://downloads.example.com/a.exe"}
 
 
-@each("others", [{"server_filename": NAME}, ELSEWHERE], ids=["in the archive", "elsewhere"])
+@each("others", [{"server_filename": NAME}, EXTERNAL], ids=["in the archive", "elsewhere"])
 def test_a_version_needs_its_installer_or_an_address(
-    strangers: Callable[..., ArchiveValidator], others: dict[str, Any]
+    make_validator: Callable[..., ArchiveValidator], others: dict[str, Any]
 ) -> None:
-    strangers(catalog_versions=[version(**others)]).check()
+    make_validator(catalog_versions=[version(**others)]).check()
 
 
 @each(
@@ -207,20 +209,20 @@ def test_a_version_needs_its_installer_or_an_address(
     [
         {"server_filename": "0" * 32},
         {"server_filename": ""},
-        {**ELSEWHERE, "server_filename": NAME},
-        {**ELSEWHERE, "server_filename": "0" * 32},
-        {**ELSEWHERE, "installer_url": "https://127.0.0.1/a.exe"},
-        {**ELSEWHERE, "installer_url": "javascript:alert(1)"},
-        {**ELSEWHERE, "installer_url": 1},
-        {**ELSEWHERE, "sha256": ""},
-        {**ELSEWHERE, "sha256": "x" * 64},
+        {**EXTERNAL, "server_filename": NAME},
+        {**EXTERNAL, "server_filename": "0" * 32},
+        {**EXTERNAL, "installer_url": "https://127.0.0.1/a.exe"},
+        {**EXTERNAL, "installer_url": "javascript:alert(1)"},
+        {**EXTERNAL, "installer_url": 1},
+        {**EXTERNAL, "sha256": ""},
+        {**EXTERNAL, "sha256": "x" * 64},
     ],
 )
 def test_a_version_without_a_usable_installer_is_refused(
-    strangers: Callable[..., ArchiveValidator], others: dict[str, Any]
+    make_validator: Callable[..., ArchiveValidator], others: dict[str, Any]
 ) -> None:
     with pytest.raises(BackupProblem, match=r"catalog\.versions\.bson"):
-        strangers(catalog_versions=[version(**others)]).check()
+        make_validator(catalog_versions=[version(**others)]).check()
 
 
 @each(
@@ -246,10 +248,10 @@ def test_a_version_without_a_usable_installer_is_refused(
     ],
 )
 def test_an_installer_record_with_unsafe_values_is_refused(
-    strangers: Callable[..., ArchiveValidator], others: dict[str, Any]
+    make_validator: Callable[..., ArchiveValidator], others: dict[str, Any]
 ) -> None:
     with pytest.raises(BackupProblem):
-        strangers(upload_uploads=[upload(**others)]).check()
+        make_validator(upload_uploads=[upload(**others)]).check()
 
 
 @each(
@@ -275,15 +277,15 @@ def test_an_installer_record_with_unsafe_values_is_refused(
     ],
 )
 def test_records_that_services_cannot_handle_are_refused(
-    strangers: Callable[..., ArchiveValidator], records: dict[str, list[dict[str, Any]]]
+    make_validator: Callable[..., ArchiveValidator], records: dict[str, list[dict[str, Any]]]
 ) -> None:
     with pytest.raises(BackupProblem):
-        strangers(**records).check()
+        make_validator(**records).check()
 
 
 @each("content", [b"\xff\xff\xff\x7f", b"\x05\x00", b"\x10\x00\x00\x00" + bytes(12), b"\x06\x00\x00\x00"])
-def test_invalid_documents_are_refused(strangers: Callable[..., ArchiveValidator], content: bytes) -> None:
-    found = strangers()
-    (found.folder / "auth.users.bson").write_bytes(content)
+def test_invalid_documents_are_refused(make_validator: Callable[..., ArchiveValidator], content: bytes) -> None:
+    validator = make_validator()
+    (validator.folder / "auth.users.bson").write_bytes(content)
     with pytest.raises(BackupProblem, match=r"auth\.users"):
-        found.check()
+        validator.check()

@@ -1,4 +1,4 @@
-"""Checks of an archive's records: each value that no form accepts is refused."""
+"""Validation of an archive's records: each value that no form accepts is refused."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -34,7 +34,7 @@ DIGEST = "ab" * 32
 HASH = password_hasher().hash("a password for tests")
 FILE = f"{'1' * 32}.zip"
 AUDIT_TEXTS = ("operation", "user", "ip", "request_id")
-# Texts that no rule forbids there, and the largest number of an entry.
+# texts without forbidden values, and the largest number of an entry
 ALLOWED = {
     *(("catalog.packages.bson", field, "up") for field in ("name", "publisher", "description")),
     *(("auth.audit_log.bson", field, kind) for field in AUDIT_TEXTS for kind in ("up", "long")),
@@ -198,7 +198,7 @@ def test_a_record_as_the_product_writes_it_is_accepted(name: str) -> None:
 
 
 def assert_refused(name: str, changes: Iterable[tuple[str, Any]]) -> None:
-    """Try each change of a record, a field and its value; list those that are accepted."""
+    """Try each change of a record, a field and its value; list the accepted ones."""
     accepted = []
     for field, value in changes:
         with suppress(BadRecord):
@@ -236,13 +236,13 @@ def test_a_package_name_of_12000_characters_is_refused() -> None:
 
 
 @each("package_id", ["../x", "a/b", "a\\b", ".", "", " a", "a,b", "a" * 129])
-def test_a_package_id_that_no_form_takes_is_refused(package_id: str) -> None:
+def test_a_package_id_that_no_form_accepts_is_refused(package_id: str) -> None:
     with pytest.raises(BadRecord):
         check_record("catalog.packages.bson", stored(package_record(package_id=package_id)))
 
 
 @each("logo", [b"<svg onload=alert(1)>", png(257), png(16)[:20], b"\xff\xd8\xff"])
-def test_a_logo_that_the_catalog_does_not_draw_is_refused(logo: bytes) -> None:
+def test_a_logo_in_another_format_than_the_catalog_is_refused(logo: bytes) -> None:
     with pytest.raises(BadRecord):
         check_record("catalog.packages.bson", stored(package_record(logo=logo)))
 
@@ -260,7 +260,7 @@ def test_a_logo_that_the_catalog_does_not_draw_is_refused(logo: bytes) -> None:
         {"icons": [{"icon_url": "https://example.com", "icon_file_type": "exe"}]},
     ],
 )
-def test_a_manifest_that_no_form_takes_is_refused(manifest: dict[str, Any]) -> None:
+def test_a_manifest_that_no_form_accepts_is_refused(manifest: dict[str, Any]) -> None:
     with pytest.raises(BadRecord):
         check_record("catalog.packages.bson", stored(package_record(manifest=manifest)))
 
@@ -279,7 +279,7 @@ def test_a_manifest_that_no_form_takes_is_refused(manifest: dict[str, Any]) -> N
     ],
     ids=str,
 )
-def test_a_version_that_no_form_takes_is_refused(fields: dict[str, Any]) -> None:
+def test_a_version_that_no_form_accepts_is_refused(fields: dict[str, Any]) -> None:
     version = make_version(**{"server_filename": FILE, "installer_type": FileType.ZIP, **fields})
     with pytest.raises(BadRecord):
         check_record("catalog.versions.bson", stored(version_record(version)))
@@ -300,15 +300,15 @@ def test_a_version_of_a_release_without_manifests_is_accepted() -> None:
 
 @each("costs", [{"memory_cost": 524288}, {"memory_cost": 4}, {"time_cost": 1}, {"hash_len": 64}])
 def test_a_password_hash_with_other_parameters_is_refused(costs: dict[str, int]) -> None:
-    given = {"memory_cost": 19456, "time_cost": 2, "parallelism": 1, "hash_len": 32, **costs}
+    parameters = {"memory_cost": 19456, "time_cost": 2, "parallelism": 1, "hash_len": 32, **costs}
     text = HASH.split("$")
-    text[3] = "m={memory_cost},t={time_cost},p={parallelism}".format(**given)
-    text[5] = "A" * (given["hash_len"] * 4 // 3 + 1)
+    text[3] = "m={memory_cost},t={time_cost},p={parallelism}".format(**parameters)
+    text[5] = "A" * (parameters["hash_len"] * 4 // 3 + 1)
     with pytest.raises(BadRecord, match="password_hash"):
         check_record("auth.users.bson", stored(user_record(password_hash="$".join(text))))
 
 
 @each("username", ["", "..", "a/b", "a" * 129, "a b"])
-def test_a_user_that_no_form_takes_is_refused(username: str) -> None:
+def test_a_user_that_no_form_accepts_is_refused(username: str) -> None:
     with pytest.raises(BadRecord, match="username"):
         check_record("auth.users.bson", stored(user_record(username=username)))

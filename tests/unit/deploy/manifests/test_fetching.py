@@ -1,4 +1,4 @@
-"""Installers are fetched from public addresses alone, wherever a manifest or a server on the way points to."""
+"""Installers are fetched from public addresses only, also after redirects."""
 
 import asyncio
 import socket
@@ -24,14 +24,14 @@ from tests.support.servers.certificates import self_signed
 from tests.support.tables import each
 
 CONTENT = b"an installer" * 100
-HOST = "download.example.com"  # whose address the test's DNS gives
+HOST = "download.example.com"  # The DNS of the tests resolves it.
 
 Answer = Callable[[web.BaseRequest], web.StreamResponse]
 
 
 @dataclass
-class Maker:
-    """A server of installers. `paths` are what it was asked for; `answers` are what it says to some of them."""
+class InstallerServer:
+    """A server of installers. `paths` records the requests; `answers` has special responses by path."""
 
     port: int = 0
     paths: list[str] = field(default_factory=list)
@@ -52,23 +52,23 @@ def certificate(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def maker(certificate: Path) -> AsyncIterator[Maker]:
-    made = Maker()
+async def installer_server(certificate: Path) -> AsyncIterator[InstallerServer]:
+    server = InstallerServer()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
-    runner = web.ServerRunner(web.Server(made.handle))
+    runner = web.ServerRunner(web.Server(server.handle))
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        made.port = runner.addresses[0][1]
-        yield made
+        server.port = runner.addresses[0][1]
+        yield server
     finally:
         await runner.cleanup()
 
 
 @pytest.fixture
 async def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
-    """The addresses of hosts, one answer after the other; the last one again and again."""
+    """The addresses of hosts, one response after another; the last one repeats."""
     answers = {HOST: ["127.0.0.1"]}
     ask = asyncio.get_running_loop().getaddrinfo
 
@@ -99,14 +99,14 @@ async def fetched(fetcher: Fetcher, url: str) -> bytes:
         return await file.read(0, file.size)
 
 
-async def test_an_installer_comes_whole_from_a_network_that_is_allowed(
-    maker: Maker, certificate: Path, dns: dict[str, list[str]]
+async def test_an_installer_is_fetched_from_an_allowed_network(
+    installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
 ) -> None:
-    maker.answers["/latest"] = lambda _: leading_to("/files/../setup.exe?of=1")
+    installer_server.answers["/latest"] = lambda _: leading_to("/files/../setup.exe?of=1")
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
-        assert await fetched(fetcher, maker.url("/latest")) == CONTENT
+        assert await fetched(fetcher, installer_server.url("/latest")) == CONTENT
         assert not [*fetcher.folder.iterdir()]
-    assert maker.paths == ["/latest", "/setup.exe"]
+    assert installer_server.paths == ["/latest", "/setup.exe"]
 
 
 HIDDEN = [
@@ -145,62 +145,64 @@ HIDDEN = [
 
 
 @each("url", HIDDEN)
-async def test_an_address_that_is_not_public_is_not_asked(
-    url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[object] = []
-    monkeypatch.setattr("aiohttp.connector.aiohappyeyeballs.start_connection", lambda *given, **_: asked.append(given))
+async def test_a_private_address_gets_no_request(url: str, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    connections: list[object] = []
+    monkeypatch.setattr(
+        "aiohttp.connector.aiohappyeyeballs.start_connection", lambda *arguments, **_: connections.append(arguments)
+    )
     async with fetching(certificate) as fetcher:
         with pytest.raises((AddressForbidden, NotFetched)) as refused:
             await fetched(fetcher, url)
-    assert not asked
+    assert not connections
     assert "secret" not in refused.value.detail
 
 
 @pytest.mark.parametrize("addresses", ["127.0.0.1", "1.1.1.1 10.0.0.1", "::1", "2606:4700::1111 fd00::1"])
-async def test_a_name_with_one_address_that_is_not_public_is_not_asked(
-    addresses: str, maker: Maker, certificate: Path, dns: dict[str, list[str]]
+async def test_a_name_with_a_private_address_gets_no_request(
+    addresses: str, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
 ) -> None:
     dns[HOST] = [addresses]
     async with fetching(certificate) as fetcher:
         with pytest.raises(AddressForbidden, match="is no public address"):
-            await fetched(fetcher, maker.url())
-    assert not maker.paths
+            await fetched(fetcher, installer_server.url())
+    assert not installer_server.paths
 
 
-async def test_what_the_dns_says_later_changes_nothing(
-    maker: Maker, certificate: Path, dns: dict[str, list[str]]
+async def test_a_later_dns_response_changes_nothing(
+    installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
 ) -> None:
-    """The address that was checked is the one that is connected to; each redirect is resolved and checked anew."""
+    """The connection uses the checked address; each redirect is resolved and checked again."""
     dns[HOST] = ["127.0.0.1", "169.254.169.254"]
-    maker.answers["/again"] = lambda _: leading_to(maker.url(), Connection="close")
+    installer_server.answers["/again"] = lambda _: leading_to(installer_server.url(), Connection="close")
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
         with pytest.raises(AddressForbidden, match="is at 169"):
-            await fetched(fetcher, maker.url("/again"))
-    assert maker.paths == ["/again"]
+            await fetched(fetcher, installer_server.url("/again"))
+    assert installer_server.paths == ["/again"]
 
 
 @pytest.mark.parametrize(
-    "there",
+    "target",
     ["https://10.0.0.1/a.exe", "http://{host}/a.exe", "https://[::1]/a.exe", "https://a:b@{host}/a.exe"],
 )
-async def test_a_redirect_to_what_is_not_public_is_not_followed(
-    there: str, maker: Maker, certificate: Path, dns: dict[str, list[str]]
+async def test_a_redirect_to_a_private_address_is_not_followed(
+    target: str, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
 ) -> None:
-    location = there.format(host=f"{HOST}:{maker.port}")
-    maker.answers["/setup.exe"] = lambda _: leading_to(location)
+    location = target.format(host=f"{HOST}:{installer_server.port}")
+    installer_server.answers["/setup.exe"] = lambda _: leading_to(location)
     async with fetching(certificate, "127.0.0.1/32") as fetcher:
         with pytest.raises(AddressForbidden):
-            await fetched(fetcher, maker.url())
-    assert maker.paths == ["/setup.exe"]
+            await fetched(fetcher, installer_server.url())
+    assert installer_server.paths == ["/setup.exe"]
 
 
-async def test_redirects_end(maker: Maker, certificate: Path, dns: dict[str, list[str]]) -> None:
-    maker.answers["/setup.exe"] = lambda _: leading_to("/setup.exe")
+async def test_the_number_of_redirects_is_limited(
+    installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
+) -> None:
+    installer_server.answers["/setup.exe"] = lambda _: leading_to("/setup.exe")
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
         with pytest.raises(NotFetched, match="more than 5 times"):
-            await fetched(fetcher, maker.url())
-    assert len(maker.paths) == MAX_REDIRECTS + 1
+            await fetched(fetcher, installer_server.url())
+    assert len(installer_server.paths) == MAX_REDIRECTS + 1
 
 
 ANSWERS: dict[str, Answer] = {
@@ -212,22 +214,22 @@ ANSWERS: dict[str, Answer] = {
 
 
 @pytest.mark.parametrize("reason", ANSWERS)
-async def test_an_answer_that_is_no_installer_is_refused(
-    reason: str, maker: Maker, certificate: Path, dns: dict[str, list[str]]
+async def test_an_invalid_response_is_refused(
+    reason: str, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
 ) -> None:
-    maker.answers["/setup.exe"] = ANSWERS[reason]
+    installer_server.answers["/setup.exe"] = ANSWERS[reason]
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
         with pytest.raises(NotFetched, match=reason):
-            await fetched(fetcher, maker.url())
+            await fetched(fetcher, installer_server.url())
         assert not [*fetcher.folder.iterdir()]
 
 
 def in_turn(*answers: Answer) -> Answer:
-    """Answers one after the other, the last one again and again."""
-    left = list(answers)
+    """Responses in order, repeating the last."""
+    remaining = list(answers)
 
     def answer(request: web.BaseRequest) -> web.StreamResponse:
-        return (left.pop(0) if len(left) > 1 else left[0])(request)
+        return (remaining.pop(0) if len(remaining) > 1 else remaining[0])(request)
 
     return answer
 
@@ -237,7 +239,7 @@ def busy(status: int, retry_after: str = "0") -> Answer:
 
 
 def broken(request: web.BaseRequest) -> web.StreamResponse:
-    """An answer that begins, and whose line breaks then."""
+    """A response whose connection breaks after its start."""
     assert isinstance(request.transport, asyncio.Transport)
     request.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\nbytes of before")
     request.transport.close()
@@ -256,13 +258,13 @@ def no_pauses() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_pauses")
 @pytest.mark.parametrize("first", [busy(429), busy(500), busy(503), broken], ids=["429", "500", "503", "broken"])
-async def test_what_may_pass_is_tried_again_from_the_beginning(
-    first: Answer, maker: Maker, certificate: Path, dns: dict[str, list[str]]
+async def test_a_transient_failure_is_retried_from_the_start(
+    first: Answer, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
 ) -> None:
-    maker.answers["/setup.exe"] = in_turn(first, first, whole)
+    installer_server.answers["/setup.exe"] = in_turn(first, first, whole)
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
-        assert await fetched(fetcher, maker.url()) == CONTENT
-    assert len(maker.paths) == 3
+        assert await fetched(fetcher, installer_server.url()) == CONTENT
+    assert len(installer_server.paths) == 3
 
 
 @pytest.mark.usefixtures("no_pauses")
@@ -271,22 +273,22 @@ async def test_what_may_pass_is_tried_again_from_the_beginning(
     [(busy(503), ATTEMPTS), (broken, ATTEMPTS), (busy(503, "3600"), 1), (busy(404), 1), (busy(403), 1)],
     ids=["503", "broken", "in an hour", "404", "403"],
 )
-async def test_what_does_not_pass_is_given_up_and_is_no_fault_of_our_server(
-    answer: Answer, attempts: int, maker: Maker, certificate: Path, dns: dict[str, list[str]]
+async def test_a_permanent_failure_is_reported_as_one_of_the_source(
+    answer: Answer, attempts: int, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
 ) -> None:
-    maker.answers["/setup.exe"] = answer
+    installer_server.answers["/setup.exe"] = answer
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
         with pytest.raises(NotFetched) as given_up:
-            await fetched(fetcher, maker.url())
-    assert len(maker.paths) == attempts
+            await fetched(fetcher, installer_server.url())
+    assert len(installer_server.paths) == attempts
     assert not is_transient(given_up.value)
 
 
-async def test_a_certificate_of_another_is_not_trusted(
-    maker: Maker, certificate: Path, dns: dict[str, list[str]]
+async def test_a_certificate_of_another_host_is_not_trusted(
+    installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
 ) -> None:
     dns["other.example.com"] = ["127.0.0.1"]
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
         with pytest.raises(NotFetched, match="does not give"):
-            await fetched(fetcher, maker.url(host="other.example.com"))
-    assert not maker.paths
+            await fetched(fetcher, installer_server.url(host="other.example.com"))
+    assert not installer_server.paths

@@ -1,4 +1,4 @@
-"""What an import of manifests does with what it finds, whoever publishes it."""
+"""The import of manifests, and their export."""
 
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 class Publisher:
-    """Publishes nothing, and remembers what it was asked for."""
+    """Publishes nothing, and records its calls."""
 
     def __init__(self, problem: Unreachable | None = None) -> None:
         self._problem = problem
@@ -35,16 +35,16 @@ class Publisher:
         return [Published(installer, "uid", installer.sha256, 1, 0, created=True) for installer in installers]
 
 
-def wanted(name: str = "setup.exe", sha256: str = SHA256) -> Installer:
+def make_installer(name: str = "setup.exe", sha256: str = SHA256) -> Installer:
     return Installer(Path(name), "Acme.App", "1", Architecture.X64, FileType.EXE, sha256=sha256)
 
 
-async def test_a_package_is_described_by_the_newest_of_its_manifests(tmp_path: Path) -> None:
+async def test_a_package_gets_the_fields_of_its_newest_manifest(tmp_path: Path) -> None:
     for version in ("1.9", "1.10", "1.2"):
-        made = make()
-        made.version = version
-        made.texts["PackageName"] = f"App of {version}"
-        made.write(tmp_path)
+        sample = make()
+        sample.version = version
+        sample.texts["PackageName"] = f"App of {version}"
+        sample.write(tmp_path)
     publisher = Publisher()
     work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=4)
     await work.run(find_manifests([tmp_path]))
@@ -52,7 +52,7 @@ async def test_a_package_is_described_by_the_newest_of_its_manifests(tmp_path: P
     assert sorted(row.version for row in work.rows) == ["1.10", "1.2", "1.9"]
 
 
-async def test_an_import_ends_where_the_server_is_away_for_too_long(tmp_path: Path) -> None:
+async def test_an_import_stops_if_the_server_stays_unreachable(tmp_path: Path) -> None:
     for number in range(5):
         make(number).write(tmp_path)
     publisher = Publisher(Unreachable("It does not answer."))
@@ -65,28 +65,28 @@ async def test_an_import_ends_where_the_server_is_away_for_too_long(tmp_path: Pa
 @pytest.mark.parametrize(
     "name", ["setup.exe", "SETUP.EXE", f"{SHA256}.exe", SHA256.upper(), "deep/below/setup.exe", "of another name.bin"]
 )
-async def test_an_installer_is_found_by_its_name_or_by_its_bytes(name: str, tmp_path: Path) -> None:
+async def test_an_installer_is_found_by_its_name_or_its_digest(name: str, tmp_path: Path) -> None:
     (tmp_path / "beside.exe").write_bytes(b"another")
     path = tmp_path / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(CONTENT)
-    assert await InstallersFolder(tmp_path).find(wanted()) == path
+    assert await InstallersFolder(tmp_path).find(make_installer()) == path
 
 
-async def test_of_files_of_one_name_the_one_with_the_bytes_is_taken(tmp_path: Path) -> None:
+async def test_one_of_several_files_with_a_name_is_chosen_by_its_digest(tmp_path: Path) -> None:
     for folder, content in (("1.0", b"older"), ("1.1", CONTENT)):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "setup.exe").write_bytes(content)
-    assert await InstallersFolder(tmp_path).find(wanted()) == tmp_path / "1.1" / "setup.exe"
+    assert await InstallersFolder(tmp_path).find(make_installer()) == tmp_path / "1.1" / "setup.exe"
 
 
-async def test_an_installer_that_is_not_there_is_told_from_one_that_is_altered(tmp_path: Path) -> None:
+async def test_a_missing_installer_is_distinguished_from_an_altered_one(tmp_path: Path) -> None:
     (tmp_path / "setup.exe").write_bytes(b"altered")
     sources = InstallerSources(InstallersFolder(tmp_path), None)
     with pytest.raises(OtherBytes, match="not " + SHA256):
-        await sources.find(wanted())
+        await sources.find(make_installer())
     with pytest.raises(InstallerMissing, match="is not in"):
-        await sources.find(wanted("another.exe"))
+        await sources.find(make_installer("another.exe"))
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ async def test_an_installer_that_is_not_there_is_told_from_one_that_is_altered(t
 async def test_a_forbidden_installer_address_is_refused_before_any_request(
     fields: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    made, kept = make(0), make(1)
-    made.installers[0].update(fields)
-    kept.installers[0]["Authentication"] = {"AuthenticationType": "none"}
-    for one in (made, kept):
-        one.write(tmp_path)
+    forbidden, allowed = make(0), make(1)
+    forbidden.installers[0].update(fields)
+    allowed.installers[0]["Authentication"] = {"AuthenticationType": "none"}
+    for sample in (forbidden, allowed):
+        sample.write(tmp_path)
     publisher = Publisher()
     work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=1, keep_addresses=True)
     await work.run(find_manifests([tmp_path]))
@@ -120,18 +120,18 @@ async def test_a_forbidden_installer_address_is_refused_before_any_request(
     assert [*publisher.packages] == ["Acme.App1"]
 
 
-class Offering:
-    """A server that offers versions of one package."""
+class FakeServer:
+    """A server with versions of one package."""
 
     def __init__(self, *versions: str, installer: Mapping[str, Any] | None = None, **texts: Any) -> None:
-        made = make()
+        sample = make()
         self._data: dict[str, Any] = {
-            "PackageIdentifier": made.package_id,
+            "PackageIdentifier": sample.package_id,
             "Versions": [
                 {
                     "PackageVersion": version,
-                    "DefaultLocale": {**made.texts, **texts},
-                    "Installers": [{**made.installers[0], "InstallerType": "exe", **(installer or {})}],
+                    "DefaultLocale": {**sample.texts, **texts},
+                    "Installers": [{**sample.installers[0], "InstallerType": "exe", **(installer or {})}],
                 }
                 for version in versions
             ],
@@ -144,17 +144,21 @@ class Offering:
         return self._data
 
 
-async def test_nothing_is_written_outside_of_the_folder_of_a_version(tmp_path: Path) -> None:
-    done = await ManifestExport(Offering("1.10", "..", "."), tmp_path / "written").run([])
-    assert [(one.version, one.problem is None) for one in done] == [("1.10", True), ("..", False), (".", False)]
+async def test_files_are_written_in_the_folder_of_a_version_only(tmp_path: Path) -> None:
+    done = await ManifestExport(FakeServer("1.10", "..", "."), tmp_path / "written").run([])
+    assert [(result.version, result.problem is None) for result in done] == [
+        ("1.10", True),
+        ("..", False),
+        (".", False),
+    ]
     folder = tmp_path / "written" / "manifests" / "a" / "Acme" / "App0" / "1.10"
     assert {path.parent for path in tmp_path.rglob("*.yaml")} == {folder}
 
 
-async def test_what_the_schema_would_refuse_is_not_written(tmp_path: Path) -> None:
-    [one] = await ManifestExport(Offering("1.0", License="no"), tmp_path).run([])
-    assert one.problem is not None
-    assert "License: is shorter than 3 characters" in one.problem.detail
+async def test_a_manifest_that_the_schema_refuses_is_not_written(tmp_path: Path) -> None:
+    [result] = await ManifestExport(FakeServer("1.0", License="no"), tmp_path).run([])
+    assert result.problem is not None
+    assert "License: is shorter than 3 characters" in result.problem.detail
     assert not [*tmp_path.iterdir()]
 
 
@@ -167,14 +171,14 @@ async def test_what_the_schema_would_refuse_is_not_written(tmp_path: Path) -> No
     ],
     ids=["usual", "font", "configuration"],
 )
-async def test_manifest_is_written_in_the_lowest_version_that_knows_all_of_it(
+async def test_manifest_is_written_in_the_lowest_sufficient_schema_version(
     installer: Mapping[str, Any], version: str, tmp_path: Path
 ) -> None:
-    [one] = await ManifestExport(Offering("1.0", installer=installer), tmp_path).run([])
+    [result] = await ManifestExport(FakeServer("1.0", installer=installer), tmp_path).run([])
 
-    written = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in one.folder.iterdir()]
+    written = [yaml.safe_load(file.read_text(encoding="utf-8")) for file in result.folder.iterdir()]
 
-    assert one.problem is None
+    assert result.problem is None
     assert {file["ManifestVersion"] for file in written} == {version}
 
 
@@ -182,19 +186,19 @@ async def test_signed_icon_of_the_server_is_not_written(tmp_path: Path) -> None:
     digest = "ab" * 32
     own = {"IconUrl": "https://acme.example.com/a.png", "IconFileType": "png", "IconSha256": digest}
     logo = {**own, "IconUrl": f"https://pkg.example.com/acme/icon/Acme.App0/{digest}.png?expires=9&signature={digest}"}
-    offering = Offering("1.0", "1.1", Icons=[own, logo])
+    offering = FakeServer("1.0", "1.1", Icons=[own, logo])
 
     done = await ManifestExport(offering, tmp_path).run([])
 
-    texts = [yaml.safe_load(next(one.folder.glob("*.locale.*")).read_text(encoding="utf-8")) for one in done]
+    texts = [yaml.safe_load(next(result.folder.glob("*.locale.*")).read_text(encoding="utf-8")) for result in done]
     assert [text["Icons"] for text in texts] == [[own], [own]]
 
 
-async def test_only_icon_that_is_signed_leaves_no_icons(tmp_path: Path) -> None:
+async def test_icons_are_absent_if_the_only_icon_is_signed(tmp_path: Path) -> None:
     digest = "ab" * 32
     address = f"https://pkg.example.com/acme/icon/Acme.App0/{digest}.png?expires=9&signature={digest}"
     icon = {"IconUrl": address, "IconFileType": "png", "IconSha256": digest}
 
-    [one] = await ManifestExport(Offering("1.0", Icons=[icon]), tmp_path).run([])
+    [result] = await ManifestExport(FakeServer("1.0", Icons=[icon]), tmp_path).run([])
 
-    assert "Icons" not in next(one.folder.glob("*.locale.*")).read_text(encoding="utf-8")
+    assert "Icons" not in next(result.folder.glob("*.locale.*")).read_text(encoding="utf-8")

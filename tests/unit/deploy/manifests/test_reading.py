@@ -1,4 +1,4 @@
-"""Manifests of winget's are read strictly: what is wrong is refused, with the place and the reason."""
+"""Winget manifests are read strictly: an error is refused with its field and the reason."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ from deploy.winget_import.yaml_reader import ManifestRefused
 from tests.support.tables import each
 from tests.support.winget.manifests import INSTALLER, MINORS, TEXTS, Made, every_version, installer, make, whole
 
-# Of the creation form, what is no field of the manifest's (section 4.5, and the decisions on its fields).
+# Fields of the creation form that are no manifest fields (section 4.5 and the decisions on its fields).
 OWN_FIELDS = {
     *("productcode", "upgradecode", "file_nested_path", "package_family_name", "upgrades"),
     *("dep_windows_features", "dep_windows_libraries", "dep_external", "dep_pkg_identifier", "dep_pkg_min_version"),
@@ -27,28 +27,28 @@ OWN_FIELDS = {
 }
 
 
-def read(made: Made, *, singleton: bool = False) -> Manifest:
-    files = made.files(singleton=singleton).values()
+def read(sample: Made, *, singleton: bool = False) -> Manifest:
+    files = sample.files(singleton=singleton).values()
     return assemble_manifest(Path("manifest"), [parse_file(yaml.safe_dump(fields).encode()) for fields in files])
 
 
-def refusal(made: Made) -> str:
+def refusal(sample: Made) -> str:
     with pytest.raises(ManifestRefused) as refused:
-        manifest_installers(read(made))
+        manifest_installers(read(sample))
     return refused.value.detail
 
 
 @each("singleton", [False, True])
 @each("minor", MINORS)
-def test_every_version_of_the_schema_is_read_with_all_that_it_knows(minor: int, singleton: bool) -> None:
-    made = whole(1, minor)
+def test_every_schema_version_is_read_with_all_its_fields(minor: int, singleton: bool) -> None:
+    sample = whole(1, minor)
     if singleton:
-        made.locales = []
-    manifest = read(made, singleton=singleton)
-    [one] = manifest_installers(manifest)
-    said = {name for name, _ in one.installer.more} | {name for name, _ in new_package(manifest).more}
-    assert said <= OWN_FIELDS | VersionManifest.model_fields.keys() | PackageManifest.model_fields.keys()
-    assert (manifest.package_id, manifest.version) == (made.package_id, "1.1")
+        sample.locales = []
+    manifest = read(sample, singleton=singleton)
+    [result] = manifest_installers(manifest)
+    fields_read = {name for name, _ in result.installer.more} | {name for name, _ in new_package(manifest).more}
+    assert fields_read <= OWN_FIELDS | VersionManifest.model_fields.keys() | PackageManifest.model_fields.keys()
+    assert (manifest.package_id, manifest.version) == (sample.package_id, "1.1")
 
 
 LATER = [
@@ -61,69 +61,72 @@ LATER = [
 
 
 @each(("minor", "name", "value", "of_texts"), LATER, ids=[name for _, name, _, _ in LATER])
-def test_a_field_is_refused_in_manifests_older_than_it(minor: int, name: str, value: object, of_texts: bool) -> None:
+def test_a_field_is_refused_in_older_schema_versions(minor: int, name: str, value: object, of_texts: bool) -> None:
     before = MINORS[MINORS.index(minor) - 1]
-    made = make(0, before)
-    (made.texts if of_texts else made.root)[name] = value
-    assert f"{name} is there from ManifestVersion 1.{minor} on" in refusal(made)
+    sample = make(0, before)
+    (sample.texts if of_texts else sample.root)[name] = value
+    assert f"{name} is there from ManifestVersion 1.{minor} on" in refusal(sample)
 
 
 Change = Callable[[Made], object]
 REFUSED: Sequence[tuple[str, Change]] = [
-    ("PackageIdentifier: must be two to eight parts", lambda made: setattr(made, "package_id", "App")),
-    ("PackageVersion: must be a version without", lambda made: setattr(made, "version", "1/2")),
-    ("ManifestVersion: 1.29.0 is not known", lambda made: setattr(made, "minor", 29)),
-    ("Publisher: is required", lambda made: made.texts.pop("Publisher")),
-    ("License: is required", lambda made: made.texts.update(License=None)),
-    ("PackageName: is shorter than 2 characters", lambda made: made.texts.update(PackageName="A")),
-    ("ShortDescription: is longer than 256 characters", lambda made: made.texts.update(ShortDescription="a" * 257)),
-    ("DefaultLocale: must be a language tag", lambda made: made.texts.update(PackageLocale="en_US")),
-    ("PublisherUrl: must be an address", lambda made: made.texts.update(PublisherUrl="ftp://acme")),
-    ("Tags: holds an item twice", lambda made: made.texts.update(Tags=["a", "a"])),
-    ("Tags: holds more than 16 items", lambda made: made.texts.update(Tags=[str(n) for n in range(17)])),
-    ("Publishr: is not known", lambda made: made.texts.update(Publishr="Acme")),
-    ("Installers: List should have at least 1 item", lambda made: made.installers.clear()),
-    ("Installers[0].InstallerSha256: must be a SHA-256", lambda made: made.installers[0].update(InstallerSha256="ab")),
-    ("Installers[0].InstallerUrl: is required", lambda made: made.installers[0].pop("InstallerUrl")),
-    ("InstallerUrl: is no address", lambda made: made.installers[0].update(InstallerUrl="https://[x/a.exe")),
-    ("Installers[0].Architecture: Input should be", lambda made: made.installers[0].update(Architecture="mips")),
-    ("Scope: Input should be", lambda made: made.root.update(Scope="Machine")),
+    ("PackageIdentifier: must be two to eight parts", lambda sample: setattr(sample, "package_id", "App")),
+    ("PackageVersion: must be a version without", lambda sample: setattr(sample, "version", "1/2")),
+    ("ManifestVersion: 1.29.0 is not known", lambda sample: setattr(sample, "minor", 29)),
+    ("Publisher: is required", lambda sample: sample.texts.pop("Publisher")),
+    ("License: is required", lambda sample: sample.texts.update(License=None)),
+    ("PackageName: is shorter than 2 characters", lambda sample: sample.texts.update(PackageName="A")),
+    ("ShortDescription: is longer than 256 characters", lambda sample: sample.texts.update(ShortDescription="a" * 257)),
+    ("DefaultLocale: must be a language tag", lambda sample: sample.texts.update(PackageLocale="en_US")),
+    ("PublisherUrl: must be an address", lambda sample: sample.texts.update(PublisherUrl="ftp://acme")),
+    ("Tags: holds an item twice", lambda sample: sample.texts.update(Tags=["a", "a"])),
+    ("Tags: holds more than 16 items", lambda sample: sample.texts.update(Tags=[str(n) for n in range(17)])),
+    ("Publishr: is not known", lambda sample: sample.texts.update(Publishr="Acme")),
+    ("Installers: List should have at least 1 item", lambda sample: sample.installers.clear()),
+    (
+        "Installers[0].InstallerSha256: must be a SHA-256",
+        lambda sample: sample.installers[0].update(InstallerSha256="ab"),
+    ),
+    ("Installers[0].InstallerUrl: is required", lambda sample: sample.installers[0].pop("InstallerUrl")),
+    ("InstallerUrl: is no address", lambda sample: sample.installers[0].update(InstallerUrl="https://[x/a.exe")),
+    ("Installers[0].Architecture: Input should be", lambda sample: sample.installers[0].update(Architecture="mips")),
+    ("Scope: Input should be", lambda sample: sample.root.update(Scope="Machine")),
     (
         "InstallModes[0]: must be one of interactive, silent, silentWithProgress",
-        lambda made: made.root.update(InstallModes=["quiet"]),
+        lambda sample: sample.root.update(InstallModes=["quiet"]),
     ),
     (
         "MinimumOSVersion: must be one to four numbers",
-        lambda made: made.root.update(MinimumOSVersion="10.0.99999.0"),
+        lambda sample: sample.root.update(MinimumOSVersion="10.0.99999.0"),
     ),
-    ("ReleaseDate: must be a date", lambda made: made.root.update(ReleaseDate="22.11.2026")),
+    ("ReleaseDate: must be a date", lambda sample: sample.root.update(ReleaseDate="22.11.2026")),
     (
         "InstallerSuccessCodes[0]: must be a whole number",
-        lambda made: made.root.update(InstallerSuccessCodes=[0]),
+        lambda sample: sample.root.update(InstallerSuccessCodes=[0]),
     ),
-    ("InstallerAbortsTerminal: must be true or", lambda made: made.root.update(InstallerAbortsTerminal="perhaps")),
+    ("InstallerAbortsTerminal: must be true or", lambda sample: sample.root.update(InstallerAbortsTerminal="perhaps")),
     (
         "WindowsFeatures[0]: must be a name of letters, digits, - and _",
-        lambda made: made.root.update(Dependencies={"WindowsFeatures": ["Net Fx 4"]}),
+        lambda sample: sample.root.update(Dependencies={"WindowsFeatures": ["Net Fx 4"]}),
     ),
-    ("InstallerType: is required", lambda made: made.root.pop("InstallerType")),
-    ("InstallerType: pwa is an address", lambda made: made.root.update(InstallerType="pwa")),
-    ("are required with zip", lambda made: made.root.update(InstallerType="zip")),
-    ("font is there from ManifestVersion 1.12 on", lambda made: made.root.update(InstallerType="font")),
-    ("are not for msix", lambda made: made.installers[0].update(InstallerType="msix", ProductCode="x")),
-    ("Installers[1]: cannot be told from an", lambda made: made.installers.append(installer("b.exe", b"b"))),
-    ("has two files for one language", lambda made: made.locales.append({"PackageLocale": "EN-us"})),
+    ("InstallerType: is required", lambda sample: sample.root.pop("InstallerType")),
+    ("InstallerType: pwa is an address", lambda sample: sample.root.update(InstallerType="pwa")),
+    ("are required with zip", lambda sample: sample.root.update(InstallerType="zip")),
+    ("font is there from ManifestVersion 1.12 on", lambda sample: sample.root.update(InstallerType="font")),
+    ("are not for msix", lambda sample: sample.installers[0].update(InstallerType="msix", ProductCode="x")),
+    ("Installers[1]: cannot be told from an", lambda sample: sample.installers.append(installer("b.exe", b"b"))),
+    ("has two files for one language", lambda sample: sample.locales.append({"PackageLocale": "EN-us"})),
 ]
 
 
 @each(("reason", "change"), REFUSED, ids=[reason for reason, _ in REFUSED])
-def test_what_is_wrong_is_refused_with_its_place(reason: str, change: Change) -> None:
-    made = make()
-    change(made)
-    assert reason in refusal(made)
+def test_an_error_is_refused_with_its_field(reason: str, change: Change) -> None:
+    sample = make()
+    change(sample)
+    assert reason in refusal(sample)
 
 
-def test_texts_that_look_like_numbers_and_dates_stay_what_they_are() -> None:
+def test_texts_that_look_like_numbers_and_dates_stay_texts() -> None:
     assert yaml_reader.parse_yaml(b"a: 1.10\nb: 2026-11-22\nc: 0x1F\nd: no\ne: ~\nf: '~'\ng:\n- 1_000\n") == {
         "a": "1.10",
         "b": "2026-11-22",
@@ -153,14 +156,14 @@ BOMBS = {
 
 
 @each("reason", BOMBS)
-def test_a_file_that_is_no_plain_data_is_refused_before_it_costs_anything(reason: str) -> None:
+def test_a_file_with_unsafe_yaml_is_refused_early(reason: str) -> None:
     with pytest.raises(ManifestRefused) as refused:
         parse_file(BOMBS[reason])
     assert reason in refused.value.detail
 
 
-def test_each_installer_inherits_the_fields_of_all_as_in_winget() -> None:
-    made = make(
+def test_each_installer_inherits_the_common_fields_as_in_winget() -> None:
+    sample = make(
         0,
         InstallerSwitches={"Silent": "/S", "Custom": "/all"},
         ProductCode="all",
@@ -171,54 +174,65 @@ def test_each_installer_inherits_the_fields_of_all_as_in_winget() -> None:
         NestedInstallerFiles=[{"RelativeFilePath": "all.msi"}],
         Commands=["all"],
     )
-    made.installers += [
+    sample.installers += [
         installer("a.exe", b"a", "x86", InstallerSwitches={"Custom": "/own"}, ProductCode="own", Commands=["own"]),
         installer("b.msix", b"b", "arm", InstallerType="msix", Dependencies={"ExternalDependencies": ["A road"]}),
         installer("c.zip", b"c", "arm64", InstallerType="zip", NestedInstallerFiles=[{"RelativeFilePath": "own.msi"}]),
     ]
-    exe, own, msix, archive = (one.model_dump(mode="json", exclude_unset=True) for one in read(made).installers)
+    exe, own, msix, archive = (fields.model_dump(mode="json", exclude_unset=True) for fields in read(sample).installers)
     assert exe["installer_switches"] == {"silent": "/S", "custom": "/all"}
     assert own["installer_switches"] == {"silent": "/S", "custom": "/own"}
-    assert [one.get("product_code") for one in (exe, own, msix, archive)] == ["all", "own", None, "all"]
-    assert [one.get("package_family_name") for one in (exe, msix, archive)] == [None, "Acme.App_1234567890abc", None]
-    assert ["apps_and_features_entries" in one for one in (exe, msix, archive)] == [True, False, True]
+    assert [fields.get("product_code") for fields in (exe, own, msix, archive)] == ["all", "own", None, "all"]
+    assert [fields.get("package_family_name") for fields in (exe, msix, archive)] == [
+        None,
+        "Acme.App_1234567890abc",
+        None,
+    ]
+    assert ["apps_and_features_entries" in fields for fields in (exe, msix, archive)] == [True, False, True]
     assert exe["dependencies"] == {"windows_features": ["NetFx3"]}
     assert msix["dependencies"] == {"external_dependencies": ["A road"]}
-    assert ["nested_installer_type" in one for one in (exe, msix, archive)] == [False, False, True]
+    assert ["nested_installer_type" in fields for fields in (exe, msix, archive)] == [False, False, True]
     assert archive["nested_installer_files"] == [{"relative_file_path": "own.msi"}]
     assert (exe["commands"], own["commands"]) == (["all"], ["own"])
 
 
-def test_what_is_kept_otherwise_than_it_is_written_is_said() -> None:
-    made = make(0, ProductCode="App_is1", Authentication={"AuthenticationType": "microsoftEntraId"})
-    made.installers[0]["Architecture"] = "neutral"
-    made.root["Protocols"] = ["a,b"]
-    [one] = manifest_installers(read(made))
-    assert [note.partition(":")[0] for note in one.notes] == [
+def test_a_field_that_is_stored_differently_is_reported() -> None:
+    sample = make(0, ProductCode="App_is1", Authentication={"AuthenticationType": "microsoftEntraId"})
+    sample.installers[0]["Architecture"] = "neutral"
+    sample.root["Protocols"] = ["a,b"]
+    [result] = manifest_installers(read(sample))
+    assert [note.partition(":")[0] for note in result.notes] == [
         "Architecture",
         "Authentication",
         "ProductCode",
         "Protocols",
     ]
-    assert ("apps_and_features_entries", '[{"product_code":"App_is1"}]') in one.installer.more
+    assert ("apps_and_features_entries", '[{"product_code":"App_is1"}]') in result.installer.more
 
 
-def test_a_tree_is_read_folder_by_folder_and_a_bad_file_spoils_no_other(tmp_path: Path) -> None:
-    folders = [made.write(tmp_path) for made in every_version(4)]
-    # It would be whole without this file, and say less.
+def test_a_bad_file_in_a_folder_tree_does_not_affect_others(tmp_path: Path) -> None:
+    folders = [sample.write(tmp_path) for sample in every_version(4)]
+    # The manifest would be complete without this file, but with fewer fields.
     (folders[1] / "Acme.App1.locale.de-DE.yaml").write_text("a: [")
     (tmp_path / ".github").mkdir()
     (tmp_path / ".github" / "workflow.yaml").write_text("on: push")
-    found = list(find_manifests([tmp_path]))
-    assert [one.package_id for one in found if isinstance(one, Manifest)] == ["Acme.App0", "Acme.App2", "Acme.App3"]
-    refused = [one for one in found if isinstance(one, RefusedManifest)]
-    assert [(one.path.name, one.version) for one in refused] == [("Acme.App1.locale.de-DE.yaml", ""), ("1.1", "1.1")]
-    # A file that is named stands for the manifest that it is of.
-    [named] = find_manifests([folders[2] / "Acme.App2.yaml"])
-    assert (named.package_id, named.version) == ("Acme.App2", "1.2")
+    manifests = list(find_manifests([tmp_path]))
+    assert [manifest.package_id for manifest in manifests if isinstance(manifest, Manifest)] == [
+        "Acme.App0",
+        "Acme.App2",
+        "Acme.App3",
+    ]
+    refused = [manifest for manifest in manifests if isinstance(manifest, RefusedManifest)]
+    assert [(manifest.path.name, manifest.version) for manifest in refused] == [
+        ("Acme.App1.locale.de-DE.yaml", ""),
+        ("1.1", "1.1"),
+    ]
+    # A named file stands for its manifest.
+    [single] = find_manifests([folders[2] / "Acme.App2.yaml"])
+    assert (single.package_id, single.version) == ("Acme.App2", "1.2")
 
 
-def test_of_a_tree_only_files_in_it_are_read(tmp_path: Path) -> None:
+def test_only_files_inside_of_the_tree_are_read(tmp_path: Path) -> None:
     tree, outside = tmp_path / "tree", make(1).write(tmp_path / "outside", singleton=True)
     folder = make(2).write(tree, singleton=True)
     os.mkfifo(tree / "pipe.yaml")
@@ -227,8 +241,10 @@ def test_of_a_tree_only_files_in_it_are_read(tmp_path: Path) -> None:
     (tree / "circle.yaml").symlink_to("circle.yaml")
     (tree / "folder").symlink_to(outside)
     (tree / "beside.yaml").symlink_to(folder / "Acme.App2.yaml")
-    found = {one.path.name: getattr(one, "detail", one.package_id) for one in find_manifests([tree])}
-    assert found == {
+    results = {
+        manifest.path.name: getattr(manifest, "detail", manifest.package_id) for manifest in find_manifests([tree])
+    }
+    assert results == {
         "Acme.App2.yaml": "Acme.App2",
         "beside.yaml": "Acme.App2",
         "pipe.yaml": "cannot be read: is no regular file",
@@ -239,12 +255,12 @@ def test_of_a_tree_only_files_in_it_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("singleton", [True, False])
-def test_a_link_that_is_named_is_followed(singleton: bool, tmp_path: Path) -> None:
+def test_a_named_link_is_followed(singleton: bool, tmp_path: Path) -> None:
     folder = make().write(tmp_path, singleton=singleton)
-    [*others, named] = sorted(folder.iterdir())
+    [*others, linked] = sorted(folder.iterdir())
     (folder / "installed").mkdir()
-    (folder / "installed" / named.name).symlink_to(named.rename(tmp_path / named.name))
+    (folder / "installed" / linked.name).symlink_to(linked.rename(tmp_path / linked.name))
     for path in others:
         path.rename(folder / "installed" / path.name)
-    [found] = find_manifests([folder / "installed" / named.name])
-    assert isinstance(found, Manifest)
+    [manifest] = find_manifests([folder / "installed" / linked.name])
+    assert isinstance(manifest, Manifest)

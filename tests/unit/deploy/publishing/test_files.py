@@ -14,16 +14,16 @@ from deploy.terminal import READING, show_progress
 
 
 async def test_a_file_is_digested_in_pieces(tmp_path: Path) -> None:
-    path, told = tmp_path / "setup.exe", list[int]()
+    path, sizes_reported = tmp_path / "setup.exe", list[int]()
     path.write_bytes(os.urandom(BLOCK + 1))
     async with open_file(path) as file:
-        assert await file.sha256(told.append) == hashlib.sha256(path.read_bytes()).hexdigest()
+        assert await file.sha256(sizes_reported.append) == hashlib.sha256(path.read_bytes()).hexdigest()
         assert await file.read(BLOCK, 1) == path.read_bytes()[-1:]
-    assert told == [BLOCK, BLOCK + 1]
+    assert sizes_reported == [BLOCK, BLOCK + 1]
 
 
 @pytest.mark.parametrize("content", [b"longer than before", b"short", b"as long as it was"])
-async def test_a_file_that_changed_gives_no_more_bytes(tmp_path: Path, content: bytes) -> None:
+async def test_a_changed_file_returns_no_more_bytes(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "setup.exe"
     path.write_bytes(b"x" * len(b"as long as it was"))
     os.utime(path, (1, 1))
@@ -66,10 +66,10 @@ def test_a_log_gets_a_line_for_each_tenth() -> None:
 def test_a_terminal_gets_a_bar_for_each_file() -> None:
     written = io.StringIO()
     console = Console(file=written, width=120, force_terminal=True, color_system=None)
-    with show_progress(console) as rows, rows("[a].exe") as one, rows("b.msi") as other:
-        one.start("sending", 2000, 500)
-        other.start(READING, 1000)
-        other.update(1000)
+    with show_progress(console) as rows, rows("[a].exe") as first, rows("b.msi") as second:
+        first.start("sending", 2000, 500)
+        second.start(READING, 1000)
+        second.update(1000)
     *_, last = written.getvalue().split("[a].exe")
     assert "sending" in last
     assert "0.5/2.0 kB" in last

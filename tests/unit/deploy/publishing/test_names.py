@@ -54,14 +54,14 @@ def test_the_suffix_gives_the_type(name: str, file_type: str | None) -> None:
 
 
 def test_the_command_sends_the_suffixes_that_the_server_stores() -> None:
-    named = {files.suffix_of(Path(f"app{suffix}")) for suffix in (*SUFFIXES, ".txt", '.ex"e', ".EXE")}
-    assert named == set(SUFFIXES)
+    suffixes = {files.suffix_of(Path(f"app{suffix}")) for suffix in (*SUFFIXES, ".txt", '.ex"e', ".EXE")}
+    assert suffixes == set(SUFFIXES)
 
 
 def test_the_command_accepts_the_switches_of_the_interface() -> None:
     described = [name for name in DOCUMENT["components"]["schemas"]["VersionFields"]["properties"] if "switch_" in name]
-    given = [f"{name.removeprefix('switch_')}=/x" for name in described]
-    assert options.switches(given) == [(name, "/x") for name in described]
+    switches = [f"{name.removeprefix('switch_')}=/x" for name in described]
+    assert options.switches(switches) == [(name, "/x") for name in described]
     assert len(described) == len(Switch)
 
 
@@ -70,8 +70,8 @@ def test_the_ids_of_a_transfer_are_stable_and_unique() -> None:
         installer = Installer(Path(name), package, version, Architecture.X64, FileType.EXE)
         return list(installer.file_ids(sha256))
 
-    one = ids("ab" * 32)
-    assert one == ids("ab" * 32, name="elsewhere/a.exe")
+    first = ids("ab" * 32)
+    assert first == ids("ab" * 32, name="elsewhere/a.exe")
     others = [*ids("cd" * 32), *ids("ab" * 32, "2"), *ids("ab" * 32, package="Acme.Other")]
-    assert len({*one, *others}) == 4 * model.GENERATIONS
-    assert [parse_file_id([file_id]) for file_id in one] == one
+    assert len({*first, *others}) == 4 * model.GENERATIONS
+    assert [parse_file_id([file_id]) for file_id in first] == first

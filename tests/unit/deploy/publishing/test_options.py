@@ -17,8 +17,17 @@ FILES = [Path("app-x64.exe"), Path("app-arm64.msi")]
 
 
 def test_a_single_value_applies_to_all_files() -> None:
-    made = installers(FILES, "Acme.App", FileOptions(["1"]), SharedOptions(channel="beta"))
-    assert [(one.path, one.version, one.architecture, one.file_type, one.channel) for one in made] == [
+    options_of_files = installers(FILES, "Acme.App", FileOptions(["1"]), SharedOptions(channel="beta"))
+    assert [
+        (
+            file_options.path,
+            file_options.version,
+            file_options.architecture,
+            file_options.file_type,
+            file_options.channel,
+        )
+        for file_options in options_of_files
+    ] == [
         (FILES[0], "1", "x64", "EXE", "beta"),
         (FILES[1], "1", "arm64", "MSI", "beta"),
     ]
@@ -28,8 +37,11 @@ def test_values_for_each_file_follow_the_order_of_files() -> None:
     per_file = FileOptions(
         ["1", "2"], [Architecture.X86, Architecture.ARM], [FileType.INNO, FileType.WIX], ["{A}", "{B}"]
     )
-    made = installers(FILES, "Acme.App", per_file, SharedOptions())
-    assert [(one.version, one.architecture, one.file_type, dict(one.more)) for one in made] == [
+    options_of_files = installers(FILES, "Acme.App", per_file, SharedOptions())
+    assert [
+        (file_options.version, file_options.architecture, file_options.file_type, dict(file_options.more))
+        for file_options in options_of_files
+    ] == [
         ("1", "x86", "INNO", {"productcode": "{A}"}),
         ("2", "arm", "WIX", {"productcode": "{B}"}),
     ]
@@ -97,8 +109,8 @@ def test_missing_options_are_reported_before_anything_is_sent(
 
 def test_the_publishing_guide_names_existing_options() -> None:
     section = GUIDE.partition("## Publish from a pipeline")[2].partition("\n## ")[0]
-    said = CliRunner().invoke(app, ["publish", "--help"], env={"COLUMNS": "300"}).output
+    help_text = CliRunner().invoke(app, ["publish", "--help"], env={"COLUMNS": "300"}).output
     option = r"(?<![\w-])--[a-z][a-z-]*"
-    named = set(re.findall(option, section))
-    assert named
-    assert named <= set(re.findall(option, re.sub(r"\x1b\[[0-9;]*m", "", said)))
+    guide_options = set(re.findall(option, section))
+    assert guide_options
+    assert guide_options <= set(re.findall(option, re.sub(r"\x1b\[[0-9;]*m", "", help_text)))

@@ -1,4 +1,4 @@
-"""Retries and errors of `pkgrepo publish` for each kind of answer."""
+"""Retries and errors of `pkgrepo publish` for each kind of response."""
 
 import socket
 import ssl
@@ -29,12 +29,12 @@ def no_pauses() -> Iterator[None]:
         yield
 
 
-class Scripted:
-    """A server that gives these answers in order and repeats the last; None closes the connection."""
+class ScriptedServer:
+    """A server that sends these responses in order and repeats the last; None closes the connection."""
 
     def __init__(self, *answers: Answer | None) -> None:
         self._answers = answers
-        self.asked = 0
+        self.call_count = 0
 
     @asynccontextmanager
     async def serve(self, context: ssl.SSLContext | None = None, ca_file: Path | None = None) -> AsyncIterator[Server]:
@@ -49,8 +49,8 @@ class Scripted:
             await runner.cleanup()
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
-        answer = self._answers[min(self.asked, len(self._answers) - 1)]
-        self.asked += 1
+        answer = self._answers[min(self.call_count, len(self._answers) - 1)]
+        self.call_count += 1
         if answer is None:
             assert request.transport
             request.transport.abort()
@@ -71,7 +71,7 @@ def page(status: int, **headers: str) -> Answer:
     return lambda: web.Response(status=status, text="<html>", content_type="text/html", headers=headers)
 
 
-async def ask(scripted: Scripted, timeout: float = 60) -> object:
+async def ask(scripted: ScriptedServer, timeout: float = 60) -> object:
     credentials = Credentials(pkgrepo_token="a token")  # type: ignore[arg-type]  # pydantic makes it secret
     async with scripted.serve() as server:
         return await Interface(Session(server, credentials), timeout).versions("Acme.App")
@@ -82,9 +82,9 @@ async def ask(scripted: Scripted, timeout: float = 60) -> object:
     [problem(500, "dependency_unavailable", "5"), problem(429, "too_many_requests", "1"), page(502), page(503)],
 )
 async def test_transient_failures_are_retried(passing: Answer) -> None:
-    scripted = Scripted(passing, passing, fine)
+    scripted = ScriptedServer(passing, passing, fine)
     assert await ask(scripted) == []
-    assert scripted.asked == 3
+    assert scripted.call_count == 3
 
 
 @each(
@@ -100,29 +100,29 @@ async def test_transient_failures_are_retried(passing: Answer) -> None:
     ],
 )
 async def test_permanent_refusals_are_not_retried(refusal: Answer, code: str) -> None:
-    scripted = Scripted(refusal, fine)
+    scripted = ScriptedServer(refusal, fine)
     with pytest.raises(UpstreamProblem) as raised:
         await ask(scripted)
-    assert (raised.value.code, scripted.asked) == (code, 1)
+    assert (raised.value.code, scripted.call_count) == (code, 1)
 
 
 @each("stranger", [page(200), page(301, Location="https://packages.example.com/acme/")])
-async def test_another_server_at_the_address_is_reported(stranger: Answer) -> None:
+async def test_another_server_at_the_address_is_reported(response: Answer) -> None:
     with pytest.raises(NotTheInterface):
-        await ask(Scripted(stranger))
+        await ask(ScriptedServer(response))
 
 
 async def test_an_unreachable_server_is_retried() -> None:
-    scripted = Scripted(None, None, fine)
+    scripted = ScriptedServer(None, None, fine)
     assert await ask(scripted) == []
-    assert scripted.asked == 3
+    assert scripted.call_count == 3
 
 
 async def test_retries_end_if_the_server_stays_unreachable() -> None:
-    scripted = Scripted(None)
+    scripted = ScriptedServer(None)
     with pytest.raises(Unreachable):
         await ask(scripted)
-    assert scripted.asked >= ATTEMPTS
+    assert scripted.call_count >= ATTEMPTS
 
 
 async def test_a_server_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,8 +142,8 @@ def certificate(tmp_path: Path) -> Path:
 async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(certificate: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
-    async with Scripted(fine).serve(context) as server:
+    async with ScriptedServer(fine).serve(context) as server:
         with pytest.raises(Untrusted):
             await server.request("GET", "get_package_versions", "Acme.App")
-    async with Scripted(fine).serve(context, certificate) as server:
+    async with ScriptedServer(fine).serve(context, certificate) as server:
         assert await server.request("GET", "get_package_versions", "Acme.App") == []

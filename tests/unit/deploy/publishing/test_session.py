@@ -12,8 +12,8 @@ from deploy.publish.server import Server, open_server
 from deploy.publish.session import Credentials, Session, open_session
 
 
-class Gate:
-    """A server that accepts its open sessions, and answers with the token of the request."""
+class SessionServer:
+    """A server with open sessions that responds with the token of the request."""
 
     def __init__(self) -> None:
         self.opened: list[str] = []
@@ -33,13 +33,13 @@ class Gate:
 
 
 @pytest.fixture
-def gate() -> Gate:
-    return Gate()
+def session_server() -> SessionServer:
+    return SessionServer()
 
 
 @pytest.fixture
-async def server(gate: Gate) -> AsyncIterator[Server]:
-    runner = web.ServerRunner(web.Server(gate.handle))
+async def server(session_server: SessionServer) -> AsyncIterator[Server]:
+    runner = web.ServerRunner(web.Server(session_server.handle))
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -60,27 +60,31 @@ async def ask_at_once(session: Session, times: int) -> set[str]:
     return {answer["token"] for answer in answers}
 
 
-async def test_concurrent_requests_share_one_session_and_its_renewal(gate: Gate, server: Server) -> None:
+async def test_concurrent_requests_share_one_session_and_its_renewal(
+    session_server: SessionServer, server: Server
+) -> None:
     async with open_session(server, credentials()) as session:
         assert await ask_at_once(session, 5) == {"session-0"}
-        gate.closed.append("session-0")
+        session_server.closed.append("session-0")
         assert await ask_at_once(session, 5) == {"session-1"}
-    assert gate.opened == ["session-0", "session-1"]
-    assert gate.closed == ["session-0", "session-1"]
+    assert session_server.opened == ["session-0", "session-1"]
+    assert session_server.closed == ["session-0", "session-1"]
 
 
-async def test_a_password_opens_a_new_session_when_the_token_expires(gate: Gate, server: Server) -> None:
+async def test_a_password_opens_a_new_session_when_the_token_expires(
+    session_server: SessionServer, server: Server
+) -> None:
     async with open_session(server, credentials("over")) as session:
         assert await ask_at_once(session, 1) == {"session-0"}
-    assert gate.closed == ["session-0"]
+    assert session_server.closed == ["session-0"]
     async with open_session(server, credentials("over", signs_in=False)) as session:
         with pytest.raises(UpstreamProblem, match="It is over"):
             await session.request("GET", "test")
-    assert gate.closed == ["session-0"]
+    assert session_server.closed == ["session-0"]
 
 
-async def test_a_given_token_is_not_logged_out(gate: Gate, server: Server) -> None:
-    gate.opened.append("given")
+async def test_a_given_token_is_not_logged_out(session_server: SessionServer, server: Server) -> None:
+    session_server.opened.append("given")
     async with open_session(server, credentials("given\n")) as session:
         assert await ask_at_once(session, 2) == {"given"}
-    assert gate.closed == []
+    assert session_server.closed == []

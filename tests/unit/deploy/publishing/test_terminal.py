@@ -19,20 +19,20 @@ def test_control_and_hidden_characters_are_escaped(text: str) -> None:
 
 @each("text", ["Größer", "日本語 🙂", "10\u00a0MB", "日本\u3000語", "a\\b", "[red]:x:[/red]"])
 def test_printable_text_is_unchanged(text: str) -> None:
-    told = StringIO()
-    print_line(Console(file=told, force_terminal=True, soft_wrap=True), text)
-    assert told.getvalue().strip() == text
+    output = StringIO()
+    print_line(Console(file=output, force_terminal=True, soft_wrap=True), text)
+    assert output.getvalue().strip() == text
 
 
 @each("terminal", [True, False])
 @each("text", [*HOSTILE, "[red]:x:[/red]"])
 def test_a_file_name_in_the_progress_is_escaped(text: str, terminal: bool) -> None:
-    told = StringIO()
-    console = Console(file=told, force_terminal=terminal, soft_wrap=True, width=200)
+    output = StringIO()
+    console = Console(file=output, force_terminal=terminal, soft_wrap=True, width=200)
     with show_progress(console) as rows, rows(text) as row:
         row.start("sending", 10)
-    assert visible(text) in told.getvalue()
-    assert text.isprintable() or text not in told.getvalue()
+    assert visible(text) in output.getvalue()
+    assert text.isprintable() or text not in output.getvalue()
 
 
 def test_log_shows_checked_bytes_apart_from_copied_bytes() -> None:
@@ -48,6 +48,6 @@ def test_log_shows_checked_bytes_apart_from_copied_bytes() -> None:
 
 @each("text", HOSTILE)
 def test_json_is_printable_and_keeps_the_texts(text: str) -> None:
-    told = json_text({"file": text})
-    assert all(line.isascii() and line.isprintable() for line in told.split("\n"))
-    assert json.loads(told) == {"file": text}
+    text_of_json = json_text({"file": text})
+    assert all(line.isascii() and line.isprintable() for line in text_of_json.split("\n"))
+    assert json.loads(text_of_json) == {"file": text}

@@ -31,7 +31,7 @@ class Catalogs:
 
     entries: dict[str, Sequence[WholeEntry]] = field(default_factory=dict)
     states: dict[str, CatalogState] = field(default_factory=dict)
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
     release: asyncio.Event = field(default_factory=asyncio.Event)
     slow: str = ""
     reading: int = 0
@@ -43,7 +43,7 @@ class Catalogs:
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[WholeEntry]]:
         if package_ids is not None or tenant_id == self.slow:
-            self.asked.set()
+            self.requested.set()
             self.reading += 1
             await self.release.wait()
             self.reading -= 1
@@ -65,7 +65,7 @@ async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
     catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))
-    await catalogs.asked.wait()
+    await catalogs.requested.wait()
     assert await ids(searches, "other") == ["Acme.Other", "Acme.Third"]
     catalogs.release.set()
     assert await renewing == ["Acme.Editor", "Acme.Later"]
@@ -98,7 +98,7 @@ async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) 
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
     catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))
-    await catalogs.asked.wait()
+    await catalogs.requested.wait()
     assert await ids(searches, "other") == ["Acme.Editor"]
     catalogs.release.set()
     assert await renewing == ["Acme.Editor", "Acme.Later"]
@@ -112,7 +112,7 @@ async def test_reading_a_huge_catalog_does_not_delay_other_tenants() -> None:
         await ids(searches, tenant_id)
     catalogs.slow = "one"
     waiting = [asyncio.create_task(ids(searches, "one")) for _ in range(2 * UNCACHED_READS)]
-    await catalogs.asked.wait()
+    await catalogs.requested.wait()
     assert await ids(searches, "other") == ["Acme.Editor"]
     assert catalogs.reading == 1
     catalogs.release.set()
