@@ -126,7 +126,7 @@ def test_other_fields_have_defaults() -> None:
 
 
 @each(
-    ("field", "sent", "attribute", "kept"),
+    ("field", "sent", "attribute", "expected"),
     [
         ("file_architect", "ARM64", "architecture", "arm64"),
         ("file_type", "nullsoft", "installer_type", "NULLSOFT"),
@@ -239,12 +239,12 @@ def test_a_nested_path_that_leaves_the_archive_is_refused(path: str) -> None:
         read(file_type="zip", file_nested_path=path)
 
 
-@each("listed", [(UID, UID[:-1] + "e"), (f"{UID},{UID[:-1]}e",), (f" {UID.upper()} , {UID}", UID[:-1] + "e")])
+@each("values", [(UID, UID[:-1] + "e"), (f"{UID},{UID[:-1]}e",), (f" {UID.upper()} , {UID}", UID[:-1] + "e")])
 def test_uids_are_repeated_or_separated_by_commas(values: tuple[str, ...]) -> None:
     assert version_uids(form(versions_uids=values)) == (UID, UID[:-1] + "e")
 
 
-@each("listed", [(), ("",), (" , ",)])
+@each("values", [(), ("",), (" , ",)])
 def test_at_least_one_uid_is_needed(values: tuple[str, ...]) -> None:
     with pytest.raises(InvalidField, match=r"^versions_uids: "):
         version_uids(form(versions_uids=values))

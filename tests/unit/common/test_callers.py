@@ -61,7 +61,7 @@ def test_fields_for_the_gateway_only_are_not_sent() -> None:
 
 
 @each(
-    "door",
+    "target",
     [
         {**TARGET, "service": "upload_service"},
         {**TARGET, "operation": "delete_package"},

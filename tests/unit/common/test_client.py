@@ -94,7 +94,7 @@ async def test_readiness_reports_missing_dependencies_with_any_status() -> None:
     assert readiness == {"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}
 
 
-@each("said", ["", "[]x", "[1]"])
+@each("body", ["", "[]x", "[1]"])
 async def test_an_invalid_readiness_response_counts_as_none(body: str) -> None:
     async def babbling(_: web.Request) -> web.Response:
         return web.Response(text=body)

@@ -296,7 +296,7 @@ async def test_an_unknown_query_is_forwarded(query: str) -> None:
     assert await SimulatedServices().catalogs().find(request, make_caller("acme")) is None
 
 
-@each(("accepted", "answered"), [("", "identity"), ("zstd, gzip;q=0.5", "zstd"), ("*", "gzip")])
+@each(("accepted", "expected"), [("", "identity"), ("zstd, gzip;q=0.5", "zstd"), ("*", "gzip")])
 async def test_the_catalog_has_an_encoding_that_the_caller_accepts(accepted: str, expected: str) -> None:
     services = SimulatedServices()
     assert (await catalog_text(services.catalogs(), services, make_caller("acme"), encoding=accepted)).endswith(

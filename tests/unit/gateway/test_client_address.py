@@ -134,7 +134,7 @@ def test_an_invalid_scheme_is_refused() -> None:
 
 
 @each(
-    ("headers", "ours"),
+    ("headers", "is_accepted"),
     [
         ({}, True),
         ({"Origin": "http://gateway:8080"}, True),

@@ -92,7 +92,7 @@ def test_an_environment_without_pip_is_recreated(tmp_path: Path) -> None:
     assert f"-m venv {tmp_path}" in planned("run", f"VENV={tmp_path}")
 
 
-@each("given", ["TEST_MONGO_URL", "TEST_REDIS_URL", "TEST_RABBITMQ_URL"])
+@each("variable", ["TEST_MONGO_URL", "TEST_REDIS_URL", "TEST_RABBITMQ_URL"])
 def test_external_servers_are_used_by_a_single_test_process(variable: str) -> None:
     unset = ("TEST_MONGO_URL=", "TEST_REDIS_URL=", "TEST_RABBITMQ_URL=")
     assert "--numprocesses" in planned("test", *unset)

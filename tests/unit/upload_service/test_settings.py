@@ -61,7 +61,7 @@ def test_object_storage_can_be_configured_along_with_the_folder(environment: pyt
 
 
 @each(
-    ("settings", "said"),
+    ("settings", "reason"),
     [
         ({"INSTALLER_STORAGE": "tape"}, "INSTALLER_STORAGE: "),
         ({"INSTALLER_STORAGE": "s3"}, "S3_URL: must be given where INSTALLER_STORAGE is s3"),

@@ -128,7 +128,7 @@ def test_a_catalog_with_hidden_packages_only_is_empty() -> None:
 
 
 @each(
-    ("known", "changed"),
+    ("since", "changed"),
     [("3", {"open"}), ("2", {"c", "open"}), ("1", {"a", "c", "open"}), ("0", None), ("", None)],
 )
 def test_changes_since_one_of_the_latest_revisions_are_known(since: str, changed: set[str] | None) -> None:

@@ -61,7 +61,7 @@ async def test_png_and_jpeg_of_every_mode_become_png(kind: str, mode: str) -> No
 
 
 @each(
-    ("size", "drawn"),
+    ("size", "expected"),
     [((1024, 512), (256, 128)), ((100, 1000), (26, 256)), ((256, 256), (256, 256)), ((3000, 1), (256, 1))],
 )
 async def test_a_logo_is_at_most_256_pixels_wide_and_high(size: tuple[int, int], expected: tuple[int, int]) -> None:

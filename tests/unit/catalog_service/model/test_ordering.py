@@ -40,7 +40,7 @@ def test_versions_compare_by_their_numeric_parts(older: str, newer: str) -> None
     assert VersionOrder(older) < VersionOrder(newer)
 
 
-@each(("one", "other"), [("1.2", "1.2.0"), ("v1.2", "1.2"), ("1.02", "1.2"), ("", "0"), ("1.RC", "1.rc")])
+@each(("first", "second"), [("1.2", "1.2.0"), ("v1.2", "1.2"), ("1.02", "1.2"), ("", "0"), ("1.RC", "1.rc")])
 def test_versions_with_different_spellings_are_equal(first: str, second: str) -> None:
     assert VersionOrder(first) == VersionOrder(second)
     assert hash(VersionOrder(first)) == hash(VersionOrder(second))

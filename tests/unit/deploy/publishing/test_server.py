@@ -106,7 +106,7 @@ async def test_permanent_refusals_are_not_retried(refusal: Answer, code: str) ->
     assert (raised.value.code, scripted.call_count) == (code, 1)
 
 
-@each("stranger", [page(200), page(301, Location="https://packages.example.com/acme/")])
+@each("response", [page(200), page(301, Location="https://packages.example.com/acme/")])
 async def test_another_server_at_the_address_is_reported(response: Answer) -> None:
     with pytest.raises(NotTheInterface):
         await ask(ScriptedServer(response))

@@ -144,7 +144,7 @@ def test_a_wix_bundle_is_uninstalled_under_its_own_id() -> None:
     assert findings.product_code == f"{{{pe_builder.BUNDLE}}}".upper()
 
 
-@each(("machine", "told"), [(X86, Machine.UNKNOWN), (X64, Machine.X64), (ARM64, Machine.ARM64)])
+@each(("machine", "expected"), [(X86, Machine.UNKNOWN), (X64, Machine.X64), (ARM64, Machine.ARM64)])
 def test_an_x86_stub_has_an_unknown_machine(machine: int, expected: Machine) -> None:
     inno = program(machine, resources={(pe_builder.RCDATA, 11111): pe_builder.INNO_TABLE})
     assert found_in(inno).machine is expected
@@ -182,7 +182,7 @@ def test_a_dll_and_a_dos_program_are_no_installers() -> None:
 
 
 @each(
-    ("suffix", "told"),
+    ("suffix", "expected"),
     [(".msix", Format.MSIX), (".appx", Format.APPX), (".appxbundle", Format.APPX), ("", Format.MSIX)],
 )
 def test_a_package_has_its_identity(suffix: str, expected: Format) -> None:
@@ -205,7 +205,7 @@ def test_a_resource_reference_in_a_manifest_is_omitted() -> None:
     assert package(machine="neutral").machine is Machine.UNKNOWN
 
 
-@each(("second", "told"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
+@each(("second", "expected"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
 def test_a_bundle_with_one_architecture_has_that_machine(second: str, expected: Machine) -> None:
     manifest = BUNDLE_MANIFEST.format(first="x64", second=second)
     findings = found_in(zipped({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
@@ -306,7 +306,7 @@ def test_findings_are_read_as_they_were_written() -> None:
 
 
 @each(
-    "said",
+    "document",
     [
         {"format": "EXE "},
         {"machine": None},

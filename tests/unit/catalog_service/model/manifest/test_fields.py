@@ -41,7 +41,7 @@ def read(kind: type[Fields], **sent: Any) -> dict[str, Any]:
     return to_document(parse_manifest(kind, form(sent)))
 
 
-@each(("kind", "said"), KINDS, ids=["package", "version"])
+@each(("kind", "fields"), KINDS, ids=["package", "version"])
 def test_all_fields_are_stored_and_read_again(kind: type[Fields], fields: dict[str, Any]) -> None:
     assert fields.keys() == kind.model_fields.keys()
 
@@ -51,7 +51,7 @@ def test_all_fields_are_stored_and_read_again(kind: type[Fields], fields: dict[s
     assert from_document(kind, json.loads(json.dumps(to_document(manifest)))) == manifest
 
 
-@each(("kind", "said"), KINDS, ids=["package", "version"])
+@each(("kind", "fields"), KINDS, ids=["package", "version"])
 def test_empty_values_are_absent(kind: type[Fields], fields: dict[str, Any]) -> None:
     assert read(kind) == read(kind, **dict.fromkeys(fields, "")) == {}
     assert parse_changes(kind, form({"locales": "", "tags": ("", "")})).get("locales", "") is None
@@ -60,7 +60,7 @@ def test_empty_values_are_absent(kind: type[Fields], fields: dict[str, Any]) -> 
 
 
 @each(
-    ("kind", "field", "sent", "taken"),
+    ("kind", "field", "sent", "expected"),
     [
         (PackageManifest, "package_locale", "ko_KR", "ko-KR"),
         (PackageManifest, "package_locale", "ZH-hant-tw", "zh-Hant-TW"),

@@ -119,7 +119,7 @@ def test_stored_version_with_a_wrong_windows_feature_is_not_offered() -> None:
 
 
 @each(
-    ("one", "other"),
+    ("first", "second"),
     [
         ({"file_type": "MSIX"}, {"file_type": "APPX"}),
         ({**ZIP, "file_type_nested": "MSIX"}, {**ZIP, "file_type_nested": "APPX"}),
@@ -131,7 +131,7 @@ def test_msix_and_appx_are_one_installer_type(first: dict[str, str], second: dic
 
 
 @each(
-    ("one", "other"),
+    ("first", "second"),
     list(combinations([kind for kind in FileType if kind not in {FileType.APPX, FileType.ZIP}], 2)),
     ids=str,
 )

@@ -200,7 +200,7 @@ KINDS = {
 
 
 @each("minor", MINORS)
-@each(("said", "since"), KINDS.values(), ids=KINDS)
+@each(("fields", "since"), KINDS.values(), ids=KINDS)
 def test_an_installer_is_offered_to_clients_that_know_its_type(fields: dict[str, Any], since: int, minor: int) -> None:
     version = version_for_client(make_entry("Acme.Editor", make_version(**fields)), minor)
     assert (version is not None) is (minor >= since)

@@ -16,7 +16,7 @@ FILTER = {"PackageMatchField": "Tag", "RequestMatch": GOOD}
 
 
 @each(
-    ("body", "named"),
+    ("body", "field"),
     [
         (b"", "JSON"),
         (b"{", "JSON"),
