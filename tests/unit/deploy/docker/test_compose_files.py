@@ -16,7 +16,7 @@ from deploy.cluster.secrets import SETTINGS, ClusterSecrets
 from tests.support.deployment.kubernetes import NAMES, pods, written
 from tests.support.tables import each
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
+DEPLOY = Path(__file__).parents[4] / "deploy"
 FILES = sorted(DEPLOY.glob("compose*.yaml"))
 BASE = DEPLOY / "compose.yaml"
 WATCHING = DEPLOY / "compose.observability.yaml"

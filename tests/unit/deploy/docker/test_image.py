@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-DEPLOY = Path(__file__).parents[3] / "deploy"
+DEPLOY = Path(__file__).parents[4] / "deploy"
 BIN = Path(sys.executable).parent
 FILES = sorted(DEPLOY.glob("compose*.yaml"))
 

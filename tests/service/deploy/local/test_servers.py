@@ -20,7 +20,7 @@ from deploy.local import servers
 from deploy.local.servers import ServerUnavailable
 
 Start = Callable[[Path], AbstractAsyncContextManager[str]]
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 OWNER = """
 import asyncio, sys
 from pathlib import Path
