@@ -261,14 +261,14 @@ async def test_concurrent_entries_can_use_one_group(blacklist: MongoBlacklistSto
 async def test_entries_for_a_client_exclude_those_of_others(
     store: MongoClientStore, blacklist: MongoBlacklistStore, tenant_id: str
 ) -> None:
-    known, other = make_client("one"), make_client("other")
-    entries = [make_entry(), make_entry(client_id=known.client_id), make_entry(client_id=other.client_id)]
-    for seat, client in enumerate((known, other)):
+    first, other = make_client("one"), make_client("other")
+    entries = [make_entry(), make_entry(client_id=first.client_id), make_entry(client_id=other.client_id)]
+    for seat, client in enumerate((first, other)):
         await store.add(tenant_id, client, digest=str(seat), slot=seat)
     for entry in entries:
         await blacklist.add_entry(tenant_id, entry)
 
-    applied = await blacklist.entries_for(tenant_id, known.client_id)
+    applied = await blacklist.entries_for(tenant_id, first.client_id)
 
     assert {entry.entry_id for entry in applied} == {entry.entry_id for entry in entries[:2]}
 

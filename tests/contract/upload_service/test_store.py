@@ -63,9 +63,9 @@ async def complete(store: MongoUploadStore, *, announced: bool = True) -> Upload
 
 
 async def expire_lease(database: MongoDatabase, upload: Upload) -> None:
-    then = datetime.now(UTC) - timedelta(seconds=1)
+    expired_at = datetime.now(UTC) - timedelta(seconds=1)
     where = {"tenant_id": upload.tenant_id, "file_id": upload.file_id}
-    await database["uploads"].update_one(where, {"$set": {"lease_until": then}})
+    await database["uploads"].update_one(where, {"$set": {"lease_until": expired_at}})
 
 
 async def test_one_of_many_requests_acquires_the_lease(store: MongoUploadStore) -> None:

@@ -158,7 +158,7 @@ def test_invalid_keys_stop_the_start(environment: pytest.MonkeyPatch, tmp_path: 
         load(SampleSettings)
 
     assert str(bad.value).startswith("SESSION_KEY: must be a key of 32 characters")
-    assert not any(word in str(bad.value) for word in text.split() if len(word) > 10)
+    assert not any(part in str(bad.value) for part in text.split() if len(part) > 10)
 
 
 def test_the_internal_key_is_the_default_key_of_every_service(environment: pytest.MonkeyPatch) -> None:

@@ -139,13 +139,13 @@ async def test_an_entry_is_read_as_it_was_written(log: Log) -> None:
 
 
 async def test_a_crash_before_the_head_is_stored_breaks_nothing(log: Log) -> None:
-    class Dying(MongoAuditStore):
+    class DyingStore(MongoAuditStore):
         async def save_head(self, tenant_id: str, signed: SignedHead) -> None:
             raise ConnectionResetError
 
     for count in range(1, 4):
         with pytest.raises(ConnectionResetError):
-            await log.append(audit=Audit(Dying(log.database), SEALS))
+            await log.append(audit=Audit(DyingStore(log.database), SEALS))
         assert (await log.verified()).sequence == 2 * count - 1
         await log.append()
         assert (await log.verified()).sequence == 2 * count
@@ -186,8 +186,8 @@ Tampering = Callable[[list[Document], st.DataObject], list[Document]]
 
 
 def remove(rows: list[Document], data: st.DataObject) -> list[Document]:
-    place = data.draw(st.integers(0, LENGTH - 1))
-    return rows[:place] + rows[place + 1 :]
+    position = data.draw(st.integers(0, LENGTH - 1))
+    return rows[:position] + rows[position + 1 :]
 
 
 def alter(rows: list[Document], data: st.DataObject) -> list[Document]:
@@ -221,11 +221,11 @@ def swap(rows: list[Document], data: st.DataObject) -> list[Document]:
 
 
 def insert(rows: list[Document], data: st.DataObject) -> list[Document]:
-    place = data.draw(st.integers(0, LENGTH))
+    position = data.draw(st.integers(0, LENGTH))
     copied = copy.deepcopy(data.draw(st.sampled_from(rows)))
-    for row in rows[place:]:
+    for row in rows[position:]:
         row["sequence"] += 1
-    return [*rows, {**copied, "_id": uuid4().hex, "sequence": place + 1}]
+    return [*rows, {**copied, "_id": uuid4().hex, "sequence": position + 1}]
 
 
 def truncate(rows: list[Document], data: st.DataObject) -> list[Document]:
@@ -242,7 +242,7 @@ TAMPERINGS = [remove, alter, alter_inside, drop_a_field, swap, insert, truncate,
 SAMPLE = settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 
 
-async def assert_found(log: Log, original: list[Document], tampered: list[Document]) -> None:
+async def assert_tampering_is_found(log: Log, original: list[Document], tampered: list[Document]) -> None:
     """Write the tampered rows, expect a broken log, and restore the original rows."""
     try:
         await log.rewrite(tampered)
@@ -266,7 +266,7 @@ async def test_tampering_is_found(
     original_log: tuple[Log, list[Document]], tampering: Tampering, data: st.DataObject
 ) -> None:
     log, original = original_log
-    await assert_found(log, original, tampering(copy.deepcopy(original), data))
+    await assert_tampering_is_found(log, original, tampering(copy.deepcopy(original), data))
 
 
 @pytest.mark.full
@@ -277,7 +277,7 @@ async def test_tampering_anywhere_is_found(
     original_log: tuple[Log, list[Document]], tampering: Tampering, data: st.DataObject
 ) -> None:
     log, original = original_log
-    await assert_found(log, original, tampering(copy.deepcopy(original), data))
+    await assert_tampering_is_found(log, original, tampering(copy.deepcopy(original), data))
 
 
 def _sorted(rows: list[Document]) -> list[Document]:

@@ -75,7 +75,7 @@ async def set_ledger(database: MongoDatabase, upload: Upload, **changes: Any) ->
 
 
 @dataclass
-class Books:
+class ExpectedLedger:
     """The expected ledger of a tenant, in bytes by the number of the upload."""
 
     holds: dict[int, int] = field(default_factory=dict)
@@ -129,7 +129,7 @@ STEPS = st.lists(
 async def test_used_and_reserved_are_right_after_any_steps_in_any_order(
     quota: MongoQuotaStore, steps: list[tuple[str, int, int, int]]
 ) -> None:
-    tenant_id, books = uuid4().hex, Books()
+    tenant_id, books = uuid4().hex, ExpectedLedger()
     uploads = [make_upload(tenant_id=tenant_id) for _ in range(3)]
     for step, number, size, limit in steps:
         upload = replace(uploads[number], size=books.used.get(number, 0))
@@ -305,7 +305,7 @@ async def test_a_ledger_that_changed_since_it_was_read_is_not_repaired(
     assert (await ledger(database, linked))["used"] == 7
 
 
-class Moving(MongoLedgerStore):
+class ChangingLedgers(MongoLedgerStore):
     """The ledgers, with a change between the first and the second comparison."""
 
     def __init__(self, database: MongoDatabase) -> None:
@@ -320,12 +320,12 @@ class Moving(MongoLedgerStore):
 
 async def test_a_changing_difference_is_not_drift(database: MongoDatabase, quota: MongoQuotaStore) -> None:
     linked = await every_kind(database, quota)
-    store = Moving(database)
+    store = ChangingLedgers(database)
     assert await Reconciliation(store, pause=0).find_drift(linked.tenant_id) is None
     assert store.looks == 2
 
 
-class Between(CommandListener):
+class CompletingUploads(CommandListener):
     """Completes an upload after its tenant's ledger was read and before its records are."""
 
     def __init__(self, mongo_url: str, name: str, upload: Upload) -> None:
@@ -350,7 +350,7 @@ async def test_a_request_between_two_comparisons_is_no_drift(
     mongo_url: str, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
     linked = await every_kind(database, quota)
-    between = Between(mongo_url, database.name, complete_upload(Status.COMPLETE, tenant_id=linked.tenant_id))
+    between = CompletingUploads(mongo_url, database.name, complete_upload(Status.COMPLETE, tenant_id=linked.tenant_id))
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[between])
     snapshot, uploads = await MongoLedgerStore(client[database.name]).snapshot_read(linked.tenant_id)
     client.close()

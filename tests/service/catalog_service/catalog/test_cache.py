@@ -38,10 +38,10 @@ HIGH_WATER = 64 << 10  # asyncio's default limit of buffered bytes
 @pytest.fixture(scope="module")
 async def served(mongo_url: str, redis_url: str) -> AsyncIterator[tuple[Catalog, Catalog]]:
     async with AsyncExitStack() as stack:
-        one = await stack.enter_async_context(serving_catalog(mongo_url, redis_url))
+        catalog = await stack.enter_async_context(serving_catalog(mongo_url, redis_url))
         yield (
-            one,
-            await stack.enter_async_context(serving_catalog(mongo_url, redis_url, database=one.settings.database)),
+            catalog,
+            await stack.enter_async_context(serving_catalog(mongo_url, redis_url, database=catalog.settings.database)),
         )
 
 
@@ -580,7 +580,7 @@ async def test_stalled_readers_hold_little_memory(
         async with asyncio.timeout(TIMEOUT):
             while len(waiting) < 6:  # noqa: ASYNC110  nothing tells of it
                 await asyncio.sleep(0.01)
-        assert len((await answer_of(catalog, caller)).body) == 2000  # beside them
+        assert len((await answer_of(catalog, caller)).body) == 2000  # on the same event loop
 
     assert size > 17_000_000
     assert max(waiting.values()) <= answers.SLICE + HIGH_WATER

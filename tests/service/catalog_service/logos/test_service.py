@@ -101,10 +101,10 @@ async def test_waiting_logos_of_a_tenant_do_not_delay_another_tenant(
     names = [f"acme.{number}" for number in range(2 * PROCESSES)]
     hostile_calls = [asyncio.create_task(add(catalog, hostile, blocked_logos.picture, name)) for name in names]
 
-    async def begun() -> bool:
+    async def decoding_started() -> bool:
         return blocked_logos.begun > 0
 
-    await until(begun)
+    await until(decoding_started)
     answer = await add(catalog, other, GOOD)
     packages = await catalog.packages(other)
     blocked_logos.released.set()
@@ -121,10 +121,10 @@ async def test_a_logo_that_waits_too_long_gets_503_and_adds_no_package(
     caller = make_caller()
     first = asyncio.create_task(add(catalog, caller, blocked_logos.picture, "acme.first"))
 
-    async def begun() -> bool:
+    async def decoding_started() -> bool:
         return blocked_logos.begun > 0
 
-    await until(begun)
+    await until(decoding_started)
     monkeypatch.setattr(service, "SLOT_TIMEOUT", 0.01)
     answer = await add(catalog, caller, GOOD, "acme.second")
     blocked_logos.released.set()
@@ -190,13 +190,13 @@ async def test_a_disconnect_ends_the_decoder_and_adds_no_package(
     caller = make_caller()
     call = asyncio.create_task(add(catalog, caller, GOOD))
 
-    async def begun() -> bool:
+    async def decoding_started() -> bool:
         return started.exists()
 
     async def ended() -> bool:
         return not _runs(started)
 
-    await until(begun)
+    await until(decoding_started)
     call.cancel()
     await until(ended)
 
@@ -207,10 +207,10 @@ async def test_a_disconnect_frees_the_slot_of_the_caller(catalog: Catalog, block
     caller = make_caller()
     call = asyncio.create_task(add(catalog, caller, blocked_logos.picture, "acme.first"))
 
-    async def begun() -> bool:
+    async def decoding_started() -> bool:
         return blocked_logos.begun > 0
 
-    await until(begun)
+    await until(decoding_started)
     call.cancel()
     answer = await add(catalog, caller, GOOD, "acme.second")
 

@@ -406,7 +406,7 @@ class Gate:
         monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCH_TIMEOUT", TIMEOUT)
         monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCHES_WAITING", SEARCHES_WAITING)
 
-    async def wait_for(self, running: int) -> None:
+    async def wait_for_running(self, running: int) -> None:
         async with asyncio.timeout(TIMEOUT):
             while self.running < running:  # noqa: ASYNC110  the gate does not tell who waits
                 await asyncio.sleep(0.001)
@@ -426,7 +426,7 @@ async def test_text_searches_of_one_network_are_limited(catalog: Catalog, monkey
         make_caller(ip=addresses[number % 2]) for number in callers
     ]  # Each caller is of another tenant.
     sent = start(catalog, *callers_of_network)
-    await gate.wait_for(SEARCHES_OF_NETWORK)
+    await gate.wait_for_running(SEARCHES_OF_NETWORK)
     # The queue is full, so the other searches are refused at once.
     async with asyncio.timeout(TIMEOUT):
         coming = asyncio.as_completed(sent)
@@ -434,7 +434,7 @@ async def test_text_searches_of_one_network_are_limited(catalog: Catalog, monkey
     assert {(answer.status, answer.headers["Retry-After"]) for answer in refused} == {(503, "2")}
     # Another network has its own limit.
     sent += start(catalog, make_caller(ip="192.0.2.1"))
-    await gate.wait_for(SEARCHES_OF_NETWORK + 1)
+    await gate.wait_for_running(SEARCHES_OF_NETWORK + 1)
     gate.opened.set()
     statuses = Counter(answer.status for answer in await asyncio.gather(*sent))
     assert statuses == {204: SEARCHES_OF_NETWORK + SEARCHES_WAITING + 1, 503: too_many}
@@ -444,9 +444,9 @@ async def test_text_searches_of_one_network_are_limited(catalog: Catalog, monkey
 async def test_text_searches_of_one_tenant_are_limited(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, tenant = Gate(monkeypatch), make_tenant()
     sent = start(catalog, *(make_caller(tenant, ip=f"192.0.2.{number}") for number in range(SEARCHES_OF_TENANT + 6)))
-    await gate.wait_for(SEARCHES_OF_TENANT)
+    await gate.wait_for_running(SEARCHES_OF_TENANT)
     sent += start(catalog, make_caller(ip="198.51.100.1"))  # of another tenant
-    await gate.wait_for(SEARCHES_OF_TENANT + 1)
+    await gate.wait_for_running(SEARCHES_OF_TENANT + 1)
     assert gate.by_tenant[tenant.tenant_id] == SEARCHES_OF_TENANT
     gate.opened.set()
     assert {answer.status for answer in await asyncio.gather(*sent)} == {204}
@@ -458,7 +458,7 @@ async def test_searches_of_an_upgrade_never_wait_for_text_searches(
 ) -> None:
     gate, caller = Gate(monkeypatch), make_caller(ip="192.0.2.1")
     sent = start(catalog, *[caller] * (SEARCHES_OF_NETWORK + SEARCHES_WAITING))
-    await gate.wait_for(SEARCHES_OF_NETWORK)
+    await gate.wait_for_running(SEARCHES_OF_NETWORK)
     async with asyncio.timeout(TIMEOUT):
         answers = await asyncio.gather(*(search(catalog, caller, **UPGRADE) for _ in range(200)))
     assert {answer.status for answer in answers} == {204}

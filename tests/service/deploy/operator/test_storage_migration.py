@@ -35,7 +35,7 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failing, left = await storages.keep(), await storages.keep()
+    failing, waiting = await storages.keep(), await storages.keep()
     content = storages.folder.path(failing).read_bytes()
     await storages.folder.remove(failing)
     assert await storages.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by a mover that dies
@@ -58,6 +58,6 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     monkeypatch.setattr(cli_migrate, "MongoMoveStore", ConcurrentMoveStore)
     await migration.run(StoreAddresses(Addresses("", "", ""), storages.root, None))
     migration.report()
-    await storages.expect_at(StorageKind.S3, left)
+    await storages.expect_at(StorageKind.S3, waiting)
     await storages.expect_at(StorageKind.S3, failing)
     assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out

@@ -52,7 +52,7 @@ NOTHING_FOUND: dict[str, Any] = {
 class Reader:
     """A reader that returns given findings and counts its calls."""
 
-    found: Findings = field(default_factory=lambda: Findings(format=Format.EXE))
+    findings: Findings = field(default_factory=lambda: Findings(format=Format.EXE))
     failure: BaseException | None = None
     readings: list[bytes] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Reader:
         self.readings.append(file.read())
         if self.failure:
             raise self.failure
-        return self.found
+        return self.findings
 
 
 def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
@@ -135,10 +135,10 @@ async def test_an_upload_is_inspected_without_a_request(settings: UploadSettings
         await api.upload(caller, MACHINE_MSI)
         done = {"tenant_id": caller.tenant_id, "inspection": "done", "inspected.format": "MSI"}
 
-        async def met() -> bool:
+        async def is_inspected() -> bool:
             return await database["uploads"].find_one(done) is not None
 
-        await until(met)
+        await until(is_inspected)
 
 
 async def test_a_file_that_cannot_be_inspected_can_be_claimed(api: UploadApi) -> None:
@@ -298,16 +298,16 @@ async def test_inspections_alternate_between_tenants(settings: UploadSettings, d
 
 
 @dataclass
-class HoldingReader(Reader):
+class BlockedReader(Reader):
     """Reads the file `hostile` until it is released."""
 
-    begun: int = 0
+    started_reads: int = 0
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def read(self, file: BinaryIO, suffix: str) -> Findings:
         findings = await super().read(file, suffix)
         if self.readings[-1].startswith(b"hostile"):
-            self.begun += 1
+            self.started_reads += 1
             await self.released.wait()
         return findings
 
@@ -316,7 +316,7 @@ async def test_slow_files_delay_no_requested_inspection_of_another_tenant(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector_module, "SLOT_TIMEOUT", 60)
-    hostile, other, reader = make_uploader(), make_uploader(), HoldingReader()
+    hostile, other, reader = make_uploader(), make_uploader(), BlockedReader()
     first, second, *_ = await uploaded(settings, hostile, *[b"hostile %d" % number for number in range(5)])
     (name,) = await uploaded(settings, other, b"good")
     replica = inspector(database, settings, reader)
@@ -325,56 +325,56 @@ async def test_slow_files_delay_no_requested_inspection_of_another_tenant(
         for hostile_name in names:
             tasks.create_task(replica.inspect(hostile.tenant_id, hostile_name))
 
-        async def begun() -> bool:
-            return reader.begun > 0
+        async def reading_started() -> bool:
+            return reader.started_reads > 0
 
-        await until(begun)
+        await until(reading_started)
         background = tasks.create_task(replica.inspect_due())
         state = (await replica.inspect(other.tenant_id, name)).state
-        begun_files = reader.begun
+        reads_before_release = reader.started_reads
         reader.released.set()
     assert background.done()
-    assert (state, begun_files) == (State.DONE, 1)
+    assert (state, reads_before_release) == (State.DONE, 1)
 
 
 async def test_slow_files_delay_no_background_inspection_of_another_tenant(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector_module, "SLOT_TIMEOUT", 600.0)
-    hostile, other, reader = make_uploader(), make_uploader(), HoldingReader()
+    hostile, other, reader = make_uploader(), make_uploader(), BlockedReader()
     first, *_ = await uploaded(settings, hostile, b"hostile 1", b"hostile 2")
     (name,) = await uploaded(settings, other, b"good")
     replica = inspector(database, settings, reader)
 
-    async def begun() -> bool:
-        return reader.begun > 0
+    async def reading_started() -> bool:
+        return reader.started_reads > 0
 
     async def done() -> bool:
         return (await replica.find(other.tenant_id, name)).state is State.DONE
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(replica.inspect(hostile.tenant_id, first))
-        await until(begun)
+        await until(reading_started)
         tasks.create_task(replica.inspect_due())
         await until(done)
-        begun_files = reader.begun
+        reads_before_release = reader.started_reads
         reader.released.set()
-    assert begun_files == 1
+    assert reads_before_release == 1
 
 
 async def test_an_inspection_without_a_free_process_is_refused_as_overload(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller, reader = make_uploader(), HoldingReader()
+    caller, reader = make_uploader(), BlockedReader()
     first, second = await uploaded(settings, caller, b"hostile", b"good")
     replica = inspector(database, settings, reader)
 
-    async def begun() -> bool:
-        return reader.begun > 0
+    async def reading_started() -> bool:
+        return reader.started_reads > 0
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(replica.inspect(caller.tenant_id, first))
-        await until(begun)
+        await until(reading_started)
         monkeypatch.setattr(inspector_module, "SLOT_TIMEOUT", 0.01)
         with pytest.raises(Overloaded):
             await replica.inspect(caller.tenant_id, second)

@@ -35,7 +35,7 @@ SAMPLES = {
     (StorageKind.FOLDER, "remove", "before"),
 }
 EACH_STEP = pytest.mark.parametrize(
-    ("old", "new", "method", "when"),
+    ("old", "new", "method", "moment"),
     [
         pytest.param(
             *(old, new, *step),
@@ -123,7 +123,7 @@ async def test_a_file_is_moved_to_object_storage_and_back(storages: StoragePair)
 
 @EACH_STEP
 async def test_a_mover_killed_at_any_step_loses_nothing(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
@@ -131,7 +131,7 @@ async def test_a_mover_killed_at_any_step_loses_nothing(
         store.dead = True
         raise Killed
 
-    mover, store = interrupted_mover(storages, new, method, when, kill)
+    mover, store = interrupted_mover(storages, new, method, moment, kill)
     with pytest.raises(Killed):
         await mover.run()
     home = StorageKind((await storages.record(upload))["home"])
@@ -143,7 +143,7 @@ async def test_a_mover_killed_at_any_step_loses_nothing(
 
 @EACH_STEP
 async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
@@ -151,7 +151,7 @@ async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
         task.cancel()
         await asyncio.sleep(0)
 
-    mover, _ = interrupted_mover(storages, new, method, when, stop)
+    mover, _ = interrupted_mover(storages, new, method, moment, stop)
     task = asyncio.create_task(mover.run())
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -172,67 +172,67 @@ async def test_many_movers_at_once_move_each_file_once(
 
 @EACH_STEP
 async def test_a_mover_without_its_lease_changes_nothing(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
-    async def oversleep() -> None:
+    async def run_after_lease_expiry() -> None:
         await storages.let_leases_pass()
         await storages.mover(new).run()
 
-    mover, _ = interrupted_mover(storages, new, method, when, oversleep)
+    mover, _ = interrupted_mover(storages, new, method, moment, run_after_lease_expiry)
     await mover.run()
     await storages.expect_at(new, upload)
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_delayed_mover_keeps_a_file_that_was_moved_back(
-    storages: StoragePair, old: StorageKind, new: StorageKind, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
-    async def oversleep() -> None:
+    async def run_after_lease_expiry() -> None:
         for home in (new, old):
             await storages.let_leases_pass()
             await storages.mover(home).run()
 
-    mover, _ = interrupted_mover(storages, new, "set_storage", when, oversleep)
+    mover, _ = interrupted_mover(storages, new, "set_storage", moment, run_after_lease_expiry)
     await mover.run()
     home = StorageKind((await storages.record(upload))["home"])
     assert await storages.bytes_at(home, upload) == FILE
 
 
 @EACH_STEP
-async def test_a_file_deleted_during_a_move_leaves_nothing(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+async def test_a_file_deleted_during_a_move_leaves_no_copy(
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
     async def delete() -> None:
         await storages.removal.remove(upload)
 
-    mover, _ = interrupted_mover(storages, new, method, when, delete)
+    mover, _ = interrupted_mover(storages, new, method, moment, delete)
     await mover.run()
     assert await storages.store.find(upload) is None
     assert [await storages.home(home).size(upload) for home in StorageKind] == [None, None]
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_delayed_mover_that_cleans_up_keeps_the_recorded_file(
-    storages: StoragePair, old: StorageKind, new: StorageKind, when: str
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_delayed_cleanup_of_a_mover_keeps_the_recorded_file(
+    storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
 ) -> None:
     """Another mover brings the file back before the first one removes the old copy."""
     upload = await storages.keep(home=old)
     await arrive_and_stop(storages, upload, new)
 
-    async def oversleep() -> None:
+    async def run_after_lease_expiry() -> None:
         await storages.let_leases_pass()
         for home in (new, old):
             await storages.mover(home).run()
 
-    mover, _ = interrupted_mover(storages, new, "renew", when, oversleep)
+    mover, _ = interrupted_mover(storages, new, "renew", moment, run_after_lease_expiry)
     await mover.remove_leftovers()
     await storages.expect_at(old, upload)
 
@@ -248,20 +248,20 @@ async def arrive_and_stop(storages: StoragePair, upload: Upload, new: StorageKin
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_delayed_mover_that_rejects_a_copy_keeps_the_recorded_file(
-    storages: StoragePair, old: StorageKind, new: StorageKind, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
     (storages.root / "other").write_bytes(bytes(upload.size))
     await storages.home(new).put(upload, storages.root / "other")
 
-    async def oversleep() -> None:
+    async def run_after_lease_expiry() -> None:
         for _ in range(2):  # The first mover removes the other file.
             await storages.let_leases_pass()
             await storages.mover(new).run()
 
-    mover, _ = interrupted_mover(storages, new, "renew", when, oversleep)
+    mover, _ = interrupted_mover(storages, new, "renew", moment, run_after_lease_expiry)
     await mover.run()
     await storages.expect_at(new, upload)
 
@@ -315,7 +315,7 @@ async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(
     await storages.expect_at(new, upload)
 
 
-def flip(storages: StoragePair, upload: Upload) -> None:
+def flip_bit(storages: StoragePair, upload: Upload) -> None:
     path = storages.folder.path(upload)
     content = bytearray(path.read_bytes())
     content[7] ^= 1
@@ -324,7 +324,7 @@ def flip(storages: StoragePair, upload: Upload) -> None:
 
 async def test_an_altered_file_is_not_moved_and_is_marked(storages: StoragePair) -> None:
     damaged, sound = await storages.keep(), await storages.keep()
-    flip(storages, damaged)
+    flip_bit(storages, damaged)
     assert sorted(await storages.move_all(StorageKind.S3)) == [Outcome.ALTERED, Outcome.MOVED]
     record = await storages.record(damaged)
     assert (record["home"], record["damage"]) == (StorageKind.FOLDER, Damage.ALTERED)

@@ -143,13 +143,13 @@ async def test_a_file_that_disappears_during_the_put_is_reported_as_missing(
     source.write_bytes(content)
     stat = Path.stat
 
-    def look_and_remove(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+    def stat_and_remove(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
         result = stat(path, follow_symlinks=follow_symlinks)
         if path == source:
             path.unlink()
         return result
 
-    monkeypatch.setattr(Path, "stat", look_and_remove)
+    monkeypatch.setattr(Path, "stat", stat_and_remove)
     with pytest.raises(InstallerMissing):
         await remote.put(source)
 

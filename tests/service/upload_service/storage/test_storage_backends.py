@@ -29,7 +29,7 @@ async def other_database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
         yield database
 
 
-async def give(home: StorageKind, homes: StorageBackends, folder: Path, database: MongoDatabase) -> None:
+async def write_storage_id(home: StorageKind, homes: StorageBackends, folder: Path, database: MongoDatabase) -> None:
     assert await StorageOwnership(MongoFileIndex(database), homes, folder).is_ours(home)
 
 
@@ -38,7 +38,7 @@ async def give(home: StorageKind, homes: StorageBackends, folder: Path, database
 async def test_nothing_is_moved_if_a_storage_is_foreign(
     storages: StoragePair, other_database: MongoDatabase, anothers: StorageKind, chosen: StorageKind
 ) -> None:
-    await give(anothers, storages.homes, storages.root, other_database)
+    await write_storage_id(anothers, storages.homes, storages.root, other_database)
     (old,) = set(StorageKind) - {chosen}
     upload = await storages.keep(home=old)
     for _ in range(2):
@@ -51,7 +51,7 @@ async def test_nothing_is_moved_if_a_storage_is_foreign(
 async def test_no_copy_is_removed_if_a_storage_is_foreign(
     storages: StoragePair, other_database: MongoDatabase, anothers: StorageKind
 ) -> None:
-    await give(anothers, storages.homes, storages.root, other_database)
+    await write_storage_id(anothers, storages.homes, storages.root, other_database)
     upload = await storages.keep(left=StorageKind.S3)
     (storages.root / "copy").write_bytes(b"copy")
     await storages.objects.put(upload, storages.root / "copy")

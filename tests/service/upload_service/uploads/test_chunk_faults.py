@@ -1,6 +1,6 @@
 """Chunks from unreliable networks, faulty clients and dying processes, over HTTP to two replicas.
 
-The model is the acknowledged bytes: they are the content of a transfer's file, whatever else was sent.
+The model is the acknowledged bytes of a transfer: they are the content of its file.
 """
 
 import asyncio
@@ -241,8 +241,8 @@ class Chunks(RuleBasedStateMachine):
                 self.expect_acknowledged(file_id, answer, transfer.total)
             claim = self.setup.run(api.claim(self.caller, transfer.server_filename, file_id))
             assert claim.body == {"size": transfer.total, "sha256": sha256(transfer.content)}
-            found = self.setup.run(api.get(api.address(self.caller, transfer.server_filename)))
-            assert found.body == transfer.content
+            download = self.setup.run(api.get(api.address(self.caller, transfer.server_filename)))
+            assert download.body == transfer.content
         usage = self.setup.run(api.usage(self.caller))
         assert usage == (sum(transfer.total for transfer in self.transfers.values()), 0)
         files = (path.name for path in (api.folder / self.caller.tenant_id).rglob("*") if path.is_file())

@@ -57,7 +57,7 @@ async def test_a_transfer_continues_when_the_disk_has_space_again(api: UploadApi
 
 
 @pytest.mark.full
-async def test_a_first_chunk_on_a_full_disk_leaves_nothing_and_can_be_resent(api: UploadApi) -> None:
+async def test_a_first_chunk_on_a_full_disk_leaves_no_data_and_can_be_resent(api: UploadApi) -> None:
     caller, content = make_uploader(), os.urandom(2 * MIB)
     await api.claim(caller, await api.upload(caller, bytes(3 * MIB)), "v1")
     refused = await api.chunk(caller, "f", content, 0, len(content))
@@ -69,7 +69,7 @@ async def test_a_first_chunk_on_a_full_disk_leaves_nothing_and_can_be_resent(api
 
 
 @pytest.mark.full
-async def test_a_single_request_upload_on_a_full_disk_leaves_nothing(api: UploadApi) -> None:
+async def test_a_single_request_upload_on_a_full_disk_leaves_no_data(api: UploadApi) -> None:
     caller = make_uploader()
     refused = await api.store(caller, ("file", bytes(DISK + 1), "a.exe"))
     assert (refused.status, refused.body["code"]) == (500, "storage_full")

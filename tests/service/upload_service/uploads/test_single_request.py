@@ -99,14 +99,14 @@ async def test_long_fields_are_refused(api: UploadApi) -> None:
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
 
 
-async def test_a_file_that_does_not_fit_is_refused_and_leaves_nothing(api: UploadApi) -> None:
+async def test_a_file_over_the_quota_is_refused_and_leaves_no_data(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=SIZE - 1)
     answer = await api.store(caller, ("file", FILE, "a"))
     assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
 
 
-async def test_a_file_on_a_full_disk_is_refused_and_leaves_nothing(
+async def test_a_file_on_a_full_disk_is_refused_and_leaves_no_data(
     api: UploadApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:

@@ -147,7 +147,7 @@ class Revisions:
         self.reads: list[object] = []
         self.requested, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def state(self, tenant_id: str, known: str) -> CatalogState:
+    async def state(self, tenant_id: str, known_revision: str) -> CatalogState:
         self.number += 1
         state = CatalogState(str(self.number), [Change(str(number), "a") for number in range(self.number + 1)])
         self.requested.set()

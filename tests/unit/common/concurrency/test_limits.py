@@ -41,7 +41,7 @@ async def test_a_timeout_in_the_queue_gets_503_with_retry_after() -> None:
     async with concurrency_limit.acquire(60):
         with pytest.raises(Overloaded) as refused:
             async with concurrency_limit.acquire(0.01):
-                raise AssertionError("it was not one's turn")
+                raise AssertionError("the limit was exceeded")
     assert refused.value.status == 503
     assert int(refused.value.headers["Retry-After"]) > 0
 
@@ -53,12 +53,12 @@ async def test_waiting_tasks_are_limited() -> None:
         await asyncio.sleep(0)
         with pytest.raises(Overloaded):
             async with concurrency_limit.acquire(60):
-                raise AssertionError("it was not one's turn")
+                raise AssertionError("the limit was exceeded")
         waiting.pop().cancel()
         await asyncio.sleep(0)
         with pytest.raises(Overloaded, match="again"):  # at its timeout, not at once
             async with concurrency_limit.acquire(0.01):
-                raise AssertionError("it was not one's turn")
+                raise AssertionError("the limit was exceeded")
     await waiting[0]
 
 

@@ -85,21 +85,24 @@ async def test_a_short_response_arrives_completely_within_its_timeout() -> None:
 
 
 async def test_readiness_reports_missing_dependencies_with_any_status() -> None:
-    async def lacking(request: web.Request) -> web.Response:
+    async def not_ready(request: web.Request) -> web.Response:
         assert request.path == "/readyz"
         return web.json_response({"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}, status=503)
 
-    async with instead(lacking) as address, open_service(address, service="auth_service", keys=KEYS) as service:
+    async with instead(not_ready) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         readiness = await service.readiness(timeout=SOON)
     assert readiness == {"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}
 
 
 @each("body", ["", "[]x", "[1]"])
 async def test_an_invalid_readiness_response_counts_as_none(body: str) -> None:
-    async def babbling(_: web.Request) -> web.Response:
+    async def respond_with_text(_: web.Request) -> web.Response:
         return web.Response(text=body)
 
-    async with instead(babbling) as address, open_service(address, service="auth_service", keys=KEYS) as service:
+    async with (
+        instead(respond_with_text) as address,
+        open_service(address, service="auth_service", keys=KEYS) as service,
+    ):
         with pytest.raises(Unavailable):
             await service.readiness(timeout=SOON)
 
@@ -132,7 +135,7 @@ class RawServer:
 
 
 @asynccontextmanager
-async def on_the_wire(
+async def serving_raw(
     answer: Callable[[asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[tuple[ServiceClient, RawServer]]:
     wire = RawServer(answer)
@@ -167,7 +170,7 @@ async def read(service: ServiceClient, method: str = "GET", **kind: Any) -> byte
 async def test_sequential_requests_share_one_connection() -> None:
     early = b"HTTP/1.1 103 Early Hints\r\n\r\n"
     long = b"x" * (SMALL + 1)
-    async with on_the_wire(responding_with(whole(b"1"), early + whole(b"2"), whole(long), whole(b"4"))) as (
+    async with serving_raw(responding_with(whole(b"1"), early + whole(b"2"), whole(long), whole(b"4"))) as (
         service,
         wire,
     ):
@@ -183,7 +186,7 @@ async def test_sequential_requests_share_one_connection() -> None:
 
 async def test_a_response_to_head_has_a_length_and_no_body() -> None:
     head = whole(b"", "200 OK").replace(b"Length: 0", b"Length: 7")
-    async with on_the_wire(responding_with(head)) as (service, wire):
+    async with serving_raw(responding_with(head)) as (service, wire):
         for _ in range(2):
             async with service.open(make_caller(), "HEAD", ["x"]) as response:
                 assert (response.content_length, await response.read()) == (7, b"")
@@ -197,19 +200,19 @@ async def test_concurrent_requests_use_separate_connections() -> None:
         await both.wait()
         writer.write(whole(b"1"))
 
-    async with asyncio.timeout(SOON), on_the_wire(answer) as (service, wire):
+    async with asyncio.timeout(SOON), serving_raw(answer) as (service, wire):
         assert list(await asyncio.gather(read(service), read(service))) == [b"1", b"1"]
     assert [len(requests) for requests in wire.sent] == [1, 1]
 
 
 async def test_a_read_is_retried_if_the_connection_ends_without_a_response() -> None:
-    async with on_the_wire(responding_with(whole(b"1"), b"", whole(b"2"))) as (service, wire):
+    async with serving_raw(responding_with(whole(b"1"), b"", whole(b"2"))) as (service, wire):
         assert [await read(service), await read(service)] == [b"1", b"2"]
     assert [len(requests) for requests in wire.sent] == [2, 1]
 
 
 async def test_a_read_is_retried_once_only() -> None:
-    async with on_the_wire(responding_with(b"")) as (service, wire):
+    async with serving_raw(responding_with(b"")) as (service, wire):
         with pytest.raises(Unavailable):
             await read(service)
     assert [len(requests) for requests in wire.sent] == [1, 1]
@@ -217,7 +220,7 @@ async def test_a_read_is_retried_once_only() -> None:
 
 @each("method", ["POST", "PATCH", "DELETE"])
 async def test_a_write_is_never_retried(method: str) -> None:
-    async with on_the_wire(responding_with(whole(b"1"), b"")) as (service, wire):
+    async with serving_raw(responding_with(whole(b"1"), b"")) as (service, wire):
         assert await read(service) == b"1"
         with pytest.raises(Unavailable):
             await read(service, method, data=b"a body")
@@ -226,7 +229,7 @@ async def test_a_write_is_never_retried(method: str) -> None:
 
 @each("begun", [b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", b"no HTTP\r\n\r\n"])
 async def test_an_invalid_or_incomplete_response_is_not_retried(begun: bytes) -> None:
-    async with on_the_wire(responding_with(begun, close=True)) as (service, wire):
+    async with serving_raw(responding_with(begun, close=True)) as (service, wire):
         with pytest.raises(Unavailable):
             await read(service)
     assert [len(requests) for requests in wire.sent] == [1]
@@ -238,7 +241,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
     async def stall(_: asyncio.StreamWriter) -> None:
         requested.set()
 
-    async with asyncio.timeout(SOON), on_the_wire(stall) as (service, wire):
+    async with asyncio.timeout(SOON), serving_raw(stall) as (service, wire):
         asking = asyncio.create_task(read(service))
         await requested.wait()
         asking.cancel()
@@ -249,7 +252,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
 
 async def test_a_partly_read_stream_closes_its_connection() -> None:
     begun = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n"
-    async with asyncio.timeout(SOON), on_the_wire(responding_with(begun)) as (service, wire):
+    async with asyncio.timeout(SOON), serving_raw(responding_with(begun)) as (service, wire):
         async with service.open(make_caller(), "GET", ["x"]) as response:
             assert await anext(response.content.iter_any()) == b"half"
         await wire.ended.wait()
@@ -258,7 +261,7 @@ async def test_a_partly_read_stream_closes_its_connection() -> None:
 async def test_an_early_response_closes_its_connection() -> None:
     heads: list[list[bytes]] = []
 
-    async def hasty(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond_early(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         mine: list[bytes] = []
         heads.append(mine)
         with suppress(asyncio.IncompleteReadError, ConnectionError):
@@ -268,7 +271,7 @@ async def test_an_early_response_closes_its_connection() -> None:
         writer.close()
 
     release = asyncio.Event()
-    async with asyncio.timeout(SOON), await asyncio.start_server(hasty, "127.0.0.1", 0) as server:
+    async with asyncio.timeout(SOON), await asyncio.start_server(respond_early, "127.0.0.1", 0) as server:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with open_service(address, service="auth_service", keys=KEYS) as service:
             assert await read(service, "POST", data=b"x" * (16 << 20)) == b"1"
@@ -278,7 +281,7 @@ async def test_an_early_response_closes_its_connection() -> None:
 
 
 async def test_a_request_has_one_content_length_which_is_correct() -> None:
-    async with on_the_wire(responding_with(whole(b"1"))) as (service, wire):
+    async with serving_raw(responding_with(whole(b"1"))) as (service, wire):
         for data in (b"a body", b"", None):
             await read(service, "POST", data=data, headers={"content-length": "99"})
         await read(service)
@@ -294,7 +297,7 @@ async def test_a_request_part_cannot_contain_a_line_break(where: str, broken: st
         "name": {"headers": {broken: "x"}},
         "query": {"query": broken},
     }
-    async with on_the_wire(responding_with(whole(b"1"))) as (service, wire):
+    async with serving_raw(responding_with(whole(b"1"))) as (service, wire):
         with pytest.raises(ValueError, match="more than one line"):
             await read(service, **kinds[where])
     assert wire.sent == []

@@ -136,7 +136,7 @@ async def test_concurrent_scrapes_of_a_worker_are_possible(tmp_path: Path) -> No
         ]
 
 
-async def test_counts_of_workers_are_added_and_the_longest_delay_is_kept(tmp_path: Path) -> None:
+async def test_counts_of_workers_are_added_and_the_longest_delay_counts(tmp_path: Path) -> None:
     def values(collected: Told) -> dict[str, float]:
         return {sample.name: sample.value for metric in collected for sample in metric.samples}
 

@@ -38,7 +38,7 @@ def test_a_backup_is_sealed_under_the_audit_key(folder: BackupFolder) -> None:
     assert not folder.load(None).is_sealed(OTHER_KEY)
 
 
-def test_a_seal_of_the_old_key_is_valid_while_that_key_is_kept(folder: BackupFolder) -> None:
+def test_a_seal_of_the_old_key_is_valid_while_that_key_exists(folder: BackupFolder) -> None:
     make_backup(folder)
     both = SecretStr(f"{OTHER_KEY.get_secret_value()} {KEY}")
     assert folder.load(None).is_sealed(both)

@@ -21,24 +21,24 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def handed_out(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
+def key_contents(monkeypatch: pytest.MonkeyPatch, folder: Path) -> list[str]:
     """The contents of the session's key file during a rotation, without the wait."""
     contents: list[str] = []
     monkeypatch.setattr("deploy.operator.key_files.sleep", lambda _: contents.append((folder / "session").read_text()))
     return contents
 
 
-def test_a_new_key_is_accepted_before_it_signs(folder: Path, handed_out: list[str]) -> None:
+def test_a_new_key_is_accepted_before_it_signs(folder: Path, key_contents: list[str]) -> None:
     assert [file.name for file in KeyFiles(folder).rotate()] == ["client-token", "session"]
 
     new, old = (folder / "session").read_text().split()
     assert old == OLD
     assert len(new) >= LENGTH
-    assert handed_out == [f"{OLD}\n{new}"]
+    assert key_contents == [f"{OLD}\n{new}"]
     assert new not in (folder / "client-token").read_text()
 
 
-@pytest.mark.usefixtures("handed_out")
+@pytest.mark.usefixtures("key_contents")
 def test_the_keys_of_the_audit_log_are_not_rotated(folder: Path) -> None:
     audit_key = folder / "audit_key"
     audit_key.write_text("\n".join(["of today" * 5, "of yesterday" * 5, "of the day before" * 5]))
@@ -48,7 +48,7 @@ def test_the_keys_of_the_audit_log_are_not_rotated(folder: Path) -> None:
     assert audit_key.read_bytes() == before
 
 
-@pytest.mark.usefixtures("handed_out")
+@pytest.mark.usefixtures("key_contents")
 def test_a_finished_rotation_leaves_the_new_key(folder: Path) -> None:
     KeyFiles(folder).rotate()
     new = (folder / "session").read_text().split()[0]
@@ -58,7 +58,7 @@ def test_a_finished_rotation_leaves_the_new_key(folder: Path) -> None:
     assert KeyFiles(folder).finish(keep_client_tokens=False) == []
 
 
-@pytest.mark.usefixtures("handed_out")
+@pytest.mark.usefixtures("key_contents")
 def test_the_old_key_of_client_tokens_stays_while_needed(folder: Path) -> None:
     KeyFiles(folder).rotate()
     assert KeyFiles(folder).client_tokens_since() is not None
@@ -67,16 +67,16 @@ def test_the_old_key_of_client_tokens_stays_while_needed(folder: Path) -> None:
     assert OLD in (folder / "client-token").read_text()
 
 
-def test_a_rotation_must_be_finished_before_the_next(folder: Path, handed_out: list[str]) -> None:
+def test_a_rotation_must_be_finished_before_the_next(folder: Path, key_contents: list[str]) -> None:
     (folder / "session").write_text(f"{OLD} {OLD}2")
 
     with pytest.raises(FolderProblem, match="--finish"):
         KeyFiles(folder).rotate()
-    assert handed_out == []
+    assert key_contents == []
     assert (folder / "client-token").read_text() == OLD
 
 
-def test_the_steps_of_a_rotation_can_run_separately(folder: Path, handed_out: list[str]) -> None:
+def test_the_steps_of_a_rotation_can_run_separately(folder: Path, key_contents: list[str]) -> None:
     with pytest.raises(FolderProblem, match="--prepare"):
         KeyFiles(folder).switch()
     KeyFiles(folder).prepare()
@@ -86,7 +86,7 @@ def test_the_steps_of_a_rotation_can_run_separately(folder: Path, handed_out: li
         KeyFiles(folder).prepare()
     KeyFiles(folder).switch()
     assert (folder / "session").read_text().split() == [new, OLD]
-    assert handed_out == []
+    assert key_contents == []
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         KeyFiles(tmp_path)
 
 
-@pytest.mark.usefixtures("handed_out")
+@pytest.mark.usefixtures("key_contents")
 def test_a_rotated_key_keeps_its_owner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     changed_owners: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "geteuid", lambda: (folder / "session").stat().st_uid + 1)

@@ -83,7 +83,7 @@ async def test_a_password_opens_a_new_session_when_the_token_expires(
     assert session_server.closed == ["session-0"]
 
 
-async def test_a_given_token_is_not_logged_out(session_server: SessionServer, server: Server) -> None:
+async def test_a_token_of_the_caller_is_not_logged_out(session_server: SessionServer, server: Server) -> None:
     session_server.opened.append("given")
     async with open_session(server, credentials("given\n")) as session:
         assert await ask_at_once(session, 2) == {"given"}

@@ -224,7 +224,7 @@ async def test_an_invalid_response_is_refused(
         assert not [*fetcher.folder.iterdir()]
 
 
-def in_turn(*answers: Answer) -> Answer:
+def responses_in_order(*answers: Answer) -> Answer:
     """Responses in order, repeating the last."""
     remaining = list(answers)
 
@@ -261,7 +261,7 @@ def no_pauses() -> Iterator[None]:
 async def test_a_transient_failure_is_retried_from_the_start(
     first: Answer, installer_server: InstallerServer, certificate: Path, dns: dict[str, list[str]]
 ) -> None:
-    installer_server.answers["/setup.exe"] = in_turn(first, first, whole)
+    installer_server.answers["/setup.exe"] = responses_in_order(first, first, whole)
     async with fetching(certificate, "127.0.0.0/8") as fetcher:
         assert await fetched(fetcher, installer_server.url()) == CONTENT
     assert len(installer_server.paths) == 3

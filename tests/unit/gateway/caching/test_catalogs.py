@@ -44,7 +44,7 @@ class SimulatedServices:
     sized: bool = True
     slow: dict[str, asyncio.Event] = field(default_factory=dict)
 
-    def truth(self, caller: Caller, *, disabled: bool, encoding: str) -> str:
+    def expected_catalog(self, caller: Caller, *, disabled: bool, encoding: str) -> str:
         hidden = self.hidden.get((caller.tenant_id, caller.client_id), frozenset()) if caller.client_id else ()
         parts = [caller.tenant_id, str(self.revisions[caller.tenant_id]), str(disabled), "".join(sorted(hidden))]
         return "|".join([*parts, encoding]) + " " * self.size
@@ -73,7 +73,7 @@ class SimulatedServices:
             self.during()
             self.during = None
         encoding = headers["Accept-Encoding"]
-        body = self.truth(caller, disabled=query == "include_disabled=true", encoding=encoding).encode()
+        body = self.expected_catalog(caller, disabled=query == "include_disabled=true", encoding=encoding).encode()
         tag = f'"{sha256(body).hexdigest()}"'
         hidden = self.hidden.get((caller.tenant_id, caller.client_id), frozenset()) if caller.client_id else ()
         status = 304 if self.tagged and headers.get("If-None-Match") == tag else 200
@@ -121,7 +121,7 @@ async def catalog_text(
     request = request_for(disabled=disabled, encoding=encoding, version=services.versions[caller.tenant_id])
     catalog = await cache.find(request, caller)
     if catalog is None:
-        return services.truth(caller, disabled=disabled, encoding=encoding or "identity")
+        return services.expected_catalog(caller, disabled=disabled, encoding=encoding or "identity")
     return catalog.body.decode()
 
 
@@ -164,13 +164,13 @@ def test_a_caller_gets_the_newest_catalog_of_their_own_view_only(steps: list[tup
             _, tenant_id, client_id, disabled, accepted, concurrent_write = step
             caller = make_caller(tenant_id, client_id)
             encoding = accepted or "identity"
-            allowed = {services.truth(caller, disabled=disabled, encoding=encoding)}
+            allowed = {services.expected_catalog(caller, disabled=disabled, encoding=encoding)}
             if concurrent_write:
                 services.during = lambda write_now=concurrent_write: write(services, write_now)
             answers = [await catalog_text(cache, services, caller, disabled=disabled, encoding=accepted)]
             if services.during:  # The catalog was cached, so no call could overlap with the write.
                 services.during = concurrent_write = None
-            allowed.add(services.truth(caller, disabled=disabled, encoding=encoding))
+            allowed.add(services.expected_catalog(caller, disabled=disabled, encoding=encoding))
             answers.append(await catalog_text(cache, services, caller, disabled=disabled, encoding=accepted))
             assert set(answers) <= allowed
             if concurrent_write:

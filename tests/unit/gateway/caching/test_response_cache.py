@@ -50,7 +50,7 @@ def cache_of_ten() -> ResponseCache[str, int]:
     return ResponseCache(max_age=30, limit=10)
 
 
-async def begun(work: list[asyncio.Task[int]]) -> list[asyncio.Task[int]]:
+async def start_fetch(work: list[asyncio.Task[int]]) -> list[asyncio.Task[int]]:
     for _ in range(5):
         await asyncio.sleep(0)
     return work
@@ -65,7 +65,7 @@ async def test_a_value_is_valid_while_the_version_stays(clock: Clock, service: S
 async def test_the_maximum_age_counts_from_the_start_of_the_fetch(clock: Clock, service: Service) -> None:
     cache = cache_of_ten()
     service.open.clear()
-    (asking,) = await begun([asyncio.create_task(cache.get_or_fetch("key", "a", service.answer))])
+    (asking,) = await start_fetch([asyncio.create_task(cache.get_or_fetch("key", "a", service.answer))])
     clock.now += 29
     service.open.set()
     assert (await asking, await cache.get_or_fetch("key", "a", service.answer)) == (1, 1)
@@ -94,7 +94,7 @@ async def test_concurrent_fetches_of_a_key_and_version_share_one_request(clock: 
     service.open.clear()
     same = [asyncio.create_task(cache.get_or_fetch("key", "a", service.answer)) for _ in range(5)]
     other = [asyncio.create_task(cache.get_or_fetch("key", "b", service.answer))]
-    await begun([*same, *other])
+    await start_fetch([*same, *other])
     service.open.set()
     assert await asyncio.gather(*same, *other) == [1, 1, 1, 1, 1, 2]
 
@@ -103,7 +103,7 @@ async def test_an_error_reaches_all_waiting_callers_and_is_not_cached(clock: Clo
     cache = cache_of_ten()
     service.open.clear()
     service.problem = ConnectionError("away")
-    waiting = await begun([asyncio.create_task(cache.get_or_fetch("key", "a", service.answer)) for _ in range(3)])
+    waiting = await start_fetch([asyncio.create_task(cache.get_or_fetch("key", "a", service.answer)) for _ in range(3)])
     waiting[0].cancel()  # The first caller may be cancelled.
     service.open.set()
     results = await asyncio.gather(*waiting, return_exceptions=True)

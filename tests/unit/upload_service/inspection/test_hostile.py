@@ -181,10 +181,12 @@ def test_a_truncated_or_altered_installer_is_inspected_or_damaged(content: bytes
     cut = [content[: chance.randrange(len(content))] for _ in range(times)]
     altered = []
     for _ in range(3 * times):
-        made = bytearray(content)
+        content_altered = bytearray(content)
         for _ in range(chance.randrange(1, 9)):
-            made[chance.randrange(len(made))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
-        altered.append(bytes(made))
+            content_altered[chance.randrange(len(content_altered))] = chance.choice(
+                [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
+            )
+        altered.append(bytes(content_altered))
     for hostile in cut + altered:
         try:
             assert inspect_file(BytesIO(hostile), "").format in Format

@@ -81,12 +81,12 @@ def search_of(field: Field, kind: MatchType, keyword: str) -> dict[str, Any]:
     return {"PackageMatchField": field, "RequestMatch": {"KeyWord": keyword, "MatchType": kind}}
 
 
-def within(block: IndexSegment, **body: Any) -> Collection[int]:
+def parse_and_match(block: IndexSegment, **body: Any) -> Collection[int]:
     return asyncio.run(parse_search(orjson.dumps(body)).numbers_in(block, CooperativeYield()))
 
 
 def found_ids(**body: Any) -> list[str]:
-    return [BLOCK.ids[number] for number in sorted(within(BLOCK, **body))]
+    return [BLOCK.ids[number] for number in sorted(parse_and_match(BLOCK, **body))]
 
 
 @each(("field", "kind", "keyword", "package_id"), CASES)
@@ -193,7 +193,7 @@ def test_a_filtered_scan_finds_the_same_as_a_full_scan(long: int, names: list[st
         MatchType.FUZZY: [number for number, name in enumerate(small) if squeezed(name) == squeezed(folded)],
         MatchType.FUZZY_SUBSTRING: [number for number, name in enumerate(small) if squeezed(folded) in squeezed(name)],
     }.items():
-        assert sorted(within(block, Filters=[search_of(Field.NAME, kind, keyword)])) == numbers
+        assert sorted(parse_and_match(block, Filters=[search_of(Field.NAME, kind, keyword)])) == numbers
 
 
 def test_a_trigram_filter_accepts_parts_of_its_text() -> None:

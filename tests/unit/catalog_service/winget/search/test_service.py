@@ -132,19 +132,19 @@ async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPat
     searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
     assert await ids(searches, "one") == ["Acme.Editor"]
     running: list[int] = []
-    turns = 0
+    other_turns = 0
 
     def numbers_in(_: Match, block: IndexSegment) -> set[int]:
-        running.append(turns)
+        running.append(other_turns)
         time.sleep(0.006)
         return {0}
 
     monkeypatch.setattr(Match, "numbers_in", numbers_in)
 
     async def others() -> None:
-        nonlocal turns
+        nonlocal other_turns
         while True:
-            turns += 1
+            other_turns += 1
             await asyncio.sleep(0)
 
     matches = tuple(Match(frozenset([Field.TAG]), str(number), MatchType.SUBSTRING) for number in range(3))
