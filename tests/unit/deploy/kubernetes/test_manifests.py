@@ -35,7 +35,7 @@ from tests.support.deployment.kubernetes import (
 from tests.support.tables import each
 
 RESOURCES = written()
-COMMON = next(found for found in patches() if where(found) == "Deployment any" and "strategy" in found["spec"])
+COMMON = next(change for change in patches() if where(change) == "Deployment any" and "strategy" in change["spec"])
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "rediss://:p@r", "rabbitmq_url": "amqps://u:p@q"}
 CLOSING = 5  # seconds that a service may take to close its resources
 BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's command
@@ -55,9 +55,11 @@ def container(service: str) -> Resource:
 
 def variables(service: str) -> dict[str, str]:
     """The environment of a service, with object storage."""
-    added = [patch["spec"]["template"]["spec"] for patch in patches() if where(patch) == f"Deployment {NAMES[service]}"]
+    added = [
+        change["spec"]["template"]["spec"] for change in patches() if where(change) == f"Deployment {NAMES[service]}"
+    ]
     containers = [container(service), *(spec["containers"][0] for spec in added)]
-    return {row["name"]: row["value"] for patch in containers for row in patch.get("env", [])}
+    return {row["name"]: row["value"] for spec in containers for row in spec.get("env", [])}
 
 
 def generated() -> dict[str, list[str]]:
