@@ -7,8 +7,7 @@ from typing import Any
 
 import orjson
 
-from auth_service.audit.model import AuditEntry
-from auth_service.audit.service import Selection
+from auth_service.audit.model import AuditEntry, Selection
 from auth_service.users.model import PASSWORD_LIMIT, USERNAME_LIMIT
 from common.errors import InvalidField, InvalidRequest
 from common.http.forms import MAX_INTEGER, Form, clean

@@ -8,75 +8,9 @@ too. An old signed head could be put back; against that, auditors write down a h
 import hashlib
 import hmac
 import json
-import re
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
-from auth_service.audit.model import AuditEntry
-from common.errors import InvalidField
-
-NO_HASH = "0" * 64
-_HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
-
-
-@dataclass(frozen=True)
-class Head:
-    """The newest entry of a log: its number, from 1 on, and its signature."""
-
-    sequence: int = 0
-    hash: str = NO_HASH
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `SEQUENCE:HASH`. Raises InvalidField."""
-        match = _HEAD.fullmatch(text)
-        if not match:
-            raise InvalidField("--expect", "must be SEQUENCE:HASH, as `pkgrepo audit verify` printed it")
-        return cls(int(match[1]), match[2])
-
-    def __str__(self) -> str:
-        return f"{self.sequence}:{self.hash}"
-
-
-@dataclass(frozen=True)
-class ChainedEntry:
-    """An entry with its number, the signature before it, and its own signature."""
-
-    tenant_id: str
-    sequence: int
-    previous: str
-    entry: AuditEntry
-    hash: str = ""
-
-    @property
-    def head(self) -> Head:
-        return Head(self.sequence, self.hash)
-
-    def content(self) -> dict[str, Any]:
-        """The signed content as JSON values, which the interface and exports show too."""
-        entry = self.entry
-        return {
-            "tenant_id": self.tenant_id,
-            "sequence": self.sequence,
-            "id": entry.entry_id,
-            "at": entry.at.isoformat(timespec="milliseconds"),
-            "user": entry.user,
-            "ip": entry.ip,
-            "operation": entry.operation,
-            "target": dict(entry.target),
-            "changes": {name: {"before": before, "after": after} for name, (before, after) in entry.changes.items()},
-            "status": entry.status,
-            "request_id": entry.request_id,
-            "previous": self.previous,
-        }
-
-
-@dataclass(frozen=True)
-class SignedHead:
-    """The head that is stored beside the log."""
-
-    head: Head
-    signature: str
+from auth_service.audit.model import AuditEntry, ChainedEntry, Head, SignedHead
 
 
 class AuditSigner:

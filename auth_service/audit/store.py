@@ -9,9 +9,15 @@ import bson
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.chain import ChainedEntry, Head, SignedHead
-from auth_service.audit.model import AuditEntry
-from auth_service.audit.service import DuplicateEntry, Selection, SequenceConflict
+from auth_service.audit.model import (
+    AuditEntry,
+    ChainedEntry,
+    DuplicateEntry,
+    Head,
+    Selection,
+    SequenceConflict,
+    SignedHead,
+)
 from common.mongo import Document, Indexes, MongoDatabase
 
 AUDIT_INDEXES: Indexes = {
@@ -22,7 +28,6 @@ AUDIT_INDEXES: Indexes = {
     ],
     "audit_heads": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
 }
-COLLECTIONS = ("audit", "audit_log", "audit_heads")
 BATCH = 1000  # entries per fetch
 
 
@@ -38,6 +43,7 @@ class MongoAuditStore:
         self._unchained = database["audit"]
 
     async def add(self, chained: ChainedEntry) -> None:
+        """Raises SequenceConflict or DuplicateEntry."""
         try:
             await self._log.insert_one(_document(chained))
         except DuplicateKeyError as error:
@@ -54,20 +60,23 @@ class MongoAuditStore:
         return SignedHead(Head(document["sequence"], document["hash"]), document["seal"]) if document else None
 
     async def save_head(self, tenant_id: str, signed: SignedHead) -> None:
+        """Store it unless the same or a later head is stored."""
         document = {"sequence": signed.head.sequence, "hash": signed.head.hash, "seal": signed.signature}
         earlier = {"tenant_id": tenant_id, "sequence": {"$lt": signed.head.sequence}}
-        with suppress(DuplicateKeyError):  # The same or a later head is stored.
+        with suppress(DuplicateKeyError):
             await self._heads.update_one(earlier, {"$set": document}, upsert=True)
 
     async def select(
         self, tenant_id: str, selection: Selection, *, limit: int | None = None, oldest_first: bool = False
     ) -> AsyncIterator[ChainedEntry | None]:
+        """Entries by their numbers; None for a document that this program did not write."""
         order = ASCENDING if oldest_first else DESCENDING
         cursor = self._log.find(_filter(tenant_id, selection)).sort("sequence", order).limit(limit or 0)
         async for document in cursor.batch_size(BATCH):
             yield parse_document(document)
 
     async def unchained(self, tenant_id: str) -> AsyncIterator[AuditEntry]:
+        """The entries of releases before the chain, oldest first."""
         async for document in self._unchained.find({"tenant_id": tenant_id}).sort("_id", ASCENDING):
             yield _entry({**document, "_id": str(document["_id"]), "changes": []})
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Callable
 
-from auth_service.audit.chain import AuditSigner, Head
-from auth_service.audit.service import AuditStore, Selection
+from auth_service.audit.chain import AuditSigner
+from auth_service.audit.model import Head, Selection
+from auth_service.audit.store import MongoAuditStore
 
 
 class ChainBroken(Exception):
@@ -15,7 +16,7 @@ class ChainBroken(Exception):
 
 
 async def verify(
-    store: AuditStore,
+    store: MongoAuditStore,
     signer: AuditSigner,
     tenant_id: str,
     *,

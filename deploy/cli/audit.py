@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer import Option
 
-from auth_service.audit.chain import Head
-from auth_service.audit.service import OPERATORS, Selection
+from auth_service.audit.model import Head, Selection
+from auth_service.audit.service import OPERATORS
 from auth_service.audit.verify import ChainBroken, verify
 from auth_service.forms import time
 from common.errors import InvalidField

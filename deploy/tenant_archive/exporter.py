@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from bson.raw_bson import RawBSONDocument
 
-from auth_service.audit.chain import Head
+from auth_service.audit.model import Head
 from common.mongo import Document
 from deploy.backup.installers import InstallerAltered, installers_of, verify_blocks
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry

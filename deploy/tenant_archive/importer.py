@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.chain import Head, SignedHead
+from auth_service.audit.model import Head, SignedHead
 from auth_service.audit.store import parse_document
 from auth_service.audit.verify import ChainBroken, verify
 from auth_service.tenants.model import TenantExists

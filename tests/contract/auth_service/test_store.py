@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
-from auth_service.audit.chain import AuditSigner, ChainedEntry
-from auth_service.audit.model import AuditEntry
-from auth_service.audit.service import Audit, Selection
+from auth_service.audit.chain import AuditSigner
+from auth_service.audit.model import AuditEntry, ChainedEntry, Selection
+from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
 from auth_service.migrations import INDEXES
 from auth_service.tenants.model import TenantExists, TenantNotFound

@@ -13,8 +13,8 @@ import pytest
 from argon2 import PasswordHasher
 from PIL import Image
 
-from auth_service.audit.chain import AuditSigner, Head
-from auth_service.audit.model import AuditEntry
+from auth_service.audit.chain import AuditSigner
+from auth_service.audit.model import AuditEntry, Head
 from auth_service.audit.store import _document as audit_document
 from auth_service.users.passwords import password_hasher
 from catalog_service.model.enumerations import FileType
