@@ -7,9 +7,7 @@ from aiohttp import web
 
 from client_registry.blacklist.model import GroupNotFound
 from client_registry.clients.hostnames import NAME_LIMIT, host_name
-from client_registry.clients.model import ClientNotFound
-from client_registry.clients.service import ClientQuery
-from client_registry.model import uuid_text
+from client_registry.clients.model import ClientNotFound, ClientQuery, uuid_text
 from client_registry.releases.service import release_version
 from common.errors import InvalidField
 from common.http.bodies import read_json

@@ -6,7 +6,7 @@ from typing import Annotated
 import bson
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf
 
-from client_registry.model import uuid_text
+from client_registry.clients.model import uuid_text
 from common.errors import Problem
 from common.tenants import is_tenant_id
 from upload_service.content_range import MAX_TOTAL, parse_server_filename

@@ -17,7 +17,7 @@ from bson.errors import BSONError
 
 from auth_service.forms import source_agreements
 from catalog_service.versions.documents import version_of
-from client_registry.model import uuid_text
+from client_registry.clients.model import uuid_text
 from common.errors import Problem
 from common.mongo import Document
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network

@@ -13,10 +13,11 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from client_registry.blacklist.model import Entry, Group, GroupExists, GroupInUse, GroupNotFound
 from client_registry.blacklist.service import Blacklist
 from client_registry.blacklist.store import MongoBlacklistStore
-from client_registry.clients.model import Client, ClientExists, ClientLimitExceeded, ClientNotFound
-from client_registry.clients.service import Clients, SlotTaken
-from client_registry.clients.store import INDEXES, MongoClientStore
+from client_registry.clients.model import Client, ClientExists, ClientLimitExceeded, ClientNotFound, SlotTaken
+from client_registry.clients.service import Clients
+from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
+from client_registry.migrations import SCHEMA
 from client_registry.releases.model import Installer, Release, ReleaseExists
 from client_registry.releases.store import MongoReleaseStore
 from common.errors import Problem
@@ -40,7 +41,7 @@ async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[Mongo
         mongo_url, event_listeners=[listener], tz_aware=True, w="majority", readConcernLevel="majority"
     )
     name = f"test_clients_{uuid4().hex[:12]}"
-    await make_indexes(client[name], INDEXES)
+    await make_indexes(client[name], SCHEMA.indexes)
     yield client[name]
     await client.drop_database(name)
     client.close()
@@ -95,9 +96,9 @@ async def outcomes(*attempts: Awaitable[object]) -> list[type[Problem] | None]:
     return [type(result) if isinstance(result, Problem) else None for result in results]
 
 
-@each("collection", INDEXES)
+@each("collection", SCHEMA.indexes)
 def test_every_index_but_the_sweeps_begins_with_the_tenant(collection: str) -> None:
-    firsts = [next(iter(index.document["key"])) for index in INDEXES[collection]]
+    firsts = [next(iter(index.document["key"])) for index in SCHEMA.indexes[collection]]
 
     assert set(firsts) - {"tenant_id"} <= ({"status"} if collection == "releases" else set())
 
@@ -331,8 +332,8 @@ async def test_a_forgotten_tenant_leaves_nothing_and_others_all(
 
     await store.forget_tenant(tenant_id)
 
-    left = [await database[name].count_documents({"tenant_id": tenant_id}) for name in INDEXES]
-    kept = [await database[name].count_documents({"tenant_id": other}) for name in INDEXES]
+    left = [await database[name].count_documents({"tenant_id": tenant_id}) for name in SCHEMA.indexes]
+    kept = [await database[name].count_documents({"tenant_id": other}) for name in SCHEMA.indexes]
     assert (left, kept) == ([0] * 4, [1] * 4)
 
 
