@@ -20,19 +20,9 @@ class Blacklist:
         """A tenant's entries, oldest first."""
         return await self._store.entries(tenant_id)
 
-    async def add_entry(
-        self,
-        tenant_id: str,
-        *,
-        client_id: str | None,
-        network: str | None,
-        package_ids: Sequence[str],
-        group_id: str | None,
-    ) -> Entry:
+    async def add_entry(self, tenant_id: str, entry: Entry) -> None:
         """Raises ClientNotFound or GroupNotFound for a client or a group that does not exist."""
-        entry = Entry(str(uuid4()), client_id, network, tuple(package_ids), group_id, datetime.now(UTC))
         await self._store.add_entry(tenant_id, entry)
-        return entry
 
     async def delete_entry(self, tenant_id: str, entry_id: str) -> None:
         """Raises EntryNotFound."""

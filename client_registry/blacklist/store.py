@@ -88,9 +88,8 @@ class MongoBlacklistStore:
 
     async def _lock(self, name: str, tenant_id: str, session: AsyncIOMotorClientSession, **key: str) -> bool:
         """Lock a document until the transaction ends, by writing to it; False if there is none."""
-        result = await self._database[name].update_one(
-            {"tenant_id": tenant_id, **key}, {"$inc": {"entries_added": 1}}, session=session
-        )
+        document = {"tenant_id": tenant_id, **key}
+        result = await self._database[name].update_one(document, {"$inc": {"entries_added": 1}}, session=session)
         return result.matched_count == 1
 
 

@@ -95,9 +95,8 @@ class MongoClientStore:
     async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
         async def delete_both(session: AsyncIOMotorClientSession) -> bool:
             client = {"tenant_id": tenant_id, "client_id": client_id}
-            deleted = await self._clients.delete_one(
-                {**client, "token_digest": {"$in": list(digests)}}, session=session
-            )
+            with_token = {**client, "token_digest": {"$in": list(digests)}}
+            deleted = await self._clients.delete_one(with_token, session=session)
             if deleted.deleted_count:
                 await self._database["entries"].delete_many(client, session=session)
             return deleted.deleted_count == 1

@@ -38,10 +38,7 @@ class Releases:
     """Publishes versions of the client program and finds the latest."""
 
     def __init__(
-        self,
-        store: MongoReleaseStore,
-        installers: Installers,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        self, store: MongoReleaseStore, installers: Installers, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         self._store = store
         self._installers = installers

@@ -1,5 +1,6 @@
 """Checks of client_registry's records: the values, put into the interface's form again, must be parsed as the same."""
 
+from dataclasses import replace
 from datetime import datetime
 from ipaddress import ip_address
 from typing import Annotated, Literal
@@ -7,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from client_registry import forms
+from client_registry.blacklist.model import Entry
 from client_registry.clients.tokens import HINT_LENGTH
 from common.http.forms import MAX_INTEGER, Form
 from common.mongo import Document
@@ -83,8 +85,9 @@ def check_entry(document: Document) -> None:
     texts = {"client_id": record.client_id, "group": record.group_id, "network": record.network}
     package_ids = tuple(record.package_ids)
     form = Form({**{name: (text or "",) for name, text in texts.items()}, "package_ids": package_ids})
-    stored = record.model_dump(include={"client_id", "network", "group_id"})
-    require(forms.new_entry(form) == {**stored, "package_ids": package_ids})
+    stored = Entry(record.entry_id, record.client_id, record.network, package_ids, record.group_id, record.created_at)
+    parsed = replace(forms.new_entry(form), entry_id=record.entry_id, created_at=record.created_at)
+    require(parsed == stored)
 
 
 def check_group(document: Document) -> None:

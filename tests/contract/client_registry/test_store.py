@@ -347,8 +347,8 @@ async def test_every_command_begins_with_the_tenant(
     clients, tenant_id = Clients(store, ClientTokens(KEYS), NoNames()), caller.tenant_id
     client, token = await clients.add(caller, "pc")
     group = await listed.add_group(tenant_id, "Browsers", ["a"])
-    parts = {"client_id": client.client_id, "network": None, "package_ids": (), "group_id": group.group_id}
-    entry = await listed.add_entry(tenant_id, **parts)  # type: ignore[arg-type]  # the parts of an entry
+    entry = make_entry(client_id=client.client_id, package_ids=(), group_id=group.group_id)
+    await listed.add_entry(tenant_id, entry)
     await clients.identify(caller, token.text, 1)
     await listed.hidden_from(caller.as_client(client.client_id))
     await clients.edit(tenant_id, client.client_id, enabled=True)
