@@ -108,10 +108,15 @@ class SignedHead:
 
 @dataclass(frozen=True)
 class Selection:
-    """A filter of entries: before a number, of a user, of an operation, of a time range; empty or None selects all."""
+    """A filter of entries: before a number, of a user, of an operation, of a time range; empty or None selects all.
+
+    At most `limit` entries are selected, the newest first unless `oldest_first`.
+    """
 
     before: int | None = None
     user: str = ""
     operation: str = ""
     since: datetime | None = None
     until: datetime | None = None
+    limit: int | None = None
+    oldest_first: bool = False

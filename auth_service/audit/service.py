@@ -55,11 +55,9 @@ class Audit:
             await self._store.save_head(tenant_id, self._signer.sign_head(tenant_id, newest))
         return newest
 
-    def select(
-        self, tenant_id: str, selection: Selection, *, limit: int | None = None, oldest_first: bool = False
-    ) -> AsyncIterator[ChainedEntry | None]:
-        """Entries, the newest first by default; None for a document that someone made unreadable."""
-        return self._store.select(tenant_id, selection, limit=limit, oldest_first=oldest_first)
+    def select(self, tenant_id: str, selection: Selection) -> AsyncIterator[ChainedEntry | None]:
+        """The selected entries; None for a document that someone made unreadable."""
+        return self._store.select(tenant_id, selection)
 
     async def import_unchained(self, tenant_id: str, done: Callable[[int], None]) -> None:
         """Append the entries of releases before the chain. Safe to repeat. `done` is called with 1 for each entry."""

@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer import Option
 
+from auth_service.audit.chain import ChainBroken, verify
 from auth_service.audit.model import Head, Selection
 from auth_service.audit.service import OPERATORS
-from auth_service.audit.verify import ChainBroken, verify
 from auth_service.forms import time
 from common.errors import InvalidField
 from deploy.cli.options import Data
@@ -83,7 +83,7 @@ async def _verify(where: StoreAddresses, tenant_id: str | None, expected: Head |
 async def _export(where: StoreAddresses, tenant_id: str, since: datetime | None) -> bool:
     is_complete = True
     async with open_operator_audit(where) as audit:
-        async for link in audit.audit.select(tenant_id, Selection(since=since), oldest_first=True):
+        async for link in audit.audit.select(tenant_id, Selection(since=since, oldest_first=True)):
             if link is None:
                 is_complete = False
                 continue

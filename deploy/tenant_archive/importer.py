@@ -11,9 +11,9 @@ from tempfile import TemporaryDirectory
 
 from pymongo.errors import DuplicateKeyError
 
+from auth_service.audit.chain import ChainBroken, verify
 from auth_service.audit.model import Head, SignedHead
 from auth_service.audit.store import parse_document
-from auth_service.audit.verify import ChainBroken, verify
 from auth_service.tenants.model import TenantExists
 from auth_service.tenants.store import MongoTenantStore
 from common.caching.tenant_version import TenantVersions

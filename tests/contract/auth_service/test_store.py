@@ -100,7 +100,7 @@ async def record(audit: Audit, tenant: Tenant, operation: str = "add_user", user
 async def entries(
     audit: Audit, tenant: Tenant, before: int | None = None, limit: int | None = None
 ) -> list[ChainedEntry]:
-    selected = audit.select(tenant.tenant_id, Selection(before=before), limit=limit)
+    selected = audit.select(tenant.tenant_id, Selection(before=before, limit=limit))
     return [entry async for entry in selected if entry]
 
 
