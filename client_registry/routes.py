@@ -45,10 +45,8 @@ async def add_client(request: web.Request) -> web.Response:
     audit(request, client_name=name)
     client, token = await request.app[CLIENTS].add(caller_of(request), name)
     audit(request, client_id=client.client_id, client_name=client.name)
-    return json_response(
-        {"Message": "Client was added successfully!", "client_id": client.client_id, "auth_token": token.text},
-        status=201,
-    )
+    body = {"Message": "Client was added successfully!", "client_id": client.client_id, "auth_token": token.text}
+    return json_response(body, status=201)
 
 
 @routes.patch("/{tenant_id}/edit_client/{client_id:[^/]+}")

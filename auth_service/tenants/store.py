@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from pymongo import ASCENDING, IndexModel
+from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.tenants.model import TenantExists
 from common.mongo import Indexes, MongoDatabase
 from common.tenants import Tenant
 
-TENANT_INDEXES: Indexes = {"tenants": [IndexModel([("tenant_id", ASCENDING)], unique=True)]}
+TENANT_INDEXES: Indexes = {"tenants": [IndexModel(["tenant_id"], unique=True)]}
 
 
 class MongoTenantStore:

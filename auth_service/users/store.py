@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
-from pymongo import ASCENDING, IndexModel
+from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.users.model import LastUser, User, UserExists
 from common.mongo import Document, Indexes, MongoDatabase
 
-USER_INDEXES: Indexes = {"users": [IndexModel([("tenant_id", ASCENDING), ("username", ASCENDING)], unique=True)]}
+USER_INDEXES: Indexes = {"users": [IndexModel(["tenant_id", "username"], unique=True)]}
 
 
 class MongoUserStore:

@@ -13,13 +13,13 @@ from common.mongo import Document, Indexes, MongoDatabase
 
 BLACKLIST_INDEXES: Indexes = {
     "entries": [
-        IndexModel([("tenant_id", ASCENDING), ("entry_id", ASCENDING)], unique=True),
-        IndexModel([("tenant_id", ASCENDING), ("client_id", ASCENDING)]),
-        IndexModel([("tenant_id", ASCENDING), ("group_id", ASCENDING)]),
+        IndexModel(["tenant_id", "entry_id"], unique=True),
+        IndexModel(["tenant_id", "client_id"]),
+        IndexModel(["tenant_id", "group_id"]),
     ],
     "groups": [
-        IndexModel([("tenant_id", ASCENDING), ("group_id", ASCENDING)], unique=True),
-        IndexModel([("tenant_id", ASCENDING), ("name_key", ASCENDING)], unique=True),
+        IndexModel(["tenant_id", "group_id"], unique=True),
+        IndexModel(["tenant_id", "name_key"], unique=True),
     ],
 }
 

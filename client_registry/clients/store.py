@@ -15,8 +15,7 @@ from common.mongo import Document, Indexes, MongoDatabase
 
 CLIENT_INDEXES: Indexes = {
     "clients": [
-        IndexModel([("tenant_id", ASCENDING), (field, ASCENDING)], unique=True)
-        for field in ("client_id", "name_key", "token_digest", "seat")
+        IndexModel(["tenant_id", field], unique=True) for field in ("client_id", "name_key", "token_digest", "seat")
     ]
 }
 

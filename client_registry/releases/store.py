@@ -13,10 +13,10 @@ ACTIVE, PENDING, ABANDONED = "active", "pending", "abandoned"
 
 RELEASE_INDEXES: Indexes = {
     "releases": [
-        IndexModel([("tenant_id", ASCENDING), ("uid", ASCENDING)], unique=True),
+        IndexModel(["tenant_id", "uid"], unique=True),
         IndexModel(["tenant_id", "version"], unique=True, partialFilterExpression={"version": {"$exists": True}}),
         IndexModel([("tenant_id", ASCENDING), ("status", ASCENDING), ("published_at", DESCENDING)]),
-        IndexModel([("status", ASCENDING), ("reserved_at", ASCENDING)]),  # The sweep reads all tenants.
+        IndexModel(["status", "reserved_at"]),  # The sweep reads all tenants.
     ],
 }
 
