@@ -15,9 +15,8 @@ from rich.table import Table
 from typer import Option
 
 from catalog_service.store import MongoCatalogStore
-from common.http.server import until_stopped
 from common.telemetry import configure_logs
-from deploy.cli.options import INTERRUPTED, Data
+from deploy.cli.options import INTERRUPTED, Data, console, run_interruptible
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
@@ -27,8 +26,6 @@ from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
 from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Drift, Reconciliation
 from upload_service.storage.ownership import StorageOwnership
-
-console = Console(highlight=False, markup=False, soft_wrap=True)
 
 OneTenant = Annotated[str | None, Option("--tenant", help="Only this tenant. Default: all tenants.")]
 
@@ -43,7 +40,7 @@ def scrub(
     run = ScrubRun(open_storage(where.installers), tenant)
     with Path(os.devnull).open("w", encoding="utf-8") as devnull:
         configure_logs("error", devnull)  # The table has the same information.
-        asyncio.run(until_stopped(run.run(where)))
+        run_interruptible(run.run(where))
     run.report(as_json=json)
 
 
@@ -94,10 +91,8 @@ class ScrubRun:
     async def run(self, where: StoreAddresses) -> None:
         """Read everything. Raises Unavailable if a storage does not answer."""
         await _require_tenant(where, self.tenant_id)
-        async with (
-            open_database(where.addresses.mongo_url, "upload") as upload,
-            open_database(where.addresses.mongo_url, "catalog") as catalog,
-        ):
+        url = where.addresses.mongo_url
+        async with open_database(url, "upload") as upload, open_database(url, "catalog") as catalog:
             store, versions = MongoScrubStore(upload), MongoCatalogStore(catalog, uploads_age=0).versions
             columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
             with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
@@ -126,7 +121,7 @@ class ScrubRun:
     def report(self, *, as_json: bool) -> None:
         """Print the findings. Raises typer.Exit unless all files are intact."""
         if as_json:
-            typer.echo(orjson.dumps([asdict(finding) for finding in self.findings], option=orjson.OPT_INDENT_2))
+            typer.echo(orjson.dumps(self.findings, option=orjson.OPT_INDENT_2))
         else:
             self._print_table()
         if not self.is_complete:

@@ -48,6 +48,16 @@ def run_until_stopped(work: Coroutine[object, object, Result], console: Console 
     return result
 
 
+def run_with_operator(work: Callable[[Operator], Awaitable[Result]], data: Path | None) -> Result:
+    """The result of work that the audit log does not record."""
+
+    async def run() -> Result:
+        async with open_operator(store_addresses(data).addresses) as operator:
+            return await work(operator)
+
+    return asyncio.run(run())
+
+
 def run_recorded(work: Callable[[Operator, OperatorAudit], Awaitable[Result]], data: Path | None) -> Result:
     """The result of work that the audit log records."""
 

@@ -56,33 +56,18 @@ async def publish_samples(service: RunningService, folder: DataFolder) -> str:
 
 
 async def _add_package(session: ClientSession, base_url: str, sample: Sample) -> None:
-    package = FormData(
-        {
-            "package_id": sample.package_id,
-            "package_name": sample.name,
-            "package_publisher": PUBLISHER,
-            "package_description": sample.description,
-        }
-    )
-    package.add_field("Logo", _logo(sample), filename="logo.png", content_type="image/png")
-    async with session.post(f"{base_url}/add_package", data=package):
-        pass
+    form = FormData({"package_id": sample.package_id, "package_name": sample.name, "package_publisher": PUBLISHER})
+    form.add_field("package_description", sample.description)
+    form.add_field("Logo", _logo(sample), filename="logo.png", content_type="image/png")
+    (await session.post(f"{base_url}/add_package", data=form)).release()
 
 
 async def _add_version(session: ClientSession, base_url: str, sample: Sample, version: str) -> None:
-    form = FormData(
-        {
-            "package_version": version,
-            "file_architect": "x64",
-            "file_type": "ZIP",
-            "file_type_nested": "EXE",
-            "file_nested_path": f"{sample.name.lower()}.cmd",
-            "file_scope": "user",
-        }
-    )
+    form = FormData({"package_version": version, "file_architect": "x64", "file_scope": "user"})
+    form.add_fields(("file_type", "ZIP"), ("file_type_nested", "EXE"))
+    form.add_field("file_nested_path", f"{sample.name.lower()}.cmd")
     form.add_field("file", _installer(sample, version), filename=f"{sample.name}-{version}.zip")
-    async with session.post(f"{base_url}/add_package_version/{sample.package_id}", data=form):
-        pass
+    (await session.post(f"{base_url}/add_package_version/{sample.package_id}", data=form)).release()
 
 
 def _logo(sample: Sample) -> bytes:

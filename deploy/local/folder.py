@@ -75,7 +75,7 @@ class DataFolder:
         """The key of the audit log. It is not rotated, because old entries are verified with it."""
         file = self.path / "audit-key"
         if not file.exists():
-            write_secret(file, secrets.token_urlsafe(48))
+            write_secret(file, new_key())
         return SecretStr(file.read_text(encoding="ascii"))
 
     def save_addresses(self, addresses: Addresses) -> None:
@@ -90,9 +90,8 @@ class DataFolder:
         try:
             return Addresses(**json.loads(self._addresses.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            raise FolderProblem(
-                f"no `pkgrepo up` runs on {self.path}; start it with `pkgrepo up --data {self.path}`"
-            ) from None
+            command = f"pkgrepo up --data {self.path}"
+            raise FolderProblem(f"no `pkgrepo up` runs on {self.path}; start it with `{command}`") from None
 
     @property
     def _addresses(self) -> Path:

