@@ -56,8 +56,7 @@ def secrets(
 
 @app.command()
 def passwords(
-    folder: Folder,
-    finish: Annotated[bool, Option("--finish", help="Remove the old passwords.")] = False,
+    folder: Folder, finish: Annotated[bool, Option("--finish", help="Remove the old passwords.")] = False
 ) -> None:
     """Give each service and the operator a new password at the stores of the compose file.
 

@@ -28,24 +28,24 @@ CaFile = Annotated[Path | None, Option(exists=True, dir_okay=False, help="Truste
 TenantId = Annotated[str, Argument(help="Tenant id, the first part of the tenant's addresses.")]
 
 
-def run_interruptible(work: Coroutine[object, object, Result]) -> Result | None:
-    """The result of the work; None if a signal stopped it."""
+def run_interruptible(work: Coroutine[object, object, Result]) -> list[Result]:
+    """The result of the work as a list, which is empty if a signal stopped the work."""
     results: list[Result] = []
 
     async def keep_result() -> None:
         results.append(await work)
 
     asyncio.run(until_stopped(keep_result()))
-    return results[0] if results else None
+    return results
 
 
 def run_until_stopped(work: Coroutine[object, object, Result], console: Console = console) -> Result:
     """The result of the work. A signal stops it and ends the command with INTERRUPTED."""
-    result = run_interruptible(work)
-    if result is None:
+    results = run_interruptible(work)
+    if not results:
         console.print(f"Stopped. {RESUMES}")
         raise Exit(INTERRUPTED)
-    return result
+    return results[0]
 
 
 def run_with_operator(work: Callable[[Operator], Awaitable[Result]], data: Path | None) -> Result:

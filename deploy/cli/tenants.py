@@ -114,9 +114,7 @@ def edit(
 
 @tenants.command()
 def delete(
-    tenant_id: TenantId,
-    yes: Annotated[bool, Option("--yes", help="Skip the confirmation.")] = False,
-    data: Data = None,
+    tenant_id: TenantId, yes: Annotated[bool, Option("--yes", help="Skip the confirmation.")] = False, data: Data = None
 ) -> None:
     """Delete a tenant with its users, packages, installers and clients."""
     if not yes and typer.prompt(f"This deletes all data of {tenant_id}. Type the id to confirm") != tenant_id:

@@ -75,7 +75,7 @@ def import_paths(
     networks = Networks([_network(text) for text in allow_network or ()])
     imports: list[ManifestImport] = []
 
-    async def work() -> bool:
+    async def work() -> None:
         async with AsyncExitStack() as stack:
             interface = await stack.enter_async_context(open_interface(url, ca_file, timeout))
             progress = stack.enter_context(show_progress(console, keep=False))
@@ -88,13 +88,12 @@ def import_paths(
                 ManifestImport(publish, one_installer_a_version=one, at_once=at_once, keep_addresses=keep_addresses)
             )
             await imports[0].run(find_manifests(paths))
-        return True
 
     with problems_printed(timeout):
-        is_complete = run_interruptible(work())
+        finished = run_interruptible(work())
         rows = imports[0].rows if imports else []
         _report(rows, timeout, as_json=as_json)
-        if not is_complete:
+        if not finished:
             console.print(f"Stopped. {RESUMES}")
             raise typer.Exit(INTERRUPTED)
         if gave_up := imports[0].gave_up:
