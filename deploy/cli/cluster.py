@@ -1,4 +1,4 @@
-"""`pkgrepo cluster`: the one-time preparation of a deployment in containers."""
+"""`pkgrepo cluster`: one-time preparation in containers. The compose file and the Kubernetes manifests run it."""
 
 import asyncio
 from pathlib import Path
@@ -19,11 +19,6 @@ from deploy.local.first_tenant import ADMINISTRATOR, create_first_tenant
 app = typer.Typer(no_args_is_help=True)
 
 Folder = Annotated[Path, Option(help="Folder of secrets.")]
-
-
-@app.callback()
-def cluster() -> None:
-    """Prepare a deployment in containers. The compose file and the Kubernetes manifests run these commands."""
 
 
 @app.command()

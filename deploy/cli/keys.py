@@ -1,4 +1,4 @@
-"""`pkgrepo keys`: rotation of the signing keys while the services run."""
+"""`pkgrepo keys`: rotation of the keys of sessions, download addresses, client tokens and requests between services."""
 
 import asyncio
 from collections.abc import Iterable
@@ -19,11 +19,6 @@ from deploy.operator.schemas import open_database
 from deploy.operator.stores import store_addresses
 
 app = typer.Typer(no_args_is_help=True)
-
-
-@app.callback()
-def keys() -> None:
-    """Rotate the keys of sessions, download addresses, client tokens, and requests between services."""
 
 
 @app.command()

@@ -109,7 +109,7 @@ async def _up(folder: DataFolder, host: str, port: int, deployment: Deployment, 
         configure_logs("info", logs)
         async with run_all(folder, host, port, deployment) as service:
             if demo:
-                console.print(await publish_samples(service, folder))
+                console.print(await publish_samples(service.base_url, folder.password.read_text(encoding="utf-8")))
             _print_welcome(service, folder)
             try:
                 await asyncio.Event().wait()

@@ -12,7 +12,7 @@ from typer import Option
 from common.mongo import MongoDatabase
 from common.mongo.migration import migrate as migrate_database
 from common.mongo.schema import Migrating, Schema, outstanding
-from deploy.cli.options import INTERRUPTED, Data, console, run_interruptible, run_until_stopped
+from deploy.cli.options import INTERRUPTED, RESUMES, Data, console, run_interruptible, run_until_stopped
 from deploy.operator.schemas import open_database, schemas
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
@@ -70,11 +70,6 @@ async def _migrate_or_wait(database: MongoDatabase, schema: Schema, status: Stat
         except Migrating as problem:
             status.update(str(problem))
             await asyncio.sleep(PAUSE)
-
-
-@storage.callback()
-def storage_group() -> None:
-    """Move installers between storages."""
 
 
 @storage.command("migrate")
@@ -135,7 +130,7 @@ class StorageMigration:
         """Print the summary. Raises typer.Exit unless all files were moved."""
         console.print(f"{len(self._upload_ids(Outcome.MOVED))} files were moved to the {_NAMES[self._target]}.")
         if self._remaining is None:
-            console.print("Stopped. Run the same command again to resume.")
+            console.print(f"Stopped. {RESUMES}")
             raise typer.Exit(INTERRUPTED)
         if self._remaining:
             console.print(f"{self._remaining} files were not moved: they are damaged, or could not be moved now.")
