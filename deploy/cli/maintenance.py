@@ -40,8 +40,8 @@ def scrub(
     run = ScrubRun(open_storage(where.installers), tenant)
     with Path(os.devnull).open("w", encoding="utf-8") as devnull:
         configure_logs("error", devnull)  # The table has the same information.
-        run_interruptible(run.run(where))
-    run.report(as_json=json)
+        finished = run_interruptible(run.run(where))
+    run.report(as_json=json, is_complete=bool(finished))
 
 
 def quota(
@@ -86,7 +86,6 @@ class ScrubRun:
     tenant_id: str | None
     files: int = 0
     findings: list[Finding] = field(default_factory=list)
-    is_complete: bool = False
 
     async def run(self, where: StoreAddresses) -> None:
         """Read everything. Raises Unavailable if a storage does not answer."""
@@ -116,15 +115,16 @@ class ScrubRun:
                     self.files += 1
                     done += installer.size
                     progress.update(bar, completed=done)
-        self.is_complete = True
 
-    def report(self, *, as_json: bool) -> None:
+    def report(self, *, as_json: bool, is_complete: bool) -> None:
         """Print the findings. Raises typer.Exit unless all files are intact."""
         if as_json:
             typer.echo(orjson.dumps(self.findings, option=orjson.OPT_INDENT_2))
         else:
             self._print_table()
-        if not self.is_complete:
+            if not is_complete:
+                console.print("Stopped before all were read.")
+        if not is_complete:
             raise typer.Exit(INTERRUPTED)
         if self.findings:
             raise typer.Exit(1)
@@ -136,8 +136,6 @@ class ScrubRun:
                 table.add_row(*asdict(finding).values())
             console.print(table)
         console.print(f"{self.files} files were read, {len(self.findings)} are damaged.")
-        if not self.is_complete:
-            console.print("Stopped before all were read.")
 
 
 async def _differences(where: StoreAddresses, tenant_id: str | None, *, repair: bool) -> Sequence[tuple[Drift, bool]]:

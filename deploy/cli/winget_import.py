@@ -130,7 +130,6 @@ def _check_options(context: typer.Context, *, for_archive: bool) -> None:
 
 
 def _report(rows: Sequence[Row], timeout: float, *, as_json: bool) -> None:
-    """Print the result of each installer."""
     for row in rows:
         if row.problem:
             print_line(console, f"{row.manifest}: {row.label}: {describe_problem(row.problem, timeout)}", "red")

@@ -44,11 +44,8 @@ class RunningService:
 async def run_all(folder: DataFolder, host: str, port: int, deployment: Deployment) -> AsyncIterator[RunningService]:
     """Start everything on the prepared folder, in order; when the block ends, stop everything in reverse.
 
-    Raises:
-        BadSetting: a setting is invalid.
-        ServerUnavailable: a store cannot be started.
-        SchemaIsNewer: a later version used the folder.
-        OSError: the address is in use.
+    Raises BadSetting, ServerUnavailable for a store, SchemaIsNewer if a later version used the folder, and OSError if
+    the address is in use.
     """
     keep_memory()
     async with AsyncExitStack() as stack:

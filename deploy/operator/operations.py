@@ -57,9 +57,7 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
 
     A second call completes an interrupted one: it deletes remaining data even if the tenant is gone.
 
-    Raises:
-        InvalidField: the id is invalid.
-        BadSetting: the folder of installers is unknown, or the object storage that has some of them.
+    Raises InvalidField for the id, and BadSetting if the storage of some installers is unknown.
     """
     if not is_tenant_id(tenant_id):
         raise InvalidField("tenant_id", "is not a valid tenant id")
