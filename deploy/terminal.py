@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 from unicodedata import category
@@ -99,11 +99,6 @@ class _LogLines(FileProgress):
 
 
 @contextmanager
-def _log_row(console: Console, name: str) -> Iterator[FileProgress]:
-    yield _LogLines(console, name)
-
-
-@contextmanager
 def _bar_row(progress: Progress, keep: bool, name: str) -> Iterator[FileProgress]:
     bar = _Bar(progress, name)
     try:
@@ -117,7 +112,7 @@ def _bar_row(progress: Progress, keep: bool, name: str) -> Iterator[FileProgress
 def show_progress(console: Console, *, keep: bool = True) -> Iterator[Rows]:
     """Show bars on a terminal, else lines; `keep` the bars of files that are done."""
     if not console.is_terminal:
-        yield partial(_log_row, console)
+        yield lambda name: nullcontext(_LogLines(console, name))
         return
     text, phase = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[phase]}")
     columns = (text, phase, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
