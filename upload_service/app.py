@@ -26,7 +26,6 @@ from upload_service.app_keys import (
     QUOTA,
     SCRUB_STORE,
     SETTINGS,
-    SINGLE_REQUESTS,
     TRANSFER_METRICS,
     TRANSFERS,
 )
@@ -61,7 +60,6 @@ from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions
-from upload_service.uploads.single_request import SingleRequestUploads
 from upload_service.uploads.store import MongoUploadStore
 
 # Seconds between two rounds of background work.
@@ -136,7 +134,6 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
 
     sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)
     app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, backends), removal)
-    app[SINGLE_REQUESTS] = SingleRequestUploads(sessions, quota)
     app[CLAIMS] = Claims(store, quota, removal)
     app[QUOTA] = quota
     app[DOWNLOADS] = Downloads(

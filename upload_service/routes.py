@@ -13,7 +13,6 @@ from upload_service.app_keys import (
     INSPECTOR,
     QUOTA,
     SCRUB_STORE,
-    SINGLE_REQUESTS,
     TRANSFER_METRICS,
     TRANSFERS,
 )
@@ -83,7 +82,9 @@ async def download(request: web.Request) -> web.StreamResponse:
 async def store_installer(request: web.Request) -> web.Response:
     form = InstallerForm(request)
     with request.app[TRANSFER_METRICS].upload(lambda: request.content.total_bytes):
-        upload = await request.app[SINGLE_REQUESTS].store(caller_of(request).tenant, form)
+        upload = await request.app[TRANSFERS].store_whole(
+            caller_of(request).tenant, form, min_size=form.min_size, max_size=request.content_length
+        )
     return json_response(views.stored(form, upload))
 
 

@@ -12,7 +12,7 @@ from common.http.zero_copy import send_file
 from common.telemetry import log
 from upload_service.downloads.service import OpenFile
 from upload_service.forms import InstallerForm
-from upload_service.inspection.inspector import Inspection
+from upload_service.inspection.model import Inspection
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")

@@ -7,21 +7,20 @@ count as delivered before the catalog listens.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import PurePath
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
 from upload_service.content_range import parse_server_filename
-from upload_service.inspection.findings import Findings
 from upload_service.inspection.installer_files import InstallerFiles
-from upload_service.inspection.process import Reason, Unreadable
-from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload
+from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
+from upload_service.inspection.process import Unreadable
+from upload_service.inspection.store import MongoInspectionStore
+from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull
 
 PROCESSES = 2  # of one replica, and at most one of them for the files that no caller waits for
 ATTEMPTS = 3
@@ -29,57 +28,11 @@ SLOT_TIMEOUT = 5.0  # seconds
 POLLS, POLL_PAUSE = 50, 0.1  # how often a caller asks for the result of another process, and the seconds in between
 
 
-class State(StrEnum):
-    """The state of an inspection."""
-
-    WAITING = "waiting"
-    DONE = "done"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class Inspection:
-    """The inspection of a file, with the `reason` of a failed one and the `findings` of one that is done."""
-
-    server_filename: str
-    state: State
-    reason: str = ""
-    findings: Findings = field(default_factory=Findings)
-
-
-@dataclass(frozen=True)
-class InspectionLease:
-    """A file that this process may inspect; `attempt` counts from 1."""
-
-    upload: Upload
-    attempt: int
-
-
-class InspectionStore(Protocol):
-    """Inspection records. Methods that take an `InspectionLease` do nothing when another process has the lease."""
-
-    async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
-        """The inspection of a file, which is due from now on if there was none; None without a file."""
-
-    async def waiting_tenants(self) -> Sequence[str]:
-        """The tenants with a file that is due, sorted."""
-
-    async def acquire_lease(self, tenant_id: str, server_filename: str = "") -> InspectionLease | None:
-        """Lease this file, or the tenant's oldest one, if it is due."""
-
-    async def postpone(self, lease: InspectionLease) -> None:
-        """Make the file due again a little later; the attempt does not count."""
-
-    async def mark_done(self, lease: InspectionLease, findings: Findings) -> None: ...
-
-    async def mark_failed(self, lease: InspectionLease, reason: Reason) -> None: ...
-
-
 class Inspector:
     """Inspects files. `read` gets a file and the ending of its name; it raises Unreadable and Unavailable."""
 
     def __init__(
-        self, store: InspectionStore, files: InstallerFiles, read: Callable[[BinaryIO, str], Awaitable[Findings]]
+        self, store: MongoInspectionStore, files: InstallerFiles, read: Callable[[BinaryIO, str], Awaitable[Findings]]
     ) -> None:
         self._store = store
         self._files = files

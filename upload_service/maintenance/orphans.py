@@ -16,9 +16,10 @@ from pathlib import Path
 from common.concurrency.background import with_each
 from common.telemetry import log
 from common.tenants import is_tenant_id
+from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
-from upload_service.storage.ownership import FileIndex, StorageOwnership
+from upload_service.storage.ownership import StorageOwnership
 from upload_service.uploads.part_files import TRANSFERS
 
 BATCH = 1000
@@ -41,7 +42,7 @@ class OrphanCollector:
     `path` is where `folder` is. Files younger than `age` seconds, by the clock of their storage, stay.
     """
 
-    index: FileIndex
+    index: MongoFileIndex
     backends: StorageBackends
     folder: FolderStorage
     path: Path

@@ -6,27 +6,16 @@ moved or removed meanwhile.
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
 
 from common.errors import Unavailable
 from common.telemetry import log
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, InstallerMissing, Upload
 from upload_service.storage.filesystem import StorageBackends
 from upload_service.storage.integrity_check import AfterBlock, has_same_digest
 from upload_service.storage.ownership import StorageOwnership
 
 RATE = 20 << 20  # bytes a second, of one replica
-
-
-class ScrubStore(Protocol):
-    """The upload records, as the scrub needs them. A mark is set only if the file is still in the same storage."""
-
-    async def lease_due(self, interval: int) -> Upload | None:
-        """A file that was not read for `interval` seconds, for this process alone."""
-
-    async def mark_intact(self, upload: Upload) -> bool: ...
-
-    async def mark_damaged(self, upload: Upload, damage: Damage) -> bool: ...
 
 
 async def limit_rate(size: int) -> None:
@@ -38,7 +27,7 @@ async def limit_rate(size: int) -> None:
 class Scrub:
     """Reads one file after another. `after_block` is called with the length of each block."""
 
-    store: ScrubStore
+    store: MongoScrubStore
     backends: StorageBackends
     ownership: StorageOwnership
     after_block: AfterBlock = limit_rate

@@ -32,12 +32,13 @@ class DamagedInstaller:
 
 
 class MongoScrubStore:
-    """Implements `ScrubStore`, and lists files and damage."""
+    """Leases files to read, marks damaged ones, and lists both. A file that has moved meanwhile gets no mark."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
     async def lease_due(self, interval: int) -> Upload | None:
+        """A file that was not read for `interval` seconds, for this process alone."""
         return await self._lease({}, interval) or await self._lease({"damage": {"$gt": ""}}, DAMAGED_AGAIN)
 
     async def mark_intact(self, upload: Upload) -> bool:
@@ -105,7 +106,7 @@ class MongoScrubStore:
 
 
 class MongoFileIndex:
-    """Implements `FileIndex`."""
+    """The id in the database, and the upload records by the names of files. Results have those that exist."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
@@ -127,6 +128,7 @@ class MongoFileIndex:
         return document["storage_id"] if document else None
 
     async def create_storage_id(self) -> str:
+        """The id, created if there is none."""
         document = await self._storage.find_one_and_update(
             {"_id": "identity"},
             {"$setOnInsert": {"storage_id": uuid4().hex}},

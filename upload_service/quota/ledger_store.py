@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from common.mongo import Document, MongoDatabase, long_timeout
 from upload_service.model import Status, Upload
-from upload_service.quota.reconciliation import Ledger
+from upload_service.quota.model import Ledger
 from upload_service.quota.store import EMPTY
 from upload_service.store import NOW, older_than
 
@@ -12,7 +12,7 @@ _FIELDS = ("file_id", "upload_id", "total", "offset", "status", "size")
 
 
 class MongoLedgerStore:
-    """Implements `LedgerStore`."""
+    """The ledgers and upload records of all tenants."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._client = database.client
@@ -24,12 +24,14 @@ class MongoLedgerStore:
             return sorted({*await self._quotas.distinct("tenant_id"), *await self._uploads.distinct("tenant_id")})
 
     async def lease_due(self, age: int) -> str | None:
+        """A tenant whose ledger was not compared for `age` seconds; no other replica gets it in the next `age`."""
         document = await self._quotas.find_one_and_update(
             {"$expr": older_than("compared_at", age)}, [{"$set": {"compared_at": NOW}}], {"tenant_id": True}
         )
         return document["tenant_id"] if document else None
 
     async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]:
+        """A ledger and its records, both as they were at one moment."""
         with long_timeout():
             async with await self._client.start_session(snapshot=True) as session:
                 document = await self._quotas.find_one({"tenant_id": tenant_id}, session=session) or EMPTY
@@ -39,6 +41,7 @@ class MongoLedgerStore:
         return ledger, uploads
 
     async def correct(self, tenant_id: str, actual: Ledger, expected: Ledger) -> bool:
+        """Change the ledger if it is still `actual`."""
         await self._quotas.update_one({"tenant_id": tenant_id}, {"$setOnInsert": EMPTY}, upsert=True)
         result = await self._quotas.update_one(
             {"tenant_id": tenant_id, "used": actual.used, "reserved": actual.reserved, "holds": dict(actual.holds)},

@@ -10,7 +10,7 @@ from typing import Any
 
 from common.mongo import Document, MongoDatabase
 from upload_service.model import Upload
-from upload_service.quota.service import TooManyUploads
+from upload_service.quota.model import TooManyUploads
 
 SETTLED_AGE = timedelta(hours=1)  # longer than any request
 SETTLED = 10_000  # rows of a tenant; the newest stay
@@ -20,14 +20,17 @@ EMPTY: Document = {"used": 0, "reserved": 0, "holds": {}, "settled": {}}
 
 
 class MongoQuotaStore:
-    """Implements `QuotaStore`."""
+    """Each change is one conditional update; repeating it changes nothing."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._quotas = database["quotas"]
         self._uploads = database["uploads"]
 
     async def reserve(self, upload: Upload, size: int, quota: int | None) -> bool:
-        """Reserve at least `size` bytes; a settled upload reserves nothing and is not refused."""
+        """Reserve at least `size` bytes; False if that would exceed the quota. Raises TooManyUploads.
+
+        A settled upload reserves nothing and is not refused.
+        """
         hold, settled = f"$holds.{upload.upload_id}", f"$settled.{upload.upload_id}"
         held = {"$ifNull": [hold, 0]}
         after: dict[str, Any] = {"$add": ["$reserved", {"$subtract": [size, held]}]}
@@ -47,12 +50,14 @@ class MongoQuotaStore:
         return await self._update(upload, allowed, changes)
 
     async def shrink(self, upload: Upload, size: int) -> None:
+        """Reduce the upload's reservation to `size` bytes."""
         hold = f"$holds.{upload.upload_id}"
         reserved = {"$subtract": ["$reserved", {"$subtract": [hold, size]}]}
         fields = {"reserved": reserved, f"holds.{upload.upload_id}": size}
         await self._update(upload, {"$gt": [hold, size]}, {"$set": fields})
 
     async def charge(self, upload: Upload, quota: int | None) -> bool:
+        """Turn the upload's reservation into use; False if used and reserved together exceed the quota."""
         row = f"holds.{upload.upload_id}"
         fits = [] if quota is None else [{"$lte": [{"$add": ["$used", "$reserved"]}, quota]}]
         fields = {"used": {"$add": ["$used", upload.size]}, "reserved": {"$subtract": ["$reserved", f"${row}"]}}
@@ -63,6 +68,7 @@ class MongoQuotaStore:
         return await self._quotas.find_one(query, {"_id": 1}) is None
 
     async def release(self, upload: Upload) -> None:
+        """Drop the upload's reservation, or its use."""
         row = f"holds.{upload.upload_id}"
         settled = {f"settled.{upload.upload_id}": "$$NOW"}
         fields = {"reserved": {"$subtract": ["$reserved", f"${row}"]}, **settled}
@@ -80,6 +86,7 @@ class MongoQuotaStore:
         return (document["used"], document["reserved"]) if document else (0, 0)
 
     async def delete_settled(self) -> None:
+        """Delete, for all tenants, the old ids of settled uploads of which no record is left."""
         cursor = self._quotas.find({"settled": {"$ne": {}}}, {"tenant_id": 1, "settled": 1, "now": "$$NOW"})
         async for document in cursor:
             tenant_id, rows = document["tenant_id"], list(document["settled"].items())

@@ -8,11 +8,10 @@ Nothing is moved unless every storage belongs to the database: another installat
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
 
 from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
@@ -20,35 +19,11 @@ from common.telemetry import log
 from upload_service.model import Damage, Move, Status, StorageFull, StorageKind, Upload
 from upload_service.storage.filesystem import InstallerStorage, StorageBackends
 from upload_service.storage.integrity_check import AfterBlock, has_same_digest
+from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.staging import Staging
 
 RENEWAL = 15.0  # seconds; a lease lasts 60
-
-
-class MoveStore(Protocol):
-    """The upload records, as the mover needs them. A method that takes a `Move` requires its lease."""
-
-    async def lease_next(self, kind: StorageKind, passed_over: Collection[str]) -> Move | None:
-        """An undamaged file in this storage that was not changed for a while; `passed_over` are upload ids."""
-
-    async def lease_leftover(self, kinds: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None:
-        """A moved file that may still have a copy in one of these storages."""
-
-    async def renew(self, move: Move) -> bool:
-        """Extend the lease; False if it is another's, or the file is being deleted."""
-
-    async def release(self, move: Move) -> None: ...
-
-    async def set_storage(self, move: Move, kind: StorageKind) -> bool:
-        """Record the file's new storage, and the old one as its previous storage."""
-
-    async def clear_previous(self, move: Move) -> None:
-        """Record that the previous storage has no copy."""
-
-    async def mark_damaged(self, move: Move, damage: Damage) -> None: ...
-
-    async def find(self, upload: Upload) -> Upload | None: ...
 
 
 class Outcome(StrEnum):
@@ -67,7 +42,7 @@ async def ignore_block(_: int) -> None: ...
 class Mover:
     """Moves one file after another to the storage `target`; any number of movers may work at once."""
 
-    store: MoveStore
+    store: MongoMoveStore
     backends: StorageBackends
     staging: Staging
     target: StorageKind

@@ -21,26 +21,30 @@ _FREE = {"$lte": [{"$ifNull": ["$moving_until", NOW]}, NOW]}
 
 
 class MongoMoveStore:
-    """Implements `MoveStore`: every change is one conditional update that only the last lease holder can make."""
+    """Every change is one conditional update that only the last lease holder can make."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
     async def lease_leftover(self, kinds: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None:
+        """A moved file that may still have a copy in one of these storages; `passed_over` are upload ids."""
         return await self._lease({"left": {"$in": list(kinds)}, **STORED, "$expr": _FREE}, passed_over)
 
     async def lease_next(self, kind: StorageKind, passed_over: Collection[str]) -> Move | None:
+        """An undamaged file in this storage that was not changed for a while."""
         settled = {"$lt": ["$updated_at", {"$subtract": [NOW, SETTLED]}]}
         query = {**_movable(kind), "left": {"$in": ["", None]}, "$expr": {"$and": [_FREE, settled]}}
         return await self._lease(query, passed_over)
 
     async def renew(self, move: Move) -> bool:
+        """Extend the lease; False if it is another's, or the file is being deleted."""
         return await self._update(move, {"moving_until": from_now(LEASE)}, STORED)
 
     async def release(self, move: Move) -> None:
         await self._update(move, {"moving_by": "", "moving_until": NOW})
 
     async def set_storage(self, move: Move, kind: StorageKind) -> bool:
+        """Record the file's new storage, and the old one as its previous storage."""
         old = move.upload.storage
         return await self._update(move, {"home": kind, "left": old}, {**STORED, "home": old})
 

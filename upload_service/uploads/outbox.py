@@ -3,30 +3,21 @@
 import asyncio
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Protocol
 
 from common.events import Event, Events, EventsUnavailable
 from common.telemetry import log
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage
+from upload_service.uploads.store import MongoUploadStore
 
 MAX_EXTRA_PUBLISHERS = 8  # beside the first, at once
 FINISHED = "upload.finished"
 
 
-class OutboxStore(Protocol):
-    """The upload records, as the relay needs them."""
-
-    async def lease_unannounced(self) -> Upload | None:
-        """The oldest complete file of all tenants that is not announced, for this relay alone for a few seconds."""
-
-    async def mark_announced(self, upload: Upload) -> None: ...
-
-
 class Outbox:
     """Publishes complete uploads. A relay that dies may leave an event published twice, with the same id."""
 
-    def __init__(self, store: OutboxStore, events: Events, folder: FolderStorage) -> None:
+    def __init__(self, store: MongoUploadStore, events: Events, folder: FolderStorage) -> None:
         self._store = store
         self._events = events
         self._folder = folder

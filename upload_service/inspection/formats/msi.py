@@ -7,8 +7,8 @@ from typing import BinaryIO
 
 import olefile
 
-from upload_service.inspection.findings import Findings, Format, Machine, Reach, clean_text, normalize_guid
 from upload_service.inspection.formats.signers import signer_of
+from upload_service.inspection.model import Findings, Format, Machine, Reach, clean_text, normalize_guid
 
 STREAM_LIMIT = 16 << 20  # bytes
 ROWS_LIMIT = 10_000
