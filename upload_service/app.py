@@ -129,7 +129,7 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
     register_metrics(app[METRICS], database, settings.installers)
 
     def announce() -> None:
-        metrics.finished()
+        metrics.finished.inc()
         outbox.wake()
 
     sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)

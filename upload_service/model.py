@@ -70,6 +70,10 @@ class Upload:
     def is_gone(self) -> bool:
         return self.is_cancelled or self.status is Status.DELETING
 
+    @property
+    def log_fields(self) -> dict[str, str]:
+        return {"tenant_id": self.tenant_id, "server_filename": self.server_filename}
+
 
 @dataclass(frozen=True)
 class Move:

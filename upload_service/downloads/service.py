@@ -108,7 +108,7 @@ class Downloads:
                 try:
                     file = await self._open(stack, upload, start, length)
                 except InstallerMissing:
-                    log.error("installer_missing", tenant_id=upload.tenant_id, server_filename=upload.server_filename)
+                    log.error("installer_missing", **upload.log_fields)
                     raise
             yield file
 

@@ -11,8 +11,7 @@ from common.errors import Unavailable
 from common.telemetry import log
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, InstallerMissing, Upload
-from upload_service.storage.filesystem import StorageBackends
-from upload_service.storage.integrity_check import AfterBlock, has_same_digest
+from upload_service.storage.filesystem import AfterBlock, StorageBackends, has_same_digest
 from upload_service.storage.ownership import StorageOwnership
 
 RATE = 20 << 20  # bytes a second, of one replica
@@ -38,7 +37,7 @@ class Scrub:
             try:
                 await self.check(upload)
             except (OSError, Unavailable) as error:
-                log.warning("installer_not_checked", error=str(error), **_log_fields(upload))
+                log.warning("installer_not_checked", error=str(error), **upload.log_fields)
                 return
 
     async def check(self, upload: Upload) -> Damage:
@@ -51,14 +50,14 @@ class Scrub:
         damage = await self._find_damage(upload)
         if damage is Damage.NONE:
             if await self.store.mark_intact(upload) and upload.damage:
-                log.info("installer_whole_again", **_log_fields(upload))
+                log.info("installer_whole_again", **upload.log_fields)
             return damage
         # An empty folder in place of an unmounted disk does not mean that all files are lost.
         if not await self.ownership.is_ours(upload.storage):
             raise Unavailable(f"The storage `{upload.storage}` is not the one that belongs to the database.")
         if not await self.store.mark_damaged(upload, damage):
             return Damage.NONE
-        log.error("installer_damaged", damage=damage, version_uid=upload.version_uid, **_log_fields(upload))
+        log.error("installer_damaged", damage=damage, version_uid=upload.version_uid, **upload.log_fields)
         return damage
 
     async def _find_damage(self, upload: Upload) -> Damage:
@@ -71,7 +70,3 @@ class Scrub:
         except InstallerMissing:  # It was removed or truncated while it was read.
             return Damage.MISSING if await storage.size(upload) is None else Damage.ALTERED
         return Damage.NONE if is_intact else Damage.ALTERED
-
-
-def _log_fields(upload: Upload) -> dict[str, str]:
-    return {"tenant_id": upload.tenant_id, "server_filename": upload.server_filename}

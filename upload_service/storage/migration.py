@@ -17,8 +17,7 @@ from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
 from common.telemetry import log
 from upload_service.model import Damage, Move, Status, StorageFull, StorageKind, Upload
-from upload_service.storage.filesystem import InstallerStorage, StorageBackends
-from upload_service.storage.integrity_check import AfterBlock, has_same_digest
+from upload_service.storage.filesystem import AfterBlock, InstallerStorage, StorageBackends, has_same_digest
 from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.staging import Staging
@@ -52,7 +51,7 @@ class Mover:
     async def run(self) -> None:
         """Move all files; raises as `moves` does."""
         async for upload, outcome in self.moves():
-            log.info("installer_moved", outcome=outcome, home=self.target, **_log_fields(upload))
+            log.info("installer_moved", outcome=outcome, home=self.target, **upload.log_fields)
 
     async def moves(self) -> AsyncIterator[tuple[Upload, Outcome]]:
         """Move one file after another, with the result of each, until all others are leased to other movers.
@@ -80,7 +79,7 @@ class Mover:
     async def _under_lease(self, move: Move, work: Callable[[Move], Awaitable[Outcome]]) -> Outcome:
         """Do a step of a move. A failed one keeps its lease, so that it is tried again in a minute."""
         try:
-            async with keep_lease(partial(self.store.renew, move), RENEWAL, **_log_fields(move.upload)):
+            async with keep_lease(partial(self.store.renew, move), RENEWAL, **move.upload.log_fields):
                 for kind in self.backends.kinds:  # Checked for each file, because a disk may be unmounted.
                     if not await self.ownership.is_ours(kind):
                         raise Unavailable(f"The storage `{kind}` does not belong to this database; no file is moved.")
@@ -89,7 +88,7 @@ class Mover:
             await self.store.release(move)
             raise
         except (Problem, OSError) as error:
-            log.error("installer_not_moved", error=type(error).__name__, **_log_fields(move.upload))
+            log.error("installer_not_moved", error=type(error).__name__, **move.upload.log_fields)
             return Outcome.FAILED
         if outcome is not Outcome.FAILED:
             await self.store.release(move)
@@ -112,9 +111,9 @@ class Mover:
             return await self._abandon_copy(move.upload, new)
         await new.remove(move.upload)
         if not is_altered:
-            log.error("installer_arrived_altered", home=self.target, **_log_fields(move.upload))
+            log.error("installer_arrived_altered", home=self.target, **move.upload.log_fields)
             return Outcome.FAILED
-        log.error("installer_altered", home=move.upload.storage, **_log_fields(move.upload))
+        log.error("installer_altered", home=move.upload.storage, **move.upload.log_fields)
         await self.store.mark_damaged(move, Damage.ALTERED)
         return Outcome.ALTERED
 
@@ -145,7 +144,3 @@ class Mover:
     async def _is_intact(self, storage: InstallerStorage, upload: Upload) -> bool:
         size = await storage.size(upload)
         return size == upload.size and await has_same_digest(storage, upload, self.after_block)
-
-
-def _log_fields(upload: Upload) -> dict[str, str]:
-    return {"tenant_id": upload.tenant_id, "server_filename": upload.server_filename}
