@@ -1,8 +1,12 @@
 """A tenant's storage: bytes used by linked files and reserved by transfers, together never more than the quota."""
 
+from dataclasses import dataclass
+
 from common.errors import StorageExceeded
 from upload_service.model import Upload
 from upload_service.quota.store import MongoQuotaStore
+
+STEP = 64 << 20  # bytes that are reserved ahead
 
 
 async def reserve(store: MongoQuotaStore, upload: Upload, size: int, quota: int | None) -> None:
@@ -11,25 +15,23 @@ async def reserve(store: MongoQuotaStore, upload: Upload, size: int, quota: int 
         raise StorageExceeded(f"A file of {size} bytes does not fit in the tenant's storage.")
 
 
+@dataclass
 class IncrementalReservation:
     """A reservation for a file of unknown length, made in steps. `max_size` is its limit in bytes, if it is known."""
 
-    STEP = 64 << 20  # bytes
-
-    def __init__(self, store: MongoQuotaStore, upload: Upload, quota: int | None, *, max_size: int | None) -> None:
-        self._store = store
-        self._upload = upload
-        self._quota = quota
-        self._max_size = max_size
-        self._reserved = 0
+    store: MongoQuotaStore
+    upload: Upload
+    quota: int | None
+    max_size: int | None
+    reserved: int = 0
 
     async def ensure(self, size: int) -> None:
         """Reserve at least `size` bytes, and a step more if the quota allows. Raises StorageExceeded."""
-        if size <= self._reserved:
+        if size <= self.reserved:
             return
-        ahead = size + self.STEP if self._max_size is None else max(size, min(size + self.STEP, self._max_size))
-        if await self._store.reserve(self._upload, ahead, self._quota):
-            self._reserved = ahead
+        ahead = size + STEP if self.max_size is None else max(size, min(size + STEP, self.max_size))
+        if await self.store.reserve(self.upload, ahead, self.quota):
+            self.reserved = ahead
             return
-        await reserve(self._store, self._upload, size, self._quota)
-        self._reserved = size
+        await reserve(self.store, self.upload, size, self.quota)
+        self.reserved = size
