@@ -7,15 +7,7 @@ from aiohttp import web
 from common.http.bodies import read_json
 from common.http.middleware import audit, caller_of, json_response
 from upload_service import views
-from upload_service.app_keys import (
-    CLAIMS,
-    DOWNLOADS,
-    INSPECTOR,
-    QUOTA,
-    SCRUB_STORE,
-    TRANSFER_METRICS,
-    TRANSFERS,
-)
+from upload_service.app_keys import CLAIMS, DOWNLOADS, INSPECTOR, QUOTA, SCRUB_STORE, TRANSFER_METRICS, TRANSFERS
 from upload_service.content_range import ContentRange, parse_file_id
 from upload_service.downloads.service import Address
 from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
@@ -62,9 +54,7 @@ async def inspect_upload(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}")
 async def download(request: web.Request) -> web.StreamResponse:
     address = Address(
-        **request.match_info,
-        expires=request.query.get("expires", ""),
-        signature=request.query.get("signature", ""),
+        **request.match_info, expires=request.query.get("expires", ""), signature=request.query.get("signature", "")
     )
     downloads = request.app[DOWNLOADS]
     upload = await downloads.find(address)

@@ -22,8 +22,7 @@ INDEXES: Indexes = {
             partialFilterExpression={"server_filename": {"$gt": ""}},
         ),
         IndexModel(
-            [("tenant_id", ASCENDING), ("version_uid", ASCENDING)],
-            partialFilterExpression={"version_uid": {"$gt": ""}},
+            [("tenant_id", ASCENDING), ("version_uid", ASCENDING)], partialFilterExpression={"version_uid": {"$gt": ""}}
         ),
         IndexModel([("tenant_id", ASCENDING), ("upload_id", ASCENDING)]),
         IndexModel([("tenant_id", ASCENDING), ("damage", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),

@@ -25,11 +25,7 @@ class Collector:
     unclaimed_age: int
 
     async def collect(self) -> None:
-        ages = {
-            Status.OPEN: self.transfer_idle,
-            Status.COMPLETE: self.unclaimed_age,
-            Status.DELETING: INTERRUPTED,
-        }
+        ages = {Status.OPEN: self.transfer_idle, Status.COMPLETE: self.unclaimed_age, Status.DELETING: INTERRUPTED}
         for status, age in ages.items():
             await with_each("collector", await self.store.find_stale(status, age, BATCH), self._remove)
         await self.store.delete_cancelled(self.transfer_idle)
