@@ -42,17 +42,15 @@ from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
 from upload_service.metrics import TransferMetrics
 from upload_service.migrations import SCHEMA
 from upload_service.model import StorageKind
-from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Reconciliation
-from upload_service.quota.store import MongoQuotaStore
+from upload_service.quota.store import MongoLedgerStore, MongoQuotaStore
 from upload_service.routes import routes
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.storage.migration import Mover
+from upload_service.storage.migration import Mover, Staging
 from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
-from upload_service.storage.staging import Staging
 from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.outbox import Outbox

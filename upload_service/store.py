@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
+from motor.motor_asyncio import AsyncIOMotorCollection
 from pymongo import ASCENDING, IndexModel
 
-from common.mongo import Document, Indexes
+from common.mongo import Document, Indexes, long_timeout
 from upload_service.model import Damage, Status, StorageKind, Upload
 
 NOW = "$$NOW"  # by the clock of the database, so that replicas agree about leases and ages
@@ -43,6 +44,14 @@ INDEXES: Indexes = {
         IndexModel([(name, ASCENDING) for name in QUOTA_TOTALS]),
     ],
 }
+
+
+async def totals(uploads: AsyncIOMotorCollection[Document], query: Document) -> tuple[int, int]:
+    """The number of the uploads that match a query, and their bytes."""
+    group = {"$group": {"_id": None, "files": {"$sum": 1}, "bytes": {"$sum": "$size"}}}
+    with long_timeout():
+        groups = await uploads.aggregate([{"$match": query}, group]).to_list(None)
+    return (groups[0]["files"], groups[0]["bytes"]) if groups else (0, 0)
 
 
 def from_now(milliseconds: int) -> Document:

@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from pymongo import ASCENDING, ReturnDocument
 
-from common.mongo import Document, MongoDatabase, long_timeout
+from common.mongo import Document, MongoDatabase
 from upload_service.model import Damage, StorageKind, Upload
-from upload_service.store import NOW, STORED, from_now, older_than, to_upload, to_upload_or_none
+from upload_service.store import NOW, STORED, from_now, older_than, to_upload, to_upload_or_none, totals
 
 LEASE = 3_600_000  # milliseconds; a file that takes longer may be read twice
 DAMAGED_AGAIN = 3600  # seconds until a damaged file, which an operator may have restored, is read again
@@ -62,13 +62,7 @@ class MongoScrubStore:
 
     async def total_size(self, tenant_id: str | None) -> int:
         """The bytes of all complete files, of one tenant or of all."""
-        stages: list[Mapping[str, Any]] = [
-            {"$match": {**_of(tenant_id), **STORED}},
-            {"$group": {"_id": None, "bytes": {"$sum": "$size"}}},
-        ]
-        with long_timeout():
-            groups = [group async for group in self._uploads.aggregate(stages)]
-        return groups[0]["bytes"] if groups else 0
+        return (await totals(self._uploads, {**_of(tenant_id), **STORED}))[1]
 
     async def damaged_installers(self, tenant_id: str) -> list[DamagedInstaller]:
         """A tenant's damaged files, in the order in which they were found."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from common.telemetry import log
 from upload_service.model import Status, Upload
-from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.model import Ledger
+from upload_service.quota.store import MongoLedgerStore
 
 DAY = 24 * 3600  # seconds between two comparisons of the same ledger
 SECOND_LOOK = 2.0  # seconds

@@ -8,19 +8,29 @@ Nothing is moved unless every storage belongs to the database: another installat
 """
 
 import asyncio
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from pathlib import Path
 
 from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
 from common.telemetry import log
 from upload_service.model import Damage, Move, Status, StorageFull, StorageKind, Upload
-from upload_service.storage.filesystem import AfterBlock, InstallerStorage, StorageBackends, has_same_digest
+from upload_service.storage.filesystem import (
+    AfterBlock,
+    FolderStorage,
+    InstallerStorage,
+    StorageBackends,
+    has_same_digest,
+)
 from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
-from upload_service.storage.staging import Staging
+from upload_service.uploads.part_files import PartFile, PartFiles
+from upload_service.uploads.part_writer import PartWriter
 
 RENEWAL = 15.0  # seconds; a lease lasts 60
 
@@ -35,6 +45,36 @@ class Outcome(StrEnum):
 
 
 async def ignore_block(_: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Provides an installer as a local file."""
+
+    folder: FolderStorage
+    parts: PartFiles
+
+    @asynccontextmanager
+    async def open(self, upload: Upload, storage: InstallerStorage, token: str) -> AsyncIterator[Path]:
+        """The path of a complete file: its own in the folder, else that of a copy, which this block removes.
+
+        The copy is named after `token` and is beside the transfers' files; removing the upload removes it as well.
+        Raises StorageFull, InstallerMissing and Unavailable.
+        """
+        if upload.storage is StorageKind.FOLDER:
+            await storage.size(upload)  # Gives the file its final name, if it has none yet.
+            yield self.folder.path(upload)
+            return
+        if (await asyncio.to_thread(shutil.disk_usage, self.parts.folder)).free < upload.size:
+            raise StorageFull  # Before gigabytes were fetched in vain.
+        part = self.parts.path(upload)
+        copy = part.parent.with_name(f"{upload.upload_id}.{token}") / part.name
+        try:
+            async with aclosing(storage.read(upload, 0, upload.size)) as blocks:
+                await PartWriter(lambda: PartFile(copy, 0, None)).write(blocks)
+            yield copy
+        finally:
+            await asyncio.to_thread(_remove, copy)
 
 
 @dataclass(frozen=True)
@@ -144,3 +184,9 @@ class Mover:
     async def _is_intact(self, storage: InstallerStorage, upload: Upload) -> bool:
         size = await storage.size(upload)
         return size == upload.size and await has_same_digest(storage, upload, self.after_block)
+
+
+def _remove(copy: Path) -> None:
+    with suppress(FileNotFoundError):
+        copy.unlink(missing_ok=True)
+        copy.parent.rmdir()

@@ -12,7 +12,7 @@ from pymongo import ReturnDocument
 
 from common.mongo import MongoDatabase, long_timeout
 from upload_service.model import Damage, Move, StorageKind, Upload
-from upload_service.store import NOW, STORED, from_now, record_key, to_upload, to_upload_or_none
+from upload_service.store import NOW, STORED, from_now, record_key, to_upload, to_upload_or_none, totals
 
 LEASE = 60_000  # milliseconds
 SETTLED = 5_000  # milliseconds without a change, after which a completed file has its final name
@@ -59,13 +59,7 @@ class MongoMoveStore:
 
     async def remaining(self, kind: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
         """The number of files in a storage that can be moved, except for these upload ids, and their bytes."""
-        stages: list[Mapping[str, Any]] = [
-            {"$match": {**_movable(kind), "upload_id": {"$nin": list(passed_over)}}},
-            {"$group": {"_id": None, "files": {"$sum": 1}, "bytes": {"$sum": "$size"}}},
-        ]
-        with long_timeout():
-            groups = [group async for group in self._uploads.aggregate(stages)]
-        return (groups[0]["files"], groups[0]["bytes"]) if groups else (0, 0)
+        return await totals(self._uploads, {**_movable(kind), "upload_id": {"$nin": list(passed_over)}})
 
     async def count(self, kind: StorageKind) -> int:
         """The number of files in a storage, damaged ones included."""

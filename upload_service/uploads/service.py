@@ -22,9 +22,8 @@ from upload_service.quota.service import IncrementalReservation, reserve
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import prepend
 from upload_service.uploads.chunk import Chunk, ResendCheck, exact_blocks, expect_next
-from upload_service.uploads.digests import Digests
 from upload_service.uploads.removal import Removal
-from upload_service.uploads.session import UploadSession, UploadSessions
+from upload_service.uploads.session import Digests, UploadSession, UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
 LEASE_TIMEOUT = 20.0  # seconds that a request waits for another one of the same transfer
