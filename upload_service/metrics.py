@@ -18,7 +18,7 @@ class TransferMetrics:
 
 
 @contextmanager
-def counted(counter: Counter, bytes_so_far: Callable[[], int]) -> Iterator[None]:
+def count_bytes(counter: Counter, bytes_so_far: Callable[[], int]) -> Iterator[None]:
     """Count the bytes at the end of the block, also if it fails."""
     try:
         yield

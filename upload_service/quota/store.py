@@ -144,8 +144,9 @@ class MongoLedgerStore:
         with long_timeout():
             async with await self._client.start_session(snapshot=True) as session:
                 document = await self._quotas.find_one({"tenant_id": tenant_id}, session=session) or EMPTY
-                cursor = self._uploads.find({"tenant_id": tenant_id}, dict.fromkeys(_FIELDS, True), session=session)
-                uploads = [_to_upload(tenant_id, record) async for record in cursor]
+                fields = {"_id": False, **dict.fromkeys(_FIELDS, True)}
+                records = await self._uploads.find({"tenant_id": tenant_id}, fields, session=session).to_list(None)
+        uploads = [Upload(tenant_id, **{**record, "status": Status(record["status"])}) for record in records]
         ledger = Ledger(document["used"], document["reserved"], document["holds"], frozenset(document["settled"]))
         return ledger, uploads
 
@@ -157,15 +158,3 @@ class MongoLedgerStore:
             {"$set": {"used": expected.used, "reserved": expected.reserved, "holds": dict(expected.holds)}},
         )
         return result.matched_count == 1
-
-
-def _to_upload(tenant_id: str, document: Document) -> Upload:
-    return Upload(
-        tenant_id=tenant_id,
-        file_id=document["file_id"],
-        upload_id=document["upload_id"],
-        total=document["total"],
-        offset=document["offset"],
-        status=Status(document["status"]),
-        size=document.get("size", 0),
-    )
