@@ -26,7 +26,6 @@ _TEMPLATE, _APPLICATION, _VT_LPSTR = 7, 18, 30  # properties of the summary, and
 _MACHINES = {"intel": Machine.X86, "x64": Machine.X64, "amd64": Machine.X64, "arm": Machine.ARM, "arm64": Machine.ARM64}
 _WIX = ("windows installer xml", "wix toolset")
 
-
 _UNICODE = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32-be", "ascii", "latin-1", "idna")
 _WINDOWS = (437, 874, 932, 936, 949, 950, *range(1250, 1259))
 ENCODINGS = {*_UNICODE, *(f"cp{page}" for page in _WINDOWS)}  # that any installer may use
