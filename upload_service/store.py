@@ -14,23 +14,22 @@ LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # `lease_until` of a transfer wit
 STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
+_SET = {"$gt": ""}  # a text that is not empty
 INDEXES: Indexes = {
     "uploads": [
         IndexModel(["tenant_id", "file_id"], unique=True),
-        IndexModel(
-            ["tenant_id", "server_filename"], unique=True, partialFilterExpression={"server_filename": {"$gt": ""}}
-        ),
-        IndexModel(["tenant_id", "version_uid"], partialFilterExpression={"version_uid": {"$gt": ""}}),
+        IndexModel(["tenant_id", "server_filename"], unique=True, partialFilterExpression={"server_filename": _SET}),
+        IndexModel(["tenant_id", "version_uid"], partialFilterExpression={"version_uid": _SET}),
         IndexModel(["tenant_id", "upload_id"]),
-        IndexModel(["tenant_id", "damage"], partialFilterExpression={"damage": {"$gt": ""}}),
+        IndexModel(["tenant_id", "damage"], partialFilterExpression={"damage": _SET}),
         # Background work scans all tenants: for uploads to announce, inspect, scrub, move or remove.
         IndexModel(["announced", "updated_at"], partialFilterExpression={"announced": False}),
         IndexModel(["inspection", "updated_at"], partialFilterExpression={"inspection": "waiting"}),
         IndexModel(["status", "updated_at"]),
         IndexModel(["status", "checked_at"]),
-        IndexModel(["damage", "checked_at"], partialFilterExpression={"damage": {"$gt": ""}}),
+        IndexModel(["damage", "checked_at"], partialFilterExpression={"damage": _SET}),
         IndexModel(["home", "status"]),
-        IndexModel(["left"], partialFilterExpression={"left": {"$gt": ""}}),
+        IndexModel(["left"], partialFilterExpression={"left": _SET}),
     ],
     "quotas": [
         IndexModel(["tenant_id"], unique=True),

@@ -15,7 +15,6 @@ _ERRORS = (
     AttributeError,
     EOFError,
     LookupError,
-    NotImplementedError,
     OSError,
     RuntimeError,
     TypeError,
