@@ -81,7 +81,6 @@ class StorageBackends:
         return self.get(upload.storage)
 
 
-@dataclass(frozen=True)
 class FolderStorage:
     """The folder that all replicas share; implements `InstallerStorage`.
 
@@ -89,20 +88,21 @@ class FolderStorage:
     process died in between, gets its final name when it is first needed.
     """
 
-    folder: Path
-    parts: PartFiles
+    def __init__(self, folder: Path, parts: PartFiles) -> None:
+        self._folder = folder
+        self._parts = parts
 
     def path(self, upload: Upload) -> Path:
         """The path of the file. Raises ValueError for a record with a name that leads to another folder."""
-        return self.folder / plain_name(upload.tenant_id) / plain_name(upload.server_filename)
+        return self._folder / plain_name(upload.tenant_id) / plain_name(upload.server_filename)
 
     async def finalize(self, upload: Upload) -> None:
         """Give the file of a complete transfer its final name, and remove what is left of the transfer.
 
         Raises StorageFull, and InstallerMissing if another process has moved or removed it.
         """
-        await self.put(upload, self.parts.path(upload))
-        await asyncio.to_thread(self.parts.remove, upload)
+        await self.put(upload, self._parts.path(upload))
+        await asyncio.to_thread(self._parts.remove, upload)
 
     async def put(self, upload: Upload, source: Path) -> None:
         await asyncio.to_thread(self._put, upload, source)
@@ -128,7 +128,7 @@ class FolderStorage:
     async def remove_tenant(self, tenant_id: str) -> None:
         if not is_tenant_id(tenant_id):  # It would be another folder.
             raise ValueError("not a tenant's id")
-        folder = self.folder / tenant_id
+        folder = self._folder / tenant_id
         if await asyncio.to_thread(folder.exists):
             await asyncio.to_thread(shutil.rmtree, folder)
 
@@ -145,14 +145,14 @@ class FolderStorage:
             sync_folder(target.parent)
 
     def _final_path(self, upload: Upload) -> Path:
-        path, part = self.path(upload), self.parts.path(upload)
+        path, part = self.path(upload), self._parts.path(upload)
         if not path.exists() and part.exists():
             self._put(upload, part)
         return path
 
     def _list_files(self) -> Iterator[StoredFile]:
         now = time.time()
-        for path in self.folder.glob("*/*"):
+        for path in self._folder.glob("*/*"):
             name = parse_server_filename(path.name)
             if name is not None and is_tenant_id(path.parent.name):
                 with suppress(FileNotFoundError):  # It may be removed at any moment.
