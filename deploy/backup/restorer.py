@@ -37,8 +37,8 @@ from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
 from deploy.terminal import FileProgress
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
-from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Reconciliation
+from upload_service.quota.store import MongoLedgerStore
 from upload_service.storage.filesystem import read_blocks
 
 CONSEQUENCES = {

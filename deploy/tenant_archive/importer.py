@@ -33,8 +33,8 @@ from deploy.tenant_archive.record_rules import CHECKS
 from deploy.tenant_archive.validator import ArchiveValidator, installer_document
 from deploy.terminal import FileProgress
 from upload_service.model import Upload
-from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Reconciliation
+from upload_service.quota.store import MongoLedgerStore
 
 LOG, HEADS = "auth.audit_log.bson", "auth.audit_heads.bson"
 

@@ -98,7 +98,7 @@ def meddling(
 ) -> Any:
     """A mover that is interrupted at a step, and its store, which can be killed."""
     (old,) = set(StorageKind) - {new}
-    mortal = Mortal(Meddled(storages.store, method, when, what))
+    mortal: Any = Mortal(Meddled(storages.store, method, when, what))
     homes: Any = {old: storages.home(old), new: storages.home(new)}
     side = new if method in {"put", "size"} else old
     homes[side] = Meddled(homes[side], method, when, what)
