@@ -4,7 +4,6 @@ Installers are copied first. Then all records are read from one snapshot, and th
 are copied. If an installer of these records was deleted meanwhile, the records are read again.
 """
 
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from common.mongo.schema import COLLECTION
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome, InstallerSource, has_size, installers_of, is_intact
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
-from deploy.backup.records import DATABASES, MARKERS, Client, DatabaseSnapshot, RecordFile, snapshot_read
+from deploy.backup.records import DATABASES, MARKERS, Client, DatabaseSnapshot, snapshot_read
 from deploy.backup.signatures import key_fingerprints
 from deploy.backup.target import claim_storage
 from deploy.operator.schemas import open_database, versions
@@ -111,9 +110,7 @@ async def _write_records(client: Client, snapshot: DatabaseSnapshot, folder: Pat
         for database, collection in names:
             # Unfinished transfers are left out, because their bytes are: their clients begin again.
             query = {"status": {"$ne": Status.OPEN}} if (database, collection) == ("upload", "uploads") else {}
-            with closing(RecordFile(folder, database, collection)) as file:
-                await snapshot.each(database, collection, query, file.write)
-                entries.append(file.entry())
+            entries.append(await snapshot.export(database, collection, folder, query))
         if names == await _collections(client):
             return entries
 

@@ -5,6 +5,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,27 +33,27 @@ ATTEMPTS, PAUSE = 20, 0.5  # while collections or indexes are created; seconds
 TOO_OLD, UNAVAILABLE = 239, 246  # MongoDB's codes
 
 
+@dataclass(frozen=True)
 class DatabaseSnapshot:
     """The databases at the time of the first read."""
 
-    def __init__(self, client: Client, session: AsyncIOMotorClientSession) -> None:
-        self._client = client
-        self._session = session
+    client: Client
+    session: AsyncIOMotorClientSession
 
-    async def each(
-        self,
-        database: str,
-        collection: str,
-        query: Mapping[str, Any],
-        process: Callable[[RawBSONDocument], None],
-        sort: str = "",
-    ) -> None:
-        """Call `process` with each document of the query, in the order of the field `sort` if given."""
-        with long_timeout():
-            records: Any = self._client[database].get_collection(collection, codec_options=RAW)
+    async def export(
+        self, database: str, collection: str, folder: Path, query: Mapping[str, Any], sort: str = ""
+    ) -> Entry:
+        """Write the documents of a query to a file, in the order of the field `sort` if given; its manifest entry."""
+        name, digest = f"{database}.{collection}.bson", hashlib.sha256()
+        with long_timeout(), (folder / name).open("wb") as file:
+            records: Any = self.client[database].get_collection(collection, codec_options=RAW)
             order = [(sort, ASCENDING)] if sort else None
-            async for document in records.find(query, sort=order, session=self._session):
-                process(document)
+            async for document in records.find(query, sort=order, session=self.session):
+                digest.update(document.raw)
+                file.write(document.raw)
+            file.flush()
+            os.fsync(file.fileno())
+            return Entry(name=name, size=file.tell(), sha256=digest.hexdigest())
 
 
 async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Awaitable[Result]]) -> Result:
@@ -71,28 +72,6 @@ async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Await
                 raise
         await asyncio.sleep(PAUSE)
     raise AssertionError
-
-
-class RecordFile:
-    """Writes a file of documents."""
-
-    def __init__(self, folder: Path, database: str, collection: str) -> None:
-        self._name = f"{database}.{collection}.bson"
-        self._file = (folder / self._name).open("wb")
-        self._digest = hashlib.sha256()
-
-    def write(self, document: RawBSONDocument) -> None:
-        self._digest.update(document.raw)
-        self._file.write(document.raw)
-
-    def entry(self) -> Entry:
-        """The file's entry of a manifest, once the disk has the file."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return Entry(name=self._name, size=self._file.tell(), sha256=self._digest.hexdigest())
-
-    def close(self) -> None:
-        self._file.close()
 
 
 def is_plain_file(path: Path) -> bool:

@@ -3,20 +3,18 @@
 The archive leaves out unfinished work, unfinished uploads, installers without a version, sessions, and keys.
 """
 
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 
-from bson.raw_bson import RawBSONDocument
-
 from auth_service.audit.model import Head
 from common.mongo import Document
 from deploy.backup.installers import InstallerAltered, installers_of, verify_blocks
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
-from deploy.backup.records import Client, DatabaseSnapshot, RecordFile, documents, snapshot_read
+from deploy.backup.records import Client, DatabaseSnapshot, documents, snapshot_read
 from deploy.backup.signatures import key_fingerprints
 from deploy.backup.target import claim_storage
 from deploy.operator.schemas import open_database, versions
@@ -125,16 +123,9 @@ class TenantExporter:
 
         async def export(database: str, collection: str, query: Document, field: str = "", sort: str = "") -> set[str]:
             """Write the documents of a query; the values of `field` in them."""
-            values: set[str] = set()
-
-            def process(document: RawBSONDocument) -> None:
-                file.write(document)
-                values.add(str(document.get(field)))
-
-            with closing(RecordFile(folder, database, collection)) as file:
-                await snapshot.each(database, collection, {"tenant_id": self.tenant_id, **query}, process, sort)
-                entries.append(file.entry())
-            return values
+            entry = await snapshot.export(database, collection, folder, {"tenant_id": self.tenant_id, **query}, sort)
+            entries.append(entry)
+            return {str(document.get(field)) for document in documents(folder / entry.name)} if field else set()
 
         packages = await export("catalog", "packages", {"halfway": False}, "package_uid")
         active: Document = {"state": "active", "package_uid": {"$in": list(packages)}}
