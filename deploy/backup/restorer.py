@@ -80,7 +80,7 @@ class BackupRestorer:
             )
         if not self.without_seal:
             self._check_seal(where, missing)
-        records = self.folder.records(self.backup.name)
+        records = self.folder.path / self.backup.name
         check_records(records, self.manifest.records)
         async with AsyncExitStack() as stack:
             upload = await stack.enter_async_context(open_database(where.addresses.mongo_url, "upload"))
