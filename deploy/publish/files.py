@@ -66,7 +66,7 @@ class LocalFile:
             raise FileUnusable(f"{self.path} cannot be read: {error.strerror}.") from None
         is_same = (now.st_size, now.st_mtime_ns) == (self._opened.st_size, self._opened.st_mtime_ns)
         if not is_same or len(content) != length:
-            raise FileChanged(self.path)
+            raise FileChanged(f"{self.path} changed while it was sent; run the command again.")
         return content
 
 

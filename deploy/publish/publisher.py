@@ -108,7 +108,8 @@ class Publisher:
         reason: Problem = StoredDifferently(f"The server stored other bytes than those of {file.path}.")
         for file_id in installer.file_ids(sha256):
             try:
-                stored = await Transfer(self._interface, file, file_id, self._chunk_size, progress).send()
+                transfer = Transfer(self._interface, file, file_id, self._chunk_size, progress)
+                stored = await transfer.send()
                 if stored.sha256 != sha256:
                     continue
                 uid, created = await self._create_version(installer, sha256, server_filename=stored.server_filename)
@@ -117,7 +118,7 @@ class Publisher:
                     raise
                 reason = refusal
             else:
-                return Published(installer, uid, sha256, file.size, stored.resumed_from, created=created)
+                return Published(installer, uid, sha256, file.size, transfer.resumed_from, created=created)
         raise reason
 
     async def _create_version(self, installer: Installer, sha256: str, **source: str) -> tuple[str, bool]:

@@ -4,6 +4,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -31,12 +32,12 @@ MakeBody = Callable[[Callable[[], None]], Any]
 sent, which restarts the `STALL_TIMEOUT`."""
 
 
+@dataclass(frozen=True)
 class Server:
-    """Requests operations below the base address."""
+    """Requests operations below the base address, which ends without a slash."""
 
-    def __init__(self, http: ClientSession, base: str) -> None:
-        self._http = http
-        self._base = base.rstrip("/")
+    http: ClientSession
+    base: str
 
     async def request(
         self, method: str, *segments: str, headers: Mapping[str, str] | None = None, body: MakeBody | None = None
@@ -47,12 +48,12 @@ class Server:
         Raises UpstreamProblem where the server refuses; Unreachable, Untrusted and NotTheInterface.
         """
         path = "/".join(quote(segment, safe="") for segment in segments)
-        url = URL(f"{self._base}/{path}", encoded=True)
+        url = URL(f"{self.base}/{path}", encoded=True)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(STALL_TIMEOUT) as limit:
                 data = body(lambda: limit.reschedule(loop.time() + STALL_TIMEOUT)) if body else None
-                async with self._http.request(
+                async with self.http.request(
                     method, url, headers=headers, data=data, allow_redirects=False
                 ) as response:
                     return _parse_answer(response, await response.read())
@@ -75,7 +76,7 @@ async def open_server(base: str, ca_file: Path | None) -> AsyncIterator[Server]:
         timeout=ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         trust_env=True,  # Many pipelines reach other hosts through a proxy only.
     ) as http:
-        yield Server(http, base)
+        yield Server(http, base.rstrip("/"))
 
 
 def _parse_answer(response: ClientResponse, content: bytes) -> Any:
