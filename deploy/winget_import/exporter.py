@@ -47,14 +47,14 @@ class ManifestExport:
         written: list[ExportedManifest] = []
         for package_id in package_ids or await self.published.package_ids():
             if data := await self.published.manifest(package_id):
-                written += await asyncio.to_thread(self._write, data)
+                package = data["PackageIdentifier"]
+                written += [
+                    await asyncio.to_thread(self._write_version, package, version) for version in data["Versions"]
+                ]
             elif package_ids:
                 problem = ManifestRefused("There is no such package, or nothing of it that winget is offered.")
                 written.append(ExportedManifest(package_id, "", self.folder, problem))
         return written
-
-    def _write(self, data: Mapping[str, Any]) -> Sequence[ExportedManifest]:
-        return [self._write_version(data["PackageIdentifier"], version) for version in data["Versions"]]
 
     def _write_version(self, package_id: str, manifest: Mapping[str, Any]) -> ExportedManifest:
         version = manifest["PackageVersion"]

@@ -13,15 +13,16 @@ from deploy.publish.files import open_regular
 from deploy.winget_import.inheritance import with_inherited_fields
 from deploy.winget_import.schema.files import (
     DefaultLocaleFile,
+    DefaultTexts,
     File,
     InstallerFile,
     InstallersFile,
     LocaleFile,
+    LocaleTexts,
     SingletonFile,
     VersionFile,
 )
 from deploy.winget_import.schema.installers import Installer
-from deploy.winget_import.schema.texts import DefaultTexts, LocaleTexts
 from deploy.winget_import.schema.versions import NEWEST, newer_fields
 from deploy.winget_import.yaml_reader import MAX_BYTES, ManifestRefused, parse_yaml
 
@@ -76,7 +77,7 @@ def parse_file(content: bytes) -> File:
 def assemble_manifest(path: Path, files: Sequence[File]) -> Manifest:
     """Assemble the files of one package and version. Raises ManifestRefused if one is missing or two contradict."""
     by_kind = {kind: [file for file in files if type(file) is kind] for kind in KINDS.values()}
-    locales = [file for file in by_kind[LocaleFile] if isinstance(file, LocaleFile)]
+    locales = [file for file in files if isinstance(file, LocaleFile)]
     if not by_kind[SingletonFile]:
         for kind in (VersionFile, DefaultLocaleFile, InstallerFile):
             if len(by_kind[kind]) != 1:
