@@ -18,6 +18,7 @@ from pymongo import ASCENDING, ReplaceOne
 from pymongo.errors import BulkWriteError, OperationFailure
 
 from common.mongo import Document, long_timeout
+from common.mongo.schema import COLLECTION
 from deploy.backup.manifest import BackupProblem, Entry
 
 Client = AsyncIOMotorClient[Document]
@@ -72,6 +73,16 @@ async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Await
                 raise
         await asyncio.sleep(PAUSE)
     raise AssertionError
+
+
+async def collections(client: Client) -> list[tuple[str, str]]:
+    """The databases and names of all collections that a backup has."""
+    return [
+        (database, name)
+        for database in DATABASES
+        for name in sorted(await client[database].list_collection_names())
+        if (database, name) != MARKERS and name != COLLECTION
+    ]
 
 
 def is_plain_file(path: Path) -> bool:

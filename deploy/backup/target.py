@@ -4,9 +4,8 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from common.mongo import Document, MongoDatabase
-from common.mongo.schema import COLLECTION
 from deploy.backup.manifest import BackupProblem
-from deploy.backup.records import DATABASES, MARKERS, Client
+from deploy.backup.records import MARKERS, Client, collections
 from deploy.local.folder import SERVICES
 from deploy.operator.storage import Storage
 from upload_service.maintenance.store import MongoFileIndex
@@ -40,14 +39,11 @@ async def no_service_connected(client: Client) -> bool:
 
 async def require_empty_databases(client: Client) -> None:
     """Raise BackupProblem if a database has any record."""
-    for database in DATABASES:
-        for collection in await client[database].list_collection_names():
-            if (database, collection) in {IDENTITY, MARKERS} or collection == COLLECTION:
-                continue
-            if await client[database][collection].find_one({}, {"_id": True}):
-                raise BackupProblem(
-                    f"the databases are not empty, {database}.{collection} has records; restore into new databases"
-                )
+    for database, collection in await collections(client):
+        if (database, collection) != IDENTITY and await client[database][collection].find_one({}, {"_id": True}):
+            raise BackupProblem(
+                f"the databases are not empty, {database}.{collection} has records; restore into new databases"
+            )
 
 
 async def require_empty_storage(storage: Storage) -> None:

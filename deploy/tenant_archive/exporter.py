@@ -26,14 +26,7 @@ from upload_service.model import InstallerMissing, Status
 from upload_service.uploads.store import MongoUploadStore
 
 ATTEMPTS = 3
-UNFILTERED = (
-    ("clients", "clients"),
-    ("clients", "entries"),
-    ("clients", "groups"),
-    ("auth", "audit_heads"),
-    ("auth", "users"),
-    ("auth", "tenants"),
-)
+UNFILTERED = {"clients": ("clients", "entries", "groups"), "auth": ("audit_heads", "users", "tenants")}
 
 
 class InstallerDeleted(Exception):
@@ -135,8 +128,9 @@ class TenantExporter:
         names = await export("upload", "uploads", linked, "server_filename")
         await export("catalog", "finished_uploads", {"server_filename": {"$in": list(names)}, "linked": True})
         await export("auth", "audit_log", {}, sort="sequence")
-        for database, collection in UNFILTERED:
-            await export(database, collection, {})
+        for database, collections in UNFILTERED.items():
+            for collection in collections:
+                await export(database, collection, {})
         return entries
 
     async def _write_installers(self, manifest: ArchiveManifest, position: int, store: MongoUploadStore) -> None:

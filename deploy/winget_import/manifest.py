@@ -1,5 +1,6 @@
 """Reads a manifest's files and assembles the manifest."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -76,13 +77,12 @@ def parse_file(content: bytes) -> File:
 
 def assemble_manifest(path: Path, files: Sequence[File]) -> Manifest:
     """Assemble the files of one package and version. Raises ManifestRefused if one is missing or two contradict."""
-    by_kind = {kind: [file for file in files if type(file) is kind] for kind in KINDS.values()}
+    counts = Counter(map(type, files))
     locales = [file for file in files if isinstance(file, LocaleFile)]
-    if not by_kind[SingletonFile]:
-        for kind in (VersionFile, DefaultLocaleFile, InstallerFile):
-            if len(by_kind[kind]) != 1:
-                type_name = next(name for name, known in KINDS.items() if known is kind)
-                raise ManifestRefused(f"has {len(by_kind[kind])} files of the type {type_name} instead of one")
+    if not counts[SingletonFile]:
+        for kind in ("version", "defaultLocale", "installer"):
+            if (count := counts[KINDS[kind]]) != 1:
+                raise ManifestRefused(f"has {count} files of the type {kind} instead of one")
     elif len(files) > 1:
         raise ManifestRefused("has a singleton and other files beside it")
     texts = next(file for file in files if isinstance(file, DefaultTexts))
