@@ -5,7 +5,6 @@ always checked, because they lead to places on this machine.
 """
 
 import hashlib
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -82,8 +81,7 @@ class BackupRestorer:
             self._check_seal(where, missing)
         records = self.folder.path / self.backup.name
         check_records(records, self.manifest.records)
-        async with AsyncExitStack() as stack:
-            upload = await stack.enter_async_context(open_database(where.addresses.mongo_url, "upload"))
+        async with open_database(where.addresses.mongo_url, "upload") as upload:
             source = hashlib.sha256(self.manifest.model_dump_json().encode()).hexdigest()
             marker = RestoreMarker(upload.client, EVERYTHING, source)
             self.services_stopped = await no_service_connected(upload.client)

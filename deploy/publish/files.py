@@ -12,17 +12,16 @@ from pathlib import Path
 
 from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.problems import FileChanged, FileUnusable
+from upload_service.content_range import FONTS
 
 BLOCK = 4 << 20  # bytes
 _TYPES = {
     ".exe": FileType.EXE,
     ".msi": FileType.MSI,
-    ".msix": FileType.MSIX,
-    ".msixbundle": FileType.MSIX,
-    ".appx": FileType.APPX,
-    ".appxbundle": FileType.APPX,
+    **dict.fromkeys((".msix", ".msixbundle"), FileType.MSIX),
+    **dict.fromkeys((".appx", ".appxbundle"), FileType.APPX),
     ".zip": FileType.ZIP,
-    **dict.fromkeys((".ttf", ".otf", ".ttc", ".otc", ".fnt"), FileType.FONT),
+    **dict.fromkeys(FONTS, FileType.FONT),
 }
 # The order matters: `x86_64` is not x86, and some build tools write Windows on x64 as `win32-x64`.
 _ARCHITECTURES = (

@@ -6,7 +6,7 @@ tenants, must be as the services write them.
 """
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -57,7 +57,9 @@ class ArchiveValidator:
                 except BadRecord as reason:
                     raise BackupProblem(f"{name}: the record {str(document['_id'])[:40]!r} {reason}") from None
                 if name == "catalog.versions.bson":
-                    _check_installer(document, files)
+                    version = version_of(document)
+                    if version.server_filename not in ({""} if version.installer_url else files):
+                        raise BackupProblem(f"{name}: a version's installer is neither in the archive nor external")
         return self._tenant()
 
     def installers(self) -> Iterator[tuple[Upload, Entry]]:
@@ -145,12 +147,6 @@ def _is_sound(upload: Upload) -> bool:
         and isinstance(upload.request_id, str)
         and _REQUEST_ID.fullmatch(upload.request_id) is not None
     )
-
-
-def _check_installer(document: Document, files: Set[str]) -> None:
-    version = version_of(document)
-    if version.server_filename not in ({""} if version.installer_url else files):
-        raise BackupProblem("catalog.versions.bson: a version's installer is neither in the archive nor external")
 
 
 def _limit(value: object) -> int | None:
