@@ -9,16 +9,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import aiohttp
 import orjson
-from aiohttp import (
-    ClientConnectorCertificateError,
-    ClientError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    DummyCookieJar,
-    TCPConnector,
-)
 from yarl import URL
 
 from common.errors import UpstreamProblem
@@ -36,7 +28,7 @@ sent, which restarts the `STALL_TIMEOUT`."""
 class Server:
     """Requests operations below the base address, which ends without a slash."""
 
-    http: ClientSession
+    http: aiohttp.ClientSession
     base: str
 
     async def request(
@@ -57,11 +49,11 @@ class Server:
                     method, url, headers=headers, data=data, allow_redirects=False
                 ) as response:
                     return _parse_answer(response, await response.read())
-        except ClientConnectorCertificateError as error:
+        except aiohttp.ClientConnectorCertificateError as error:
             raise Untrusted(f"The certificate of {url.host} is not trusted: {error.certificate_error}.") from None
         except TimeoutError:
             raise Unreachable(f"{url.host} does not answer.") from None
-        except (ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise Unreachable(f"The connection to {url.host} failed: {reason}.") from None
 
@@ -70,16 +62,16 @@ class Server:
 async def open_server(base: str, ca_file: Path | None) -> AsyncIterator[Server]:
     """The server at an address; `ca_file` has the certificates to trust instead of the system's. Raises OSError."""
     context = ssl.create_default_context(cafile=ca_file)
-    async with ClientSession(
-        connector=TCPConnector(ssl=context),
-        cookie_jar=DummyCookieJar(),
-        timeout=ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=context),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         trust_env=True,  # Many pipelines reach other hosts through a proxy only.
     ) as http:
         yield Server(http, base.rstrip("/"))
 
 
-def _parse_answer(response: ClientResponse, content: bytes) -> Any:
+def _parse_answer(response: aiohttp.ClientResponse, content: bytes) -> Any:
     try:
         answer = orjson.loads(content)
     except orjson.JSONDecodeError:
