@@ -3,7 +3,6 @@
 import asyncio
 import hashlib
 import os
-import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -87,10 +86,7 @@ async def collections(client: Client) -> list[tuple[str, str]]:
 
 def is_plain_file(path: Path) -> bool:
     """Whether a regular file exists at the path, and not a link."""
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:
-        return False
+    return path.is_file() and not path.is_symlink()
 
 
 def documents(path: Path) -> Iterator[RawBSONDocument]:

@@ -41,7 +41,7 @@ class Session:
         self._server = server
         self._credentials = credentials
         self.token = credentials.pkgrepo_token.get_secret_value().strip()
-        self._has_own_session = False
+        self.has_signed_in = False
         self._sign_in_lock = asyncio.Lock()
 
     async def request(
@@ -62,14 +62,6 @@ class Session:
                 raise
         return await attempt(await self._sign_in(token))
 
-    async def close(self) -> None:
-        """Log out of a session that was opened here. If that fails, the session expires."""
-        if self._has_own_session:
-            token = self.token
-            with suppress(Problem, TimeoutError):
-                async with asyncio.timeout(LOGOUT_TIMEOUT):
-                    await self._server.request("POST", "logout", body=lambda _: FormData({"token": token}))
-
     async def _sign_in(self, expired: str) -> str:
         """Replace the expired token, unless another task has done so; the new token."""
         async with self._sign_in_lock:
@@ -78,15 +70,18 @@ class Session:
             password = self._credentials.pkgrepo_password.get_secret_value()
             form = {"username": self._credentials.pkgrepo_user, "password": password}
             answer = await self._server.request("POST", "login", body=lambda _: FormData(form))
-            self.token, self._has_own_session = str(answer["message"]), True
+            self.token, self.has_signed_in = str(answer["message"]), True
             return self.token
 
 
 @asynccontextmanager
 async def open_session(server: Server, credentials: Credentials) -> AsyncIterator[Session]:
-    """Open a session that logs out when the block ends."""
+    """Open a session. After the block, log out if it signed in; if that fails, the session expires."""
     session = Session(server, credentials)
     try:
         yield session
     finally:
-        await session.close()
+        if session.has_signed_in:
+            with suppress(Problem, TimeoutError):
+                async with asyncio.timeout(LOGOUT_TIMEOUT):
+                    await server.request("POST", "logout", body=lambda _: FormData({"token": session.token}))

@@ -135,11 +135,9 @@ class TenantExporter:
 
     async def _write_installers(self, manifest: ArchiveManifest, position: int, store: MongoUploadStore) -> None:
         with ArchiveWriter(self.path, position) as archive:
-            for number, entry in enumerate(manifest.files):
-                if number >= self.resumed:
-                    await self._write_installer(archive, entry, store)
-                else:
-                    self.progress.advance(entry.size)
+            self.progress.advance(sum(entry.size for entry in manifest.files[: self.resumed]))
+            for entry in manifest.files[self.resumed :]:
+                await self._write_installer(archive, entry, store)
             archive.finish()
 
     async def _write_installer(self, archive: ArchiveWriter, entry: Entry, store: MongoUploadStore) -> None:

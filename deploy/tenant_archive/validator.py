@@ -67,7 +67,8 @@ class ArchiveValidator:
         entries = iter(self.manifest.files)
         for document in self.documents(UPLOADS):
             entry, upload = next(entries, None), parse_upload(document)
-            if entry is None or not _is_of_file(upload, entry) or not _is_sound(upload):
+            file = (upload.server_filename, upload.size, upload.sha256)
+            if entry is None or file != (entry.name, entry.size, entry.sha256) or not _is_sound(upload):
                 raise BackupProblem(f"{UPLOADS}: has a record that does not match an installer of the archive")
             yield upload, entry
         if next(entries, None) is not None:
@@ -130,10 +131,6 @@ def installer_document(upload: Upload) -> Document:
         "checked_at": now,
         "updated_at": now,
     }
-
-
-def _is_of_file(upload: Upload, entry: Entry) -> bool:
-    return (upload.server_filename, upload.size, upload.sha256) == (entry.name, entry.size, entry.sha256)
 
 
 def _is_sound(upload: Upload) -> bool:

@@ -96,11 +96,8 @@ class Fetcher:
                         return
                     url = self.check(str(url.join(URL(response.headers.get("Location", "")))))
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            reason = (
-                "it takes too long"
-                if isinstance(error, TimeoutError)
-                else getattr(error, "strerror", None) or type(error).__name__
-            )
+            is_slow = isinstance(error, TimeoutError)
+            reason = "it takes too long" if is_slow else getattr(error, "strerror", None) or type(error).__name__
             problem = SourceUnavailable if _is_temporary(error) else NotFetched
             raise problem(f"{url.host} does not give {address}: {reason}.") from None
         raise NotFetched(f"{address} leads elsewhere more than {MAX_REDIRECTS} times.")
