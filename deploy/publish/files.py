@@ -39,10 +39,7 @@ class LocalFile:
         self.path = path
         self._descriptor = descriptor
         self._opened = os.fstat(descriptor)
-
-    @property
-    def size(self) -> int:
-        return self._opened.st_size
+        self.size = self._opened.st_size  # bytes
 
     async def sha256(self, progress: Callable[[int], None]) -> str:
         """The hexadecimal digest; `progress` is called with the number of bytes read. Raises as `read` does."""
