@@ -12,7 +12,8 @@ from client_registry.blacklist.model import Entry
 from client_registry.clients.tokens import HINT_LENGTH
 from common.http.forms import MAX_INTEGER, Form
 from common.mongo import Document
-from deploy.tenant_archive.record_types import Digest, Record, ServerFilename, Size, StrictModel, Uuid, checked, require
+from deploy.backup.manifest import StrictModel
+from deploy.tenant_archive.record_types import Digest, Record, ServerFilename, Size, Uuid, checked, require
 
 IP_LIMIT = 64  # characters, the zone of an IPv6 address included
 PackageIds = Annotated[list[str], Field(max_length=1000)]
