@@ -103,10 +103,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         installers = UploadService(upload_service)
         app[INSPECTIONS] = Inspections(installers)
-        versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
+        versions = app[VERSIONS] = Versions(store.versions, installers, store.packages.package_uid, store.uploads.link)
         packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
         app[LOGOS] = LogoDecoder()
-        app[PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions)
+        app[PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.names)
         entries = Entries(store.packages.read, store.versions.names)
         catalogs = app[CATALOG_CACHE] = CatalogCache(
             store.revisions, entries, views.rendered_package, memory=settings.catalog_memory
@@ -117,11 +117,11 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             store.revisions, whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
         )
         app[SEARCH_LIMIT] = SearchLimit()
-        app[SOURCE_ENTRIES] = SourceEntries(whole, search, store.packages)
+        app[SOURCE_ENTRIES] = SourceEntries(whole, search, store.packages.logos)
         app[LISTINGS] = Listings(catalogs, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
         app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)
-        sweeper = Sweeper(packages, versions, installers, store.packages, store.versions)
+        sweeper = Sweeper(store, packages, versions, installers)
 
         events = app[EVENTS] if EVENTS in app else await stack.enter_async_context(open_events(settings.rabbitmq_url))
         count = count_events(app[METRICS], UPLOAD_FINISHED)

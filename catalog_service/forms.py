@@ -13,8 +13,7 @@ from catalog_service.logos.model import LOGO_LIMIT
 from catalog_service.model.manifest.fields import parse_changes, parse_manifest
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
-from catalog_service.packages.search import Order, PackageQuery
-from catalog_service.packages.service import DescribedPackage
+from catalog_service.packages.model import DescribedPackage, Order, PackageQuery
 from common.errors import InvalidField
 from common.http.bodies import FORM_LIMIT
 from common.http.forms import Form, clean, flag, query_form, read_form

@@ -14,8 +14,8 @@ from catalog_service.model.enumerations import Switch
 from catalog_service.model.manifest.fields import Fields, to_document
 from catalog_service.model.packages import FinishedUpload
 from catalog_service.model.versions import PackageVersion
+from catalog_service.packages.model import DescribedPackage
 from catalog_service.packages.search import FoundPackage, logo_tag
-from catalog_service.packages.service import DescribedPackage
 from catalog_service.settings import CatalogSettings
 from catalog_service.versions.damaged import DamagedInstaller
 from common.auth.callers import Caller

@@ -9,7 +9,7 @@ from typing import Generic, Protocol, TypeVar
 from catalog_service.model.ordering import HasVersionName, newest_first
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion, VersionName
-from catalog_service.packages.service import DescribedPackage
+from catalog_service.packages.model import DescribedPackage
 
 
 class HasPackageId(Protocol):

@@ -2,21 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Protocol
 
-from catalog_service.model.versions import VersionName
+from catalog_service.outgoing.upload_service import UploadService
+from catalog_service.versions.model import DamagedFile
+from catalog_service.versions.store import MongoVersionStore
 from common.auth.callers import Caller
-
-
-@dataclass(frozen=True)
-class DamagedFile:
-    """A file that is not served any more. `version_uid` is "" for an unclaimed file."""
-
-    server_filename: str
-    version_uid: str
-    damage: str
-    found_at: datetime
 
 
 @dataclass(frozen=True)
@@ -28,20 +18,10 @@ class DamagedInstaller:
     version: str = ""
 
 
-class NamedVersions(Protocol):
-    async def names_of(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
-        """Return the names of active versions."""
-
-
-class Installers(Protocol):
-    async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
-        """Return the tenant's damaged files, the oldest finding first."""
-
-
 class DamagedInstallers:
     """Lists the files that an administrator has to publish again."""
 
-    def __init__(self, versions: NamedVersions, installers: Installers) -> None:
+    def __init__(self, versions: MongoVersionStore, installers: UploadService) -> None:
         self._versions = versions
         self._installers = installers
 

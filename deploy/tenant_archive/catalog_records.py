@@ -14,8 +14,8 @@ from catalog_service.logos.model import EDGE, LOGO_LIMIT
 from catalog_service.model.manifest.fields import from_document, to_document
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package
-from catalog_service.packages.service import DescribedPackage
-from catalog_service.versions.documents import document_of, version_of
+from catalog_service.model.versions import document_of, version_of
+from catalog_service.packages.model import DescribedPackage
 from catalog_service.versions.forms import parse_version
 from common.http.forms import Form
 from common.mongo import Document

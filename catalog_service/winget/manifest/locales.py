@@ -5,7 +5,7 @@ from typing import Any
 
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
-from catalog_service.packages.service import DescribedPackage
+from catalog_service.packages.model import DescribedPackage
 from catalog_service.winget.naming import with_winget_names, without_empty
 
 DEFAULT_LANGUAGE = "en-US"

@@ -22,12 +22,18 @@ from catalog_service.model.packages import (
     VersionExists,
     VersionNotFound,
 )
-from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, VersionName
-from catalog_service.packages.search import Order, PackageQuery
+from catalog_service.model.versions import (
+    Dependencies,
+    PackageDependency,
+    PackageVersion,
+    Switches,
+    VersionName,
+    document_of,
+    version_of,
+)
+from catalog_service.packages.model import Order, PackageQuery
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
-from catalog_service.sweeper import HiddenVersion
-from catalog_service.versions.documents import document_of, version_of
-from catalog_service.versions.service import PendingVersion
+from catalog_service.versions.model import HiddenVersion, PendingVersion
 from common.mongo import MongoDatabase, make_indexes
 from tests.support.factories import make_tenant
 from tests.support.services.catalog import DIGEST, own_database

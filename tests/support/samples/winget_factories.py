@@ -9,7 +9,7 @@ from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion
-from catalog_service.packages.service import DescribedPackage
+from catalog_service.packages.model import DescribedPackage
 
 
 def make_version(package_id: str = "Acme.Editor", **fields: Any) -> PackageVersion:
