@@ -10,7 +10,6 @@ from aiohttp import web
 from catalog_service import views
 from catalog_service.app_keys import (
     CATALOG_CACHE,
-    DAMAGED_INSTALLERS,
     EVENTS,
     FINISHED_UPLOADS,
     INSPECTIONS,
@@ -40,7 +39,6 @@ from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import Sweeper
 from catalog_service.uploads.consumer import UPLOAD_FINISHED, listen
 from catalog_service.uploads.service import FinishedUploads
-from catalog_service.versions.damaged import DamagedInstallers
 from catalog_service.versions.inspections import Inspections
 from catalog_service.versions.listings import Listings
 from catalog_service.versions.service import Versions
@@ -120,7 +118,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[SOURCE_ENTRIES] = SourceEntries(whole, search, store.packages.logos)
         app[LISTINGS] = Listings(catalogs, versions)
         app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
-        app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)
         sweeper = Sweeper(store, packages, versions, installers)
 
         events = app[EVENTS] if EVENTS in app else await stack.enter_async_context(open_events(settings.rabbitmq_url))

@@ -1,6 +1,7 @@
 """The operations of catalog_service."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import orjson
 from aiohttp import web
@@ -8,7 +9,6 @@ from aiohttp import web
 from catalog_service import forms, views
 from catalog_service.app_keys import (
     CATALOG_CACHE,
-    DAMAGED_INSTALLERS,
     FINISHED_UPLOADS,
     INSPECTIONS,
     LISTINGS,
@@ -39,9 +39,9 @@ async def get_packages(request: web.Request) -> web.StreamResponse:
 
 @routes.post("/{tenant_id}/add_package")
 async def add_package(request: web.Request) -> web.Response:
-    described = await forms.new_package(request)
-    audit(request, package_id=described.package.package_id)
-    await request.app[PACKAGES].add(caller_of(request), described)
+    package = await forms.new_package(request)
+    audit(request, package_id=package.package_id)
+    await request.app[PACKAGES].add(caller_of(request), package)
     return json_response({"Message": "Package was added successfully!"})
 
 
@@ -73,8 +73,8 @@ async def delete_package(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_package_details/{package_id:[^/]+}")
 async def get_package_details(request: web.Request) -> web.Response:
-    described = await request.app[PACKAGES].find(caller_of(request), forms.package_in_path(request))
-    return json_response(views.package_details(described))
+    package = await request.app[PACKAGES].find(caller_of(request), forms.package_in_path(request))
+    return json_response(views.package_details(package))
 
 
 @routes.get("/{tenant_id}/find_packages")
@@ -102,9 +102,9 @@ async def get_package_versions(request: web.Request) -> web.Response:
     def render(versions: Sequence[PackageVersion]) -> bytes:
         return orjson.dumps([views.package_version(version, caller, settings, expires=expires) for version in versions])
 
-    listing = await request.app[LISTINGS].of_package(caller, package_id, render, expires=expires)
-    headers = {REVISION_HEADER: listing.revision} if listing.revision else None
-    return web.Response(body=listing.body, headers=headers, content_type="application/json")
+    body, revision = await request.app[LISTINGS].of_package(caller, package_id, render, expires=expires)
+    headers = {REVISION_HEADER: revision} if revision else None
+    return web.Response(body=body, headers=headers, content_type="application/json")
 
 
 @routes.get("/{tenant_id}/get_specific_package_version/{version_uid:[^/]+}")
@@ -147,10 +147,10 @@ async def delete_package_version(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
     waiting = await request.app[FINISHED_UPLOADS].unassigned(caller_of(request))
-    return json_response([views.finished_upload(upload) for upload in waiting])
+    return json_response([asdict(upload) for upload in waiting])
 
 
 @routes.get("/{tenant_id}/get_damaged_installers")
 async def get_damaged_installers(request: web.Request) -> web.Response:
-    found = await request.app[DAMAGED_INSTALLERS].list(caller_of(request))
+    found = await request.app[VERSIONS].damaged(caller_of(request))
     return json_response([views.damaged_installer(installer) for installer in found])

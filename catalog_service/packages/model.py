@@ -1,22 +1,7 @@
-"""Packages with their manifests, and queries for packages."""
+"""Queries for packages, and their results."""
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.packages import Package
-
-
-@dataclass(frozen=True)
-class DescribedPackage:
-    """A package with its manifest, which the catalog does not show."""
-
-    package: Package
-    manifest: PackageManifest
-
-    @property
-    def package_id(self) -> str:
-        return self.package.package_id
 
 
 class Order(StrEnum):
@@ -42,9 +27,12 @@ class PackageQuery:
 
 @dataclass(frozen=True)
 class PackageSummary:
-    """A package without its long fields."""
+    """A package without its long fields, in a list. `logo` changes with the image, "" for none."""
 
     package_id: str
     name: str
     publisher: str
     active: bool
+    versions: int = 0
+    newest_version: str = ""
+    logo: str = ""

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from hashlib import sha256
 
 from catalog_service.catalog.reader import VersionReader
@@ -14,16 +14,6 @@ from catalog_service.packages.model import PackageQuery, PackageSummary
 from catalog_service.packages.store import MongoPackageStore
 from common.auth.callers import Caller
 from common.errors import NotFound
-
-
-@dataclass(frozen=True)
-class FoundPackage:
-    """A package in a list. `logo` changes with the image, "" for none."""
-
-    summary: PackageSummary
-    versions: int
-    newest_version: str
-    logo: str
 
 
 class LogoNotFound(NotFound):
@@ -40,7 +30,7 @@ class PackageSearch:
         self._packages = packages
         self._read_names = read_names
 
-    async def page(self, caller: Caller, query: PackageQuery) -> tuple[Sequence[FoundPackage], int]:
+    async def page(self, caller: Caller, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         """Return the packages of a page, and the number of packages on all pages."""
         summaries, total = await self._packages.summaries(caller.tenant_id, query)
         ids = [summary.package_id for summary in summaries]
@@ -51,7 +41,8 @@ class PackageSearch:
         for summary in summaries:
             names = newest_first(versions[summary.package_id])
             logo = logo_tag(logos.get(summary.package_id, b""))
-            packages.append(FoundPackage(summary, len(names), names[0].version if names else "", logo))
+            newest = names[0].version if names else ""
+            packages.append(replace(summary, versions=len(names), newest_version=newest, logo=logo))
         return packages, total
 
     async def logo(self, caller: Caller, package_id: str) -> bytes:

@@ -1,8 +1,7 @@
 """Manages the packages of a tenant, and reads which ones are hidden from a client."""
 
-from catalog_service.model.packages import PackageChanges, PackageNotFound
+from catalog_service.model.packages import Package, PackageChanges, PackageNotFound
 from catalog_service.outgoing.client_registry import ClientRegistry
-from catalog_service.packages.model import DescribedPackage
 from catalog_service.packages.store import MongoPackageStore
 from catalog_service.versions.service import Versions
 from common.auth.callers import Caller, Kind
@@ -23,16 +22,16 @@ class Packages:
         """
         return frozenset(await self._client_registry.hidden_packages(caller) if caller.kind is Kind.CLIENT else ())
 
-    async def add(self, caller: Caller, described: DescribedPackage) -> None:
+    async def add(self, caller: Caller, package: Package) -> None:
         """Raises PackageExists."""
-        await self._store.add(caller.tenant_id, described.package, described.manifest)
+        await self._store.add(caller.tenant_id, package)
 
-    async def find(self, caller: Caller, package_id: str) -> DescribedPackage:
+    async def find(self, caller: Caller, package_id: str) -> Package:
         """Raises PackageNotFound."""
-        described = await self._store.find(caller.tenant_id, package_id)
-        if described is None:
+        package = await self._store.find(caller.tenant_id, package_id)
+        if package is None:
             raise PackageNotFound(package_id)
-        return described
+        return package
 
     async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:
         """Change a package. Return old and new values by field for the audit log. Raises PackageNotFound."""

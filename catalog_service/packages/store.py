@@ -7,17 +7,15 @@ from pydantic import TypeAdapter
 from pymongo import ASCENDING, DESCENDING
 from pymongo.errors import DuplicateKeyError
 
-from catalog_service.model.manifest.fields import from_document, is_set, to_document
-from catalog_service.model.manifest.package import PackageManifest
+from catalog_service.model.manifest.fields import is_set, to_document
 from catalog_service.model.packages import Package, PackageChanges, PackageExists, PackageNotFound
-from catalog_service.packages.model import DescribedPackage, Order, PackageQuery, PackageSummary
+from catalog_service.packages.model import Order, PackageQuery, PackageSummary
 from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
 
 FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
 BATCH_SIZE = 2000  # packages of one server batch
 YIELD_SIZE = 256  # packages yielded at once
-EMPTY_MANIFEST = PackageManifest()
 _PACKAGE = TypeAdapter(Package)
 FIELD_OF = {Order.ID: "package_id", Order.NAME: "name", Order.PUBLISHER: "publisher", Order.ACTIVE: "active"}
 SUMMARY_FIELDS = tuple(FIELD_OF.values())
@@ -31,12 +29,12 @@ class MongoPackageStore:
         self._packages = database["packages"]
         self._revisions = revisions
 
-    async def add(self, tenant_id: str, package: Package, manifest: PackageManifest = EMPTY_MANIFEST) -> None:
+    async def add(self, tenant_id: str, package: Package) -> None:
         """Raises PackageExists."""
-        document = {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": to_document(manifest)}
+        fields = {**vars(package), "manifest": to_document(package.manifest)}
         async with self._revisions.record_change(tenant_id, package.package_id):
             try:
-                await self._packages.insert_one(document)
+                await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **fields})
             except DuplicateKeyError:
                 raise PackageExists(package.package_id) from None
 
@@ -60,9 +58,9 @@ class MongoPackageStore:
             manifest={name: before.get(name, "") for name in changes.manifest},
         )
 
-    async def find(self, tenant_id: str, package_id: str) -> DescribedPackage | None:
+    async def find(self, tenant_id: str, package_id: str) -> Package | None:
         found = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
-        return _described(found) if found else None
+        return _PACKAGE.validate_python(found) if found else None
 
     async def summaries(self, tenant_id: str, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         """Return the packages of a page in order, and the number of packages on all pages."""
@@ -109,10 +107,10 @@ class MongoPackageStore:
 
     async def described(
         self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[DescribedPackage]]:
+    ) -> AsyncIterator[Sequence[Package]]:
         """Yield the same packages with their manifests, without their logos."""
         async for documents in self._read(tenant_id, package_ids, {"logo": False}):
-            yield [_described(document) for document in documents]
+            yield [_PACKAGE.validate_python(document) for document in documents]
 
     async def _read(
         self, tenant_id: str, package_ids: Collection[str] | None, projection: Document
@@ -155,9 +153,3 @@ def older_than(age: int) -> Document:
     """Return a filter for unfinished operations older than `age` seconds, by the database's clock."""
     limit = {"$dateSubtract": {"startDate": "$$NOW", "unit": "second", "amount": age}}
     return {"halfway": True, "$expr": {"$lt": ["$changed_at", limit]}}
-
-
-def _described(document: Document) -> DescribedPackage:
-    return DescribedPackage(
-        _PACKAGE.validate_python(document), from_document(PackageManifest, document.get("manifest", {}))
-    )

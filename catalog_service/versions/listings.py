@@ -4,7 +4,6 @@ A cached response costs one query for the revision, which concurrent requests sh
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.model.versions import PackageVersion
@@ -14,14 +13,6 @@ from common.caching.bounded_cache import FifoCache
 
 MEMORY = 8 << 20  # bytes
 OVERHEAD = 512  # bytes of a cache entry beside its body
-
-
-@dataclass(frozen=True)
-class Listing:
-    """A response body, and the revision of the catalog; "" while the catalog is being changed."""
-
-    body: bytes
-    revision: str
 
 
 class Listings:
@@ -41,8 +32,11 @@ class Listings:
         render: Callable[[Sequence[PackageVersion]], bytes],
         *,
         expires: int,
-    ) -> Listing:
-        """Render the versions with addresses for this caller that are valid until `expires`. Raises PackageNotFound."""
+    ) -> tuple[bytes, str]:
+        """Render the versions with addresses for this caller that are valid until `expires`.
+
+        Return the body and the revision of the catalog; "" while the catalog is being changed. Raises PackageNotFound.
+        """
         revision = (await self._catalogs.check(caller.tenant_id)).state.stable_revision
         key = caller.tenant_id, revision, package_id, caller.base_url, expires
         body = self._bodies.get(key)
@@ -50,4 +44,4 @@ class Listings:
             body = render(await self._versions.of_package(caller, package_id))
             if revision:
                 self._bodies.put(key, body)
-        return Listing(body, revision)
+        return body, revision

@@ -47,6 +47,15 @@ class DamagedFile:
     found_at: datetime
 
 
+@dataclass(frozen=True)
+class DamagedInstaller:
+    """A damaged file and its version; `package_id` and `version` are "" if no version has it."""
+
+    file: DamagedFile
+    package_id: str = ""
+    version: str = ""
+
+
 def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
     """Return the fields that a version takes from its file: size, digest, and each identifier that it lacks.
 

@@ -12,7 +12,7 @@ from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import PendingVersion
+from catalog_service.versions.model import DamagedInstaller, PendingVersion
 from catalog_service.versions.store import MongoVersionStore
 from common.auth.callers import Caller
 from common.errors import Problem
@@ -113,6 +113,18 @@ class Versions:
     async def remove_all(self, caller: Caller, package_uid: str) -> None:
         """Delete all versions of a package and their files. Raises Unavailable."""
         await self._remove(caller, await self._store.hide_all(caller.tenant_id, package_uid))
+
+    async def damaged(self, caller: Caller) -> Sequence[DamagedInstaller]:
+        """Return the files to publish again, the oldest finding first. Raises Unavailable."""
+        files = await self._installers.damaged(caller)
+        uids = [file.version_uid for file in files if file.version_uid]
+        names = {name.uid: name for name in await self._store.names_of(caller.tenant_id, uids)} if uids else {}
+        return [
+            DamagedInstaller(file, name.package_id, name.version)
+            if (name := names.get(file.version_uid))
+            else DamagedInstaller(file)
+            for file in files
+        ]
 
     async def _file_of(self, caller: Caller, version: PackageVersion) -> InstallerFile:
         """Claim the version's file. For an external installer, return what its publisher declared."""

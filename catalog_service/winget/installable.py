@@ -23,7 +23,7 @@ class InstallableVersion:
 
 def installable_versions(entry: WholeEntry) -> Sequence[InstallableVersion]:
     """Return the newest first; none of an inactive package or of one without a name or publisher."""
-    package = entry.package.package
+    package = entry.package
     if not package.active or not package.name.strip() or not package.publisher.strip():
         return []
     stable = newest_first(version for version in entry.names if version.channel == CHANNEL)

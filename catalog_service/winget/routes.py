@@ -25,13 +25,14 @@ from catalog_service.model.manifest.rules import PACKAGE_ID
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import LogoNotFound
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.manifest.icons import check_icon_url, file_name, icon_url, with_logo_icon
+from catalog_service.winget.manifest.icons import file_name, icon_url, stored_name, with_logo_icon
 from catalog_service.winget.manifest.installers import signature_of
 from catalog_service.winget.manifest.manifest import Address, manifest
 from catalog_service.winget.search import requests
 from catalog_service.winget.search.index_segment import Record
 from catalog_service.winget.search.requests import Query
 from common.auth.callers import HIDDEN, hidden_digest
+from common.auth.downloads import check_download
 from common.http.bodies import if_none_match, read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
 
@@ -81,7 +82,7 @@ async def package_manifest(request: web.Request) -> web.Response:
 
     body = b""
     if entry and query.has_supported_channel:
-        if logo := entry.package.package.logo:
+        if logo := entry.package.logo:
             url = icon_url(
                 caller, settings.download_key, package_id=entry.package.package_id, logo=logo, expires=expires
             )
@@ -94,11 +95,11 @@ async def package_manifest(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/icon/{package_id:[^/]+}/{file_name:[^/]+}")
 async def icon(request: web.Request) -> web.Response:
     caller, package_id, name = caller_of(request), request.match_info["package_id"], request.match_info["file_name"]
-    check_icon_url(
+    check_download(
         request.app[SETTINGS].download_key,
         tenant_id=caller.tenant_id,
-        package_id=package_id,
-        name=name,
+        server_filename=stored_name(package_id),
+        file_name=name,
         expires=request.query.get("expires", ""),
         signature=request.query.get("signature", ""),
         now=time.time(),

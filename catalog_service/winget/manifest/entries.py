@@ -34,12 +34,7 @@ class SourceEntries:
 
     async def _read(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> WholeEntry | None:
         if package_id not in hidden:
-            async for entries in self._entries.read(tenant_id, [package_id]):
-                return await self._with_logo(tenant_id, entries[0])
+            async for (entry,) in self._entries.read(tenant_id, [package_id]):
+                logos = await self._read_logos(tenant_id, [package_id])
+                return Entry(replace(entry.package, logo=logos.get(package_id, b"")), entry.names)
         return None
-
-    async def _with_logo(self, tenant_id: str, entry: WholeEntry) -> WholeEntry:
-        package = entry.package.package
-        logos = await self._read_logos(tenant_id, [package.package_id])
-        package = replace(package, logo=logos.get(package.package_id, b""))
-        return Entry(replace(entry.package, package=package), entry.names)

@@ -5,7 +5,7 @@ from typing import Any
 
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
-from catalog_service.packages.model import DescribedPackage
+from catalog_service.model.packages import Package
 from catalog_service.winget.naming import with_winget_names, without_empty
 
 DEFAULT_LANGUAGE = "en-US"
@@ -13,9 +13,9 @@ SHORT = 256  # characters of a short description
 UNKNOWN_LICENSE = "Unknown"  # Manifests require a license.
 
 
-def locales(described: DescribedPackage, version: VersionManifest) -> Mapping[str, Any]:
+def locales(package: Package, version: VersionManifest) -> Mapping[str, Any]:
     """Return `DefaultLocale`, and `Locales` if there are further languages."""
-    package, texts = described.package, to_document(described.manifest)
+    texts = to_document(package.manifest)
     default = texts.pop("package_locale", DEFAULT_LANGUAGE)
     others = {local.pop("package_locale"): local for local in texts.pop("locales", ())}
     for local in to_document(version).get("locales", ()):

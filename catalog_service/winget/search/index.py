@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from catalog_service.winget.search.index_segment import SIZE, IndexSegment, Record
@@ -35,18 +35,10 @@ class Index:
 def _replaced(block: IndexSegment, changes: Mapping[str, Record | None]) -> Sequence[IndexSegment]:
     before: dict[str, Record | None] = {record.package_id: record for record in block.records}
     records = [record for _, record in sorted({**before, **changes}.items()) if record]
-    if records == list(block.records):
-        return [block]
-    return list(blocks(records)) if len(records) >= 2 * SIZE else [IndexSegment(records)]
+    return [block] if records == list(block.records) else segments_of(records)
 
 
-def blocks(records: Iterable[Record]) -> Iterator[IndexSegment]:
+def segments_of(records: Sequence[Record]) -> Sequence[IndexSegment]:
     """Cut sorted records into segments."""
-    row: list[Record] = []
-    for record in records:
-        row.append(record)
-        if len(row) == SIZE:
-            yield IndexSegment(row)
-            row = []
-    if row:
-        yield IndexSegment(row)
+    size = SIZE if len(records) >= 2 * SIZE else 2 * SIZE
+    return [IndexSegment(records[start : start + size]) for start in range(0, len(records), size)]

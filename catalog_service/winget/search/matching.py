@@ -1,7 +1,7 @@
 """Matches keywords with the packages of an index segment."""
 
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -48,24 +48,13 @@ class Match:
 
     def numbers_in(self, block: IndexSegment) -> Set[int]:
         """Return the numbers of the matching packages."""
-        return self._method(block)
-
-    @cached_property
-    def _method(self) -> Callable[[IndexSegment], Set[int]]:
-        """The search method, which is the same for every segment."""
         if Field.MARKET in self.fields:
-            return self._in_market
+            return self._in_market(block)
         if self.of_whole_values:
-            return self._whole
+            return self._whole(block)
         if any(ord(character) < ord(" ") for character in self.keyword):
-            return lambda _: frozenset()  # No value has control characters, but the separators are such.
-        return self._in_texts if self.fields <= TEXTS else self._in_codes
-
-    def _in_texts(self, block: IndexSegment) -> Set[int]:
-        return self._in(block.texts)
-
-    def _in_codes(self, block: IndexSegment) -> Set[int]:
-        return self._in(block.codes)
+            return frozenset()  # No value has control characters, but the separators are such.
+        return self._in(block.texts if self.fields <= TEXTS else block.codes)
 
     def _whole(self, block: IndexSegment) -> Set[int]:
         found: set[int] = set()

@@ -26,7 +26,7 @@ def record_of(entry: WholeEntry) -> Record | None:
     installable = installable_versions(entry)
     if not installable:
         return None
-    package = entry.package.package
+    package = entry.package
     codes_by_uid = {installer.uid: _codes(installer) for release in installable for installer in release.installers}
     hit = {
         "PackageIdentifier": package.package_id,
@@ -46,12 +46,8 @@ def record_of(entry: WholeEntry) -> Record | None:
     return Record(package.package_id, tuple(sorted(texts)), tuple(sorted(codes)), orjson.dumps(hit), since)
 
 
-def _first_contract(version: PackageVersion) -> int:
-    return since_contract(version.installer_type, version.nested_type)
-
-
 def _values(entry: WholeEntry, installable: Sequence[InstallableVersion]) -> Iterator[tuple[Field, str]]:
-    package, package_manifest = entry.package.package, entry.package.manifest
+    package, package_manifest = entry.package, entry.package.manifest
     names = {package.name, *(local.package_name for local in package_manifest.locales)}
     entry_names: set[str] = set()
     yield Field.IDENTIFIER, package.package_id

@@ -9,7 +9,7 @@ from catalog_service.catalog.reader import WholeEntry, WholeReader
 from catalog_service.revisions.model import Revisions
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
-from catalog_service.winget.search.index import Index, blocks
+from catalog_service.winget.search.index import Index, segments_of
 from catalog_service.winget.search.index_segment import IndexSegment, Record
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
@@ -127,5 +127,5 @@ async def _cached_segments(index: Index) -> AsyncGenerator[IndexSegment, None]:
         yield segment
 
 
-def _segments_of(entries: Sequence[WholeEntry]) -> list[IndexSegment]:
-    return list(blocks(record for record in map(record_of, entries) if record))
+def _segments_of(entries: Sequence[WholeEntry]) -> Sequence[IndexSegment]:
+    return segments_of([record for record in map(record_of, entries) if record])
