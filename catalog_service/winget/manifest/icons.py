@@ -5,7 +5,7 @@ from hashlib import sha256
 from urllib.parse import quote
 
 from catalog_service.catalog.reader import Entry, WholeEntry
-from catalog_service.model.manifest.package import Icon, IconFileType, IconTheme
+from catalog_service.model.manifest.package import Icon
 from common.auth.callers import Caller
 from common.auth.downloads import signed_query
 from common.auth.signing import Keys
@@ -20,9 +20,9 @@ def with_logo_icon(entry: WholeEntry, url: str) -> WholeEntry:
     width, height = _size(package.logo)
     icon = Icon(
         icon_url=url,
-        icon_file_type=IconFileType.PNG,
+        icon_file_type="png",
         icon_resolution=f"{width}x{height}" if width == height and width in WIDTHS else "custom",
-        icon_theme=IconTheme.DEFAULT,
+        icon_theme="default",
         icon_sha256=sha256(package.logo).hexdigest().upper(),
     )
     manifest = package.manifest.model_copy(update={"icons": (*package.manifest.icons, icon)})

@@ -11,7 +11,7 @@ import pytest
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
-from catalog_service.model.manifest.version import RepairBehavior, VersionManifest
+from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.packages import (
     FinishedUpload,
     InstallerFile,
@@ -147,7 +147,7 @@ def test_a_version_is_read_as_it_was_written() -> None:
         switches=Switches(silent="/quiet", repair="/repair"),
         upgrades=UpgradeBehavior.DENY,
         dependencies=Dependencies(("a",), ("b",), ("c",), (PackageDependency("d", "1"),)),
-        manifest=VersionManifest(release_notes="New.", commands=("edit",), repair_behavior=RepairBehavior.MODIFY),
+        manifest=VersionManifest(release_notes="New.", commands=("edit",), repair_behavior="modify"),
         size=1,
         sha256=DIGEST,
     )
