@@ -26,12 +26,7 @@ class Listings:
         )
 
     async def of_package(
-        self,
-        caller: Caller,
-        package_id: str,
-        render: Callable[[Sequence[PackageVersion]], bytes],
-        *,
-        expires: int,
+        self, caller: Caller, package_id: str, render: Callable[[Sequence[PackageVersion]], bytes], *, expires: int
     ) -> tuple[bytes, str]:
         """Render the versions with addresses for this caller that are valid until `expires`.
 

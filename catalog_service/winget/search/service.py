@@ -59,12 +59,7 @@ class WingetSearch:
     """Searches current packages, and reads only changed ones."""
 
     def __init__(
-        self,
-        revisions: Revisions,
-        entries: WholeReader,
-        *,
-        memory: int,
-        on_evict: Callable[[], None] = lambda: None,
+        self, revisions: Revisions, entries: WholeReader, *, memory: int, on_evict: Callable[[], None] = lambda: None
     ) -> None:
         """All indexes together take at most `memory` bytes. A larger catalog is read for each search.
 
