@@ -17,17 +17,14 @@ from common.http.forms import Form
 REQUIRED = ("package_version", "file_architect", "file_type", "file_scope")
 IDENTIFIERS = ("productcode", "upgradecode", "package_family_name", "signature_sha256")
 
+# For these types the file itself has an architecture.
+_DATABASES, _PACKAGES = {FileType.MSI, FileType.WIX}, {FileType.MSIX, FileType.APPX}
 # The installer types that a form may declare, by the type found. Fonts are not recognized.
-_PROGRAMS = {
+_ALLOWED_TYPES: Mapping[str, set[FileType]] = {
     "EXE": {FileType.EXE, FileType.INNO, FileType.NULLSOFT, FileType.BURN, FileType.PORTABLE},
     "INNO": {FileType.EXE, FileType.INNO},
     "NULLSOFT": {FileType.EXE, FileType.NULLSOFT},
     "BURN": {FileType.EXE, FileType.BURN},
-}
-# For these types the file itself has an architecture.
-_DATABASES, _PACKAGES = {FileType.MSI, FileType.WIX}, {FileType.MSIX, FileType.APPX}
-_ALLOWED_TYPES: Mapping[str, set[FileType]] = {
-    **_PROGRAMS,
     "MSI": _DATABASES,
     "WIX": _DATABASES,
     "MSIX": _PACKAGES,

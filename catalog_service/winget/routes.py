@@ -29,7 +29,7 @@ from catalog_service.winget.manifest.icons import file_name, icon_url, stored_na
 from catalog_service.winget.manifest.installers import signature_of
 from catalog_service.winget.manifest.manifest import Address, manifest
 from catalog_service.winget.search import requests
-from catalog_service.winget.search.index_segment import Record
+from catalog_service.winget.search.index import Record
 from catalog_service.winget.search.requests import Query
 from common.auth.callers import HIDDEN, hidden_digest
 from common.auth.downloads import check_download

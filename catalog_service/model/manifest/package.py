@@ -4,7 +4,7 @@ from typing import Annotated, Literal, get_args
 
 from catalog_service.model.manifest.fields import Fields
 from catalog_service.model.manifest.lists import Listed, Records
-from catalog_service.model.manifest.values import Choice, LanguageTag, Text, Url
+from catalog_service.model.manifest.values import SHA256, Choice, LanguageTag, Text, Url
 
 WORD = Text(40)
 IconFileType = Literal["png", "jpeg", "ico"]
@@ -38,7 +38,7 @@ class Icon(Fields):
         ),
     ] = ""
     icon_theme: Annotated[IconTheme | None, Choice(get_args(IconTheme))] = None
-    icon_sha256: Annotated[str, Text(64, pattern="[0-9A-Fa-f]{64}", like="a SHA-256 digest in hexadecimal")] = ""
+    icon_sha256: Annotated[str, SHA256] = ""
 
 
 class Texts(Fields):

@@ -166,6 +166,7 @@ class Choice(Rule):
         raise ValueError("is not one of the values")
 
 
+SHA256 = Text(64, pattern="[0-9A-Fa-f]{64}", like="a SHA-256 digest in hexadecimal")
 Url = Annotated[
     str, Text(2048, pattern=r"(?i:https?)://[^\s/].*", like="an address that begins with https:// or http://")
 ]

@@ -7,10 +7,19 @@ from catalog_service.model.enumerations import Architecture, FileType
 from catalog_service.model.manifest.desired_state import DesiredStateConfiguration
 from catalog_service.model.manifest.fields import Fields
 from catalog_service.model.manifest.lists import Aliases, Listed, Records
-from catalog_service.model.manifest.values import Choice, Day, Flag, LanguageTag, OptionalText, ReturnCode, Text, Url
+from catalog_service.model.manifest.values import (
+    SHA256,
+    Choice,
+    Day,
+    Flag,
+    LanguageTag,
+    OptionalText,
+    ReturnCode,
+    Text,
+    Url,
+)
 
 CODE = Text(255)  # a product or upgrade code: a GUID for MSI, and whatever names the entry for others
-SHA256 = Text(64, pattern="[0-9A-Fa-f]{64}", like="a SHA-256 digest in hexadecimal")
 MARKETS = Listed(256, Text(2, pattern="[A-Z]{2}", like="two capital letters, such as US"))
 Platform = Literal["Windows.Desktop", "Windows.Universal"]
 InstallMode = Literal["interactive", "silent", "silentWithProgress"]

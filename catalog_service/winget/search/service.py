@@ -9,8 +9,7 @@ from catalog_service.catalog.reader import WholeEntry, WholeReader
 from catalog_service.revisions.model import Revisions
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
-from catalog_service.winget.search.index import Index, segments_of
-from catalog_service.winget.search.index_segment import IndexSegment, Record
+from catalog_service.winget.search.index import Index, IndexSegment, Record, segments_of
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
 from common.caching.tenant_cache import TenantCache, TooLarge
