@@ -144,5 +144,5 @@ async def get_finished_uploads(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_damaged_installers")
 async def get_damaged_installers(request: web.Request) -> web.Response:
-    found = await request.app[app_keys.VERSIONS].damaged(caller_of(request))
-    return json_response([views.damaged_installer(installer) for installer in found])
+    files = await request.app[app_keys.VERSIONS].damaged(caller_of(request))
+    return json_response([asdict(file) for file in files])

@@ -16,7 +16,6 @@ from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.model import PackageSummary
 from catalog_service.packages.search import logo_tag
 from catalog_service.settings import CatalogSettings
-from catalog_service.versions.model import DamagedInstaller
 from common.auth.callers import Caller
 from common.auth.downloads import download_url
 
@@ -156,15 +155,3 @@ def external_installer(version: PackageVersion) -> dict[str, str]:
     if not version.installer_url:
         return {}
     return {"installer_host": urlsplit(version.installer_url).netloc, "sha256": version.sha256}
-
-
-def damaged_installer(found: DamagedInstaller) -> dict[str, Any]:
-    """Return a damaged file and its version."""
-    return {
-        "package_id": found.package_id,
-        "version": found.version,
-        "version_uid": found.file.version_uid,
-        "server_filename": found.file.server_filename,
-        "damage": found.file.damage,
-        "found_at": found.file.found_at,
-    }

@@ -39,19 +39,12 @@ class HiddenVersion:
 
 @dataclass(frozen=True)
 class DamagedFile:
-    """A file that is not served any more. `version_uid` is "" for an unclaimed file."""
+    """A file that is not served any more. `version_uid`, `package_id` and `version` are "" if no version has it."""
 
     server_filename: str
     version_uid: str
     damage: str
     found_at: datetime
-
-
-@dataclass(frozen=True)
-class DamagedInstaller:
-    """A damaged file and its version; `package_id` and `version` are "" if no version has it."""
-
-    file: DamagedFile
     package_id: str = ""
     version: str = ""
 

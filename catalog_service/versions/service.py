@@ -6,13 +6,14 @@ steps, so that it notices a deletion of its package.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from catalog_service.model.manifest.rules import winget_refusals
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import DamagedInstaller, PendingVersion
+from catalog_service.versions.model import DamagedFile, PendingVersion
 from catalog_service.versions.store import MongoVersionStore
 from common.auth.callers import Caller
 from common.errors import Problem
@@ -83,7 +84,10 @@ class Versions:
             # Checked again: a deletion that missed our row began before this query.
             if await self._find_package_uid(tenant_id, version.package_id) != pending.package_uid:
                 raise PackageNotFound(version.package_id)
-            file = await self._file_of(caller, version)
+            # The publisher of an external installer declared its digest.
+            file = InstallerFile(size=0, sha256=version.sha256)
+            if not version.installer_url:
+                file = await self._installers.claim(caller, version.server_filename, version.uid)
         except Problem as problem:
             if problem.status < 500:  # After another error the claim may have succeeded; a retry finds out.
                 await self._store.discard(tenant_id, version.uid)
@@ -114,23 +118,17 @@ class Versions:
         """Delete all versions of a package and their files. Raises Unavailable."""
         await self._remove(caller, await self._store.hide_all(caller.tenant_id, package_uid))
 
-    async def damaged(self, caller: Caller) -> Sequence[DamagedInstaller]:
+    async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
         """Return the files to publish again, the oldest finding first. Raises Unavailable."""
         files = await self._installers.damaged(caller)
         uids = [file.version_uid for file in files if file.version_uid]
         names = {name.uid: name for name in await self._store.names_of(caller.tenant_id, uids)} if uids else {}
         return [
-            DamagedInstaller(file, name.package_id, name.version)
+            replace(file, package_id=name.package_id, version=name.version)
             if (name := names.get(file.version_uid))
-            else DamagedInstaller(file)
+            else file
             for file in files
         ]
-
-    async def _file_of(self, caller: Caller, version: PackageVersion) -> InstallerFile:
-        """Claim the version's file. For an external installer, return what its publisher declared."""
-        if version.installer_url:
-            return InstallerFile(size=0, sha256=version.sha256)
-        return await self._installers.claim(caller, version.server_filename, version.uid)
 
     async def _remove(self, caller: Caller, uids: Sequence[str]) -> None:
         if uids:
