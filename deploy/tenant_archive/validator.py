@@ -16,7 +16,7 @@ from bson.codec_options import CodecOptions
 from bson.errors import BSONError
 
 from auth_service.forms import source_agreements
-from catalog_service.versions.documents import version_of
+from catalog_service.model.versions import version_of
 from client_registry.clients.model import uuid_text
 from common.errors import Problem
 from common.mongo import Document

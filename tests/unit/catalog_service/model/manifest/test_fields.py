@@ -323,8 +323,8 @@ def check_rule(rule: object, found: dict[str, Any]) -> None:
                 limit,
             )
             assert "pattern" in found
-        case Choice(kind=kind):
-            assert found["enum"] == [*kind]
+        case Choice(values=values):
+            assert found["enum"] == [*values]
         case Flag():
             assert found["type"] == "boolean"
         case ReturnCode(low=low, high=high):
