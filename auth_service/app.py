@@ -60,14 +60,13 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         readiness.check("redis", redis.ping)
 
         passwords, networks = Passwords(), RedisKnownNetworks(redis)
-        users = MongoUserStore(database)
         lifetime, idle = settings.session_lifetime, settings.session_idle
         sessions = Sessions(redis, keys=settings.session_key, lifetime=lifetime, idle=idle)
+        app[USERS] = Users(MongoUserStore(database), passwords, sessions, networks)
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), AuditSigner(settings.audit_key.get_secret_value()))
         throttle = Throttle(RedisFailureCounts(redis), networks)
-        app[LOGIN] = Login(users, passwords, throttle, sessions, app[AUDIT_LOG])
+        app[LOGIN] = Login(app[USERS], passwords, throttle, sessions, app[AUDIT_LOG])
         app[TENANTS] = Tenants(MongoTenantStore(database), TenantVersions(redis))
-        app[USERS] = Users(users, passwords, sessions, networks)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
         register_metrics(app[METRICS], app[TENANTS], sessions)
         app[USAGE] = UsageReader(upload_service, client_registry)

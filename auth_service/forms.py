@@ -6,11 +6,12 @@ from enum import StrEnum
 from typing import Any
 
 import orjson
+from aiohttp import web
 
-from auth_service.audit.model import AuditEntry
-from auth_service.audit.service import Selection
+from auth_service.audit.model import AuditEntry, Selection
 from auth_service.users.model import PASSWORD_LIMIT, USERNAME_LIMIT
 from common.errors import InvalidField, InvalidRequest
+from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean
 from common.tenants import VersionKey, parse_network
 
@@ -64,10 +65,8 @@ def _agreement(name: str, agreement: Any) -> dict[str, str]:
     if not isinstance(agreement, dict) or not all(isinstance(agreement.get(key, ""), str) for key in AGREEMENT_LIMITS):
         names = ", ".join(AGREEMENT_LIMITS)
         raise InvalidField(name, f"must have objects with the texts {names}", reason="not_objects", names=names)
-    texts = {
-        key: clean(name, agreement.get(key, ""), limit=limit, lines=key == "text")
-        for key, limit in AGREEMENT_LIMITS.items()
-    }
+    limits = AGREEMENT_LIMITS.items()
+    texts = {key: clean(name, agreement.get(key, ""), limit=limit, lines=key == "text") for key, limit in limits}
     if texts["url"] and not texts["url"].startswith(("https://", "http://")):
         message = "has an address that does not begin with https:// or http://"
         raise InvalidField(name, message, reason="not_a_web_address")
@@ -85,14 +84,15 @@ def selection(query: Form) -> Selection:
         operation=query.text("operation", limit=OPERATION_LIMIT, required=False),
         since=time("since", query.get("since")),
         until=time("until", query.get("until")),
+        limit=_entries_limit(query),
     )
 
 
-def entries_limit(query: Form, *, default: int) -> int | None:
-    """The number of entries to return; None for all. Raises InvalidField."""
-    if not default and not query.get("limit"):
+def _entries_limit(query: Form) -> int | None:
+    """The number of entries to return; None for all, the default of JSON lines."""
+    if as_json_lines(query) and not query.get("limit"):
         return None
-    limit = query.integer("limit", default=default)
+    limit = query.integer("limit", default=100)
     if not 1 <= limit <= ENTRIES_LIMIT:
         raise InvalidField("limit", f"must be from 1 to {ENTRIES_LIMIT}")
     return limit
@@ -114,8 +114,9 @@ def time(name: str, text: str | None) -> datetime | None:
         raise InvalidField(name, "must be a date or a time in ISO 8601, such as 2026-01-31T09:30:00Z") from None
 
 
-def audit_entry(data: Any) -> AuditEntry:
+async def audit_entry(request: web.Request) -> AuditEntry:
     """The entry that the gateway sends. Raises InvalidRequest."""
+    data = await read_json(request)
     try:
         return AuditEntry(
             **{name: data[name] for name in ("operation", "user", "ip", "status", "request_id", "target")},

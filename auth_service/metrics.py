@@ -10,7 +10,7 @@ from auth_service.users.model import BadCredentials, TooManyFailures
 from common.auth.sessions import Sessions
 from common.telemetry.metrics import Metrics, gauges
 
-OUTCOMES = ("succeeded", "refused", "throttled")
+REFUSALS = {BadCredentials: "refused", TooManyFailures: "throttled"}
 
 
 class LoginMetrics:
@@ -19,20 +19,17 @@ class LoginMetrics:
     def __init__(self, metrics: Metrics) -> None:
         help_text = "Sign-ins: throttled are those that were not tried, after too many failures."
         counter = metrics.counter("pkgrepo_logins_total", help_text, "outcome")
-        self._succeeded, self._refused, self._throttled = (counter.labels(outcome) for outcome in OUTCOMES)
+        self._counters = {outcome: counter.labels(outcome) for outcome in ("succeeded", *REFUSALS.values())}
 
     @contextmanager
     def count(self) -> Iterator[None]:
         """Count the login in the block."""
         try:
             yield
-        except BadCredentials:
-            self._refused.inc()
+        except (BadCredentials, TooManyFailures) as error:
+            self._counters[REFUSALS[type(error)]].inc()
             raise
-        except TooManyFailures:
-            self._throttled.inc()
-            raise
-        self._succeeded.inc()
+        self._counters["succeeded"].inc()
 
 
 def register_metrics(metrics: Metrics, tenants: Tenants, sessions: Sessions) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from auth_service.audit.chain import ChainedEntry
+from auth_service.audit.model import ChainedEntry
 from auth_service.users.model import User
 from common.mongo import MongoError
 from common.telemetry import log

@@ -7,24 +7,7 @@ from functools import partial
 
 from aiohttp import web
 
-from catalog_service import views
-from catalog_service.app_keys import (
-    CATALOG_CACHE,
-    DAMAGED_INSTALLERS,
-    EVENTS,
-    FINISHED_UPLOADS,
-    INSPECTIONS,
-    LISTINGS,
-    LOGOS,
-    PACKAGE_SEARCH,
-    PACKAGES,
-    SEARCH_LIMIT,
-    SETTINGS,
-    SOURCE_ENTRIES,
-    STORE,
-    VERSIONS,
-    WINGET_SEARCH,
-)
+from catalog_service import app_keys, views
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.catalog.reader import Entries
 from catalog_service.logos.service import LogoDecoder
@@ -40,7 +23,6 @@ from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import Sweeper
 from catalog_service.uploads.consumer import UPLOAD_FINISHED, listen
 from catalog_service.uploads.service import FinishedUploads
-from catalog_service.versions.damaged import DamagedInstallers
 from catalog_service.versions.inspections import Inspections
 from catalog_service.versions.listings import Listings
 from catalog_service.versions.service import Versions
@@ -73,62 +55,61 @@ def create_app(settings: CatalogSettings, events: Events | None = None) -> web.A
         connect,
         access_log=settings.access_log,
     )
-    app[SETTINGS] = settings
+    app[app_keys.SETTINGS] = settings
     if events is not None:
-        app[EVENTS] = events
+        app[app_keys.EVENTS] = events
     return app
 
 
 async def connect(app: web.Application) -> AsyncIterator[None]:
     """Open the connections of the service; they are closed in reverse order when the app stops."""
-    settings, readiness = app[SETTINGS], app[READINESS]
+    settings, readiness = app[app_keys.SETTINGS], app[READINESS]
     async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(
-            open_database(settings.mongo_url, settings.database, "catalog_service")
-        )
-        redis = await stack.enter_async_context(open_redis(settings.redis_url))
-        upload_service = await stack.enter_async_context(
+        enter = stack.enter_async_context
+        database = await enter(open_database(settings.mongo_url, settings.database, "catalog_service"))
+        redis = await enter(open_redis(settings.redis_url))
+        upload_service = await enter(
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
-        client_registry = await stack.enter_async_context(
+        client_registry = await enter(
             open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
         register_version(app[METRICS], database)
-        await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
+        await enter(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
 
         tenant_versions = TenantVersions(redis)
-        store = app[STORE] = MongoCatalogStore(
+        store = app[app_keys.STORE] = MongoCatalogStore(
             database, uploads_age=settings.finished_uploads_age, invalidate_during=tenant_versions.invalidate_during
         )
         installers = UploadService(upload_service)
-        app[INSPECTIONS] = Inspections(installers)
-        versions = app[VERSIONS] = Versions(store.versions, store.packages, installers, store.uploads)
-        packages = app[PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
-        app[LOGOS] = LogoDecoder()
-        app[PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions)
+        app[app_keys.INSPECTIONS] = Inspections(installers)
+        versions = app[app_keys.VERSIONS] = Versions(
+            store.versions, installers, store.packages.package_uid, store.uploads.link
+        )
+        packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
+        app[app_keys.LOGOS] = LogoDecoder()
+        app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.names)
         entries = Entries(store.packages.read, store.versions.names)
-        catalogs = app[CATALOG_CACHE] = CatalogCache(
+        catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
             store.revisions, entries, views.rendered_package, memory=settings.catalog_memory
         )
         register_metrics(app[METRICS], catalogs)
         whole = Entries(store.packages.described, store.versions.versions)
-        search = app[WINGET_SEARCH] = WingetSearch(
+        search = app[app_keys.WINGET_SEARCH] = WingetSearch(
             store.revisions, whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
         )
-        app[SEARCH_LIMIT] = SearchLimit()
-        app[SOURCE_ENTRIES] = SourceEntries(whole, search, store.packages)
-        app[LISTINGS] = Listings(catalogs, versions)
-        app[FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
-        app[DAMAGED_INSTALLERS] = DamagedInstallers(store.versions, installers)
-        sweeper = Sweeper(packages, versions, installers, store.packages, store.versions)
+        app[app_keys.SEARCH_LIMIT] = SearchLimit()
+        app[app_keys.SOURCE_ENTRIES] = SourceEntries(whole, search, store.packages.logos)
+        app[app_keys.LISTINGS] = Listings(catalogs, versions)
+        app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
+        sweeper = Sweeper(store, packages, versions, installers)
 
-        events = app[EVENTS] if EVENTS in app else await stack.enter_async_context(open_events(settings.rabbitmq_url))
+        events = app[app_keys.EVENTS] if app_keys.EVENTS in app else await enter(open_events(settings.rabbitmq_url))
         count = count_events(app[METRICS], UPLOAD_FINISHED)
         await readiness.then(lambda: listen(events, store.uploads, count))
-        await stack.enter_async_context(
-            repeating("sweeper", sweeper.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)
-        )
+        pause = partial(asyncio.sleep, SWEEP_PAUSE)
+        await enter(repeating("sweeper", sweeper.sweep, pause, after=readiness.prepared))
         yield
 
 

@@ -9,7 +9,6 @@ from catalog_service.packages.service import Packages
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
 from catalog_service.uploads.service import FinishedUploads
-from catalog_service.versions.damaged import DamagedInstallers
 from catalog_service.versions.inspections import Inspections
 from catalog_service.versions.listings import Listings
 from catalog_service.versions.service import Versions
@@ -31,5 +30,4 @@ SEARCH_LIMIT = web.AppKey("search_limit", SearchLimit)
 SOURCE_ENTRIES = web.AppKey("source_entries", SourceEntries)
 VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
-DAMAGED_INSTALLERS = web.AppKey("damaged_installers", DamagedInstallers)
 STORE = web.AppKey("store", MongoCatalogStore)

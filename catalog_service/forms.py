@@ -13,8 +13,7 @@ from catalog_service.logos.model import LOGO_LIMIT
 from catalog_service.model.manifest.fields import parse_changes, parse_manifest
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
-from catalog_service.packages.search import Order, PackageQuery
-from catalog_service.packages.service import DescribedPackage
+from catalog_service.packages.model import Order, PackageQuery
 from common.errors import InvalidField
 from common.http.bodies import FORM_LIMIT
 from common.http.forms import Form, clean, flag, query_form, read_form
@@ -31,7 +30,7 @@ _NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # Commas separate ids, for example in bl
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-async def new_package(request: web.Request) -> DescribedPackage:
+async def new_package(request: web.Request) -> Package:
     """Return the package that `add_package` creates.
 
     Raises:
@@ -43,17 +42,17 @@ async def new_package(request: web.Request) -> DescribedPackage:
     return package_of(form, await _logo(request, form) or b"")
 
 
-def package_of(form: Form, logo: bytes) -> DescribedPackage:
+def package_of(form: Form, logo: bytes) -> Package:
     """Return the package of a form. Raises InvalidField."""
-    package = Package(
+    return Package(
         package_id=package_id(form.text("package_id", limit=ID_LIMIT)),
         package_uid=str(uuid4()),
         name=form.text("package_name", limit=NAME_LIMIT),
         publisher=form.text("package_publisher", limit=NAME_LIMIT),
         description=form.text("package_description", limit=DESCRIPTION_LIMIT, required=False, lines=True),
         logo=logo,
+        manifest=parse_manifest(PackageManifest, form),
     )
-    return DescribedPackage(package, parse_manifest(PackageManifest, form))
 
 
 async def package_changes(request: web.Request) -> PackageChanges:

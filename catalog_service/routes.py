@@ -1,22 +1,12 @@
 """The operations of catalog_service."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 import orjson
 from aiohttp import web
 
-from catalog_service import forms, views
-from catalog_service.app_keys import (
-    CATALOG_CACHE,
-    DAMAGED_INSTALLERS,
-    FINISHED_UPLOADS,
-    INSPECTIONS,
-    LISTINGS,
-    PACKAGE_SEARCH,
-    PACKAGES,
-    SETTINGS,
-    VERSIONS,
-)
+from catalog_service import app_keys, forms, views
 from catalog_service.catalog import response
 from catalog_service.catalog.snapshot import View
 from catalog_service.model.packages import PackageChanges
@@ -33,15 +23,15 @@ routes = web.RouteTableDef()
 @routes.post("/{tenant_id}/get_packages")
 async def get_packages(request: web.Request) -> web.StreamResponse:
     include_disabled = forms.include_disabled(request)
-    hidden = await request.app[PACKAGES].hidden_from(caller_of(request))
-    return await response.catalog(request, request.app[CATALOG_CACHE], View(include_disabled, hidden))
+    hidden = await request.app[app_keys.PACKAGES].hidden_from(caller_of(request))
+    return await response.catalog(request, request.app[app_keys.CATALOG_CACHE], View(include_disabled, hidden))
 
 
 @routes.post("/{tenant_id}/add_package")
 async def add_package(request: web.Request) -> web.Response:
-    described = await forms.new_package(request)
-    audit(request, package_id=described.package.package_id)
-    await request.app[PACKAGES].add(caller_of(request), described)
+    package = await forms.new_package(request)
+    audit(request, package_id=package.package_id)
+    await request.app[app_keys.PACKAGES].add(caller_of(request), package)
     return json_response({"Message": "Package was added successfully!"})
 
 
@@ -49,7 +39,7 @@ async def add_package(request: web.Request) -> web.Response:
 async def edit_package(request: web.Request) -> web.Response:
     package_id, changes = forms.package_in_path(request), await forms.package_changes(request)
     audit(request, package_id=package_id)
-    changed = await request.app[PACKAGES].edit(caller_of(request), package_id, changes)
+    changed = await request.app[app_keys.PACKAGES].edit(caller_of(request), package_id, changes)
     audit(request, changed, package_id=package_id)
     return json_response({"Message": "Package was updated successfully!"})
 
@@ -58,7 +48,7 @@ async def edit_package(request: web.Request) -> web.Response:
 async def set_package_active(request: web.Request) -> web.Response:
     package_id, active = forms.package_in_path(request), (await read_form(request)).flag("package_active")
     audit(request, package_id=package_id, active="1" if active else "0")
-    changed = await request.app[PACKAGES].edit(caller_of(request), package_id, PackageChanges(active=active))
+    changed = await request.app[app_keys.PACKAGES].edit(caller_of(request), package_id, PackageChanges(active=active))
     audit(request, changed, package_id=package_id)
     return json_response({"Message": "Package was updated successfully!"})
 
@@ -67,25 +57,25 @@ async def set_package_active(request: web.Request) -> web.Response:
 async def delete_package(request: web.Request) -> web.Response:
     package_id = forms.package_in_path(request)
     audit(request, package_id=package_id)
-    await request.app[PACKAGES].delete(caller_of(request), package_id)
+    await request.app[app_keys.PACKAGES].delete(caller_of(request), package_id)
     return json_response({"Message": "Package was deleted successfully!"})
 
 
 @routes.get("/{tenant_id}/get_package_details/{package_id:[^/]+}")
 async def get_package_details(request: web.Request) -> web.Response:
-    described = await request.app[PACKAGES].find(caller_of(request), forms.package_in_path(request))
-    return json_response(views.package_details(described))
+    package = await request.app[app_keys.PACKAGES].find(caller_of(request), forms.package_in_path(request))
+    return json_response(views.package_details(package))
 
 
 @routes.get("/{tenant_id}/find_packages")
 async def find_packages(request: web.Request) -> web.Response:
-    found, total = await request.app[PACKAGE_SEARCH].page(caller_of(request), forms.package_query(request))
+    found, total = await request.app[app_keys.PACKAGE_SEARCH].page(caller_of(request), forms.package_query(request))
     return json_response(views.found_packages(found, total))
 
 
 @routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")
 async def get_package_logo(request: web.Request) -> web.Response:
-    logo = await request.app[PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))
+    logo = await request.app[app_keys.PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))
     tag = logo_tag(logo)
     cache_control = response.IMMUTABLE if request.query.get("package_logo") == tag else response.REVALIDATE
     headers = {"ETag": f'"{tag}"', "Cache-Control": cache_control}
@@ -96,21 +86,21 @@ async def get_package_logo(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
 async def get_package_versions(request: web.Request) -> web.Response:
-    caller, package_id, settings = caller_of(request), forms.package_in_path(request), request.app[SETTINGS]
+    caller, package_id, settings = caller_of(request), forms.package_in_path(request), request.app[app_keys.SETTINGS]
     expires = views.expiry_time(settings.download_lifetime)
 
     def render(versions: Sequence[PackageVersion]) -> bytes:
         return orjson.dumps([views.package_version(version, caller, settings, expires=expires) for version in versions])
 
-    listing = await request.app[LISTINGS].of_package(caller, package_id, render, expires=expires)
-    headers = {REVISION_HEADER: listing.revision} if listing.revision else None
-    return web.Response(body=listing.body, headers=headers, content_type="application/json")
+    body, revision = await request.app[app_keys.LISTINGS].of_package(caller, package_id, render, expires=expires)
+    headers = {REVISION_HEADER: revision} if revision else None
+    return web.Response(body=body, headers=headers, content_type="application/json")
 
 
 @routes.get("/{tenant_id}/get_specific_package_version/{version_uid:[^/]+}")
 async def get_specific_package_version(request: web.Request) -> web.Response:
-    caller, settings = caller_of(request), request.app[SETTINGS]
-    version = await request.app[VERSIONS].find(caller, forms.uid_in_path(request))
+    caller, settings = caller_of(request), request.app[app_keys.SETTINGS]
+    version = await request.app[app_keys.VERSIONS].find(caller, forms.uid_in_path(request))
     return json_response(
         views.package_version(version, caller, settings, expires=views.expiry_time(settings.download_lifetime))
     )
@@ -118,19 +108,21 @@ async def get_specific_package_version(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_version_details/{version_uid:[^/]+}")
 async def get_version_details(request: web.Request) -> web.Response:
-    version, refused = await request.app[VERSIONS].with_refusals(caller_of(request), forms.uid_in_path(request))
+    version, refused = await request.app[app_keys.VERSIONS].with_refusals(
+        caller_of(request), forms.uid_in_path(request)
+    )
     return json_response(views.version_details(version, refused))
 
 
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
 async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
-    inspections = request.app[INSPECTIONS]
+    inspections = request.app[app_keys.INSPECTIONS]
     version = new_version(await inspections.complete(caller_of(request), form), package_id)
     told = {"package_id": package_id, "version": version.version, **views.external_installer(version)}
     audit(request, **told, uid=version.uid)
     await inspections.wait_for_identifiers(caller_of(request), version)
-    uid = await request.app[VERSIONS].add(caller_of(request), version)
+    uid = await request.app[app_keys.VERSIONS].add(caller_of(request), version)
     audit(request, **told, uid=uid)
     return json_response({"Message": "Package version was added successfully!", "UID": uid}, status=201)
 
@@ -140,17 +132,17 @@ async def delete_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     uids = forms.version_uids(form)
     audit(request, package_id=package_id, uids=uids)
-    await request.app[VERSIONS].delete(caller_of(request), package_id, uids)
+    await request.app[app_keys.VERSIONS].delete(caller_of(request), package_id, uids)
     return json_response({"Message": "Package versions deleted successfully!"})
 
 
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
-    waiting = await request.app[FINISHED_UPLOADS].unassigned(caller_of(request))
-    return json_response([views.finished_upload(upload) for upload in waiting])
+    waiting = await request.app[app_keys.FINISHED_UPLOADS].unassigned(caller_of(request))
+    return json_response([asdict(upload) for upload in waiting])
 
 
 @routes.get("/{tenant_id}/get_damaged_installers")
 async def get_damaged_installers(request: web.Request) -> web.Response:
-    found = await request.app[DAMAGED_INSTALLERS].list(caller_of(request))
-    return json_response([views.damaged_installer(installer) for installer in found])
+    files = await request.app[app_keys.VERSIONS].damaged(caller_of(request))
+    return json_response([asdict(file) for file in files])

@@ -1,11 +1,10 @@
 """Finishes or undoes operations that a crash, or a failed call to a service, interrupted."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
-
+from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.packages.service import Packages
-from catalog_service.versions.service import Installers, PendingVersion, Versions
+from catalog_service.store import MongoCatalogStore
+from catalog_service.versions.model import HiddenVersion, PendingVersion
+from catalog_service.versions.service import Versions
 from common.auth.callers import Caller
 from common.concurrency.background import with_each
 from common.errors import Problem
@@ -15,47 +14,21 @@ from common.tenants import Tenant
 AGE = 60  # seconds; a request ends long before
 
 
-@dataclass(frozen=True)
-class HiddenVersion:
-    """A version whose deletion has begun."""
-
-    tenant_id: str
-    uid: str
-
-
-class UnfinishedPackages(Protocol):
-    async def find_unfinished(self, age: int) -> Sequence[tuple[str, str]]:
-        """Return tenant and `package_uid` of the deletions that began more than `age` seconds ago."""
-
-
-class UnfinishedVersions(Protocol):
-    async def find_unfinished(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
-        """Return the versions whose creation or deletion stopped more than `age` seconds ago."""
-
-    async def delete_record(self, hidden: HiddenVersion) -> None: ...
-
-
 class Sweeper:
     """Sweeps all tenants. Several replicas may sweep at once, because each step may be repeated."""
 
     def __init__(
-        self,
-        packages: Packages,
-        versions: Versions,
-        installers: Installers,
-        unfinished_packages: UnfinishedPackages,
-        unfinished_versions: UnfinishedVersions,
+        self, store: MongoCatalogStore, packages: Packages, versions: Versions, installers: UploadService
     ) -> None:
+        self._store = store
         self._packages = packages
         self._versions = versions
         self._installers = installers
-        self._unfinished_packages = unfinished_packages
-        self._unfinished_versions = unfinished_versions
 
     async def sweep(self) -> None:
         """Finish or undo what stopped a minute ago; failures are tried again in the next sweep."""
-        await with_each("sweeper", await self._unfinished_packages.find_unfinished(AGE), self._finish_deletion)
-        await with_each("sweeper", await self._unfinished_versions.find_unfinished(AGE), self._finish_version)
+        await with_each("sweeper", await self._store.packages.find_unfinished(AGE), self._finish_deletion)
+        await with_each("sweeper", await self._store.versions.find_unfinished(AGE), self._finish_version)
 
     async def _finish_deletion(self, begun: tuple[str, str]) -> None:
         tenant_id, package_uid = begun
@@ -65,7 +38,7 @@ class Sweeper:
         caller = _service_of(version.tenant_id)
         if isinstance(version, HiddenVersion):
             await self._installers.release(caller, [version.uid])
-            await self._unfinished_versions.delete_record(version)
+            await self._store.versions.delete_record(version)
             return
         try:
             await self._versions.finish(caller, version)

@@ -3,7 +3,6 @@
 import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,12 +11,11 @@ import orjson
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.model.enumerations import Switch
 from catalog_service.model.manifest.fields import Fields, to_document
-from catalog_service.model.packages import FinishedUpload
+from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion
-from catalog_service.packages.search import FoundPackage, logo_tag
-from catalog_service.packages.service import DescribedPackage
+from catalog_service.packages.model import PackageSummary
+from catalog_service.packages.search import logo_tag
 from catalog_service.settings import CatalogSettings
-from catalog_service.versions.damaged import DamagedInstaller
 from common.auth.callers import Caller
 from common.auth.downloads import download_url
 
@@ -73,27 +71,25 @@ def package_version(
     }
 
 
-def found_packages(packages: Sequence[FoundPackage], total: int) -> dict[str, Any]:
+def found_packages(packages: Sequence[PackageSummary], total: int) -> dict[str, Any]:
     """Return a page of packages, and the number of packages on all pages."""
-    return {"packages": [_found_package(package) for package in packages], "total": total}
+    rows = [
+        {
+            "package_id": package.package_id,
+            "package_name": package.name,
+            "package_publisher": package.publisher,
+            "package_active": "1" if package.active else "0",
+            "versions": package.versions,
+            "newest_version": package.newest_version,
+            "package_logo": package.logo,
+        }
+        for package in packages
+    ]
+    return {"packages": rows, "total": total}
 
 
-def _found_package(found: FoundPackage) -> dict[str, Any]:
-    summary = found.summary
-    return {
-        "package_id": summary.package_id,
-        "package_name": summary.name,
-        "package_publisher": summary.publisher,
-        "package_active": "1" if summary.active else "0",
-        "versions": found.versions,
-        "newest_version": found.newest_version,
-        "package_logo": found.logo,
-    }
-
-
-def package_details(described: DescribedPackage) -> dict[str, Any]:
+def package_details(package: Package) -> dict[str, Any]:
     """Return all fields of a package by their names in the form; of the logo only its tag."""
-    package = described.package
     return {
         "package_id": package.package_id,
         "package_name": package.name,
@@ -101,7 +97,7 @@ def package_details(described: DescribedPackage) -> dict[str, Any]:
         "package_description": package.description,
         "package_active": "1" if package.active else "0",
         "package_logo": logo_tag(package.logo),
-        **_all_fields(described.manifest),
+        **_all_fields(package.manifest),
     }
 
 
@@ -159,20 +155,3 @@ def external_installer(version: PackageVersion) -> dict[str, str]:
     if not version.installer_url:
         return {}
     return {"installer_host": urlsplit(version.installer_url).netloc, "sha256": version.sha256}
-
-
-def finished_upload(upload: FinishedUpload) -> dict[str, Any]:
-    """Return an upload without a version."""
-    return asdict(upload)
-
-
-def damaged_installer(found: DamagedInstaller) -> dict[str, Any]:
-    """Return a damaged file and its version."""
-    return {
-        "package_id": found.package_id,
-        "version": found.version,
-        "version_uid": found.file.version_uid,
-        "server_filename": found.file.server_filename,
-        "damage": found.file.damage,
-        "found_at": found.file.found_at,
-    }

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from functools import partial
 
 from aiohttp import web
@@ -56,8 +56,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         register_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
 
-        resolver = SystemResolver()
-        stack.callback(resolver.close)
+        resolver = stack.enter_context(closing(SystemResolver()))
         app[TENANT_VERSIONS] = TenantVersions(redis)
         store = MongoClientStore(database)
         app[CLIENTS] = Clients(store, ClientTokens(settings.client_token_key), resolver)

@@ -1,15 +1,13 @@
 """Parses the forms and queries of client_registry."""
 
-from collections.abc import Sequence
-from typing import Any
+from datetime import UTC, datetime
+from uuid import uuid4
 
 from aiohttp import web
 
-from client_registry.blacklist.model import GroupNotFound
+from client_registry.blacklist.model import Entry, GroupNotFound
 from client_registry.clients.hostnames import NAME_LIMIT, host_name
-from client_registry.clients.model import ClientNotFound
-from client_registry.clients.service import ClientQuery
-from client_registry.model import uuid_text
+from client_registry.clients.model import ClientNotFound, ClientQuery, uuid_text
 from client_registry.releases.service import release_version
 from common.errors import InvalidField
 from common.http.bodies import read_json
@@ -31,18 +29,17 @@ def client_name(form: Form) -> str:
 def client_query(request: web.Request) -> ClientQuery:
     """The query of `find_clients`; an impossible id matches no client. Raises InvalidField."""
     query = query_form(request)
+    client_ids = query.texts("client_id", limit=TOKEN_LIMIT, most=PAGE_LIMIT)
     return ClientQuery(
         text=query.text("text", limit=NAME_LIMIT, required=False),
-        client_ids=tuple(
-            uuid_text(text) or "" for text in query.texts("client_id", limit=TOKEN_LIMIT, most=PAGE_LIMIT)
-        ),
+        client_ids=tuple(uuid_text(text) or "" for text in client_ids),
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )
 
 
-def new_entry(form: Form) -> dict[str, Any]:
-    """The fields of a blacklist entry.
+def new_entry(form: Form) -> Entry:
+    """A blacklist entry with a new id.
 
     Raises:
         InvalidField: the network is invalid, or neither packages nor a group are given.
@@ -50,7 +47,7 @@ def new_entry(form: Form) -> dict[str, Any]:
     """
     client_id = form.text("client_id", limit=TOKEN_LIMIT, required=False)
     group_id = form.text("group", limit=TOKEN_LIMIT, required=False)
-    network = form.text("network", limit=NETWORK_LIMIT, required=False)
+    network_text = form.text("network", limit=NETWORK_LIMIT, required=False)
     package_ids = _package_ids(form)
     if not package_ids and not group_id:
         raise InvalidField("package_ids", "is required where no group is given", reason="required_without_group")
@@ -58,15 +55,11 @@ def new_entry(form: Form) -> dict[str, Any]:
         raise ClientNotFound
     if group_id and not uuid_text(group_id):
         raise GroupNotFound
-    return {
-        "client_id": uuid_text(client_id),
-        "network": parse_network("network", network) if network else None,
-        "package_ids": package_ids,
-        "group_id": uuid_text(group_id),
-    }
+    network = parse_network("network", network_text) if network_text else None
+    return Entry(str(uuid4()), uuid_text(client_id), network, package_ids, uuid_text(group_id), datetime.now(UTC))
 
 
-def new_group(form: Form) -> tuple[str, Sequence[str]]:
+def new_group(form: Form) -> tuple[str, tuple[str, ...]]:
     """The name and the package ids of a group."""
     name, package_ids = form.text("name", limit=GROUP_NAME_LIMIT), _package_ids(form)
     if not package_ids:
@@ -90,5 +83,5 @@ async def client_credentials(request: web.Request) -> tuple[str, int]:
     return token if isinstance(token, str) else "", program
 
 
-def _package_ids(form: Form) -> Sequence[str]:
+def _package_ids(form: Form) -> tuple[str, ...]:
     return tuple(dict.fromkeys(form.texts("package_ids", limit=PACKAGE_ID_LIMIT)))

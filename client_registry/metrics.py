@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 from prometheus_client.core import Metric
 
-from client_registry.clients.service import ClientStore
+from client_registry.clients.store import MongoClientStore
 from common.telemetry.metrics import Metrics, gauges
 
 
-def register_metrics(metrics: Metrics, store: ClientStore) -> None:
+def register_metrics(metrics: Metrics, store: MongoClientStore) -> None:
     """Add the metrics that are read from the database."""
 
     async def clients() -> Sequence[Metric]:

@@ -1,6 +1,8 @@
 """The indexes of the database `clients`; it has had no migrations yet."""
 
-from client_registry.clients.store import INDEXES
+from client_registry.blacklist.store import BLACKLIST_INDEXES
+from client_registry.clients.store import CLIENT_INDEXES
+from client_registry.releases.store import RELEASE_INDEXES
 from common.mongo.schema import Schema
 
-SCHEMA = Schema([], INDEXES)
+SCHEMA = Schema([], {**CLIENT_INDEXES, **BLACKLIST_INDEXES, **RELEASE_INDEXES})

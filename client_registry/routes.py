@@ -45,10 +45,8 @@ async def add_client(request: web.Request) -> web.Response:
     audit(request, client_name=name)
     client, token = await request.app[CLIENTS].add(caller_of(request), name)
     audit(request, client_id=client.client_id, client_name=client.name)
-    return json_response(
-        {"Message": "Client was added successfully!", "client_id": client.client_id, "auth_token": token.text},
-        status=201,
-    )
+    body = {"Message": "Client was added successfully!", "client_id": client.client_id, "auth_token": token.text}
+    return json_response(body, status=201)
 
 
 @routes.patch("/{tenant_id}/edit_client/{client_id:[^/]+}")
@@ -91,10 +89,10 @@ async def get_blacklist(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_blacklist_entry")
 @invalidates_caches
 async def add_blacklist_entry(request: web.Request) -> web.Response:
-    fields = forms.new_entry(await read_form(request))
-    target = views.audit_target(**fields)
+    entry = forms.new_entry(await read_form(request))
+    target = views.audit_target(entry)
     audit(request, **target)
-    entry = await request.app[BLACKLIST].add_entry(caller_of(request).tenant_id, **fields)
+    await request.app[BLACKLIST].add_entry(caller_of(request).tenant_id, entry)
     audit(request, entry_id=entry.entry_id, **target)
     return json_response({"Message": "Blacklist entry was added successfully!", "entry_id": entry.entry_id}, status=201)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
+from client_registry.blacklist.model import Entry
 from client_registry.clients.model import Client
 from client_registry.releases.model import Release
 from client_registry.releases.service import BEFORE_THE_FIRST
@@ -17,12 +18,10 @@ def client(client: Client) -> dict[str, Any]:
     return {"client_name": values.pop("name"), "client": values.pop("program"), **values}
 
 
-def audit_target(
-    *, client_id: str | None, network: str | None, package_ids: Sequence[str], group_id: str | None
-) -> dict[str, str | Sequence[str]]:
+def audit_target(entry: Entry) -> dict[str, str | Sequence[str]]:
     """The given fields of an entry's form, for the audit log."""
-    fields = {"client_id": client_id, "network": network, "package_ids": package_ids, "group": group_id}
-    return {name: value for name, value in fields.items() if value}
+    fields = {name: getattr(entry, name) for name in ("client_id", "network", "package_ids")}
+    return {name: value for name, value in {**fields, "group": entry.group_id}.items() if value}
 
 
 def client_version(latest: Release | None, caller: Caller, settings: RegistrySettings, now: float) -> dict[str, str]:
@@ -31,13 +30,13 @@ def client_version(latest: Release | None, caller: Caller, settings: RegistrySet
         return {"Version": BEFORE_THE_FIRST}
     if latest.installer is None:
         return {"Version": latest.version}
-    suffix = PurePath(latest.installer.server_filename).suffix
+    server_filename = latest.installer.server_filename
     address = download_url(
         caller,
         settings.download_key,
         direct=settings.download_url,
-        server_filename=latest.installer.server_filename,
-        file_name=f"client-{latest.version}{suffix}",
+        server_filename=server_filename,
+        file_name=f"client-{latest.version}{PurePath(server_filename).suffix}",
         expires=int(now) + settings.download_lifetime,
     )
     return {"Version": latest.version, "INSTALLER_URL": address, "INSTALLER_SHA256": latest.installer.sha256}

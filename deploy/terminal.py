@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unicodedata import category
 
@@ -99,27 +98,22 @@ class _LogLines(FileProgress):
 
 
 @contextmanager
-def _log_row(console: Console, name: str) -> Iterator[FileProgress]:
-    yield _LogLines(console, name)
-
-
-@contextmanager
-def _bar_row(progress: Progress, keep: bool, name: str) -> Iterator[FileProgress]:
-    bar = _Bar(progress, name)
-    try:
-        yield bar
-    finally:
-        end = progress.stop_task if keep else progress.remove_task
-        end(bar.task)
-
-
-@contextmanager
 def show_progress(console: Console, *, keep: bool = True) -> Iterator[Rows]:
     """Show bars on a terminal, else lines; `keep` the bars of files that are done."""
     if not console.is_terminal:
-        yield partial(_log_row, console)
+        yield lambda name: nullcontext(_LogLines(console, name))
         return
+
+    @contextmanager
+    def row(name: str) -> Iterator[FileProgress]:
+        bar = _Bar(progress, name)
+        try:
+            yield bar
+        finally:
+            end = progress.stop_task if keep else progress.remove_task
+            end(bar.task)
+
     text, phase = TextColumn("{task.description}", markup=False), TextColumn("{task.fields[phase]}")
     columns = (text, phase, BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
-        yield partial(_bar_row, progress, keep)
+        yield row

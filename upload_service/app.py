@@ -26,7 +26,6 @@ from upload_service.app_keys import (
     QUOTA,
     SCRUB_STORE,
     SETTINGS,
-    SINGLE_REQUESTS,
     TRANSFER_METRICS,
     TRANSFERS,
 )
@@ -43,17 +42,15 @@ from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
 from upload_service.metrics import TransferMetrics
 from upload_service.migrations import SCHEMA
 from upload_service.model import StorageKind
-from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Reconciliation
-from upload_service.quota.store import MongoQuotaStore
+from upload_service.quota.store import MongoLedgerStore, MongoQuotaStore
 from upload_service.routes import routes
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.storage.migration import Mover
+from upload_service.storage.migration import Mover, Staging
 from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
-from upload_service.storage.staging import Staging
 from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.outbox import Outbox
@@ -61,7 +58,6 @@ from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions
-from upload_service.uploads.single_request import SingleRequestUploads
 from upload_service.uploads.store import MongoUploadStore
 
 # Seconds between two rounds of background work.
@@ -131,12 +127,11 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
     register_metrics(app[METRICS], database, settings.installers)
 
     def announce() -> None:
-        metrics.finished()
+        metrics.finished.inc()
         outbox.wake()
 
     sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)
     app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, backends), removal)
-    app[SINGLE_REQUESTS] = SingleRequestUploads(sessions, quota)
     app[CLAIMS] = Claims(store, quota, removal)
     app[QUOTA] = quota
     app[DOWNLOADS] = Downloads(

@@ -11,12 +11,10 @@ from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.single_request import SingleRequestUploads
 
 SETTINGS = web.AppKey("settings", UploadSettings)
 LOCAL_EVENTS: web.AppKey[Events | None] = web.AppKey("local_events")
 TRANSFERS = web.AppKey("transfers", Transfers)
-SINGLE_REQUESTS = web.AppKey("single_requests", SingleRequestUploads)
 CLAIMS = web.AppKey("claims", Claims)
 DOWNLOADS = web.AppKey("downloads", Downloads)
 INSPECTOR = web.AppKey("inspector", Inspector)

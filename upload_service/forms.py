@@ -62,11 +62,8 @@ class InstallerForm:
 
     @property
     def min_size(self) -> int:
+        """The least size of the installer in bytes, as known before reading."""
         return max(0, (self._request.content_length or 0) - FORM_LIMIT)
-
-    @property
-    def max_size(self) -> int | None:
-        return self._request.content_length
 
     async def blocks(self) -> AsyncIterator[bytes]:
         """The installer's bytes as they arrive.

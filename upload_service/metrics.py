@@ -1,7 +1,7 @@
 """The metrics of transfers."""
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 from prometheus_client import Counter
 
@@ -9,28 +9,18 @@ from common.telemetry.metrics import Metrics
 
 
 class TransferMetrics:
-    """Counts the bytes that were received and sent, and the uploads that were completed."""
+    """The bytes that were received and sent, and the uploads that were completed."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._received = metrics.counter("pkgrepo_upload_bytes_total", "Bytes of uploads' bodies that came.")
-        self._sent = metrics.counter("pkgrepo_download_bytes_total", "Bytes of downloads that were sent.")
-        self._finished = metrics.counter("pkgrepo_uploads_finished_total", "Uploads that became whole.")
-
-    def upload(self, bytes_received: Callable[[], int]) -> AbstractContextManager[None]:
-        """Count the bytes received at the end of the block, also if it fails."""
-        return _count_at_end(self._received, bytes_received)
-
-    def download(self, bytes_sent: Callable[[], int]) -> AbstractContextManager[None]:
-        """Count the bytes sent at the end of the block, also if it fails."""
-        return _count_at_end(self._sent, bytes_sent)
-
-    def finished(self) -> None:
-        self._finished.inc()
+        self.received = metrics.counter("pkgrepo_upload_bytes_total", "Bytes of uploads' bodies that came.")
+        self.sent = metrics.counter("pkgrepo_download_bytes_total", "Bytes of downloads that were sent.")
+        self.finished = metrics.counter("pkgrepo_uploads_finished_total", "Uploads that became whole.")
 
 
 @contextmanager
-def _count_at_end(counter: Counter, count: Callable[[], int]) -> Iterator[None]:
+def count_bytes(counter: Counter, bytes_so_far: Callable[[], int]) -> Iterator[None]:
+    """Count the bytes at the end of the block, also if it fails."""
     try:
         yield
     finally:
-        counter.inc(count())
+        counter.inc(bytes_so_far())

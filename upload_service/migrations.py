@@ -31,6 +31,5 @@ async def _add_storage_fields(database: MongoDatabase, done: Done) -> None:
 
 
 SCHEMA = Schema(
-    [Migration("say of each upload where its file is and that nothing is wrong with it", _add_storage_fields)],
-    INDEXES,
+    [Migration("say of each upload where its file is and that nothing is wrong with it", _add_storage_fields)], INDEXES
 )

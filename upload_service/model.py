@@ -70,6 +70,10 @@ class Upload:
     def is_gone(self) -> bool:
         return self.is_cancelled or self.status is Status.DELETING
 
+    @property
+    def log_fields(self) -> dict[str, str]:
+        return {"tenant_id": self.tenant_id, "server_filename": self.server_filename}
+
 
 @dataclass(frozen=True)
 class Move:
@@ -94,17 +98,11 @@ class TransferComplete(Conflict):
 
     code = "transfer_complete"
 
-    def __init__(self) -> None:
-        super().__init__("The upload is already complete.")
-
 
 class TransferCancelled(Conflict):
     """The transfer was cancelled; the chunk may have been sent before that."""
 
     code = "transfer_cancelled"
-
-    def __init__(self) -> None:
-        super().__init__("This transfer was cancelled; send the file under another X-File-ID.")
 
 
 class InstallerNotFound(NotFound):
@@ -145,9 +143,6 @@ class PreconditionFailed(Problem):
 
     status = 412
     code = "precondition_failed"
-
-    def __init__(self) -> None:
-        super().__init__("The file is not the one that If-Match names.")
 
 
 class UnexpectedChunk(InvalidRequest):

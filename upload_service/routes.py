@@ -7,19 +7,11 @@ from aiohttp import web
 from common.http.bodies import read_json
 from common.http.middleware import audit, caller_of, json_response
 from upload_service import views
-from upload_service.app_keys import (
-    CLAIMS,
-    DOWNLOADS,
-    INSPECTOR,
-    QUOTA,
-    SCRUB_STORE,
-    SINGLE_REQUESTS,
-    TRANSFER_METRICS,
-    TRANSFERS,
-)
+from upload_service.app_keys import CLAIMS, DOWNLOADS, INSPECTOR, QUOTA, SCRUB_STORE, TRANSFER_METRICS, TRANSFERS
 from upload_service.content_range import ContentRange, parse_file_id
 from upload_service.downloads.service import Address
 from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
+from upload_service.metrics import count_bytes
 from upload_service.model import Status
 
 routes = web.RouteTableDef()
@@ -31,7 +23,7 @@ async def upload_package_version(request: web.Request) -> web.Response:
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
     async with transfers.report_expected_offset(tenant.tenant_id, file_id):
         span = ContentRange.parse(request.headers.getall("Content-Range", []))
-        with request.app[TRANSFER_METRICS].upload(lambda: request.content.total_bytes):
+        with count_bytes(request.app[TRANSFER_METRICS].received, lambda: request.content.total_bytes):
             upload = await transfers.append(tenant, file_id, span, ChunkForm(request))
     if upload.status is not Status.OPEN:
         audit(request, server_filename=upload.server_filename, sha256=upload.sha256)
@@ -62,9 +54,7 @@ async def inspect_upload(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}")
 async def download(request: web.Request) -> web.StreamResponse:
     address = Address(
-        **request.match_info,
-        expires=request.query.get("expires", ""),
-        signature=request.query.get("signature", ""),
+        **request.match_info, expires=request.query.get("expires", ""), signature=request.query.get("signature", "")
     )
     downloads = request.app[DOWNLOADS]
     upload = await downloads.find(address)
@@ -75,15 +65,17 @@ async def download(request: web.Request) -> web.StreamResponse:
     byte_range = views.requested_range(request, upload.sha256, upload.size)
     length = 0 if request.method == "HEAD" else byte_range.length
     async with downloads.open(upload, byte_range.start, length) as file:
-        with request.app[TRANSFER_METRICS].download(lambda: request.writer.output_size):
+        with count_bytes(request.app[TRANSFER_METRICS].sent, lambda: request.writer.output_size):
             return await views.send_installer(request, file, byte_range, address.file_name)
 
 
 @routes.post("/{tenant_id}/store_installer")
 async def store_installer(request: web.Request) -> web.Response:
     form = InstallerForm(request)
-    with request.app[TRANSFER_METRICS].upload(lambda: request.content.total_bytes):
-        upload = await request.app[SINGLE_REQUESTS].store(caller_of(request).tenant, form)
+    with count_bytes(request.app[TRANSFER_METRICS].received, lambda: request.content.total_bytes):
+        upload = await request.app[TRANSFERS].store_whole(
+            caller_of(request).tenant, form, min_size=form.min_size, max_size=request.content_length
+        )
     return json_response(views.stored(form, upload))
 
 

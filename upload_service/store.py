@@ -3,9 +3,10 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from pymongo import ASCENDING, IndexModel
+from motor.motor_asyncio import AsyncIOMotorCollection
+from pymongo import IndexModel
 
-from common.mongo import Document, Indexes
+from common.mongo import Document, Indexes, long_timeout
 from upload_service.model import Damage, Status, StorageKind, Upload
 
 NOW = "$$NOW"  # by the clock of the database, so that replicas agree about leases and ages
@@ -13,37 +14,36 @@ LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # `lease_until` of a transfer wit
 STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
+_SET = {"$gt": ""}  # a text that is not empty
 INDEXES: Indexes = {
     "uploads": [
-        IndexModel([("tenant_id", ASCENDING), ("file_id", ASCENDING)], unique=True),
-        IndexModel(
-            [("tenant_id", ASCENDING), ("server_filename", ASCENDING)],
-            unique=True,
-            partialFilterExpression={"server_filename": {"$gt": ""}},
-        ),
-        IndexModel(
-            [("tenant_id", ASCENDING), ("version_uid", ASCENDING)],
-            partialFilterExpression={"version_uid": {"$gt": ""}},
-        ),
-        IndexModel([("tenant_id", ASCENDING), ("upload_id", ASCENDING)]),
-        IndexModel([("tenant_id", ASCENDING), ("damage", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
+        IndexModel(["tenant_id", "file_id"], unique=True),
+        IndexModel(["tenant_id", "server_filename"], unique=True, partialFilterExpression={"server_filename": _SET}),
+        IndexModel(["tenant_id", "version_uid"], partialFilterExpression={"version_uid": _SET}),
+        IndexModel(["tenant_id", "upload_id"]),
+        IndexModel(["tenant_id", "damage"], partialFilterExpression={"damage": _SET}),
         # Background work scans all tenants: for uploads to announce, inspect, scrub, move or remove.
-        IndexModel([("announced", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"announced": False}),
-        IndexModel(
-            [("inspection", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression={"inspection": "waiting"}
-        ),
-        IndexModel([("status", ASCENDING), ("updated_at", ASCENDING)]),
-        IndexModel([("status", ASCENDING), ("checked_at", ASCENDING)]),
-        IndexModel([("damage", ASCENDING), ("checked_at", ASCENDING)], partialFilterExpression={"damage": {"$gt": ""}}),
-        IndexModel([("home", ASCENDING), ("status", ASCENDING)]),
-        IndexModel([("left", ASCENDING)], partialFilterExpression={"left": {"$gt": ""}}),
+        IndexModel(["announced", "updated_at"], partialFilterExpression={"announced": False}),
+        IndexModel(["inspection", "updated_at"], partialFilterExpression={"inspection": "waiting"}),
+        IndexModel(["status", "updated_at"]),
+        IndexModel(["status", "checked_at"]),
+        IndexModel(["damage", "checked_at"], partialFilterExpression={"damage": _SET}),
+        IndexModel(["home", "status"]),
+        IndexModel(["left"], partialFilterExpression={"left": _SET}),
     ],
     "quotas": [
-        IndexModel([("tenant_id", ASCENDING)], unique=True),
-        # The documents are long; the metrics need these fields only.
-        IndexModel([(name, ASCENDING) for name in QUOTA_TOTALS]),
+        IndexModel(["tenant_id"], unique=True),
+        IndexModel([*QUOTA_TOTALS]),  # The documents are long; the metrics need these fields only.
     ],
 }
+
+
+async def totals(uploads: AsyncIOMotorCollection[Document], query: Document) -> tuple[int, int]:
+    """The number of the uploads that match a query, and their bytes."""
+    group = {"$group": {"_id": None, "files": {"$sum": 1}, "bytes": {"$sum": "$size"}}}
+    with long_timeout():
+        groups = await uploads.aggregate([{"$match": query}, group]).to_list(None)
+    return (groups[0]["files"], groups[0]["bytes"]) if groups else (0, 0)
 
 
 def from_now(milliseconds: int) -> Document:

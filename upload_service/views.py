@@ -12,7 +12,7 @@ from common.http.zero_copy import send_file
 from common.telemetry import log
 from upload_service.downloads.service import OpenFile
 from upload_service.forms import InstallerForm
-from upload_service.inspection.inspector import Inspection
+from upload_service.inspection.model import Inspection
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
@@ -129,7 +129,7 @@ async def _send_bytes(request: web.Request, response: web.StreamResponse, file: 
 def not_modified(request: web.Request, sha256: str) -> web.Response | None:
     """The 304 for a caller that has the file; None for others. Raises PreconditionFailed."""
     if (required := request.if_match) is not None and not _match(required, sha256, weak=False):
-        raise PreconditionFailed
+        raise PreconditionFailed("The file is not the one that If-Match names.")
     if (known := request.if_none_match) is not None and _match(known, sha256, weak=True):
         return web.Response(status=304, headers={"ETag": f'"{sha256}"', "Cache-Control": "private"})
     return None

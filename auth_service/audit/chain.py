@@ -8,75 +8,19 @@ too. An old signed head could be put back; against that, auditors write down a h
 import hashlib
 import hmac
 import json
-import re
-from dataclasses import dataclass
-from typing import Any, Self
+from collections.abc import Callable
+from typing import Any
 
-from auth_service.audit.model import AuditEntry
-from common.errors import InvalidField
-
-NO_HASH = "0" * 64
-_HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
+from auth_service.audit.model import AuditEntry, ChainedEntry, Head, Selection, SignedHead
+from auth_service.audit.store import MongoAuditStore
 
 
-@dataclass(frozen=True)
-class Head:
-    """The newest entry of a log: its number, from 1 on, and its signature."""
+class ChainBroken(Exception):
+    """The log was altered; `sequence` is the first entry that shows it, the text says how."""
 
-    sequence: int = 0
-    hash: str = NO_HASH
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Read `SEQUENCE:HASH`. Raises InvalidField."""
-        match = _HEAD.fullmatch(text)
-        if not match:
-            raise InvalidField("--expect", "must be SEQUENCE:HASH, as `pkgrepo audit verify` printed it")
-        return cls(int(match[1]), match[2])
-
-    def __str__(self) -> str:
-        return f"{self.sequence}:{self.hash}"
-
-
-@dataclass(frozen=True)
-class ChainedEntry:
-    """An entry with its number, the signature before it, and its own signature."""
-
-    tenant_id: str
-    sequence: int
-    previous: str
-    entry: AuditEntry
-    hash: str = ""
-
-    @property
-    def head(self) -> Head:
-        return Head(self.sequence, self.hash)
-
-    def content(self) -> dict[str, Any]:
-        """The signed content as JSON values, which the interface and exports show too."""
-        entry = self.entry
-        return {
-            "tenant_id": self.tenant_id,
-            "sequence": self.sequence,
-            "id": entry.entry_id,
-            "at": entry.at.isoformat(timespec="milliseconds"),
-            "user": entry.user,
-            "ip": entry.ip,
-            "operation": entry.operation,
-            "target": dict(entry.target),
-            "changes": {name: {"before": before, "after": after} for name, (before, after) in entry.changes.items()},
-            "status": entry.status,
-            "request_id": entry.request_id,
-            "previous": self.previous,
-        }
-
-
-@dataclass(frozen=True)
-class SignedHead:
-    """The head that is stored beside the log."""
-
-    head: Head
-    signature: str
+    def __init__(self, sequence: int, why: str) -> None:
+        super().__init__(f"entry {sequence} {why}")
+        self.sequence = sequence
 
 
 class AuditSigner:
@@ -108,3 +52,42 @@ class AuditSigner:
 
 def _head_content(tenant_id: str, head: Head) -> dict[str, Any]:
     return {"head_of": tenant_id, "sequence": head.sequence, "hash": head.hash}
+
+
+async def verify(
+    store: MongoAuditStore,
+    signer: AuditSigner,
+    tenant_id: str,
+    *,
+    expected: Head | None = None,
+    checked: Callable[[], None] = lambda: None,
+) -> Head:
+    """Verify a whole log while others may append to it, and return its head; `checked` is called after each entry.
+
+    `expected` is an earlier head of the log. Raises ChainBroken.
+    """
+    before = await store.signed_head(tenant_id)
+    stored = before.head if before and signer.verify_head(tenant_id, before) else None
+    known_heads = [head for head in (expected, stored) if head]
+    last = Head()
+    async for chained in store.select(tenant_id, Selection(oldest_first=True)):
+        number = last.sequence + 1
+        if chained is not None and chained.sequence > number:
+            raise ChainBroken(number, "was removed")
+        if chained is None or chained.sequence < number or not signer.verify(chained):
+            raise ChainBroken(number, "is not as it was written: altered, moved, or put there by someone else")
+        if chained.previous != last.hash:
+            raise ChainBroken(number, "does not follow the one before, which is another than was written there")
+        last = chained.head
+        if any(head.sequence == last.sequence and head != last for head in known_heads):
+            raise ChainBroken(number, "is another than there was once")
+        checked()
+    for head in known_heads:
+        if head.sequence > last.sequence:
+            raise ChainBroken(last.sequence + 1, f"was removed: the log reached entry {head.sequence} once")
+    if before and not stored:
+        raise ChainBroken(last.sequence, "is the newest, but the note of the newest is not as it was written")
+    after = await store.signed_head(tenant_id)
+    if last.sequence - (after.head.sequence if after else 0) > 1:
+        raise ChainBroken(last.sequence, "is the newest, but the note of the newest was removed or put back")
+    return last

@@ -1,11 +1,15 @@
-"""The entries of the audit log."""
+"""The entries of the audit log, their places in the chain, and their errors."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any, Self
 from uuid import uuid4
 
-from common.errors import Unavailable
+from common.errors import InvalidField, Unavailable
+
+_HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 
 class AuditBusy(Unavailable):
@@ -13,6 +17,14 @@ class AuditBusy(Unavailable):
 
     def __init__(self) -> None:
         super().__init__("The audit log is busy; try again soon.")
+
+
+class SequenceConflict(Exception):
+    """Another entry has this number already."""
+
+
+class DuplicateEntry(Exception):
+    """This entry is in the log already."""
 
 
 @dataclass(frozen=True)
@@ -32,3 +44,79 @@ class AuditEntry:
     changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     entry_id: str = field(default_factory=lambda: uuid4().hex)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The newest entry of a log: its number, from 1 on, and its signature."""
+
+    sequence: int = 0
+    hash: str = "0" * 64
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `SEQUENCE:HASH`. Raises InvalidField."""
+        match = _HEAD.fullmatch(text)
+        if not match:
+            raise InvalidField("--expect", "must be SEQUENCE:HASH, as `pkgrepo audit verify` printed it")
+        return cls(int(match[1]), match[2])
+
+    def __str__(self) -> str:
+        return f"{self.sequence}:{self.hash}"
+
+
+@dataclass(frozen=True)
+class ChainedEntry:
+    """An entry with its number, the signature before it, and its own signature."""
+
+    tenant_id: str
+    sequence: int
+    previous: str
+    entry: AuditEntry
+    hash: str = ""
+
+    @property
+    def head(self) -> Head:
+        return Head(self.sequence, self.hash)
+
+    def content(self) -> dict[str, Any]:
+        """The signed content as JSON values, which the interface and exports show too."""
+        entry = self.entry
+        return {
+            "tenant_id": self.tenant_id,
+            "sequence": self.sequence,
+            "id": entry.entry_id,
+            "at": entry.at.isoformat(timespec="milliseconds"),
+            "user": entry.user,
+            "ip": entry.ip,
+            "operation": entry.operation,
+            "target": dict(entry.target),
+            "changes": {name: {"before": before, "after": after} for name, (before, after) in entry.changes.items()},
+            "status": entry.status,
+            "request_id": entry.request_id,
+            "previous": self.previous,
+        }
+
+
+@dataclass(frozen=True)
+class SignedHead:
+    """The head that is stored beside the log."""
+
+    head: Head
+    signature: str
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A filter of entries: before a number, of a user, of an operation, of a time range; empty or None selects all.
+
+    At most `limit` entries are selected, the newest first unless `oldest_first`.
+    """
+
+    before: int | None = None
+    user: str = ""
+    operation: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    limit: int | None = None
+    oldest_first: bool = False

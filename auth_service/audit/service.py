@@ -2,66 +2,30 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, replace
-from datetime import datetime
-from typing import Protocol
+from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from auth_service.audit.chain import AuditSigner, ChainedEntry, Head, SignedHead
-from auth_service.audit.model import AuditBusy, AuditEntry
+from auth_service.audit.chain import AuditSigner
+from auth_service.audit.model import (
+    AuditBusy,
+    AuditEntry,
+    ChainedEntry,
+    DuplicateEntry,
+    Head,
+    Selection,
+    SequenceConflict,
+)
+from auth_service.audit.store import MongoAuditStore
 from common.telemetry import log
 
 ATTEMPTS = 100  # to append one entry; each lost attempt is another replica's entry
 OPERATORS = "internal"  # the log of operators' commands without a tenant; no tenant can have this id
 
 
-class SequenceConflict(Exception):
-    """Another entry has this number already."""
-
-
-class DuplicateEntry(Exception):
-    """This entry is in the log already."""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """A filter of entries: before a number, of a user, of an operation, of a time range; empty or None selects all."""
-
-    before: int | None = None
-    user: str = ""
-    operation: str = ""
-    since: datetime | None = None
-    until: datetime | None = None
-
-
-class AuditStore(Protocol):
-    """Stores entries; each number is used once."""
-
-    async def add(self, chained: ChainedEntry) -> None:
-        """Raises SequenceConflict or DuplicateEntry."""
-
-    async def newest(self, tenant_id: str) -> Head: ...
-
-    async def signed_head(self, tenant_id: str) -> SignedHead | None: ...
-
-    async def save_head(self, tenant_id: str, signed: SignedHead) -> None:
-        """Store it unless a later head is stored."""
-
-    def select(
-        self, tenant_id: str, selection: Selection, *, limit: int | None = None, oldest_first: bool = False
-    ) -> AsyncIterator[ChainedEntry | None]:
-        """Entries by their numbers; None for a document that this program did not write."""
-
-    def unchained(self, tenant_id: str) -> AsyncIterator[AuditEntry]:
-        """The entries of releases before the chain, oldest first."""
-
-    async def delete_unchained(self, tenant_id: str, entry_id: str) -> None: ...
-
-
 class Audit:
     """Writes and reads the logs."""
 
-    def __init__(self, store: AuditStore, signer: AuditSigner) -> None:
+    def __init__(self, store: MongoAuditStore, signer: AuditSigner) -> None:
         self._store = store
         self._signer = signer
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
@@ -91,16 +55,9 @@ class Audit:
             await self._store.save_head(tenant_id, self._signer.sign_head(tenant_id, newest))
         return newest
 
-    def select(
-        self,
-        tenant_id: str,
-        selection: Selection = Selection(),
-        *,
-        limit: int | None = None,
-        oldest_first: bool = False,
-    ) -> AsyncIterator[ChainedEntry | None]:
-        """Entries, the newest first by default; None for a document that someone made unreadable."""
-        return self._store.select(tenant_id, selection, limit=limit, oldest_first=oldest_first)
+    def select(self, tenant_id: str, selection: Selection) -> AsyncIterator[ChainedEntry | None]:
+        """The selected entries; None for a document that someone made unreadable."""
+        return self._store.select(tenant_id, selection)
 
     async def import_unchained(self, tenant_id: str, done: Callable[[int], None]) -> None:
         """Append the entries of releases before the chain. Safe to repeat. `done` is called with 1 for each entry."""

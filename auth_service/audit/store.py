@@ -3,15 +3,20 @@
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC
-from typing import Any
 
 import bson
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.chain import ChainedEntry, Head, SignedHead
-from auth_service.audit.model import AuditEntry
-from auth_service.audit.service import DuplicateEntry, Selection, SequenceConflict
+from auth_service.audit.model import (
+    AuditEntry,
+    ChainedEntry,
+    DuplicateEntry,
+    Head,
+    Selection,
+    SequenceConflict,
+    SignedHead,
+)
 from common.mongo import Document, Indexes, MongoDatabase
 
 AUDIT_INDEXES: Indexes = {
@@ -22,7 +27,7 @@ AUDIT_INDEXES: Indexes = {
     ],
     "audit_heads": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
 }
-COLLECTIONS = ("audit", "audit_log", "audit_heads")
+PLAIN_FIELDS = ("operation", "user", "ip", "status", "request_id")
 BATCH = 1000  # entries per fetch
 
 
@@ -38,6 +43,7 @@ class MongoAuditStore:
         self._unchained = database["audit"]
 
     async def add(self, chained: ChainedEntry) -> None:
+        """Raises SequenceConflict or DuplicateEntry."""
         try:
             await self._log.insert_one(_document(chained))
         except DuplicateKeyError as error:
@@ -54,20 +60,21 @@ class MongoAuditStore:
         return SignedHead(Head(document["sequence"], document["hash"]), document["seal"]) if document else None
 
     async def save_head(self, tenant_id: str, signed: SignedHead) -> None:
+        """Store it unless the same or a later head is stored."""
         document = {"sequence": signed.head.sequence, "hash": signed.head.hash, "seal": signed.signature}
         earlier = {"tenant_id": tenant_id, "sequence": {"$lt": signed.head.sequence}}
-        with suppress(DuplicateKeyError):  # The same or a later head is stored.
+        with suppress(DuplicateKeyError):
             await self._heads.update_one(earlier, {"$set": document}, upsert=True)
 
-    async def select(
-        self, tenant_id: str, selection: Selection, *, limit: int | None = None, oldest_first: bool = False
-    ) -> AsyncIterator[ChainedEntry | None]:
-        order = ASCENDING if oldest_first else DESCENDING
-        cursor = self._log.find(_filter(tenant_id, selection)).sort("sequence", order).limit(limit or 0)
+    async def select(self, tenant_id: str, selection: Selection) -> AsyncIterator[ChainedEntry | None]:
+        """Entries by their numbers; None for a document that this program did not write."""
+        order = ASCENDING if selection.oldest_first else DESCENDING
+        cursor = self._log.find(_filter(tenant_id, selection)).sort("sequence", order).limit(selection.limit or 0)
         async for document in cursor.batch_size(BATCH):
             yield parse_document(document)
 
     async def unchained(self, tenant_id: str) -> AsyncIterator[AuditEntry]:
+        """The entries of releases before the chain, oldest first."""
         async for document in self._unchained.find({"tenant_id": tenant_id}).sort("_id", ASCENDING):
             yield _entry({**document, "_id": str(document["_id"]), "changes": []})
 
@@ -92,16 +99,10 @@ def _document(chained: ChainedEntry) -> Document:
         "_id": entry.entry_id,
         "tenant_id": chained.tenant_id,
         "sequence": chained.sequence,
-        "operation": entry.operation,
-        "user": entry.user,
-        "ip": entry.ip,
-        "status": entry.status,
-        "request_id": entry.request_id,
+        **{name: getattr(entry, name) for name in PLAIN_FIELDS},
         # Lists, because names may hold dots and dollars, which a field's name should not.
         "target": [{"name": name, "value": value} for name, value in entry.target.items()],
-        "changes": [
-            {"name": name, "before": before, "after": after} for name, (before, after) in entry.changes.items()
-        ],
+        "changes": [{"name": name, "before": old, "after": new} for name, (old, new) in entry.changes.items()],
         "at": entry.at,
         "previous": chained.previous,
         "hash": chained.hash,
@@ -132,11 +133,8 @@ def _has_right_types(chained: ChainedEntry) -> bool:
 
 
 def _entry(document: Document) -> AuditEntry:
-    target: dict[str, str] = {item["name"]: item["value"] for item in document["target"]}
-    changes: dict[str, tuple[str, str]] = {
-        item["name"]: (item["before"], item["after"]) for item in document["changes"]
-    }
-    values: dict[str, Any] = {name: document[name] for name in ("operation", "user", "ip", "status", "request_id")}
-    return AuditEntry(
-        **values, target=target, changes=changes, at=document["at"].astimezone(UTC), entry_id=document["_id"]
-    )
+    values = {name: document[name] for name in PLAIN_FIELDS}
+    target = {item["name"]: item["value"] for item in document["target"]}
+    changes = {item["name"]: (item["before"], item["after"]) for item in document["changes"]}
+    at = document["at"].astimezone(UTC)
+    return AuditEntry(**values, target=target, changes=changes, at=at, entry_id=document["_id"])

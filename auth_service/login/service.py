@@ -3,9 +3,9 @@
 from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
 from auth_service.login.throttle import Throttle
-from auth_service.users.model import BadCredentials, TooManyFailures, User
+from auth_service.users.model import BadCredentials, TooManyFailures, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
-from auth_service.users.service import UserStore
+from auth_service.users.service import Users
 from common.auth.callers import Caller
 from common.auth.sessions import Sessions
 from common.errors import NotAuthenticated, Overloaded
@@ -15,7 +15,7 @@ class Login:
     """Signs administrators in and out, with an audit entry for both, and changes their passwords."""
 
     def __init__(
-        self, users: UserStore, passwords: Passwords, throttle: Throttle, sessions: Sessions, audit: Audit
+        self, users: Users, passwords: Passwords, throttle: Throttle, sessions: Sessions, audit: Audit
     ) -> None:
         self._users = users
         self._passwords = passwords
@@ -82,11 +82,10 @@ class Login:
         user = await self._users.find(tenant_id, username)
         if not await self._compare(caller, username, user, old, password):
             raise BadCredentials
-        password_hash = await self._passwords.hash(password)
-        async with self._sessions.close_all_around(tenant_id, username, keep=caller.session_id):
-            is_changed = await self._users.set_password(tenant_id, username, password_hash)
-        if not is_changed:
-            raise BadCredentials  # The user was deleted meanwhile.
+        try:
+            await self._users.reset_password(tenant_id, username, password, keep=caller.session_id)
+        except UserNotFound:  # The user was deleted meanwhile.
+            raise BadCredentials from None
 
     async def _compare(self, caller: Caller, username: str, user: User | None, *passwords: str) -> bool:
         """Whether one of the passwords is right; otherwise count one failure. Raises TooManyFailures."""

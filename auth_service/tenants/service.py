@@ -1,30 +1,15 @@
 """Tenants and their settings."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from auth_service.tenants.model import TenantNotFound, WouldLockOutCaller
+from auth_service.tenants.store import MongoTenantStore
 from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
-from common.tenants import Address, Tenant, is_tenant_id
+from common.tenants import Address, Tenant, contains, is_tenant_id
 
 Changes = Mapping[str, tuple[str, str]]  # old and new value, by the setting's name
-
-
-class TenantStore(Protocol):
-    """Stores tenants; an id is unique."""
-
-    async def add(self, tenant: Tenant) -> None: ...
-
-    async def find(self, tenant_id: str) -> Tenant | None: ...
-
-    async def list(self) -> Sequence[Tenant]: ...
-
-    async def change(self, tenant_id: str, changes: dict[str, object]) -> Tenant | None:
-        """Change settings and return the tenant as it was before; None if it does not exist."""
-
-    async def delete(self, tenant_id: str) -> None: ...
 
 
 def to_audit_text(value: object) -> str:
@@ -39,7 +24,7 @@ def to_audit_text(value: object) -> str:
 class Tenants:
     """Creates, finds and changes tenants."""
 
-    def __init__(self, store: TenantStore, versions: TenantVersions) -> None:
+    def __init__(self, store: MongoTenantStore, versions: TenantVersions) -> None:
         self._store = store
         self._versions = versions
 
@@ -77,6 +62,6 @@ class Tenants:
 
 def check_networks(caller: Address, changes: Mapping[str, Any]) -> None:
     """Raise WouldLockOutCaller if the changed networks do not contain the administrator's own address."""
-    networks = changes.get("allowed_networks", ())
-    if not replace(Tenant(""), allowed_networks=networks).allows(caller):
+    networks = changes.get("allowed_networks")
+    if networks and not contains(networks, caller):
         raise WouldLockOutCaller(str(caller))

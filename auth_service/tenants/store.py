@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 
-from pymongo import ASCENDING, IndexModel
+from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.store import COLLECTIONS
 from auth_service.tenants.model import TenantExists
 from common.mongo import Indexes, MongoDatabase
 from common.tenants import Tenant
 
-TENANT_INDEXES: Indexes = {"tenants": [IndexModel([("tenant_id", ASCENDING)], unique=True)]}
+TENANT_INDEXES: Indexes = {"tenants": [IndexModel(["tenant_id"], unique=True)]}
 
 
 class MongoTenantStore:
@@ -34,10 +33,11 @@ class MongoTenantStore:
         return [Tenant.from_document(document) async for document in self._tenants.find({}).sort("tenant_id")]
 
     async def change(self, tenant_id: str, changes: dict[str, object]) -> Tenant | None:
+        """Change settings and return the tenant as it was before; None if it does not exist."""
         document = await self._tenants.find_one_and_update({"tenant_id": tenant_id}, {"$set": changes})
         return Tenant.from_document(document) if document else None
 
     async def delete(self, tenant_id: str) -> None:
         await self._tenants.delete_one({"tenant_id": tenant_id})
-        for name in ("users", *COLLECTIONS):
+        for name in ("users", "audit", "audit_log", "audit_heads"):
             await self._database[name].delete_many({"tenant_id": tenant_id})

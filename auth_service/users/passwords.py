@@ -4,9 +4,8 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, suppress
 
 from argon2 import PasswordHasher, extract_parameters
 from argon2.exceptions import InvalidHashError, VerificationError
@@ -35,14 +34,12 @@ class Passwords:
         self._parameters = extract_parameters(self._nobody)
 
     async def hash(self, password: str) -> str:
-        async with self._slots.acquire(TIMEOUT):
+        async with self.slot():
             return await asyncio.get_running_loop().run_in_executor(self._threads, self._hasher.hash, password)
 
-    @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
+    def slot(self) -> AbstractAsyncContextManager[None]:
         """Hold a slot for `compare` within the block. Raises Overloaded."""
-        async with self._slots.acquire(TIMEOUT):
-            yield
+        return self._slots.acquire(TIMEOUT)
 
     async def compare(self, password_hash: str | None, password: str) -> bool:
         """Whether the password is right. The caller must hold a `slot`.

@@ -3,11 +3,11 @@
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Protocol
 
 from auth_service.login.throttle import KnownNetworks
 from auth_service.users.model import USERNAME_LIMIT, LastUser, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
+from auth_service.users.store import MongoUserStore
 from common.auth.sessions import Sessions
 from common.errors import InvalidField
 
@@ -18,33 +18,17 @@ _USERNAME = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._@+-]{{1,{USERNAME_LIMIT}}}")
 def parse_username(text: str) -> str:
     """The name of a new user. Raises InvalidField."""
     if not _USERNAME.fullmatch(text):
-        raise InvalidField(
-            "username",
-            f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -, and neither . nor ..",
-            reason="not_a_username",
-            most=USERNAME_LIMIT,
-        )
+        message = f"must be 1 to {USERNAME_LIMIT} of A-Z, a-z, 0-9 and . _ @ + -, and neither . nor .."
+        raise InvalidField("username", message, reason="not_a_username", most=USERNAME_LIMIT)
     return text
-
-
-class UserStore(Protocol):
-    """Stores users. A name is unique within a tenant, and each tenant keeps at least one user."""
-
-    async def add(self, user: User) -> None: ...
-
-    async def find(self, tenant_id: str, username: str) -> User | None: ...
-
-    async def list(self, tenant_id: str) -> Sequence[User]: ...
-
-    async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool: ...
-
-    async def delete(self, tenant_id: str, username: str) -> bool: ...
 
 
 class Users:
     """Creates, lists and deletes users, and resets their passwords."""
 
-    def __init__(self, store: UserStore, passwords: Passwords, sessions: Sessions, networks: KnownNetworks) -> None:
+    def __init__(
+        self, store: MongoUserStore, passwords: Passwords, sessions: Sessions, networks: KnownNetworks
+    ) -> None:
         self._store = store
         self._passwords = passwords
         self._sessions = sessions
@@ -55,6 +39,9 @@ class Users:
         name = parse_username(username)
         password_hash = await self._passwords.hash(new_password("password", password))
         await self._store.add(User(tenant_id, name, password_hash, datetime.now(UTC)))
+
+    async def find(self, tenant_id: str, username: str) -> User | None:
+        return await self._store.find(tenant_id, username)
 
     async def list(self, tenant_id: str) -> Sequence[User]:
         """A tenant's users, by name."""
@@ -77,10 +64,10 @@ class Users:
         if not is_deleted:
             raise UserNotFound(username)
 
-    async def reset_password(self, tenant_id: str, username: str, new: str) -> None:
-        """Set another password and end all sessions of the user. Raises UserNotFound or InvalidField."""
+    async def reset_password(self, tenant_id: str, username: str, new: str, *, keep: str = "") -> None:
+        """Set another password and end all sessions of the user but `keep`. Raises UserNotFound or InvalidField."""
         password_hash = await self._passwords.hash(new_password("password", new))
-        async with self._sessions.close_all_around(tenant_id, username):
+        async with self._sessions.close_all_around(tenant_id, username, keep=keep):
             is_changed = await self._store.set_password(tenant_id, username, password_hash)
         if not is_changed:
             raise UserNotFound(username)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
-from pymongo import ASCENDING, IndexModel
+from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.users.model import LastUser, User, UserExists
 from common.mongo import Document, Indexes, MongoDatabase
 
-USER_INDEXES: Indexes = {"users": [IndexModel([("tenant_id", ASCENDING), ("username", ASCENDING)], unique=True)]}
+USER_INDEXES: Indexes = {"users": [IndexModel(["tenant_id", "username"], unique=True)]}
 
 
 class MongoUserStore:
@@ -33,9 +33,8 @@ class MongoUserStore:
         return [_user(document) async for document in self._users.find({"tenant_id": tenant_id}).sort("username")]
 
     async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool:
-        result = await self._users.update_one(
-            {"tenant_id": tenant_id, "username": username}, {"$set": {"password_hash": password_hash}}
-        )
+        user = {"tenant_id": tenant_id, "username": username}
+        result = await self._users.update_one(user, {"$set": {"password_hash": password_hash}})
         return result.matched_count == 1
 
     async def delete(self, tenant_id: str, username: str) -> bool:
@@ -43,16 +42,13 @@ class MongoUserStore:
 
         async def delete_unless_last(session: AsyncIOMotorClientSession) -> bool:
             # Every deletion writes the tenant's document, so that two at once cannot both see another user left.
-            await self._database["tenants"].update_one(
-                {"tenant_id": tenant_id}, {"$inc": {"user_deletions": 1}}, session=session
-            )
-            other = await self._users.find_one({"tenant_id": tenant_id, "username": {"$ne": username}}, session=session)
-            deleted = await self._users.find_one_and_delete(
-                {"tenant_id": tenant_id, "username": username}, session=session
-            )
-            if deleted and not other:
+            tenant = {"tenant_id": tenant_id}
+            await self._database["tenants"].update_one(tenant, {"$inc": {"user_deletions": 1}}, session=session)
+            other = await self._users.find_one({**tenant, "username": {"$ne": username}}, session=session)
+            result = await self._users.delete_one({**tenant, "username": username}, session=session)
+            if result.deleted_count and not other:
                 raise LastUser
-            return deleted is not None
+            return result.deleted_count == 1
 
         async with await self._database.client.start_session() as session:
             return await session.with_transaction(delete_unless_last)

@@ -67,12 +67,7 @@ class CatalogCache:
     """
 
     def __init__(
-        self,
-        revisions: Revisions,
-        entries: CatalogReader,
-        render: Callable[[CatalogEntry], bytes],
-        *,
-        memory: int,
+        self, revisions: Revisions, entries: CatalogReader, render: Callable[[CatalogEntry], bytes], *, memory: int
     ) -> None:
         self._reader = SnapshotReader(entries, render)
         self._memory = memory

@@ -8,7 +8,6 @@ import struct
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from isal import isal_zlib
 
@@ -34,36 +33,24 @@ class Part:
     crc: int = 0
 
 
-class Encoding(Protocol):
-    """Creates parts, and joins them to a JSON array."""
-
-    name: str
-
-    def pack(self, text: bytes) -> Part:
-        """Compress a text for the cache."""
-
-    def wrap(self, text: bytes) -> Part:
-        """Wrap a text without compression, for one response."""
-
-    def joined(self, parts: Sequence[Part]) -> list[bytes]: ...
-
-
-class Plain:
-    """JSON without an encoding."""
+class Encoding:
+    """JSON without an encoding, and the base of the encodings. They create parts, and join them to a JSON array."""
 
     name = ""
 
     def pack(self, text: bytes) -> Part:
+        """Compress a text for the cache."""
         return Part(text, len(text))
 
     def wrap(self, text: bytes) -> Part:
+        """Wrap a text without compression, for one response."""
         return Part(text, len(text))
 
     def joined(self, parts: Sequence[Part]) -> list[bytes]:
         return [part.data for part in _listed(parts, *map(self.wrap, (b"[", b",", b"]")))]
 
 
-class Gzip:
+class Gzip(Encoding):
     """RFC 1952."""
 
     name = "gzip"
@@ -94,7 +81,7 @@ class Gzip:
         return Part(b"".join(blocks), len(text), isal_zlib.crc32(text))
 
 
-class Zstd:
+class Zstd(Encoding):
     """RFC 8878; windows stay under the 8 MiB that RFC 9659 allows."""
 
     name = "zstd"
@@ -113,11 +100,8 @@ class Zstd:
                 pieces += [(len(block) << 3 | last).to_bytes(3, "little"), block]
         return Part(b"".join(pieces), len(text))
 
-    def joined(self, parts: Sequence[Part]) -> list[bytes]:
-        return [part.data for part in _listed(parts, *map(self.wrap, (b"[", b",", b"]")))]
 
-
-PLAIN = Plain()
+PLAIN = Encoding()
 ENCODINGS: Mapping[str, Encoding] = {encoding.name: encoding for encoding in (PLAIN, Gzip(), Zstd())}
 
 

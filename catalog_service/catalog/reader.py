@@ -6,35 +6,18 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from catalog_service.model.ordering import HasVersionName, newest_first
+from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion, VersionName
-from catalog_service.packages.service import DescribedPackage
 
-
-class HasPackageId(Protocol):
-    """A package or a part of one."""
-
-    @property
-    def package_id(self) -> str: ...
-
-
-class HasVersion(HasVersionName, Protocol):
-    """A version or a part of one, with its package id."""
-
-    @property
-    def package_id(self) -> str: ...
-
-
-AnyPackage = TypeVar("AnyPackage", bound=HasPackageId)
-AnyVersion = TypeVar("AnyVersion", bound=HasVersion)
+AnyVersion = TypeVar("AnyVersion", bound=VersionName | PackageVersion)
 
 
 @dataclass(frozen=True)
-class Entry(Generic[AnyPackage, AnyVersion]):
+class Entry(Generic[AnyVersion]):
     """A package with its versions; `names` has no order."""
 
-    package: AnyPackage
+    package: Package
     names: Sequence[AnyVersion]
 
     @property
@@ -42,37 +25,37 @@ class Entry(Generic[AnyPackage, AnyVersion]):
         return newest_first(self.names)
 
 
-CatalogEntry = Entry[Package, VersionName]
-WholeEntry = Entry[DescribedPackage, PackageVersion]
+CatalogEntry = Entry[VersionName]
+WholeEntry = Entry[PackageVersion]
 
 
 # Yields all packages, or these, ordered by id.
-PackageReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[AnyPackage]]]
+PackageReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Package]]]
 # Yields the versions of all packages, or of these, ordered by package id.
 VersionReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[AnyVersion]]]
 
 
-class EntryReader(Protocol[AnyPackage, AnyVersion]):
+class EntryReader(Protocol[AnyVersion]):
     def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Entry[AnyPackage, AnyVersion]]]:
+    ) -> AsyncIterator[Sequence[Entry[AnyVersion]]]:
         """Yield all packages, or these, ordered by id, in batches."""
 
 
-CatalogReader = EntryReader[Package, VersionName]
-WholeReader = EntryReader[DescribedPackage, PackageVersion]
+CatalogReader = EntryReader[VersionName]
+WholeReader = EntryReader[PackageVersion]
 
 
-class Entries(Generic[AnyPackage, AnyVersion]):
+class Entries(Generic[AnyVersion]):
     """Reads a catalog in batches."""
 
-    def __init__(self, read_packages: PackageReader[AnyPackage], read_versions: VersionReader[AnyVersion]) -> None:
+    def __init__(self, read_packages: PackageReader, read_versions: VersionReader[AnyVersion]) -> None:
         self._read_packages = read_packages
         self._read_versions = read_versions
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Entry[AnyPackage, AnyVersion]]]:
+    ) -> AsyncIterator[Sequence[Entry[AnyVersion]]]:
         """Yield all packages, or these, ordered by id, in batches."""
         batches = self._read_versions(tenant_id, package_ids)
         names: Sequence[AnyVersion] = []  # of packages that are not read yet

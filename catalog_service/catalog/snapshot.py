@@ -7,7 +7,7 @@ left out when segments are joined, without rendering.
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from catalog_service.catalog.compression import Encoding, Part
@@ -82,7 +82,8 @@ class Segment:
         fragments = [fragment for _, fragment in sorted({**before, **changes}.items()) if fragment]
         if fragments == list(before.values()):
             return [self][: len(fragments)]
-        return list(segments(fragments)) if len(fragments) >= 2 * SEGMENT else [Segment(fragments)][: len(fragments)]
+        size = SEGMENT if len(fragments) >= 2 * SEGMENT else 2 * SEGMENT
+        return [Segment(fragments[start : start + size]) for start in range(0, len(fragments), size)]
 
     def _key(self, view: View, encoding: Encoding) -> tuple[str, bool]:
         return encoding.name, view.include_disabled or not self.inactive
@@ -136,15 +137,3 @@ class Snapshot:
     def _answer(self, view: View, encoding: Encoding) -> list[bytes]:
         parts = [segment.part(view, encoding) for segment in self.segments]
         return encoding.joined([part for part in parts if part.length])
-
-
-def segments(fragments: Iterable[Fragment]) -> Iterator[Segment]:
-    """Cut sorted fragments into segments."""
-    batch: list[Fragment] = []
-    for fragment in fragments:
-        batch.append(fragment)
-        if len(batch) == SEGMENT:
-            yield Segment(batch)
-            batch = []
-    if batch:
-        yield Segment(batch)

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from catalog_service.model.manifest.package import PackageManifest
 from common.errors import Conflict, NotFound, Problem
 
 AUDIT_TEXT_LIMIT = 256  # characters; the audit log has longer texts by their SHA-256
+NO_MANIFEST = PackageManifest()
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package of a tenant. `logo` is a PNG image, or empty.
+    """A package of a tenant. `logo` is a PNG image, or empty. The catalog does not show its manifest.
 
     `package_uid` distinguishes a package from a deleted one with the same `package_id`.
     """
@@ -26,6 +28,7 @@ class Package:
     description: str = ""
     logo: bytes = b""
     active: bool = True
+    manifest: PackageManifest = NO_MANIFEST
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,17 @@
-"""A version of a package (section 2.2)."""
+"""A version of a package (section 2.2), and its document in the database."""
 
 from dataclasses import dataclass, field
 from pathlib import PurePath
+from typing import Any
+
+from pydantic import TypeAdapter
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
 
 _SPELT = {locale.replace("_", "-"): locale.value for locale in Locale}
+_EMPTY_MANIFEST = VersionManifest()  # shared by all versions without one
 
 
 @dataclass(frozen=True)
@@ -114,3 +119,16 @@ class VersionName:
     package_id: str
     version: str
     uid: str
+
+
+_ADAPTER = TypeAdapter(PackageVersion)
+
+
+def document_of(version: PackageVersion) -> dict[str, Any]:
+    """Return all fields by their names; enumerations are texts, sequences are lists."""
+    return {**_ADAPTER.dump_python(version, mode="json"), "manifest": to_document(version.manifest)}
+
+
+def version_of(document: dict[str, Any]) -> PackageVersion:
+    """Return the version of a document of `document_of`, without its further fields."""
+    return _ADAPTER.validate_python({**document, "manifest": document.get("manifest") or _EMPTY_MANIFEST})

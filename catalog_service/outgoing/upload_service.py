@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
-from datetime import datetime
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from catalog_service.model.packages import InstallerFile
-from catalog_service.versions.damaged import DamagedFile
+from catalog_service.versions.model import DamagedFile
 from common.auth.callers import Caller
 from common.service_client.client import ServiceClient
 
@@ -15,6 +16,8 @@ CONCURRENT_RELEASES = 4  # requests
 REMOVAL_TIMEOUT = 25.0  # seconds
 INSPECTION_TIMEOUT = 30.0  # seconds
 NAMES_BATCH = 1000  # files of one request
+_FILE = TypeAdapter(InstallerFile)
+_DAMAGED_FILES = TypeAdapter(list[DamagedFile])
 
 
 class UploadService:
@@ -33,14 +36,7 @@ class UploadService:
         answer = await self._service.json(
             caller, "claim_installer", {"server_filename": server_filename, "version_uid": version_uid}
         )
-        return InstallerFile(
-            size=answer["size"],
-            sha256=answer["sha256"],
-            product_code=answer.get("product_code", ""),
-            upgrade_code=answer.get("upgrade_code", ""),
-            package_family_name=answer.get("package_family_name", ""),
-            signature_sha256=answer.get("signature_sha256", ""),
-        )
+        return _FILE.validate_python(answer)
 
     async def inspect(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
         """Inspect a file, unless that was done before. Return its properties by the names of form fields.
@@ -72,12 +68,9 @@ class UploadService:
         return unclaimed
 
     async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
-        """Return the tenant's damaged files. Raises Unavailable."""
+        """Return the tenant's damaged files, the oldest finding first. Raises Unavailable."""
         answer = await self._service.json(caller, "damaged_installers")
-        return [
-            DamagedFile(**{**file, "found_at": datetime.fromisoformat(file["found_at"])})
-            for file in answer["installers"]
-        ]
+        return _DAMAGED_FILES.validate_python(answer["installers"])
 
     async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         body = {"version_uids": version_uids}

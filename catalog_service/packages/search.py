@@ -2,58 +2,18 @@
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from hashlib import sha256
-from typing import Protocol
 
+from catalog_service.catalog.reader import VersionReader
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import PackageNotFound
 from catalog_service.model.versions import VersionName
+from catalog_service.packages.model import PackageQuery, PackageSummary
+from catalog_service.packages.store import MongoPackageStore
 from common.auth.callers import Caller
 from common.errors import NotFound
-
-
-class Order(StrEnum):
-    """The sort key of packages; equal ones are sorted by id."""
-
-    ID = "id"
-    NAME = "name"
-    PUBLISHER = "publisher"
-    ACTIVE = "active"
-
-
-@dataclass(frozen=True)
-class PackageQuery:
-    """A query: `text` is part of the id, name or publisher, in any letter case; `active` None is both."""
-
-    text: str = ""
-    active: bool | None = None
-    order: Order = Order.ID
-    descending: bool = False
-    offset: int = 0
-    limit: int = 50
-
-
-@dataclass(frozen=True)
-class PackageSummary:
-    """A package without its long fields."""
-
-    package_id: str
-    name: str
-    publisher: str
-    active: bool
-
-
-@dataclass(frozen=True)
-class FoundPackage:
-    """A package in a list. `logo` changes with the image, "" for none."""
-
-    summary: PackageSummary
-    versions: int
-    newest_version: str
-    logo: str
 
 
 class LogoNotFound(NotFound):
@@ -63,26 +23,14 @@ class LogoNotFound(NotFound):
         super().__init__(f"The package {package_id!r} has no logo.")
 
 
-class SummaryStore(Protocol):
-    async def summaries(self, tenant_id: str, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
-        """Return the packages of a page in order, and the number of packages on all pages."""
-
-    async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the logos, possibly empty, of those packages that exist."""
-
-
-class VersionNameStore(Protocol):
-    def names(self, tenant_id: str, package_ids: Collection[str]) -> AsyncIterator[Sequence[VersionName]]: ...
-
-
 class PackageSearch:
     """Finds packages of a tenant."""
 
-    def __init__(self, packages: SummaryStore, versions: VersionNameStore) -> None:
+    def __init__(self, packages: MongoPackageStore, read_names: VersionReader[VersionName]) -> None:
         self._packages = packages
-        self._versions = versions
+        self._read_names = read_names
 
-    async def page(self, caller: Caller, query: PackageQuery) -> tuple[Sequence[FoundPackage], int]:
+    async def page(self, caller: Caller, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         """Return the packages of a page, and the number of packages on all pages."""
         summaries, total = await self._packages.summaries(caller.tenant_id, query)
         ids = [summary.package_id for summary in summaries]
@@ -93,7 +41,8 @@ class PackageSearch:
         for summary in summaries:
             names = newest_first(versions[summary.package_id])
             logo = logo_tag(logos.get(summary.package_id, b""))
-            packages.append(FoundPackage(summary, len(names), names[0].version if names else "", logo))
+            newest = names[0].version if names else ""
+            packages.append(replace(summary, versions=len(names), newest_version=newest, logo=logo))
         return packages, total
 
     async def logo(self, caller: Caller, package_id: str) -> bytes:
@@ -112,7 +61,7 @@ class PackageSearch:
 
     async def _names(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, Sequence[VersionName]]:
         by_package: dict[str, list[VersionName]] = defaultdict(list)
-        async for names in self._versions.names(tenant_id, package_ids):
+        async for names in self._read_names(tenant_id, package_ids):
             for name in names:
                 by_package[name.package_id].append(name)
         return by_package

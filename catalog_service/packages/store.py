@@ -3,42 +3,43 @@
 import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 
+from pydantic import TypeAdapter
 from pymongo import ASCENDING, DESCENDING
 from pymongo.errors import DuplicateKeyError
 
-from catalog_service.model.manifest.fields import from_document, is_set, to_document
-from catalog_service.model.manifest.package import PackageManifest
+from catalog_service.model.manifest.fields import is_set, to_document
 from catalog_service.model.packages import Package, PackageChanges, PackageExists, PackageNotFound
-from catalog_service.packages.search import Order, PackageQuery, PackageSummary
-from catalog_service.packages.service import DescribedPackage
+from catalog_service.packages.model import Order, PackageQuery, PackageSummary
 from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
 
 FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
 BATCH_SIZE = 2000  # packages of one server batch
 YIELD_SIZE = 256  # packages yielded at once
-EMPTY_MANIFEST = PackageManifest()
+_PACKAGE = TypeAdapter(Package)
 FIELD_OF = {Order.ID: "package_id", Order.NAME: "name", Order.PUBLISHER: "publisher", Order.ACTIVE: "active"}
 SUMMARY_FIELDS = tuple(FIELD_OF.values())
 SUMMARY_INDEX = {"tenant_id": ASCENDING, "halfway": ASCENDING, **dict.fromkeys(SUMMARY_FIELDS, ASCENDING)}
 
 
 class MongoPackageStore:
-    """The packages of all tenants."""
+    """The packages of all tenants. Only `begin_deletion` finds a package whose deletion has begun."""
 
     def __init__(self, database: MongoDatabase, revisions: MongoRevisions) -> None:
         self._packages = database["packages"]
         self._revisions = revisions
 
-    async def add(self, tenant_id: str, package: Package, manifest: PackageManifest = EMPTY_MANIFEST) -> None:
-        document = {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": to_document(manifest)}
+    async def add(self, tenant_id: str, package: Package) -> None:
+        """Raises PackageExists."""
+        fields = {**vars(package), "manifest": to_document(package.manifest)}
         async with self._revisions.record_change(tenant_id, package.package_id):
             try:
-                await self._packages.insert_one(document)
+                await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **fields})
             except DuplicateKeyError:
                 raise PackageExists(package.package_id) from None
 
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
+        """Return the old values of the changed fields. Raises PackageNotFound."""
         # Setting the id to its own value makes an edit without changes valid.
         change: Document = {"$set": {"package_id": package_id, **changes.fields}}
         for name, value in changes.manifest.items():
@@ -57,11 +58,12 @@ class MongoPackageStore:
             manifest={name: before.get(name, "") for name in changes.manifest},
         )
 
-    async def find(self, tenant_id: str, package_id: str) -> DescribedPackage | None:
+    async def find(self, tenant_id: str, package_id: str) -> Package | None:
         found = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
-        return _described(found) if found else None
+        return _PACKAGE.validate_python(found) if found else None
 
     async def summaries(self, tenant_id: str, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
+        """Return the packages of a page in order, and the number of packages on all pages."""
         match: Document = {"tenant_id": tenant_id, "halfway": False}
         if query.active is not None:
             match["active"] = query.active
@@ -89,6 +91,7 @@ class MongoPackageStore:
         return [PackageSummary(**row) for row in found["page"]], sum(row["packages"] for row in found["total"])
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
+        """Return the logos, possibly empty, of those packages that exist."""
         found = self._packages.find(
             {"tenant_id": tenant_id, "package_id": {"$in": list(package_ids)}, "halfway": False},
             {"_id": False, "package_id": True, "logo": True},
@@ -100,14 +103,14 @@ class MongoPackageStore:
     ) -> AsyncIterator[Sequence[Package]]:
         """Yield all packages, or these, ordered by id and without manifests; inactive ones too."""
         async for documents in self._read(tenant_id, package_ids, {"manifest": False}):
-            yield [_package(document) for document in documents]
+            yield [_PACKAGE.validate_python(document) for document in documents]
 
     async def described(
         self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[DescribedPackage]]:
+    ) -> AsyncIterator[Sequence[Package]]:
         """Yield the same packages with their manifests, without their logos."""
         async for documents in self._read(tenant_id, package_ids, {"logo": False}):
-            yield [_described(document) for document in documents]
+            yield [_PACKAGE.validate_python(document) for document in documents]
 
     async def _read(
         self, tenant_id: str, package_ids: Collection[str] | None, projection: Document
@@ -120,12 +123,14 @@ class MongoPackageStore:
             yield documents
 
     async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
+        """Return None for no package, or for one whose deletion has begun."""
         found = await self._packages.find_one(
             {"tenant_id": tenant_id, "package_id": package_id, "halfway": False}, {"package_uid": True}
         )
         return str(found["package_uid"]) if found else None
 
     async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
+        """Hide the package and return its `package_uid`; may be repeated. Raises PackageNotFound."""
         async with self._revisions.record_change(tenant_id, package_id):
             found = await self._packages.find_one_and_update(
                 {"tenant_id": tenant_id, "package_id": package_id},
@@ -148,19 +153,3 @@ def older_than(age: int) -> Document:
     """Return a filter for unfinished operations older than `age` seconds, by the database's clock."""
     limit = {"$dateSubtract": {"startDate": "$$NOW", "unit": "second", "amount": age}}
     return {"halfway": True, "$expr": {"$lt": ["$changed_at", limit]}}
-
-
-def _described(document: Document) -> DescribedPackage:
-    return DescribedPackage(_package(document), from_document(PackageManifest, document.get("manifest", {})))
-
-
-def _package(document: Document) -> Package:
-    return Package(
-        package_id=document["package_id"],
-        package_uid=document["package_uid"],
-        name=document["name"],
-        publisher=document["publisher"],
-        description=document["description"],
-        logo=document.get("logo", b""),
-        active=document["active"],
-    )

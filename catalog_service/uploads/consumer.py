@@ -1,19 +1,14 @@
 """Consumes events of finished uploads. Events may come twice."""
 
-from typing import Protocol
-
 from catalog_service.model.packages import FinishedUpload
+from catalog_service.uploads.store import MongoUploadStore
 from common.events import Count, Event, Events
 
 QUEUE = "catalog_service"
 UPLOAD_FINISHED = "upload.finished"
 
 
-class FinishedUploads(Protocol):
-    async def note(self, tenant_id: str, upload: FinishedUpload) -> None: ...
-
-
-async def listen(events: Events, uploads: FinishedUploads, count: Count) -> None:
+async def listen(events: Events, uploads: MongoUploadStore, count: Count) -> None:
     """Store every upload that is announced from now on."""
 
     async def note(event: Event) -> None:

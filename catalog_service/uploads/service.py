@@ -1,26 +1,17 @@
 """Lists finished uploads until a version or a release uses them, or they are deleted."""
 
-from collections.abc import Sequence, Set
-from typing import Protocol
+from collections.abc import Sequence
 
 from catalog_service.model.packages import FinishedUpload
+from catalog_service.outgoing.upload_service import UploadService
+from catalog_service.uploads.store import MongoUploadStore
 from common.auth.callers import Caller
-
-
-class UploadStore(Protocol):
-    async def unlinked(self, tenant_id: str) -> Sequence[FinishedUpload]:
-        """Return the uploads without a known version, the oldest first."""
-
-
-class Installers(Protocol):
-    async def unclaimed(self, caller: Caller, server_filenames: Sequence[str]) -> Set[str]:
-        """Return which of these files exist and are unused."""
 
 
 class FinishedUploads:
     """Lists the uploads that a new version can use."""
 
-    def __init__(self, store: UploadStore, installers: Installers) -> None:
+    def __init__(self, store: MongoUploadStore, installers: UploadService) -> None:
         self._store = store
         self._installers = installers
 

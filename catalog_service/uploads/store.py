@@ -4,10 +4,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
+from pydantic import TypeAdapter
 from pymongo import ASCENDING
 
 from catalog_service.model.packages import FinishedUpload
 from common.mongo import MongoDatabase
+
+_UPLOADS = TypeAdapter(list[FinishedUpload])
 
 
 class MongoUploadStore:
@@ -38,16 +41,7 @@ class MongoUploadStore:
         cursor = self._uploads.find(
             {"tenant_id": tenant_id, "linked": False}, sort=[("finished_at", ASCENDING), ("server_filename", ASCENDING)]
         )
-        return [
-            FinishedUpload(
-                server_filename=document["server_filename"],
-                file_id=document["file_id"],
-                size=document["size"],
-                sha256=document["sha256"],
-                finished_at=document["finished_at"],
-            )
-            for document in await cursor.to_list(None)
-        ]
+        return _UPLOADS.validate_python(await cursor.to_list(None))
 
     def _expiry(self) -> datetime:
         return datetime.now(UTC) + self._age

@@ -7,8 +7,8 @@ from catalog_service.model.enumerations import Architecture, FileType, Locale, S
 from catalog_service.model.external_installers import parse_address
 from catalog_service.model.manifest.fields import parse_manifest
 from catalog_service.model.manifest.rules import contradictions
-from catalog_service.model.manifest.values import Source
-from catalog_service.model.manifest.version import SHA256, VersionManifest
+from catalog_service.model.manifest.values import SHA256, Source
+from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
 from common.errors import InvalidField, InvalidRequest
 from common.http.forms import Form, clean
@@ -40,6 +40,9 @@ def parse_version(form: Form, package_id: str) -> PackageVersion:
     """Return the version of a form, also one that winget clients refuse. Raises InvalidField."""
     server_filename, installer_url = _installer(form)
     installer_type = form.choice("file_type", FileType)
+    switches = {
+        switch.name.lower(): form.text(f"switch_{switch}", limit=SWITCH_LIMIT, required=False) for switch in Switch
+    }
     return PackageVersion(
         uid=str(uuid4()),
         package_id=package_id,
@@ -55,7 +58,7 @@ def parse_version(form: Form, package_id: str) -> PackageVersion:
         product_code=_guid(form, "productcode"),
         upgrade_code=_guid(form, "upgradecode"),
         package_family_name=form.text("package_family_name", limit=NAME_LIMIT, required=False),
-        switches=_switches(form),
+        switches=Switches(**switches),
         upgrades=form.choice("upgrades", UpgradeBehavior, UpgradeBehavior.INSTALL),
         dependencies=Dependencies(
             windows_features=form.texts("dep_windows_features", limit=NAME_LIMIT),
@@ -92,12 +95,6 @@ def _sha256(form: Form) -> str:
         return SHA256.check(form.get("installer_sha256"), Source.FORM).lower()
     except ValueError as problem:
         raise InvalidField("installer_sha256", str(problem)) from None
-
-
-def _switches(form: Form) -> Switches:
-    return Switches(
-        **{switch.name.lower(): form.text(f"switch_{switch}", limit=SWITCH_LIMIT, required=False) for switch in Switch}
-    )
 
 
 def _trimmed(form: Form, name: str, limit: int, *, required: bool = True) -> str:

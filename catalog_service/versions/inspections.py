@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any
 
 from catalog_service.model.enumerations import Architecture, FileType
-from catalog_service.model.packages import InstallerFile
 from catalog_service.model.versions import PackageVersion
+from catalog_service.outgoing.upload_service import UploadService
+from catalog_service.versions.model import IDENTIFIERS_OF
 from common.auth.callers import Caller
 from common.errors import InvalidField, Overloaded, Unavailable, UpstreamProblem
 from common.http.forms import Form
@@ -16,33 +17,20 @@ from common.http.forms import Form
 REQUIRED = ("package_version", "file_architect", "file_type", "file_scope")
 IDENTIFIERS = ("productcode", "upgradecode", "package_family_name", "signature_sha256")
 
+# For these types the file itself has an architecture.
+_DATABASES, _PACKAGES = {FileType.MSI, FileType.WIX}, {FileType.MSIX, FileType.APPX}
 # The installer types that a form may declare, by the type found. Fonts are not recognized.
-_PROGRAMS = {
+_ALLOWED_TYPES: Mapping[str, set[FileType]] = {
     "EXE": {FileType.EXE, FileType.INNO, FileType.NULLSOFT, FileType.BURN, FileType.PORTABLE},
     "INNO": {FileType.EXE, FileType.INNO},
     "NULLSOFT": {FileType.EXE, FileType.NULLSOFT},
     "BURN": {FileType.EXE, FileType.BURN},
-}
-# For these types the file itself has an architecture.
-_DATABASES, _PACKAGES = {FileType.MSI, FileType.WIX}, {FileType.MSIX, FileType.APPX}
-_ALLOWED_TYPES: Mapping[str, set[FileType]] = {
-    **_PROGRAMS,
     "MSI": _DATABASES,
     "WIX": _DATABASES,
     "MSIX": _PACKAGES,
     "APPX": _PACKAGES,
     "ZIP": {FileType.ZIP},
     "": {FileType.FONT},
-}
-
-SIGNATURE = "manifest.signature_sha256"
-# The identifiers in a file of a type, by the names of the version's fields. Windows ignores those of other types.
-_IDENTIFIERS = {
-    FileType.MSI: ("product_code", "upgrade_code"),
-    FileType.WIX: ("product_code", "upgrade_code"),
-    FileType.BURN: ("product_code",),
-    FileType.MSIX: ("package_family_name", SIGNATURE),
-    FileType.APPX: ("package_family_name", SIGNATURE),
 }
 
 
@@ -52,15 +40,10 @@ class InstallerContradicts(InvalidField):
     code = "installer_contradicts"
 
 
-class Installers(Protocol):
-    async def inspect(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
-        """Return a file's properties. Raises UpstreamProblem for no such file, and Unavailable."""
-
-
 class Inspections:
     """Completes creation forms with the properties of their files."""
 
-    def __init__(self, installers: Installers) -> None:
+    def __init__(self, installers: UploadService) -> None:
         self._installers = installers
 
     async def complete(self, caller: Caller, form: Form) -> Form:
@@ -92,23 +75,11 @@ class Inspections:
 
         `file_fields` adds it. If the inspection fails, the version is created without it.
         """
-        names = _IDENTIFIERS.get(version.installer_type, ())
+        names = IDENTIFIERS_OF.get(version.installer_type, ())
         if version.installer_url or all(attrgetter(name)(version) for name in names):
             return
         with suppress(UpstreamProblem, Overloaded, Unavailable):
             await self._installers.inspect(caller, version.server_filename)
-
-
-def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
-    """Return the fields that a version takes from its file: size, digest, and each identifier that it lacks.
-
-    A field of the manifest is named `manifest.<name>`.
-    """
-    identifiers = {
-        name: getattr(file, name.rpartition(".")[2]) for name in _IDENTIFIERS.get(version.installer_type, ())
-    }
-    missing = {name: text for name, text in identifiers.items() if text and not attrgetter(name)(version)}
-    return {"size": file.size, "sha256": file.sha256, **missing}
 
 
 def _check_consistent(form: Form, properties: Mapping[str, Any]) -> None:

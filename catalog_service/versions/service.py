@@ -5,86 +5,36 @@ see active versions only. `sweeper` finishes interrupted operations. A version w
 steps, so that it notices a deletion of its package.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 
 from catalog_service.model.manifest.rules import winget_refusals
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
+from catalog_service.outgoing.upload_service import UploadService
+from catalog_service.versions.model import DamagedFile, PendingVersion
+from catalog_service.versions.store import MongoVersionStore
 from common.auth.callers import Caller
 from common.errors import Problem
 from common.tenants import Tenant, VersionKey
-
-
-@dataclass(frozen=True)
-class PendingVersion:
-    """A version whose file is not claimed yet, and its package."""
-
-    tenant_id: str
-    package_uid: str
-    version: PackageVersion
-
-
-class PackageFinder(Protocol):
-    async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
-        """Return None for no package, or for one whose deletion has begun."""
-
-
-class VersionStore(Protocol):
-    async def reserve(self, pending: PendingVersion, version_key: str) -> None:
-        """Raises VersionExists if the package has a version with this key or installer key."""
-
-    async def has_version(self, tenant_id: str, package_id: str, version: str) -> bool:
-        """Whether the package has this version string; pending versions count."""
-
-    async def find_equal_pending(self, pending: PendingVersion) -> PendingVersion | None:
-        """Return a pending version that is equal except for its uid."""
-
-    async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
-        """Activate a pending version; False if it is not pending any more."""
-
-    async def discard(self, tenant_id: str, uid: str) -> None:
-        """Delete a version if it is still pending."""
-
-    async def find(self, tenant_id: str, uid: str) -> PackageVersion | None: ...
-
-    async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion] | None:
-        """Return None for no package, or for one whose deletion has begun."""
-
-    async def hide(self, tenant_id: str, package_id: str, uids: Sequence[str]) -> None:
-        """Begin to delete all of these versions. Raises VersionNotFound if the package lacks one of them."""
-
-    async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:
-        """Begin to delete all versions of a package, pending ones too. Return the uids of all hidden versions."""
-
-    async def remove(self, tenant_id: str, uids: Sequence[str]) -> None:
-        """Delete hidden versions, except those hidden while pending: the sweeper deletes them."""
-
-
-class Installers(Protocol):
-    async def claim(self, caller: Caller, server_filename: str, version_uid: str) -> InstallerFile:
-        """Raises Problem: 404 for no such free file, 407 for a full quota."""
-
-    async def release(self, caller: Caller, version_uids: Sequence[str]) -> None: ...
-
-
-class LinkedUploads(Protocol):
-    async def link(self, tenant_id: str, server_filename: str) -> None:
-        """Store that a finished upload belongs to a version."""
 
 
 class Versions:
     """Creates, lists and deletes versions (sections 4.4 and 4.5)."""
 
     def __init__(
-        self, store: VersionStore, packages: PackageFinder, installers: Installers, uploads: LinkedUploads
+        self,
+        store: MongoVersionStore,
+        installers: UploadService,
+        find_package_uid: Callable[[str, str], Awaitable[str | None]],
+        link_upload: Callable[[str, str], Awaitable[None]],
     ) -> None:
+        """The last two are methods of the stores of packages and of uploads."""
         self._store = store
-        self._packages = packages
         self._installers = installers
-        self._uploads = uploads
+        self._find_package_uid = find_package_uid
+        self._link_upload = link_upload
 
     async def of_package(self, caller: Caller, package_id: str) -> Sequence[PackageVersion]:
         """Return the newest first. Raises PackageNotFound."""
@@ -96,7 +46,7 @@ class Versions:
     async def find(self, caller: Caller, uid: str) -> PackageVersion:
         """Raises VersionNotFound."""
         version = await self._store.find(caller.tenant_id, uid)
-        if version is None or await self._packages.package_uid(caller.tenant_id, version.package_id) is None:
+        if version is None or await self._find_package_uid(caller.tenant_id, version.package_id) is None:
             raise VersionNotFound(uid)
         return version
 
@@ -117,7 +67,7 @@ class Versions:
             VersionExists: the tenant's version key is taken in the package.
             Problem: upload_service refuses the file (404, 407) or does not answer.
         """
-        package_uid = await self._packages.package_uid(caller.tenant_id, version.package_id)
+        package_uid = await self._find_package_uid(caller.tenant_id, version.package_id)
         if package_uid is None:
             raise PackageNotFound(version.package_id)
         pending = await self._reserve(caller.tenant, PendingVersion(caller.tenant_id, package_uid, version))
@@ -132,15 +82,18 @@ class Versions:
         tenant_id, version = pending.tenant_id, pending.version
         try:
             # Checked again: a deletion that missed our row began before this query.
-            if await self._packages.package_uid(tenant_id, version.package_id) != pending.package_uid:
+            if await self._find_package_uid(tenant_id, version.package_id) != pending.package_uid:
                 raise PackageNotFound(version.package_id)
-            file = await self._file_of(caller, version)
+            # The publisher of an external installer declared its digest.
+            file = InstallerFile(size=0, sha256=version.sha256)
+            if not version.installer_url:
+                file = await self._installers.claim(caller, version.server_filename, version.uid)
         except Problem as problem:
             if problem.status < 500:  # After another error the claim may have succeeded; a retry finds out.
                 await self._store.discard(tenant_id, version.uid)
             raise
         if version.server_filename:
-            await self._uploads.link(tenant_id, version.server_filename)
+            await self._link_upload(tenant_id, version.server_filename)
         if await self._store.activate(tenant_id, version, file):
             return
         if await self._store.find(tenant_id, version.uid) is not None:
@@ -156,7 +109,7 @@ class Versions:
             VersionNotFound: the package does not have one of them.
             Unavailable: the files could not be deleted yet; the versions are hidden already.
         """
-        if await self._packages.package_uid(caller.tenant_id, package_id) is None:
+        if await self._find_package_uid(caller.tenant_id, package_id) is None:
             raise PackageNotFound(package_id)
         await self._store.hide(caller.tenant_id, package_id, uids)
         await self._remove(caller, uids)
@@ -165,11 +118,17 @@ class Versions:
         """Delete all versions of a package and their files. Raises Unavailable."""
         await self._remove(caller, await self._store.hide_all(caller.tenant_id, package_uid))
 
-    async def _file_of(self, caller: Caller, version: PackageVersion) -> InstallerFile:
-        """Claim the version's file. For an external installer, return what its publisher declared."""
-        if version.installer_url:
-            return InstallerFile(size=0, sha256=version.sha256)
-        return await self._installers.claim(caller, version.server_filename, version.uid)
+    async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
+        """Return the files to publish again, the oldest finding first. Raises Unavailable."""
+        files = await self._installers.damaged(caller)
+        uids = [file.version_uid for file in files if file.version_uid]
+        names = {name.uid: name for name in await self._store.names_of(caller.tenant_id, uids)} if uids else {}
+        return [
+            replace(file, package_id=name.package_id, version=name.version)
+            if (name := names.get(file.version_uid))
+            else file
+            for file in files
+        ]
 
     async def _remove(self, caller: Caller, uids: Sequence[str]) -> None:
         if uids:

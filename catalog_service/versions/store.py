@@ -12,13 +12,10 @@ from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
 from catalog_service.model.packages import InstallerFile, VersionExists, VersionNotFound
-from catalog_service.model.versions import PackageVersion, VersionName
+from catalog_service.model.versions import PackageVersion, VersionName, document_of, version_of
 from catalog_service.packages.store import FIRST_BATCH, older_than
 from catalog_service.revisions.store import MongoRevisions
-from catalog_service.sweeper import HiddenVersion
-from catalog_service.versions.documents import document_of, version_of
-from catalog_service.versions.inspections import file_fields
-from catalog_service.versions.service import PendingVersion
+from catalog_service.versions.model import HiddenVersion, PendingVersion, file_fields
 from common.mongo import Document, MongoDatabase
 
 BATCH_SIZE = 10_000  # version names of one server batch
@@ -49,6 +46,7 @@ class MongoVersionStore:
         self._revisions = revisions
 
     async def reserve(self, pending: PendingVersion, version_key: str) -> None:
+        """Raises VersionExists if the package has a version with this key or installer key."""
         version = pending.version
         document = {
             **document_of(version),
@@ -69,11 +67,13 @@ class MongoVersionStore:
             raise VersionExists(version.version) from None
 
     async def has_version(self, tenant_id: str, package_id: str, version: str) -> bool:
+        """Whether the package has this version string; pending versions count."""
         key = {"tenant_id": tenant_id, "package_id": package_id, "version": version}
         states = {"$in": ["pending", "active"]}
         return await self._versions.find_one({**key, "state": states}, {"_id": True}) is not None
 
     async def find_equal_pending(self, pending: PendingVersion) -> PendingVersion | None:
+        """Return a pending version that is equal except for its uid."""
         fields = {name: value for name, value in document_of(pending.version).items() if name != "uid"}
         fields["installer_url"] = fields["installer_url"] or {"$in": ["", None]}  # Older documents lack the field.
         document = await self._versions.find_one(
@@ -82,6 +82,7 @@ class MongoVersionStore:
         return _pending(document) if document else None
 
     async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
+        """Activate a pending version; False if it is not pending any more."""
         async with self._revisions.record_change(tenant_id, version.package_id):
             result = await self._versions.update_one(
                 {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"},
@@ -90,6 +91,7 @@ class MongoVersionStore:
         return bool(result.modified_count)
 
     async def discard(self, tenant_id: str, uid: str) -> None:
+        """Delete a version if it is still pending."""
         await self._versions.delete_one({"tenant_id": tenant_id, "uid": uid, "state": "pending"})
 
     async def find(self, tenant_id: str, uid: str) -> PackageVersion | None:
@@ -97,6 +99,7 @@ class MongoVersionStore:
         return version_of(document) if document else None
 
     async def of_package(self, tenant_id: str, package_id: str) -> Sequence[PackageVersion] | None:
+        """Return None for no package, or for one whose deletion has begun."""
         package: Document = {"tenant_id": tenant_id, "package_id": package_id}
         versions = [{"$match": {**package, "state": "active"}}]
         # One query, because a query costs more than its rows. A package without versions gives a row, too.
@@ -141,6 +144,7 @@ class MongoVersionStore:
         return [VersionName(**row) for row in await self._versions.find(conditions, NAME_FIELDS).to_list(None)]
 
     async def hide(self, tenant_id: str, package_id: str, uids: Sequence[str]) -> None:
+        """Begin to delete all of these versions. Raises VersionNotFound if the package lacks one of them."""
         conditions: Document = {
             "tenant_id": tenant_id,
             "package_id": package_id,
@@ -155,12 +159,14 @@ class MongoVersionStore:
             await self._versions.update_many({**conditions, "state": "active"}, _HIDE)
 
     async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:
+        """Begin to delete all versions of a package, pending ones too. Return the uids of all hidden versions."""
         package: Document = {"tenant_id": tenant_id, "package_uid": package_uid}
         await self._versions.update_many({**package, "state": {"$in": ["pending", "active"]}}, _HIDE)
         hidden = self._versions.find({**package, "state": {"$in": ["deleting", "abandoned"]}}, {"uid": True})
         return [document["uid"] async for document in hidden]
 
     async def remove(self, tenant_id: str, uids: Sequence[str]) -> None:
+        """Delete hidden versions, except those hidden while pending: the sweeper deletes them."""
         await self._versions.delete_many({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"})
 
     async def find_unfinished(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 
 from catalog_service.model.enumerations import FileType
-from catalog_service.winget.search.index_segment import Record
+from catalog_service.winget.search.index import Record
 from common.errors import InvalidRequest
 
 _VERSION = re.compile(r"1(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4}){0,2}")

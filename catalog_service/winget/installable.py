@@ -1,7 +1,6 @@
 """The versions of a package that winget can install: stable ones that clients do not refuse."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.enumerations import FileType
@@ -13,23 +12,18 @@ CHANNEL = "stable"  # Clients refuse manifests with a channel, so this one is fi
 PACKAGED = frozenset([FileType.MSIX, FileType.APPX])
 
 
-@dataclass(frozen=True)
-class InstallableVersion:
-    """A version string and its installers, one or more."""
+def installable_versions(entry: WholeEntry) -> Mapping[str, Sequence[PackageVersion]]:
+    """Return the installers, one or more, by version string, the newest first.
 
-    version: str
-    installers: Sequence[PackageVersion]
-
-
-def installable_versions(entry: WholeEntry) -> Sequence[InstallableVersion]:
-    """Return the newest first; none of an inactive package or of one without a name or publisher."""
-    package = entry.package.package
+    An inactive package, or one without a name or publisher, has none.
+    """
+    package = entry.package
     if not package.active or not package.name.strip() or not package.publisher.strip():
-        return []
+        return {}
     stable = newest_first(version for version in entry.names if version.channel == CHANNEL)
     refused = winget_refusals(stable)
     by_version: dict[str, list[PackageVersion]] = {}
     for version in stable:
         if version.uid not in refused:
             by_version.setdefault(version.version, []).append(version)
-    return [InstallableVersion(version, installers) for version, installers in by_version.items()]
+    return by_version

@@ -9,29 +9,21 @@ from functools import partial
 import orjson
 from aiohttp import web
 
-from catalog_service import views
-from catalog_service.app_keys import (
-    CATALOG_CACHE,
-    PACKAGE_SEARCH,
-    PACKAGES,
-    SEARCH_LIMIT,
-    SETTINGS,
-    SOURCE_ENTRIES,
-    WINGET_SEARCH,
-)
+from catalog_service import app_keys, views
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.catalog.response import IMMUTABLE
 from catalog_service.model.manifest.rules import PACKAGE_ID
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import LogoNotFound
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.manifest.icons import check_icon_url, file_name, icon_url, with_logo_icon
+from catalog_service.winget.manifest.icons import file_name, icon_url, stored_name, with_logo_icon
 from catalog_service.winget.manifest.installers import signature_of
 from catalog_service.winget.manifest.manifest import Address, manifest
 from catalog_service.winget.search import requests
-from catalog_service.winget.search.index_segment import Record
+from catalog_service.winget.search.index import Record
 from catalog_service.winget.search.requests import Query
 from common.auth.callers import HIDDEN, hidden_digest
+from common.auth.downloads import check_download
 from common.http.bodies import if_none_match, read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
 
@@ -49,9 +41,9 @@ async def manifest_search(request: web.Request) -> web.Response:
     search = requests.parse_search(await read_body(request, BODY_LIMIT))
     if token := request.headers.get("ContinuationToken"):
         search = search.continued(token)
-    hidden = await request.app[PACKAGES].hidden_from(caller)
-    async with request.app[SEARCH_LIMIT].acquire(caller) if search.scans_texts else nullcontext():
-        records, revision = await request.app[WINGET_SEARCH].find(caller.tenant_id, search, hidden, contract)
+    hidden = await request.app[app_keys.PACKAGES].hidden_from(caller)
+    async with request.app[app_keys.SEARCH_LIMIT].acquire(caller) if search.scans_texts else nullcontext():
+        records, revision = await request.app[app_keys.WINGET_SEARCH].find(caller.tenant_id, search, hidden, contract)
     page = records[: search.page]
     rebuilt = sum(len(record.since) for record in page if not contract.supports_all(record))
     hits = await asyncio.to_thread(_page, contract, page) if rebuilt > MANY else _page(contract, page)
@@ -63,14 +55,14 @@ async def manifest_search(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/winget/packageManifests/{package_id:[^/]+}")
 async def package_manifest(request: web.Request) -> web.Response:
-    caller, settings = caller_of(request), request.app[SETTINGS]
+    caller, settings = caller_of(request), request.app[app_keys.SETTINGS]
     contract, query = Contract.parse(request.headers.get("Version")), requests.parse_query(request.query)
     package_id = request.match_info["package_id"]
     if not PACKAGE_ID.fullmatch(package_id):  # Clients request any text that their user typed.
         return BytesResponse(status=204)
-    hidden = await request.app[PACKAGES].hidden_from(caller)
-    revision = (await request.app[CATALOG_CACHE].check(caller.tenant_id)).state.stable_revision
-    entry = await request.app[SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
+    hidden = await request.app[app_keys.PACKAGES].hidden_from(caller)
+    revision = (await request.app[app_keys.CATALOG_CACHE].check(caller.tenant_id)).state.stable_revision
+    entry = await request.app[app_keys.SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
     expires = views.expiry_time(settings.download_lifetime)
 
     def address(version: PackageVersion) -> str:
@@ -81,7 +73,7 @@ async def package_manifest(request: web.Request) -> web.Response:
 
     body = b""
     if entry and query.has_supported_channel:
-        if logo := entry.package.package.logo:
+        if logo := entry.package.logo:
             url = icon_url(
                 caller, settings.download_key, package_id=entry.package.package_id, logo=logo, expires=expires
             )
@@ -94,16 +86,16 @@ async def package_manifest(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/icon/{package_id:[^/]+}/{file_name:[^/]+}")
 async def icon(request: web.Request) -> web.Response:
     caller, package_id, name = caller_of(request), request.match_info["package_id"], request.match_info["file_name"]
-    check_icon_url(
-        request.app[SETTINGS].download_key,
+    check_download(
+        request.app[app_keys.SETTINGS].download_key,
         tenant_id=caller.tenant_id,
-        package_id=package_id,
-        name=name,
+        server_filename=stored_name(package_id),
+        file_name=name,
         expires=request.query.get("expires", ""),
         signature=request.query.get("signature", ""),
         now=time.time(),
     )
-    logo = await request.app[PACKAGE_SEARCH].logo(caller, package_id)
+    logo = await request.app[app_keys.PACKAGE_SEARCH].logo(caller, package_id)
     if file_name(logo) != name:
         raise LogoNotFound(package_id)
     headers = {"ETag": f'"{name}"', "Cache-Control": IMMUTABLE}

@@ -1,67 +1,32 @@
 """Which packages are hidden from which clients (section 5.2)."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from datetime import UTC, datetime
 from uuid import uuid4
 
 from client_registry.blacklist.model import Entry, EntryNotFound, Group, GroupNotFound
-from client_registry.model import Clock, utc_now, uuid_text
+from client_registry.blacklist.store import MongoBlacklistStore
+from client_registry.clients.model import uuid_text
 from common.auth.callers import Caller
-
-
-class BlacklistStore(Protocol):
-    """Stores entries and groups."""
-
-    async def entries(self, tenant_id: str) -> Sequence[Entry]: ...
-
-    async def entries_for(self, tenant_id: str, client_id: str) -> Sequence[Entry]:
-        """The entries for this client and those for all clients."""
-
-    async def add_entry(self, tenant_id: str, entry: Entry) -> None:
-        """Raises ClientNotFound or GroupNotFound if the entry names one that does not exist."""
-
-    async def delete_entry(self, tenant_id: str, entry_id: str) -> bool: ...
-
-    async def groups(self, tenant_id: str) -> Sequence[Group]: ...
-
-    async def groups_of(self, tenant_id: str, group_ids: Sequence[str]) -> Sequence[Group]: ...
-
-    async def add_group(self, tenant_id: str, group: Group) -> None:
-        """Raises GroupExists for a duplicate name."""
-
-    async def delete_group(self, tenant_id: str, group_id: str) -> bool:
-        """Delete a group; False if it does not exist. Raises GroupInUse while an entry names it."""
 
 
 class Blacklist:
     """Manages entries and groups, and computes the packages that are hidden from a caller."""
 
-    def __init__(self, store: BlacklistStore, now: Clock = utc_now) -> None:
+    def __init__(self, store: MongoBlacklistStore) -> None:
         self._store = store
-        self._now = now
 
     async def entries(self, tenant_id: str) -> Sequence[Entry]:
         """A tenant's entries, oldest first."""
         return await self._store.entries(tenant_id)
 
-    async def add_entry(
-        self,
-        tenant_id: str,
-        *,
-        client_id: str | None,
-        network: str | None,
-        package_ids: Sequence[str],
-        group_id: str | None,
-    ) -> Entry:
+    async def add_entry(self, tenant_id: str, entry: Entry) -> None:
         """Raises ClientNotFound or GroupNotFound for a client or a group that does not exist."""
-        entry = Entry(str(uuid4()), client_id, network, tuple(package_ids), group_id, self._now())
         await self._store.add_entry(tenant_id, entry)
-        return entry
 
     async def delete_entry(self, tenant_id: str, entry_id: str) -> None:
         """Raises EntryNotFound."""
-        known_id = uuid_text(entry_id)
-        if known_id is None or not await self._store.delete_entry(tenant_id, known_id):
+        if not await self._store.delete_entry(tenant_id, uuid_text(entry_id) or ""):
             raise EntryNotFound
 
     async def groups(self, tenant_id: str) -> Sequence[Group]:
@@ -70,14 +35,13 @@ class Blacklist:
 
     async def add_group(self, tenant_id: str, name: str, package_ids: Sequence[str]) -> Group:
         """Raises GroupExists for a duplicate name, letter case aside."""
-        group = Group(str(uuid4()), name, tuple(package_ids), self._now())
+        group = Group(str(uuid4()), name, tuple(package_ids), datetime.now(UTC))
         await self._store.add_group(tenant_id, group)
         return group
 
     async def delete_group(self, tenant_id: str, group_id: str) -> None:
         """Raises GroupNotFound, or GroupInUse while an entry names it."""
-        known_id = uuid_text(group_id)
-        if known_id is None or not await self._store.delete_group(tenant_id, known_id):
+        if not await self._store.delete_group(tenant_id, uuid_text(group_id) or ""):
             raise GroupNotFound
 
     async def hidden_from(self, caller: Caller) -> Sequence[str]:

@@ -13,13 +13,13 @@ from common.mongo import Document, Indexes, MongoDatabase
 
 BLACKLIST_INDEXES: Indexes = {
     "entries": [
-        IndexModel([("tenant_id", ASCENDING), ("entry_id", ASCENDING)], unique=True),
-        IndexModel([("tenant_id", ASCENDING), ("client_id", ASCENDING)]),
-        IndexModel([("tenant_id", ASCENDING), ("group_id", ASCENDING)]),
+        IndexModel(["tenant_id", "entry_id"], unique=True),
+        IndexModel(["tenant_id", "client_id"]),
+        IndexModel(["tenant_id", "group_id"]),
     ],
     "groups": [
-        IndexModel([("tenant_id", ASCENDING), ("group_id", ASCENDING)], unique=True),
-        IndexModel([("tenant_id", ASCENDING), ("name_key", ASCENDING)], unique=True),
+        IndexModel(["tenant_id", "group_id"], unique=True),
+        IndexModel(["tenant_id", "name_key"], unique=True),
     ],
 }
 
@@ -37,10 +37,13 @@ class MongoBlacklistStore:
         return [_entry(document) async for document in cursor]
 
     async def entries_for(self, tenant_id: str, client_id: str) -> Sequence[Entry]:
+        """The entries for this client and those for all clients."""
         cursor = self._entries.find({"tenant_id": tenant_id, "client_id": {"$in": [None, client_id]}})
         return [_entry(document) async for document in cursor]
 
     async def add_entry(self, tenant_id: str, entry: Entry) -> None:
+        """Raises ClientNotFound or GroupNotFound if the entry names one that does not exist."""
+
         async def add_with_references(session: AsyncIOMotorClientSession) -> None:
             if entry.client_id and not await self._lock("clients", tenant_id, session, client_id=entry.client_id):
                 raise ClientNotFound
@@ -64,12 +67,14 @@ class MongoBlacklistStore:
         return [_group(document) async for document in cursor]
 
     async def add_group(self, tenant_id: str, group: Group) -> None:
+        """Raises GroupExists for a duplicate name."""
         try:
             await self._groups.insert_one({"tenant_id": tenant_id, **vars(group), "name_key": group.name.casefold()})
         except DuplicateKeyError:
             raise GroupExists(group.name) from None
 
     async def delete_group(self, tenant_id: str, group_id: str) -> bool:
+        """Delete a group; False if it does not exist. Raises GroupInUse while an entry names it."""
         group = {"tenant_id": tenant_id, "group_id": group_id}
 
         async def delete_if_unused(session: AsyncIOMotorClientSession) -> bool:
@@ -83,9 +88,8 @@ class MongoBlacklistStore:
 
     async def _lock(self, name: str, tenant_id: str, session: AsyncIOMotorClientSession, **key: str) -> bool:
         """Lock a document until the transaction ends, by writing to it; False if there is none."""
-        result = await self._database[name].update_one(
-            {"tenant_id": tenant_id, **key}, {"$inc": {"entries_added": 1}}, session=session
-        )
+        document = {"tenant_id": tenant_id, **key}
+        result = await self._database[name].update_one(document, {"$inc": {"entries_added": 1}}, session=session)
         return result.matched_count == 1
 
 

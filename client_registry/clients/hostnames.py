@@ -28,12 +28,8 @@ class Resolver(Protocol):
 def host_name(field: str, text: str) -> str:
     """A host name by RFC 1123, or a Windows name with underscores. Raises InvalidField."""
     if len(text) > NAME_LIMIT or not _HOST_NAME.fullmatch(text):
-        raise InvalidField(
-            field,
-            f"must be a host name: letters, digits, - and _ in parts of 1 to 63, at most {NAME_LIMIT} in all",
-            reason="not_a_host_name",
-            most=NAME_LIMIT,
-        )
+        message = f"must be a host name: letters, digits, - and _ in parts of 1 to 63, at most {NAME_LIMIT} in all"
+        raise InvalidField(field, message, reason="not_a_host_name", most=NAME_LIMIT)
     return text
 
 

@@ -1,9 +1,18 @@
-"""Clients and their errors."""
+"""Clients, their ids and their errors."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 
 from common.errors import Conflict, Forbidden, InvalidField, NotFound
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def uuid_text(text: str) -> str | None:
+    """The UUID in its canonical spelling; None if the text is no UUID."""
+    lower = text.lower()
+    return lower if _UUID.fullmatch(lower) else None
 
 
 @dataclass(frozen=True)
@@ -21,6 +30,20 @@ class Client:
     last_seen: datetime | None = None
     program: int = 0
     enabled: bool = True
+
+
+@dataclass(frozen=True)
+class ClientQuery:
+    """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all."""
+
+    text: str = ""
+    client_ids: tuple[str, ...] = ()
+    offset: int = 0
+    limit: int = 50
+
+
+class SlotTaken(Exception):
+    """Another client got this slot at the same moment."""
 
 
 class ClientNotFound(NotFound):

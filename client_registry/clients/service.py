@@ -1,34 +1,18 @@
 """The clients of a tenant (section 4.6), and how a token identifies one of them (section 5.2)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from uuid import uuid4
 
 from client_registry.clients.capacity import allocate_slot
 from client_registry.clients.hostnames import Resolver
-from client_registry.clients.model import Client, ClientLimitExceeded, ClientNotFound
+from client_registry.clients.model import Client, ClientLimitExceeded, ClientNotFound, ClientQuery, SlotTaken, uuid_text
 from client_registry.clients.tokens import ClientTokens, IssuedToken
-from client_registry.model import Clock, utc_now, uuid_text
 from common.auth.callers import Caller, Deployment
 
 SIGHTING_INTERVAL = timedelta(minutes=1)
-
-
-class SlotTaken(Exception):
-    """Another client got this slot at the same moment."""
-
-
-@dataclass(frozen=True)
-class ClientQuery:
-    """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all."""
-
-    text: str = ""
-    client_ids: tuple[str, ...] = ()
-    offset: int = 0
-    limit: int = 50
 
 
 class ClientStore(Protocol):
@@ -39,9 +23,6 @@ class ClientStore(Protocol):
     async def find(self, tenant_id: str, query: ClientQuery) -> tuple[Sequence[Client], int]: ...
 
     async def count(self, tenant_id: str) -> int: ...
-
-    async def counts(self) -> Mapping[str, int]:
-        """The number of clients of each tenant that has any."""
 
     async def slots(self, tenant_id: str) -> AbstractSet[int]: ...
 
@@ -67,7 +48,13 @@ class ClientStore(Protocol):
 class Clients:
     """Registers, changes, removes and identifies clients."""
 
-    def __init__(self, store: ClientStore, tokens: ClientTokens, resolver: Resolver, now: Clock = utc_now) -> None:
+    def __init__(
+        self,
+        store: ClientStore,
+        tokens: ClientTokens,
+        resolver: Resolver,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
         self._store = store
         self._tokens = tokens
         self._resolver = resolver
@@ -108,23 +95,19 @@ class Clients:
 
     async def edit(self, tenant_id: str, client_id: str, *, enabled: bool) -> None:
         """Enable or disable a client; a disabled one cannot be identified. Raises ClientNotFound."""
-        known_id = uuid_text(client_id)
-        if known_id is None or not await self._store.set_enabled(tenant_id, known_id, enabled):
+        if not await self._store.set_enabled(tenant_id, uuid_text(client_id) or "", enabled):
             raise ClientNotFound
 
     async def rotate_token(self, tenant_id: str, client_id: str) -> IssuedToken:
         """Issue a new token; the old one ends at once. Raises ClientNotFound."""
-        known_id, token = uuid_text(client_id), self._tokens.issue()
-        if known_id is None or not await self._store.set_token(
-            tenant_id, known_id, digest=token.digest, hint=token.hint
-        ):
+        token = self._tokens.issue()
+        if not await self._store.set_token(tenant_id, uuid_text(client_id) or "", digest=token.digest, hint=token.hint):
             raise ClientNotFound
         return token
 
     async def delete(self, tenant_id: str, client_id: str, token: str) -> None:
         """Delete a client and its blacklist entries. Raises ClientNotFound, also for a wrong token."""
-        known_id, digests = uuid_text(client_id), self._tokens.digests(token)
-        if known_id is None or not await self._store.delete(tenant_id, known_id, digests=digests):
+        if not await self._store.delete(tenant_id, uuid_text(client_id) or "", digests=self._tokens.digests(token)):
             raise ClientNotFound
 
     async def identify(self, caller: Caller, token: str, program: int) -> str | None:

@@ -10,19 +10,13 @@ from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo import ASCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from client_registry.blacklist.store import BLACKLIST_INDEXES
-from client_registry.clients.model import Client, ClientExists
-from client_registry.clients.service import ClientQuery, SlotTaken
-from client_registry.releases.store import RELEASE_INDEXES
+from client_registry.clients.model import Client, ClientExists, ClientQuery, SlotTaken
 from common.mongo import Document, Indexes, MongoDatabase
 
-INDEXES: Indexes = {
+CLIENT_INDEXES: Indexes = {
     "clients": [
-        IndexModel([("tenant_id", ASCENDING), (field, ASCENDING)], unique=True)
-        for field in ("client_id", "name_key", "token_digest", "seat")
-    ],
-    **BLACKLIST_INDEXES,
-    **RELEASE_INDEXES,
+        IndexModel(["tenant_id", field], unique=True) for field in ("client_id", "name_key", "token_digest", "seat")
+    ]
 }
 
 
@@ -58,6 +52,7 @@ class MongoClientStore:
         return await self._clients.count_documents({"tenant_id": tenant_id})
 
     async def counts(self) -> Mapping[str, int]:
+        """The number of clients of each tenant that has any."""
         stages: list[Mapping[str, object]] = [
             {"$match": {"tenant_id": {"$gt": ""}}},  # With it the count needs an index only.
             {"$group": {"_id": "$tenant_id", "clients": {"$sum": 1}}},
@@ -99,9 +94,8 @@ class MongoClientStore:
     async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
         async def delete_both(session: AsyncIOMotorClientSession) -> bool:
             client = {"tenant_id": tenant_id, "client_id": client_id}
-            deleted = await self._clients.delete_one(
-                {**client, "token_digest": {"$in": list(digests)}}, session=session
-            )
+            with_token = {**client, "token_digest": {"$in": list(digests)}}
+            deleted = await self._clients.delete_one(with_token, session=session)
             if deleted.deleted_count:
                 await self._database["entries"].delete_many(client, session=session)
             return deleted.deleted_count == 1
@@ -116,7 +110,7 @@ class MongoClientStore:
 
     async def forget_tenant(self, tenant_id: str) -> None:
         """Delete all data of a tenant in this service."""
-        for name in INDEXES:
+        for name in ("clients", "entries", "groups", "releases"):
             await self._database[name].delete_many({"tenant_id": tenant_id})
 
     async def _set(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> bool:

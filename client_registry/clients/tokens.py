@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from uuid import uuid4
 
-from client_registry.model import uuid_text
+from client_registry.clients.model import uuid_text
 from common.auth.signing import Keys
 
 HINT_LENGTH = 4

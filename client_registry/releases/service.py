@@ -1,13 +1,13 @@
 """Releases of the client program, which `client_version` reports (section 4.2)."""
 
 import re
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 from uuid import uuid4
 
-from client_registry.model import Clock, utc_now
 from client_registry.releases.model import Installer, Release
+from client_registry.releases.store import MongoReleaseStore
 from common.auth.callers import Caller
 from common.concurrency.background import with_each
 from common.errors import InvalidField, Problem, Unavailable, UpstreamProblem
@@ -26,30 +26,6 @@ def release_version(field: str, text: str) -> str:
     return ".".join(str(part) for part in parts)
 
 
-class ReleaseStore(Protocol):
-    """Stores releases; a version is unique within the tenant."""
-
-    async def latest(self, tenant_id: str) -> Release | None: ...
-
-    async def add(self, tenant_id: str, release: Release) -> None:
-        """Raises ReleaseExists."""
-
-    async def reserve(self, tenant_id: str, uid: str, version: str, at: datetime) -> None:
-        """Reserve a version for a release that is being published. Raises ReleaseExists."""
-
-    async def activate(self, tenant_id: str, release: Release) -> bool:
-        """Publish a reserved release; False if the reservation is gone."""
-
-    async def abandon(self, tenant_id: str, uid: str) -> None:
-        """Free the version of an unfinished release; `unfinished` still returns the release."""
-
-    async def remove(self, tenant_id: str, uid: str) -> None:
-        """Delete an unfinished release."""
-
-    async def unfinished(self, before: datetime) -> Sequence[tuple[str, str]]:
-        """Tenant and uid of the unfinished releases that were reserved before a moment."""
-
-
 class Installers(Protocol):
     """The files of releases; see `client_registry.outgoing.upload_service`."""
 
@@ -61,7 +37,9 @@ class Installers(Protocol):
 class Releases:
     """Publishes versions of the client program and finds the latest."""
 
-    def __init__(self, store: ReleaseStore, installers: Installers, now: Clock = utc_now) -> None:
+    def __init__(
+        self, store: MongoReleaseStore, installers: Installers, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
         self._store = store
         self._installers = installers
         self._now = now

@@ -13,14 +13,10 @@ ACTIVE, PENDING, ABANDONED = "active", "pending", "abandoned"
 
 RELEASE_INDEXES: Indexes = {
     "releases": [
-        IndexModel([("tenant_id", ASCENDING), ("uid", ASCENDING)], unique=True),
-        IndexModel(
-            [("tenant_id", ASCENDING), ("version", ASCENDING)],
-            unique=True,
-            partialFilterExpression={"version": {"$exists": True}},
-        ),
+        IndexModel(["tenant_id", "uid"], unique=True),
+        IndexModel(["tenant_id", "version"], unique=True, partialFilterExpression={"version": {"$exists": True}}),
         IndexModel([("tenant_id", ASCENDING), ("status", ASCENDING), ("published_at", DESCENDING)]),
-        IndexModel([("status", ASCENDING), ("reserved_at", ASCENDING)]),  # The sweep reads all tenants.
+        IndexModel(["status", "reserved_at"]),  # The sweep reads all tenants.
     ],
 }
 
@@ -38,27 +34,33 @@ class MongoReleaseStore:
         return _release(document) if document else None
 
     async def add(self, tenant_id: str, release: Release) -> None:
+        """Raises ReleaseExists."""
         await self._insert(tenant_id, release.version, {"uid": release.uid, **_published(release)})
 
     async def reserve(self, tenant_id: str, uid: str, version: str, at: datetime) -> None:
+        """Reserve a version for a release that is being published. Raises ReleaseExists."""
         await self._insert(tenant_id, version, {"uid": uid, "status": PENDING, "reserved_at": at})
 
     async def activate(self, tenant_id: str, release: Release) -> bool:
+        """Publish a reserved release; False if the reservation is gone."""
         result = await self._releases.update_one(
             {"tenant_id": tenant_id, "uid": release.uid, "status": PENDING}, {"$set": _published(release)}
         )
         return result.matched_count == 1
 
     async def abandon(self, tenant_id: str, uid: str) -> None:
+        """Free the version of an unfinished release; `unfinished` still returns the release."""
         await self._releases.update_one(
             {"tenant_id": tenant_id, "uid": uid, "status": PENDING},
             {"$set": {"status": ABANDONED}, "$unset": {"version": ""}},
         )
 
     async def remove(self, tenant_id: str, uid: str) -> None:
+        """Delete an unfinished release."""
         await self._releases.delete_one({"tenant_id": tenant_id, "uid": uid, "status": {"$ne": ACTIVE}})
 
     async def unfinished(self, before: datetime) -> Sequence[tuple[str, str]]:
+        """Tenant and uid of the unfinished releases that were reserved before a moment."""
         cursor = self._releases.find({"status": {"$in": [PENDING, ABANDONED]}, "reserved_at": {"$lt": before}})
         return [(document["tenant_id"], document["uid"]) async for document in cursor]
 

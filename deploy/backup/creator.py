@@ -4,16 +4,15 @@ Installers are copied first. Then all records are read from one snapshot, and th
 are copied. If an installer of these records was deleted meanwhile, the records are read again.
 """
 
-from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from common.mongo.schema import COLLECTION
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome, InstallerSource, has_size, installers_of, is_intact
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
-from deploy.backup.records import DATABASES, MARKERS, Client, DatabaseSnapshot, RecordFile, snapshot_read
+from deploy.backup.records import Client, DatabaseSnapshot, collections, snapshot_read
 from deploy.backup.signatures import key_fingerprints
 from deploy.backup.target import claim_storage
 from deploy.operator.schemas import open_database, versions
@@ -69,7 +68,7 @@ class BackupCreator:
         """The records of a snapshot whose installers are all copied, except for missing and damaged ones."""
         for _ in range(ATTEMPTS):
             folder = self.folder.begin()
-            records = await snapshot_read(client, lambda snapshot, to=folder: _write_records(client, snapshot, to))  # type: ignore[misc]
+            records = await snapshot_read(client, partial(_write_records, client, folder))
             self.lacking.clear()
             missing = [upload for upload in installers_of(folder) if not await self._is_present(upload)]
             if CopyOutcome.GONE not in await self._copy(missing, source):
@@ -103,25 +102,14 @@ class BackupCreator:
         return outcomes
 
 
-async def _write_records(client: Client, snapshot: DatabaseSnapshot, folder: Path) -> list[Entry]:
+async def _write_records(client: Client, folder: Path, snapshot: DatabaseSnapshot) -> list[Entry]:
     """Write all collections, and again if a collection was created meanwhile."""
     while True:
-        names = await _collections(client)
+        names = await collections(client)
         entries = []
         for database, collection in names:
             # Unfinished transfers are left out, because their bytes are: their clients begin again.
             query = {"status": {"$ne": Status.OPEN}} if (database, collection) == ("upload", "uploads") else {}
-            with closing(RecordFile(folder, database, collection)) as file:
-                await snapshot.each(database, collection, query, file.write)
-                entries.append(file.entry())
-        if names == await _collections(client):
+            entries.append(await snapshot.export(database, collection, folder, query))
+        if names == await collections(client):
             return entries
-
-
-async def _collections(client: Client) -> list[tuple[str, str]]:
-    return [
-        (database, name)
-        for database in DATABASES
-        for name in sorted(await client[database].list_collection_names())
-        if (database, name) != MARKERS and name != COLLECTION
-    ]

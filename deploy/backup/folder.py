@@ -12,6 +12,7 @@ protection than the server, so no link in it is followed and no name in it is tr
 
 import fcntl
 import hashlib
+import hmac
 import os
 import shutil
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ from common.tenants import is_tenant_id
 from deploy.backup.installers import installers_of
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, parse
 from deploy.backup.records import documents, is_plain_file
-from deploy.backup.signatures import make_seal, verify_seal
+from deploy.backup.signatures import make_seals
 from upload_service.content_range import plain_name
 from upload_service.uploads.part_files import sync_folder
 
@@ -45,7 +46,8 @@ class StoredBackup:
 
     def is_sealed(self, audit_key: SecretStr) -> bool:
         """Whether the seal was made of this manifest with one of these keys."""
-        return verify_seal(audit_key.get_secret_value(), self.name, self.content, self.seal)
+        expected = make_seals(audit_key, self.name, self.content)
+        return any(hmac.compare_digest(seal.encode(), self.seal.encode()) for seal in expected)
 
 
 class BackupFolder:
@@ -88,7 +90,7 @@ class BackupFolder:
         """Complete the new backup, sealed under the first of these keys; its name."""
         name = f"{datetime.now(UTC):%Y-%m-%dT%H%M%S.%fZ}"
         content = manifest.model_dump_json(indent=2).encode()
-        seal = make_seal(audit_key.get_secret_value(), name, content)
+        seal = make_seals(audit_key, name, content)[0]
         for file_name, text in ((SEAL, seal.encode()), (MANIFEST, content)):
             with (self._unfinished / file_name).open("xb") as file:
                 file.write(text)
@@ -119,9 +121,6 @@ class BackupFolder:
         text = seal.read_text(encoding="ascii", errors="replace") if is_plain_file(seal) else ""
         return StoredBackup(chosen, parse(BackupManifest, content, str(path)), content, text)
 
-    def records(self, name: str) -> Path:
-        return self.path / name
-
     def keep_newest(self, count: int) -> list[str]:
         """Delete all backups but the newest `count`, and unused installers; the names of the deleted backups."""
         deleted = self.names()[:-count]
@@ -131,7 +130,7 @@ class BackupFolder:
         used = {
             self.file(upload.tenant_id, upload.server_filename)
             for name in self.names()
-            for upload in installers_of(self.records(name))
+            for upload in installers_of(self.path / name)
         }
         # Files are deleted by name and their folder's descriptor, so a link instead of a folder is not followed.
         files = self.path / "files"

@@ -14,11 +14,11 @@ class BackupProblem(Exception):
     """A backup or an archive cannot be made or read; the text is the reason in one line."""
 
 
-class _Strict(BaseModel):
+class StrictModel(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
-class Entry(_Strict):
+class Entry(StrictModel):
     """A file. `size` is bytes."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,99}$")]
@@ -26,7 +26,7 @@ class Entry(_Strict):
     sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class Manifest(_Strict):
+class Manifest(StrictModel):
     """`keys` has the fingerprints of the keys that the records were made with, by their settings.
 
     `records` are collections, each a file `<database>.<collection>.bson` of consecutive documents. `schemas` has the

@@ -3,8 +3,8 @@
 import asyncio
 import hashlib
 import os
-import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +17,7 @@ from pymongo import ASCENDING, ReplaceOne
 from pymongo.errors import BulkWriteError, OperationFailure
 
 from common.mongo import Document, long_timeout
+from common.mongo.schema import COLLECTION
 from deploy.backup.manifest import BackupProblem, Entry
 
 Client = AsyncIOMotorClient[Document]
@@ -32,27 +33,27 @@ ATTEMPTS, PAUSE = 20, 0.5  # while collections or indexes are created; seconds
 TOO_OLD, UNAVAILABLE = 239, 246  # MongoDB's codes
 
 
+@dataclass(frozen=True)
 class DatabaseSnapshot:
     """The databases at the time of the first read."""
 
-    def __init__(self, client: Client, session: AsyncIOMotorClientSession) -> None:
-        self._client = client
-        self._session = session
+    client: Client
+    session: AsyncIOMotorClientSession
 
-    async def each(
-        self,
-        database: str,
-        collection: str,
-        query: Mapping[str, Any],
-        process: Callable[[RawBSONDocument], None],
-        sort: str = "",
-    ) -> None:
-        """Call `process` with each document of the query, in the order of the field `sort` if given."""
-        with long_timeout():
-            records: Any = self._client[database].get_collection(collection, codec_options=RAW)
+    async def export(
+        self, database: str, collection: str, folder: Path, query: Mapping[str, Any], sort: str = ""
+    ) -> Entry:
+        """Write the documents of a query to a file, in the order of the field `sort` if given; its manifest entry."""
+        name, digest = f"{database}.{collection}.bson", hashlib.sha256()
+        with long_timeout(), (folder / name).open("wb") as file:
+            records: Any = self.client[database].get_collection(collection, codec_options=RAW)
             order = [(sort, ASCENDING)] if sort else None
-            async for document in records.find(query, sort=order, session=self._session):
-                process(document)
+            async for document in records.find(query, sort=order, session=self.session):
+                digest.update(document.raw)
+                file.write(document.raw)
+            file.flush()
+            os.fsync(file.fileno())
+            return Entry(name=name, size=file.tell(), sha256=digest.hexdigest())
 
 
 async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Awaitable[Result]]) -> Result:
@@ -73,34 +74,19 @@ async def snapshot_read(client: Client, read: Callable[[DatabaseSnapshot], Await
     raise AssertionError
 
 
-class RecordFile:
-    """Writes a file of documents."""
-
-    def __init__(self, folder: Path, database: str, collection: str) -> None:
-        self._name = f"{database}.{collection}.bson"
-        self._file = (folder / self._name).open("wb")
-        self._digest = hashlib.sha256()
-
-    def write(self, document: RawBSONDocument) -> None:
-        self._digest.update(document.raw)
-        self._file.write(document.raw)
-
-    def entry(self) -> Entry:
-        """The file's entry of a manifest, once the disk has the file."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        return Entry(name=self._name, size=self._file.tell(), sha256=self._digest.hexdigest())
-
-    def close(self) -> None:
-        self._file.close()
+async def collections(client: Client) -> list[tuple[str, str]]:
+    """The databases and names of all collections that a backup has."""
+    return [
+        (database, name)
+        for database in DATABASES
+        for name in sorted(await client[database].list_collection_names())
+        if (database, name) != MARKERS and name != COLLECTION
+    ]
 
 
 def is_plain_file(path: Path) -> bool:
     """Whether a regular file exists at the path, and not a link."""
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except FileNotFoundError:
-        return False
+    return path.is_file() and not path.is_symlink()
 
 
 def documents(path: Path) -> Iterator[RawBSONDocument]:

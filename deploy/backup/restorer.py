@@ -5,7 +5,6 @@ always checked, because they lead to places on this machine.
 """
 
 import hashlib
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,20 +15,12 @@ from auth_service.audit.service import OPERATORS
 from common.caching.tenant_version import TenantVersions
 from common.mongo import MongoDatabase, long_timeout
 from common.redis import open_redis
+from deploy.backup import target
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.installers import CopyOutcome, InstallerAltered, copy_installer, installers_of, is_intact
 from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem
 from deploy.backup.records import DATABASES, Client, documents, is_plain_file, restore_documents
 from deploy.backup.signatures import AUDIT, CLIENT_TOKEN, key_fingerprints, missing_keys
-from deploy.backup.target import (
-    EVERYTHING,
-    IDENTITY,
-    RestoreMarker,
-    claim_storage,
-    no_service_connected,
-    require_empty_databases,
-    require_empty_storage,
-)
 from deploy.operator.audit import open_operator_audit
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import migrate_restored, open_database, require_known_schemas
@@ -37,8 +28,8 @@ from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
 from deploy.terminal import FileProgress
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
-from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Reconciliation
+from upload_service.quota.store import MongoLedgerStore
 from upload_service.storage.filesystem import read_blocks
 
 CONSEQUENCES = {
@@ -80,17 +71,16 @@ class BackupRestorer:
             )
         if not self.without_seal:
             self._check_seal(where, missing)
-        records = self.folder.records(self.backup.name)
+        records = self.folder.path / self.backup.name
         check_records(records, self.manifest.records)
-        async with AsyncExitStack() as stack:
-            upload = await stack.enter_async_context(open_database(where.addresses.mongo_url, "upload"))
+        async with open_database(where.addresses.mongo_url, "upload") as upload:
             source = hashlib.sha256(self.manifest.model_dump_json().encode()).hexdigest()
-            marker = RestoreMarker(upload.client, EVERYTHING, source)
-            self.services_stopped = await no_service_connected(upload.client)
+            marker = target.RestoreMarker(upload.client, target.EVERYTHING, source)
+            self.services_stopped = await target.no_service_connected(upload.client)
             if not await marker.is_set():
-                await require_empty_databases(upload.client)
-                await require_empty_storage(self.storage)
-                await claim_storage(self.storage, upload)
+                await target.require_empty_databases(upload.client)
+                await target.require_empty_storage(self.storage)
+                await target.claim_storage(self.storage, upload)
                 await marker.set()
             await self._restore_installers(records)
             await self._restore_records(upload.client, records)
@@ -174,7 +164,7 @@ class BackupRestorer:
         for database in DATABASES:
             for entry in sorted(self.manifest.records, key=lambda entry: entry.name == "auth.tenants.bson"):
                 name = RECORDS.fullmatch(entry.name)
-                if name and name[1] == database and (name[1], name[2]) != IDENTITY:
+                if name and name[1] == database and (name[1], name[2]) != target.IDENTITY:
                     await restore_documents(client, database, name[2], documents(records / entry.name))
 
     async def _update_uploads(self, upload: MongoDatabase) -> None:

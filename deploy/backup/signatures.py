@@ -8,6 +8,8 @@ import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
 
+from pydantic import SecretStr
+
 from deploy.operator.stores import StoreAddresses
 
 # AUDIT_KEY seals the audit log. Client tokens are stored as HMACs under CLIENT_TOKEN_KEY.
@@ -36,18 +38,10 @@ def uncompared_keys(then: Fingerprints, now: Fingerprints) -> list[str]:
     return sorted(then.keys() ^ now.keys())
 
 
-def make_seal(keys: str, name: str, manifest: bytes) -> str:
-    """The seal of the backup `name` under the first of these keys, in hexadecimal."""
-    return _seals(keys, name, manifest)[0]
-
-
-def verify_seal(keys: str, name: str, manifest: bytes, seal: str) -> bool:
-    """Whether the seal was made of this manifest and this name with any of these keys."""
-    return any(hmac.compare_digest(expected.encode(), seal.encode()) for expected in _seals(keys, name, manifest))
-
-
-def _seals(keys: str, name: str, manifest: bytes) -> list[str]:
-    return [_hmac(key, b"\n".join([SEAL, name.encode(), manifest])) for key in keys.split()]
+def make_seals(audit_key: SecretStr, name: str, manifest: bytes) -> list[str]:
+    """The seals of the backup `name` under each of these keys, in hexadecimal; the first is for a new backup."""
+    keys = audit_key.get_secret_value().split()
+    return [_hmac(key, b"\n".join([SEAL, name.encode(), manifest])) for key in keys]
 
 
 def _hmac(key: str, content: bytes) -> str:

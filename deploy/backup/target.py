@@ -4,13 +4,11 @@ from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from common.mongo import Document, MongoDatabase
-from common.mongo.schema import COLLECTION
 from deploy.backup.manifest import BackupProblem
-from deploy.backup.records import DATABASES, MARKERS, Client
+from deploy.backup.records import MARKERS, Client, collections
 from deploy.local.folder import SERVICES
 from deploy.operator.storage import Storage
 from upload_service.maintenance.store import MongoFileIndex
-from upload_service.model import StorageKind
 from upload_service.storage.ownership import StorageOwnership
 
 UNAUTHORIZED = 13  # MongoDB's code
@@ -41,23 +39,19 @@ async def no_service_connected(client: Client) -> bool:
 
 async def require_empty_databases(client: Client) -> None:
     """Raise BackupProblem if a database has any record."""
-    for database in DATABASES:
-        for collection in await client[database].list_collection_names():
-            if (database, collection) in {IDENTITY, MARKERS} or collection == COLLECTION:
-                continue
-            if await client[database][collection].find_one({}, {"_id": True}):
-                raise BackupProblem(
-                    f"the databases are not empty, {database}.{collection} has records; restore into new databases"
-                )
+    for database, collection in await collections(client):
+        if (database, collection) != IDENTITY and await client[database][collection].find_one({}, {"_id": True}):
+            raise BackupProblem(
+                f"the databases are not empty, {database}.{collection} has records; restore into new databases"
+            )
 
 
 async def require_empty_storage(storage: Storage) -> None:
     """Raise BackupProblem if a home has any installer. Raises Unavailable."""
-    for home in StorageKind:
-        if home in storage.homes:
-            async for stored in storage.homes.get(home).list_files():
-                name = f"{stored.tenant_id}/{stored.server_filename}"
-                raise BackupProblem(f"the storage `{home}` is not empty: it has {name}; restore into a new storage")
+    for home in storage.homes.kinds:
+        async for stored in storage.homes.get(home).list_files():
+            name = f"{stored.tenant_id}/{stored.server_filename}"
+            raise BackupProblem(f"the storage `{home}` is not empty: it has {name}; restore into a new storage")
 
 
 async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
@@ -67,27 +61,28 @@ async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
     its own. Raises BackupProblem if storage belongs to another database, and Unavailable.
     """
     identity = StorageOwnership(MongoFileIndex(upload), storage.homes, storage.folder)
-    for home in StorageKind:
-        if home in storage.homes and not await identity.is_ours(home):
+    for home in storage.homes.kinds:
+        if not await identity.is_ours(home):
             raise BackupProblem(f"the storage `{home}` does not belong to this database: their ids differ")
 
 
 class RestoreMarker:
-    """A record in the database while a tenant, or EVERYTHING, is restored: only the same source may resume."""
+    """A record in the database while a tenant, or EVERYTHING, is restored: only the same source may resume.
+
+    `source` identifies the backup or the archive.
+    """
 
     def __init__(self, client: Client, what: str, source: str) -> None:
-        """`source` identifies the backup or the archive."""
         database, collection = MARKERS
         self._markers = client[database][collection]
-        self._what = what
-        self._source = source
+        self._key, self._source = {"_id": what}, {"source": source}
 
     async def is_set(self) -> bool:
         """Whether a run from this source began and did not finish."""
-        return await self._markers.find_one({"_id": self._what, "source": self._source}) is not None
+        return await self._markers.find_one({**self._key, **self._source}) is not None
 
     async def set(self) -> None:
-        await self._markers.replace_one({"_id": self._what}, {"source": self._source}, upsert=True)
+        await self._markers.replace_one(self._key, self._source, upsert=True)
 
     async def clear(self) -> None:
-        await self._markers.delete_one({"_id": self._what})
+        await self._markers.delete_one(self._key)

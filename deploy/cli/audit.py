@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -11,21 +12,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer import Option
 
-from auth_service.audit.chain import Head
-from auth_service.audit.service import OPERATORS, Selection
-from auth_service.audit.verify import ChainBroken, verify
+from auth_service.audit.chain import ChainBroken, verify
+from auth_service.audit.model import Head, Selection
+from auth_service.audit.service import OPERATORS
 from auth_service.forms import time
 from common.errors import InvalidField
-from deploy.cli.options import Data
+from deploy.cli.options import Data, console
 from deploy.operator.audit import open_operator_audit
 from deploy.operator.operations import open_operator
 from deploy.operator.stores import StoreAddresses, store_addresses
 
 app = typer.Typer(no_args_is_help=True)
-console = Console(highlight=False, soft_wrap=True)
 error_console = Console(stderr=True, highlight=False, soft_wrap=True)
-
-Tenant = Annotated[str, Option(help=f"Tenant of the log; `{OPERATORS}` has the operators' own log.")]
 
 
 @app.command("verify")
@@ -36,7 +34,7 @@ def verify_logs(
 ) -> None:
     """Verify the audit log and print its head; report the first entry that was removed, changed, moved or inserted.
 
-    SignedHead the printed heads in another place, and compare them later with --expect.
+    Keep the printed heads in another place, and compare them later with --expect.
     """
     if expect and not tenant:
         raise InvalidField("--expect", "is the head of one log; add --tenant")
@@ -46,7 +44,7 @@ def verify_logs(
 
 @app.command()
 def export(
-    tenant: Tenant,
+    tenant: Annotated[str, Option(help=f"Tenant of the log; `{OPERATORS}` has the operators' own log.")],
     since: Annotated[str | None, Option(help="First day or time, such as 2026-01-31.")] = None,
     data: Data = None,
 ) -> None:
@@ -64,14 +62,9 @@ async def _verify(where: StoreAddresses, tenant_id: str | None, expected: Head |
         with Progress(*columns, console=error_console, transient=True) as progress:
             for name in [tenant_id] if tenant_id else all_logs:
                 bar = progress.add_task(name, total=(await audit.store.newest(name)).sequence)
+                advance = partial(progress.advance, bar)
                 try:
-                    head = await verify(
-                        audit.store,
-                        audit.signer,
-                        name,
-                        expected=expected,
-                        checked=lambda task=bar: progress.advance(task),  # type: ignore[misc]  # called with none
-                    )
+                    head = await verify(audit.store, audit.signer, name, expected=expected, checked=advance)
                     console.print(f"{name}: {head.sequence} entries are valid, head {head}")
                 except ChainBroken as broken:
                     console.print(f"{name}: {broken}")
@@ -83,9 +76,9 @@ async def _verify(where: StoreAddresses, tenant_id: str | None, expected: Head |
 async def _export(where: StoreAddresses, tenant_id: str, since: datetime | None) -> bool:
     is_complete = True
     async with open_operator_audit(where) as audit:
-        async for link in audit.audit.select(tenant_id, Selection(since=since), oldest_first=True):
+        async for link in audit.audit.select(tenant_id, Selection(since=since, oldest_first=True)):
             if link is None:
                 is_complete = False
-                continue
-            sys.stdout.write(json.dumps({**link.content(), "hash": link.hash}, sort_keys=True) + "\n")
+            else:
+                sys.stdout.write(json.dumps({**link.content(), "hash": link.hash}, sort_keys=True) + "\n")
     return is_complete

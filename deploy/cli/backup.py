@@ -1,11 +1,10 @@
 """`pkgrepo backup` and `restore` of everything, `pkgrepo export` and `import` of one tenant."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
 from auth_service.audit.service import OPERATORS
@@ -15,7 +14,7 @@ from deploy.backup.installers import CopyOutcome
 from deploy.backup.manifest import ArchiveManifest, BackupProblem
 from deploy.backup.restorer import BackupRestorer
 from deploy.backup.signatures import AUDIT, CLIENT_TOKEN, key_fingerprints, uncompared_keys
-from deploy.cli.options import Data, TenantId, run_until_stopped
+from deploy.cli.options import Data, TenantId, console, run_until_stopped
 from deploy.local.folder import DataFolder
 from deploy.operator.audit import open_operator_audit
 from deploy.operator.operations import open_operator
@@ -24,8 +23,6 @@ from deploy.operator.stores import offline_stores, store_addresses
 from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from deploy.terminal import print_line, show_progress
-
-console = Console(highlight=False, markup=False, soft_wrap=True)
 
 Folder = Annotated[Path, Argument(help="Folder of backups.")]
 Archive = Annotated[Path, Argument(help="Archive file.", dir_okay=False)]
@@ -43,19 +40,16 @@ def backup(
     """
     where, backups = store_addresses(data), BackupFolder(folder.absolute())
     storage = open_storage(where.installers)
-    deleted: list[str] = []
 
-    async def work() -> BackupCreator:
+    async def work() -> tuple[BackupCreator, Sequence[str]]:
         with backups.locked(), show_progress(console) as rows, rows("Installers") as progress:
             async with open_operator_audit(where) as audit:
                 await audit.add(OPERATORS, "backup", folder=str(backups.path))
             creator = BackupCreator(backups, storage, progress, check)
             await creator.run(where)
-            if keep:
-                deleted.extend(backups.keep_newest(keep))
-        return creator
+            return creator, backups.keep_newest(keep) if keep else ()
 
-    created = run_until_stopped(work(), console)
+    created, deleted = run_until_stopped(work(), console)
     console.print(f"Backup {backups.path / created.name} was created; {created.copied} installers were copied.")
     for name in deleted:
         console.print(f"Old backup {backups.path / name} was deleted.")
@@ -88,8 +82,7 @@ def restore(
             for key in uncompared_keys(stored.manifest.keys, key_fingerprints(where)):
                 console.print(f"{key} is not set, so it cannot be compared with the backup's key.")
             with show_progress(console) as rows, rows("Installers") as progress:
-                storage = open_storage(where.installers)
-                options = (without_damaged, other_keys, without_seal)
+                storage, options = open_storage(where.installers), (without_damaged, other_keys, without_seal)
                 restorer = BackupRestorer(backups, stored, storage, progress, *options)
                 await restorer.run(where)
             return restorer

@@ -1,34 +1,24 @@
-"""`pkgrepo cluster`: the one-time preparation of a deployment in containers."""
+"""`pkgrepo cluster`: one-time preparation in containers. The compose file and the Kubernetes manifests run it."""
 
 import asyncio
-from collections.abc import Awaitable
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from typer import Option
 
 from common.settings import load
 from common.tenants import is_tenant_id
-from deploy.cli.options import TenantId, run_recorded
+from deploy.cli.options import TenantId, console, run_recorded
 from deploy.cluster.mongodb import prepare
 from deploy.cluster.owners import prepare_backup_folder
 from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.local.first_tenant import ADMINISTRATOR, create_first_tenant
-from deploy.operator.audit import OperatorAudit
-from deploy.operator.operations import Operator
 
 app = typer.Typer(no_args_is_help=True)
-console = Console(highlight=False, soft_wrap=True)
 
 Folder = Annotated[Path, Option(help="Folder of secrets.")]
-
-
-@app.callback()
-def cluster() -> None:
-    """Prepare a deployment in containers. The compose file and the Kubernetes manifests run these commands."""
 
 
 @app.command()
@@ -61,8 +51,7 @@ def secrets(
 
 @app.command()
 def passwords(
-    folder: Folder,
-    finish: Annotated[bool, Option("--finish", help="Remove the old passwords.")] = False,
+    folder: Folder, finish: Annotated[bool, Option("--finish", help="Remove the old passwords.")] = False
 ) -> None:
     """Give each service and the operator a new password at the stores of the compose file.
 
@@ -99,11 +88,10 @@ def first_tenant(
     """Create the first tenant and its administrator if they do not exist."""
     if not is_tenant_id(tenant_id):
         raise typer.BadParameter("must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
-
-    def create(operator: Operator, audit: OperatorAudit) -> Awaitable[str | None]:
-        return create_first_tenant(operator, audit, tenant_id, password_file)
-
-    if run_recorded(create, None) is None:
+    password = run_recorded(
+        lambda operator, audit: create_first_tenant(operator, audit, tenant_id, password_file), None
+    )
+    if password is None:
         console.print(f"Tenant {tenant_id} exists already.")
     else:
         console.print(f"Tenant {tenant_id} has the administrator {ADMINISTRATOR}; the password is in {password_file}.")

@@ -1,4 +1,4 @@
-"""`pkgrepo keys`: rotation of the signing keys while the services run."""
+"""`pkgrepo keys`: rotation of the keys of sessions, download addresses, client tokens and requests between services."""
 
 import asyncio
 from collections.abc import Iterable
@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from typer import Option
 
 from client_registry.clients.store import MongoClientStore
 from common.settings import BadSetting
+from deploy.cli.options import console
 from deploy.local.folder import Addresses, DataFolder
 from deploy.operator.key_files import KeyFiles
 from deploy.operator.operations import open_operator
@@ -19,12 +19,6 @@ from deploy.operator.schemas import open_database
 from deploy.operator.stores import store_addresses
 
 app = typer.Typer(no_args_is_help=True)
-console = Console(highlight=False, soft_wrap=True)
-
-
-@app.callback()
-def keys() -> None:
-    """Rotate the keys of sessions, download addresses, client tokens, and requests between services."""
 
 
 @app.command()

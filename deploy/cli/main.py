@@ -50,8 +50,6 @@ app.command()(winget_export.manifests)
 app.add_typer(cli_migrate.storage, name="storage", help="Move installers between storages.")
 console = Console(highlight=False, soft_wrap=True)
 
-DEFAULT_DATA = Path("data")
-
 
 @app.callback()
 def pkgrepo() -> None:
@@ -60,7 +58,7 @@ def pkgrepo() -> None:
 
 @app.command()
 def up(
-    data: Annotated[Path, Option(help="Folder of all data.")] = DEFAULT_DATA,
+    data: Annotated[Path, Option(help="Folder of all data.")] = Path("data"),
     host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")] = 8080,
     deployment: Annotated[
@@ -111,7 +109,7 @@ async def _up(folder: DataFolder, host: str, port: int, deployment: Deployment, 
         configure_logs("info", logs)
         async with run_all(folder, host, port, deployment) as service:
             if demo:
-                console.print(await publish_samples(service, folder))
+                console.print(await publish_samples(service.base_url, folder.password.read_text(encoding="utf-8")))
             _print_welcome(service, folder)
             try:
                 await asyncio.Event().wait()

@@ -15,20 +15,17 @@ from rich.table import Table
 from typer import Option
 
 from catalog_service.store import MongoCatalogStore
-from common.http.server import until_stopped
 from common.telemetry import configure_logs
-from deploy.cli.options import INTERRUPTED, Data
+from deploy.cli.options import INTERRUPTED, Data, console, run_interruptible
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
-from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Drift, Reconciliation
+from upload_service.quota.store import MongoLedgerStore
 from upload_service.storage.ownership import StorageOwnership
-
-console = Console(highlight=False, markup=False, soft_wrap=True)
 
 OneTenant = Annotated[str | None, Option("--tenant", help="Only this tenant. Default: all tenants.")]
 
@@ -43,8 +40,8 @@ def scrub(
     run = ScrubRun(open_storage(where.installers), tenant)
     with Path(os.devnull).open("w", encoding="utf-8") as devnull:
         configure_logs("error", devnull)  # The table has the same information.
-        asyncio.run(until_stopped(run.run(where)))
-    run.report(as_json=json)
+        finished = run_interruptible(run.run(where))
+    run.report(as_json=json, is_complete=bool(finished))
 
 
 def quota(
@@ -89,15 +86,12 @@ class ScrubRun:
     tenant_id: str | None
     files: int = 0
     findings: list[Finding] = field(default_factory=list)
-    is_complete: bool = False
 
     async def run(self, where: StoreAddresses) -> None:
         """Read everything. Raises Unavailable if a storage does not answer."""
         await _require_tenant(where, self.tenant_id)
-        async with (
-            open_database(where.addresses.mongo_url, "upload") as upload,
-            open_database(where.addresses.mongo_url, "catalog") as catalog,
-        ):
+        url = where.addresses.mongo_url
+        async with open_database(url, "upload") as upload, open_database(url, "catalog") as catalog:
             store, versions = MongoScrubStore(upload), MongoCatalogStore(catalog, uploads_age=0).versions
             columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
             with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
@@ -121,15 +115,16 @@ class ScrubRun:
                     self.files += 1
                     done += installer.size
                     progress.update(bar, completed=done)
-        self.is_complete = True
 
-    def report(self, *, as_json: bool) -> None:
+    def report(self, *, as_json: bool, is_complete: bool) -> None:
         """Print the findings. Raises typer.Exit unless all files are intact."""
         if as_json:
-            typer.echo(orjson.dumps([asdict(finding) for finding in self.findings], option=orjson.OPT_INDENT_2))
+            typer.echo(orjson.dumps(self.findings, option=orjson.OPT_INDENT_2))
         else:
             self._print_table()
-        if not self.is_complete:
+            if not is_complete:
+                console.print("Stopped before all were read.")
+        if not is_complete:
             raise typer.Exit(INTERRUPTED)
         if self.findings:
             raise typer.Exit(1)
@@ -141,8 +136,6 @@ class ScrubRun:
                 table.add_row(*asdict(finding).values())
             console.print(table)
         console.print(f"{self.files} files were read, {len(self.findings)} are damaged.")
-        if not self.is_complete:
-            console.print("Stopped before all were read.")
 
 
 async def _differences(where: StoreAddresses, tenant_id: str | None, *, repair: bool) -> Sequence[tuple[Drift, bool]]:

@@ -1,21 +1,18 @@
 """`pkgrepo migrate` of the databases, and `pkgrepo storage migrate` of the installers."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.status import Status
 from typer import Option
 
-from common.http.server import until_stopped
 from common.mongo import MongoDatabase
 from common.mongo.migration import migrate as migrate_database
 from common.mongo.schema import Migrating, Schema, outstanding
-from deploy.cli.options import INTERRUPTED, Data, run_until_stopped
+from deploy.cli.options import INTERRUPTED, RESUMES, Data, console, run_interruptible, run_until_stopped
 from deploy.operator.schemas import open_database, schemas
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
@@ -28,9 +25,6 @@ from upload_service.storage.ownership import StorageOwnership
 PAUSE = 1.0  # seconds between two checks of work that another process has begun
 
 storage = typer.Typer(no_args_is_help=True)
-console = Console(highlight=False, markup=False, soft_wrap=True)
-
-To = Annotated[StorageKind | None, Option(help="Target storage. Default: the setting INSTALLER_STORAGE.")]
 
 
 def migrate(
@@ -39,28 +33,27 @@ def migrate(
 ) -> None:
     """Migrate the databases while services of the previous release run. New services also do this when they start."""
     where = store_addresses(data)
-    expected = schemas(where)
     if check:
-        pending = asyncio.run(_pending(where, expected))
+        pending = asyncio.run(_pending(where))
         for migration in pending:
             console.print(migration)
         if pending:
             raise typer.Exit(1)
     else:
-        run_until_stopped(_migrate(where, expected), console)
+        run_until_stopped(_migrate(where), console)
     console.print("The databases are up to date.")
 
 
-async def _pending(where: StoreAddresses, expected: Mapping[str, Schema]) -> list[str]:
+async def _pending(where: StoreAddresses) -> list[str]:
     pending = []
-    for name, schema in expected.items():
+    for name, schema in schemas(where).items():
         async with open_database(where.addresses.mongo_url, name) as database:
             pending += [f"{name}: {sentence}" for sentence in (await outstanding(database, schema)).sentences()]
     return pending
 
 
-async def _migrate(where: StoreAddresses, expected: Mapping[str, Schema]) -> None:
-    for name, schema in expected.items():
+async def _migrate(where: StoreAddresses) -> None:
+    for name, schema in schemas(where).items():
         async with open_database(where.addresses.mongo_url, name) as database:
             pending = await outstanding(database, schema)
             with console.status(name) as status:
@@ -79,13 +72,11 @@ async def _migrate_or_wait(database: MongoDatabase, schema: Schema, status: Stat
             await asyncio.sleep(PAUSE)
 
 
-@storage.callback()
-def storage_group() -> None:
-    """Move installers between storages."""
-
-
 @storage.command("migrate")
-def migrate_storage(to: To = None, data: Data = None) -> None:
+def migrate_storage(
+    to: Annotated[StorageKind | None, Option(help="Target storage. Default: the setting INSTALLER_STORAGE.")] = None,
+    data: Data = None,
+) -> None:
     """Move all installers to the folder or to S3 while the services run. Safe to re-run.
 
     Set INSTALLER_STORAGE of the services to the same storage, or they move files back.
@@ -95,7 +86,7 @@ def migrate_storage(to: To = None, data: Data = None) -> None:
     for home in StorageKind:
         opened.require(home)
     migration = StorageMigration(opened, to or opened.chosen)
-    asyncio.run(until_stopped(migration.run(where)))
+    run_interruptible(migration.run(where))
     migration.report()
 
 
@@ -109,12 +100,7 @@ class StorageMigration:
         self._remaining: int | None = None
 
     async def run(self, where: StoreAddresses) -> None:
-        """Move all files that can be moved.
-
-        Raises:
-            Unavailable: a storage does not answer, or belongs to another database.
-            StorageFull: the folder has no space left.
-        """
+        """Move all files that can be moved. Raises Unavailable for a storage, and StorageFull for the folder."""
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
         async with open_database(where.addresses.mongo_url, "upload") as database:
             await database.command("ping")  # The count has a long timeout; a missing server is reported at once.
@@ -128,14 +114,9 @@ class StorageMigration:
                 async def advance(count: int) -> None:
                     progress.advance(bar, count)
 
-                mover = Mover(
-                    store,
-                    self._storage.homes,
-                    self._storage.staging,
-                    self._target,
-                    StorageOwnership(MongoFileIndex(database), self._storage.homes, self._storage.folder),
-                    after_block=advance,
-                )
+                homes, staging = self._storage.homes, self._storage.staging
+                ownership = StorageOwnership(MongoFileIndex(database), homes, self._storage.folder)
+                mover = Mover(store, homes, staging, self._target, ownership, after_block=advance)
                 while (await store.remaining(source, self._upload_ids(Outcome.FAILED)))[0]:
                     async for upload, outcome in mover.moves():
                         self._outcomes[upload.upload_id] = outcome
@@ -149,7 +130,7 @@ class StorageMigration:
         """Print the summary. Raises typer.Exit unless all files were moved."""
         console.print(f"{len(self._upload_ids(Outcome.MOVED))} files were moved to the {_NAMES[self._target]}.")
         if self._remaining is None:
-            console.print("Stopped. Run the same command again to resume.")
+            console.print(f"Stopped. {RESUMES}")
             raise typer.Exit(INTERRUPTED)
         if self._remaining:
             console.print(f"{self._remaining} files were not moved: they are damaged, or could not be moved now.")

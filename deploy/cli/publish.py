@@ -1,8 +1,8 @@
 """`pkgrepo publish`: publishes installers as versions of a package, for use in a pipeline."""
 
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Annotated
 from urllib.parse import urlsplit
@@ -93,20 +93,14 @@ def publish(
     shared = SharedOptions(scope, locale, channel, nested_type, tuple(more))
     installers = options.installers(files, package, file_options, shared)
     new_package = _new_package(package_name, publisher, description, logo)
-    credentials = load(Credentials)
-    credentials.check()
-    check_address(url)
 
     async def work() -> list[Published | NotPublished]:
-        async with open_interface(url, ca_file, credentials, timeout) as interface:
+        async with open_interface(url, ca_file, timeout) as interface:
             with show_progress(console) as rows:
                 return await Publisher(interface, rows, chunk_size << 20).publish(package, new_package, installers)
 
-    stamina.instrumentation.set_on_retry_hooks([report_retry])
-    try:
+    with problems_printed(timeout):
         results = run_until_stopped(work(), console)
-    except Problem as problem:
-        sys.exit(f"pkgrepo: {visible(describe_problem(problem, timeout))}")
     _report(results, timeout, as_json=as_json)
 
 
@@ -119,16 +113,26 @@ def _new_package(name: str, publisher: str, description: str, logo: Path | None)
 
 
 @asynccontextmanager
-async def open_interface(
-    url: str, ca_file: Path | None, credentials: Credentials, timeout: float
-) -> AsyncIterator[Interface]:
-    """Open the interface at an address with these credentials."""
+async def open_interface(url: str, ca_file: Path | None, timeout: float) -> AsyncIterator[Interface]:
+    """Open the interface at a tenant's address with the credentials of the environment. Raises BadSetting."""
+    credentials = load(Credentials)
+    credentials.check()
+    _check_address(url)
     async with open_server(url, ca_file) as server, open_session(server, credentials) as session:
         yield Interface(session, timeout)
 
 
-def check_address(url: str) -> None:
-    """Raise BadSetting unless the address is one of a tenant."""
+@contextmanager
+def problems_printed(timeout: float) -> Iterator[None]:
+    """Print retries. A Problem ends the command with its text."""
+    stamina.instrumentation.set_on_retry_hooks([_print_retry])
+    try:
+        yield
+    except Problem as problem:
+        sys.exit(f"pkgrepo: {visible(describe_problem(problem, timeout))}")
+
+
+def _check_address(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme not in {"http", "https"} or not parts.hostname or not parts.path.strip("/"):
         raise BadSetting("--url: must be https://host/tenant, or https://host/client/api")
@@ -136,8 +140,7 @@ def check_address(url: str) -> None:
         raise BadSetting("--url: must not contain credentials or a query")
 
 
-def report_retry(details: stamina.instrumentation.RetryDetails) -> None:
-    """Print the reason of a retry and the delay."""
+def _print_retry(details: stamina.instrumentation.RetryDetails) -> None:
     problem = details.caused_by
     reason = problem.detail if isinstance(problem, Problem) else type(problem).__name__
     print_line(console, f"{reason} Trying again in {details.wait_for:.0f} s.")

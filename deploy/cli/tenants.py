@@ -4,6 +4,7 @@ import asyncio
 import re
 import secrets
 import sys
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -14,9 +15,9 @@ from typer import Argument, Option
 from auth_service.tenants.service import to_audit_text
 from auth_service.users.model import User
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
-from deploy.cli.options import Data, TenantId, run_recorded
+from deploy.cli.options import Data, TenantId, run_recorded, run_with_operator
 from deploy.operator.audit import OperatorAudit, open_operator_audit
-from deploy.operator.operations import Operator, delete_tenant, open_operator
+from deploy.operator.operations import Operator, delete_tenant
 from deploy.operator.stores import StoreAddresses, store_addresses
 
 tenants = typer.Typer(no_args_is_help=True)
@@ -63,14 +64,9 @@ def create(
 @tenants.command("list")
 def list_tenants(data: Data = None) -> None:
     """List the tenants and their settings."""
-
-    async def work(where: StoreAddresses) -> list[Tenant]:
-        async with open_operator(where.addresses) as operator:
-            return list(await operator.tenants.list())
-
     limits = ("Storage quota", "Max. clients")
     table = Table("Tenant", "Client authentication", "Allowed networks", *limits, "Version key", "Installers")
-    for tenant in asyncio.run(work(store_addresses(data))):
+    for tenant in run_with_operator(lambda operator: operator.tenants.list(), data):
         table.add_row(
             tenant.tenant_id,
             "enforced" if tenant.client_authentication else "off",
@@ -118,9 +114,7 @@ def edit(
 
 @tenants.command()
 def delete(
-    tenant_id: TenantId,
-    yes: Annotated[bool, Option("--yes", help="Skip the confirmation.")] = False,
-    data: Data = None,
+    tenant_id: TenantId, yes: Annotated[bool, Option("--yes", help="Skip the confirmation.")] = False, data: Data = None
 ) -> None:
     """Delete a tenant with its users, packages, installers and clients."""
     if not yes and typer.prompt(f"This deletes all data of {tenant_id}. Type the id to confirm") != tenant_id:
@@ -156,13 +150,12 @@ def create_user(tenant_id: TenantId, username: Username, password_stdin: FromInp
 def list_users(tenant_id: TenantId, data: Data = None) -> None:
     """List the users of a tenant."""
 
-    async def work(where: StoreAddresses) -> list[User]:
-        async with open_operator(where.addresses) as operator:
-            await operator.tenants.find(tenant_id)
-            return list(await operator.users.list(tenant_id))
+    async def work(operator: Operator) -> Sequence[User]:
+        await operator.tenants.find(tenant_id)
+        return await operator.users.list(tenant_id)
 
     table = Table("User", "Created")
-    for user in asyncio.run(work(store_addresses(data))):
+    for user in run_with_operator(work, data):
         table.add_row(user.username, user.created_at.isoformat(timespec="seconds"))
     console.print(table)
 

@@ -1,19 +1,13 @@
 """`pkgrepo manifests`: exports the catalog as winget manifests."""
 
-import asyncio
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import stamina.instrumentation
 import typer
 
-from common.errors import Problem
-from common.http.server import until_stopped
-from common.settings import load
-from deploy.cli.options import INTERRUPTED, CaFile, Timeout, Url
-from deploy.cli.publish import check_address, console, describe_problem, open_interface, report_retry
-from deploy.publish.session import Credentials
+from deploy.cli.options import CaFile, Timeout, Url, run_until_stopped
+from deploy.cli.publish import console, open_interface, problems_printed
 from deploy.terminal import print_line, visible
 from deploy.winget_import.exporter import ExportedManifest, ManifestExport
 
@@ -29,29 +23,17 @@ def manifests(
 
     Signs in like `pkgrepo publish`. The addresses of installers that the server stores expire.
     """
-    credentials = load(Credentials)
-    credentials.check()
-    check_address(url)
-    done: list[ExportedManifest] = []
-    finished: list[bool] = []
 
-    async def work() -> None:
-        async with open_interface(url, ca_file, credentials, timeout) as interface:
-            done.extend(await ManifestExport(interface, folder).run(package or ()))
-            finished.append(True)
+    async def work() -> Sequence[ExportedManifest]:
+        async with open_interface(url, ca_file, timeout) as interface:
+            return await ManifestExport(interface, folder).run(package or ())
 
-    stamina.instrumentation.set_on_retry_hooks([report_retry])
-    try:
-        asyncio.run(until_stopped(work()))
-    except Problem as problem:
-        sys.exit(f"pkgrepo: {visible(describe_problem(problem, timeout))}")
-    if not finished:
-        console.print("Stopped.")
-        raise typer.Exit(INTERRUPTED)
-    for one in done:
-        if one.problem:
-            print_line(console, f"{one.package_id} {one.version}: {one.problem.detail}", "red")
+    with problems_printed(timeout):
+        exported = run_until_stopped(work(), console)
+    for manifest in exported:
+        if manifest.problem:
+            print_line(console, f"{manifest.package_id} {manifest.version}: {manifest.problem.detail}", "red")
         else:
-            typer.echo(visible(one.folder))
-    if any(one.problem for one in done):
+            typer.echo(visible(manifest.folder))
+    if any(manifest.problem for manifest in exported):
         raise typer.Exit(1)

@@ -1,24 +1,20 @@
 """`pkgrepo import`: imports winget manifests with their installers into a tenant, or a tenant from its archive."""
 
-import asyncio
-import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
 
-import stamina.instrumentation
 import typer
+from typer import Argument, Option
 
-from common.errors import Problem
-from common.http.server import until_stopped
-from common.settings import BadSetting, load
+from common.settings import BadSetting
 from deploy.cli.backup import import_tenant
-from deploy.cli.options import INTERRUPTED, RESUMES
-from deploy.cli.publish import check_address, console, describe_problem, open_interface, report_retry
+from deploy.cli.options import DATA_HELP, INTERRUPTED, RESUMES, run_interruptible
+from deploy.cli.publish import console, describe_problem, open_interface, problems_printed
 from deploy.publish.publisher import AT_ONCE, Publisher
-from deploy.publish.session import Credentials
 from deploy.tenant_archive.archive import is_archive
 from deploy.terminal import json_text, print_line, show_progress, visible
 from deploy.winget_import.fetcher import open_fetcher
@@ -28,72 +24,35 @@ from deploy.winget_import.networks import Network, Networks
 from deploy.winget_import.report import Outcome, Row, summary
 from deploy.winget_import.sources import InstallersFolder, InstallerSources
 
-MANIFESTS = "Options for manifests"
-ARCHIVES = "Options for an archive"
 ARCHIVE_OPTIONS = frozenset(["data"])
-OPTION_NAMES = {"as_json": "--json", "timeout": "--patience"}
+Manifests = partial(Option, rich_help_panel="Options for manifests")
 
 
 def import_paths(
     context: typer.Context,
-    paths: Annotated[list[Path], typer.Argument(help="Manifests, folders of manifests, or the archive of one tenant.")],
-    url: Annotated[
-        str, typer.Option(envvar="PKGREPO_URL", help="https://host/tenant.", rich_help_panel=MANIFESTS)
-    ] = "",
+    paths: Annotated[list[Path], Argument(help="Manifests, folders of manifests, or the archive of one tenant.")],
+    url: Annotated[str, Manifests(envvar="PKGREPO_URL", help="https://host/tenant.")] = "",
     installers: Annotated[
-        Path | None,
-        typer.Option(exists=True, file_okay=False, help="Folder of the installers.", rich_help_panel=MANIFESTS),
+        Path | None, Manifests(exists=True, file_okay=False, help="Folder of the installers.")
     ] = None,
-    fetch: Annotated[
-        bool,
-        typer.Option("--fetch", help="Download missing installers.", rich_help_panel=MANIFESTS),
-    ] = False,
+    fetch: Annotated[bool, Manifests("--fetch", help="Download missing installers.")] = False,
     keep_addresses: Annotated[
         bool,
-        typer.Option(
-            "--keep-addresses",
-            help="Do not store the installers: clients download them from their addresses.",
-            rich_help_panel=MANIFESTS,
-        ),
+        Manifests("--keep-addresses", help="Do not store the installers: clients download them from their addresses."),
     ] = False,
     allow_network: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CIDR", help="Also download from this private network.", rich_help_panel=MANIFESTS),
+        list[str] | None, Manifests(metavar="CIDR", help="Also download from this private network.")
     ] = None,
-    max_size: Annotated[
-        int, typer.Option(min=1, metavar="MIB", help="Largest download.", rich_help_panel=MANIFESTS)
-    ] = 4096,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show what would be published.", rich_help_panel=MANIFESTS)
-    ] = False,
-    at_once: Annotated[int, typer.Option(min=1, max=32, help="Parallel uploads.", rich_help_panel=MANIFESTS)] = AT_ONCE,
-    chunk_size: Annotated[
-        int, typer.Option(min=1, max=64, metavar="MIB", help="Chunk size.", rich_help_panel=MANIFESTS)
-    ] = 8,
+    max_size: Annotated[int, Manifests(min=1, metavar="MIB", help="Largest download.")] = 4096,
+    dry_run: Annotated[bool, Manifests("--dry-run", help="Show what would be published.")] = False,
+    at_once: Annotated[int, Manifests(min=1, max=32, help="Parallel uploads.")] = AT_ONCE,
+    chunk_size: Annotated[int, Manifests(min=1, max=64, metavar="MIB", help="Chunk size.")] = 8,
     timeout: Annotated[
-        float,
-        typer.Option(
-            "--patience",
-            min=1,
-            metavar="SECONDS",
-            help="Time limit of retries without progress.",
-            rich_help_panel=MANIFESTS,
-        ),
+        float, Manifests("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
     ] = 600,
-    ca_file: Annotated[
-        Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Trusted certificates, PEM.", rich_help_panel=MANIFESTS),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON document on standard output.", rich_help_panel=MANIFESTS)
-    ] = False,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of a running `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY.",
-            rich_help_panel=ARCHIVES,
-        ),
-    ] = None,
+    ca_file: Annotated[Path | None, Manifests(exists=True, dir_okay=False, help="Trusted certificates, PEM.")] = None,
+    as_json: Annotated[bool, Manifests("--json", help="Print one JSON document on standard output.")] = False,
+    data: Annotated[Path | None, Option(help=DATA_HELP, rich_help_panel="Options for an archive")] = None,
 ) -> None:
     """Publish the installers of winget manifests, or import a tenant from its archive.
 
@@ -114,39 +73,31 @@ def import_paths(
     if keep_addresses is bool(installers or fetch):
         raise BadSetting("give --installers or --fetch, or --keep-addresses to leave the installers at their addresses")
     networks = Networks([_network(text) for text in allow_network or ()])
-    credentials = load(Credentials)
-    credentials.check()
-    check_address(url)
-    work: list[ManifestImport] = []
+    imports: list[ManifestImport] = []
 
-    async def run() -> None:
+    async def work() -> None:
         async with AsyncExitStack() as stack:
-            interface = await stack.enter_async_context(open_interface(url, ca_file, credentials, timeout))
+            interface = await stack.enter_async_context(open_interface(url, ca_file, timeout))
             progress = stack.enter_context(show_progress(console, keep=False))
             fetcher = await stack.enter_async_context(open_fetcher(networks, ca_file, max_size << 20))
             sources = InstallerSources(InstallersFolder(installers) if installers else None, fetcher if fetch else None)
             publisher = Publisher(interface, progress, chunk_size << 20, at_once=at_once, open_installer=sources.open)
             one = await interface.one_installer_a_version()
             publish = DryRun(interface, sources).publish if dry_run else publisher.publish
-            work.append(
+            imports.append(
                 ManifestImport(publish, one_installer_a_version=one, at_once=at_once, keep_addresses=keep_addresses)
             )
-            await work[0].run(find_manifests(paths))
-            finished.append(True)
+            await imports[0].run(find_manifests(paths))
 
-    finished: list[bool] = []
-    stamina.instrumentation.set_on_retry_hooks([report_retry])
-    try:
-        asyncio.run(until_stopped(run()))
-    except Problem as problem:
-        sys.exit(f"pkgrepo: {visible(describe_problem(problem, timeout))}")
-    rows = work[0].rows if work else []
-    _report(rows, timeout, as_json=as_json)
-    if not finished:
-        console.print(f"Stopped. {RESUMES}")
-        raise typer.Exit(INTERRUPTED)
-    if gave_up := work[0].gave_up:
-        sys.exit(f"pkgrepo: {visible(describe_problem(gave_up, timeout))}")
+    with problems_printed(timeout):
+        finished = run_interruptible(work())
+        rows = imports[0].rows if imports else []
+        _report(rows, timeout, as_json=as_json)
+        if not finished:
+            console.print(f"Stopped. {RESUMES}")
+            raise typer.Exit(INTERRUPTED)
+        if gave_up := imports[0].gave_up:
+            raise gave_up
     if not rows:
         raise BadSetting("the paths contain no manifests")
     if any(row.outcome is Outcome.REFUSED for row in rows):
@@ -170,18 +121,15 @@ def _network(text: str) -> Network:
 
 def _check_options(context: typer.Context, *, for_archive: bool) -> None:
     """Raise BadSetting for options of the other kind."""
-    for name in context.params:
-        source = context.get_parameter_source(name)
+    for parameter in context.command.params:
+        source = context.get_parameter_source(name := parameter.name or "")
         is_given = source is not None and source.name == "COMMANDLINE"
         if is_given and name != "paths" and (name in ARCHIVE_OPTIONS) is not for_archive:
-            option = OPTION_NAMES.get(name, f"--{name.replace('_', '-')}")
-            raise BadSetting(
-                f"{option}: cannot be used with {'the archive of a tenant' if for_archive else 'manifests'}"
-            )
+            kind = "the archive of a tenant" if for_archive else "manifests"
+            raise BadSetting(f"{parameter.opts[0]}: cannot be used with {kind}")
 
 
 def _report(rows: Sequence[Row], timeout: float, *, as_json: bool) -> None:
-    """Print the result of each installer."""
     for row in rows:
         if row.problem:
             print_line(console, f"{row.manifest}: {row.label}: {describe_problem(row.problem, timeout)}", "red")

@@ -1,19 +1,13 @@
 """MongoDB of a deployment in containers: its replica set, root, and a user for each service."""
 
 from collections.abc import Sequence
+from typing import Any
 from urllib.parse import quote
 
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
 
-from deploy.cluster.rights import (
-    CONNECTIONS_PRIVILEGES,
-    CONNECTIONS_ROLE,
-    MONGODB,
-    Credential,
-    mongodb_roles,
-    names_of,
-)
+from deploy.cluster.rights import CONNECTIONS_PRIVILEGES, CONNECTIONS_ROLE, MONGODB, Credential, mongodb_roles, names_of
 from deploy.local.servers import form_replica_set
 
 UNAUTHORIZED = frozenset([13, 18])  # MongoDB's codes for a user without the right, and for an unknown user
@@ -28,16 +22,19 @@ async def prepare(address: str, member: str, passwords: Sequence[str], credentia
     Re-running is safe.
     """
     for password in passwords:
+        url = _root_url(address, password)
         try:
-            await form_replica_set(_root_url(address, password), member)
+            await form_replica_set(url, member)
         except OperationFailure as error:
             if error.code not in UNAUTHORIZED:
                 raise
         else:
-            await _set_root_password(_root_url(address, password), passwords[0])
+            await _write_root(url, "updateUser", pwd=passwords[0])
             break
     else:
-        await _create_root(address, member, passwords[0])
+        url = f"mongodb://{address}/?directConnection=true"
+        await form_replica_set(url, member)
+        await _write_root(url, "createUser", pwd=passwords[0], roles=["root"])
     await update_users(_root_url(address, passwords[0]), credentials)
 
 
@@ -45,16 +42,9 @@ def _root_url(address: str, password: str) -> str:
     return f"mongodb://{ROOT}:{quote(password, safe='')}@{address}/?directConnection=true&authSource=admin"
 
 
-async def _set_root_password(url: str, password: str) -> None:
+async def _write_root(url: str, command: str, **options: Any) -> None:
     async with AsyncMongoClient[dict[str, object]](url) as client:
-        await client.admin.command("updateUser", ROOT, pwd=password)
-
-
-async def _create_root(address: str, member: str, password: str) -> None:
-    url = f"mongodb://{address}/?directConnection=true"
-    await form_replica_set(url, member)
-    async with AsyncMongoClient[dict[str, object]](url) as client:
-        await client.admin.command("createUser", ROOT, pwd=password, roles=["root"])
+        await client.admin.command(command, ROOT, **options)
 
 
 async def update_users(url: str, credentials: Sequence[Credential]) -> None:

@@ -22,15 +22,7 @@ from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
 from common.settings import BadSetting, ServiceSettings
 from deploy.cluster.owners import OWNERS, SERVICES_USER, prepare_private_folder
-from deploy.cluster.rights import (
-    ADMINISTRATOR,
-    HEALTH,
-    OPERATOR,
-    Credential,
-    names_of,
-    rabbitmq_definitions,
-    redis_acl,
-)
+from deploy.cluster.rights import ADMINISTRATOR, HEALTH, OPERATOR, Credential, names_of, rabbitmq_definitions, redis_acl
 from deploy.cluster.stores import OUTDATED, STORES, OtherStores, Store
 from deploy.local.folder import new_key, write_secret
 from deploy.operator.stores import StoreSettings

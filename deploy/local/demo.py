@@ -8,8 +8,6 @@ from aiohttp import ClientResponseError, ClientSession, FormData
 from PIL import Image, ImageDraw, ImageFont
 
 from deploy.local.first_tenant import ADMINISTRATOR
-from deploy.local.folder import DataFolder
-from deploy.local.up import RunningService
 
 
 @dataclass(frozen=True)
@@ -33,56 +31,41 @@ SAMPLES = (
 )
 
 
-async def publish_samples(service: RunningService, folder: DataFolder) -> str:
+async def publish_samples(base_url: str, password: str) -> str:
     """Publish the samples into an empty catalog; returns the result as a sentence.
 
     Nothing is published if the administrator's first password was changed, or our own address is not allowed.
     """
-    credentials = {"username": ADMINISTRATOR, "password": folder.password.read_text(encoding="utf-8")}
+    credentials = {"username": ADMINISTRATOR, "password": password}
     try:
         async with ClientSession(raise_for_status=True) as session:
-            async with session.post(f"{service.base_url}/login", data=credentials) as response:
+            async with session.post(f"{base_url}/login", data=credentials) as response:
                 session.headers["Authorization"] = f"Bearer {(await response.json())['message']}"
-            async with session.post(f"{service.base_url}/get_packages?include_disabled=true") as response:
+            async with session.post(f"{base_url}/get_packages?include_disabled=true") as response:
                 if await response.json():
                     return "The catalog has packages already, so no samples were published."
             for sample in SAMPLES:
-                await _add_package(session, service.base_url, sample)
+                await _add_package(session, base_url, sample)
                 for version in sample.versions:
-                    await _add_version(session, service.base_url, sample, version)
+                    await _add_version(session, base_url, sample, version)
     except ClientResponseError as error:
         return f"No samples were published: {error.status} at {error.request_info.url.path}."
     return f"{len(SAMPLES)} sample packages were published."
 
 
 async def _add_package(session: ClientSession, base_url: str, sample: Sample) -> None:
-    package = FormData(
-        {
-            "package_id": sample.package_id,
-            "package_name": sample.name,
-            "package_publisher": PUBLISHER,
-            "package_description": sample.description,
-        }
-    )
-    package.add_field("Logo", _logo(sample), filename="logo.png", content_type="image/png")
-    async with session.post(f"{base_url}/add_package", data=package):
-        pass
+    form = FormData({"package_id": sample.package_id, "package_name": sample.name, "package_publisher": PUBLISHER})
+    form.add_field("package_description", sample.description)
+    form.add_field("Logo", _logo(sample), filename="logo.png", content_type="image/png")
+    (await session.post(f"{base_url}/add_package", data=form)).release()
 
 
 async def _add_version(session: ClientSession, base_url: str, sample: Sample, version: str) -> None:
-    form = FormData(
-        {
-            "package_version": version,
-            "file_architect": "x64",
-            "file_type": "ZIP",
-            "file_type_nested": "EXE",
-            "file_nested_path": f"{sample.name.lower()}.cmd",
-            "file_scope": "user",
-        }
-    )
+    form = FormData({"package_version": version, "file_architect": "x64", "file_scope": "user"})
+    form.add_fields(("file_type", "ZIP"), ("file_type_nested", "EXE"))
+    form.add_field("file_nested_path", f"{sample.name.lower()}.cmd")
     form.add_field("file", _installer(sample, version), filename=f"{sample.name}-{version}.zip")
-    async with session.post(f"{base_url}/add_package_version/{sample.package_id}", data=form):
-        pass
+    (await session.post(f"{base_url}/add_package_version/{sample.package_id}", data=form)).release()
 
 
 def _logo(sample: Sample) -> bytes:

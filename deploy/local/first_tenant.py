@@ -1,11 +1,10 @@
 """The first tenant and its administrator."""
 
-import secrets
 from pathlib import Path
 
 from auth_service.tenants.model import TenantExists
 from common.tenants import Tenant
-from deploy.local.folder import write_secret
+from deploy.local.folder import generated_secret
 from deploy.operator.audit import OperatorAudit
 from deploy.operator.operations import Operator
 
@@ -26,13 +25,7 @@ async def create_first_tenant(
     except TenantExists:
         if await operator.users.list(tenant_id):
             return None
-    password = _password(password_file)
+    password = generated_secret(password_file, 18).read_text(encoding="utf-8").strip()
     await operator.users.create(tenant_id, ADMINISTRATOR, password)
     await audit.add(tenant_id, "user_create", username=ADMINISTRATOR)
     return password
-
-
-def _password(file: Path) -> str:
-    if not file.exists():
-        write_secret(file, secrets.token_urlsafe(18))
-    return file.read_text(encoding="utf-8").strip()

@@ -65,18 +65,12 @@ class DataFolder:
 
     def key(self, name: str) -> Path:
         """The file of a key of the services; generated if it does not exist."""
-        file = self.keys / name
-        if not file.exists():
-            write_secret(file, new_key())
-        return file
+        return generated_secret(self.keys / name)
 
     @property
     def audit_key(self) -> SecretStr:
         """The key of the audit log. It is not rotated, because old entries are verified with it."""
-        file = self.path / "audit-key"
-        if not file.exists():
-            write_secret(file, secrets.token_urlsafe(48))
-        return SecretStr(file.read_text(encoding="ascii"))
+        return SecretStr(generated_secret(self.path / "audit-key").read_text(encoding="ascii"))
 
     def save_addresses(self, addresses: Addresses) -> None:
         """Store the addresses for other commands while `up` runs."""
@@ -90,9 +84,8 @@ class DataFolder:
         try:
             return Addresses(**json.loads(self._addresses.read_text(encoding="utf-8")))
         except FileNotFoundError:
-            raise FolderProblem(
-                f"no `pkgrepo up` runs on {self.path}; start it with `pkgrepo up --data {self.path}`"
-            ) from None
+            command = f"pkgrepo up --data {self.path}"
+            raise FolderProblem(f"no `pkgrepo up` runs on {self.path}; start it with `{command}`") from None
 
     @property
     def _addresses(self) -> Path:
@@ -102,6 +95,13 @@ class DataFolder:
 def new_key() -> str:
     """A random key for a key file."""
     return secrets.token_urlsafe(48)
+
+
+def generated_secret(file: Path, size: int = 48) -> Path:
+    """The file of a secret; `size` random bytes are written to it if it does not exist."""
+    if not file.exists():
+        write_secret(file, secrets.token_urlsafe(size))
+    return file
 
 
 def write_secret(file: Path, text: str, owner: int | None = None) -> None:

@@ -26,8 +26,7 @@ class NotStarted(Exception):
 
     def __init__(self, reason: str, log: Sequence[str] = ()) -> None:
         super().__init__(reason)
-        self.reason = reason
-        self.log = log
+        self.reason, self.log = reason, log
 
 
 @asynccontextmanager
@@ -35,7 +34,7 @@ async def run_server(command: Sequence[str], folder: Path, ready: Callable[[], A
     """Run `command` in `folder`/data, created if necessary; the block begins when `ready()` returns.
 
     Raises NotStarted if another process runs a server on the folder, and if this server cannot be executed, ends
-    before it is ready, or is not ready within START_LIMIT.
+    before it is ready, or is not ready within START_TIMEOUT.
     """
     async with AsyncExitStack() as stack:
         try:
@@ -150,8 +149,7 @@ async def _stop(process: Process) -> None:
     with suppress(ProcessLookupError):
         process.terminate()
     try:
-        async with asyncio.timeout(STOP_TIMEOUT):
-            await process.wait()
+        await asyncio.wait_for(process.wait(), STOP_TIMEOUT)
     except TimeoutError:
         process.kill()
         await process.wait()

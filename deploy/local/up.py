@@ -1,7 +1,7 @@
 """Runs all five services in one process, over unix sockets, with bundled stores."""
 
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,11 +19,10 @@ from common.settings import load
 from common.telemetry.tracing import traces
 from deploy.local.first_tenant import create_first_tenant
 from deploy.local.folder import SERVICES, Addresses, DataFolder
-from deploy.local.servers import mongod, redis
 from deploy.operator.audit import open_operator_audit
 from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
-from deploy.operator.stores import StoreAddresses, StoreSettings
+from deploy.operator.stores import StoreAddresses, local_stores
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from upload_service.app import create_app as create_upload_service
@@ -38,45 +37,33 @@ class RunningService:
     """The base address of the first tenant, and the administrator's password if it is new."""
 
     base_url: str
-    tenant_id: str
     password: str | None
 
 
 @asynccontextmanager
 async def run_all(folder: DataFolder, host: str, port: int, deployment: Deployment) -> AsyncIterator[RunningService]:
-    """Start everything in order; when the block ends, stop everything in reverse.
+    """Start everything on the prepared folder, in order; when the block ends, stop everything in reverse.
 
-    Raises:
-        BadSetting: a setting is invalid.
-        ServerUnavailable: a store cannot be started.
-        FolderProblem: the folder cannot be used.
-        SchemaIsNewer: a later version used the folder.
-        OSError: the address is in use.
+    Raises BadSetting, ServerUnavailable for a store, SchemaIsNewer if a later version used the folder, and OSError if
+    the address is in use.
     """
-    folder.prepare()
     keep_memory()
     async with AsyncExitStack() as stack:
-        external = load(StoreSettings)
-        mongo_url = await _store(stack, external.mongo_url, mongod(folder.path / "mongodb"))
-        redis_url = await _store(stack, external.redis_url, redis(folder.path / "redis"))
+        mongo_url, redis_url = await stack.enter_async_context(local_stores(folder))
         tenant_id = SINGLE_TENANT if deployment is Deployment.SINGLE else DEMO_TENANT
-        stores = {"mongo_url": mongo_url, "redis_url": redis_url}
         async with open_database(mongo_url, "auth"):
             pass  # Fails for a newer schema; the services would wait instead.
         listen = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        stores = {"mongo_url": mongo_url, "redis_url": redis_url}
         base_url = await _serve(stack, folder, stores, listen, deployment)
-        addresses = Addresses(base_url, mongo_url, redis_url)
+        addresses = Addresses(base_url, **stores)
         where = StoreAddresses(addresses, folder.installers, folder.audit_key)
         async with open_operator(addresses) as operator, open_operator_audit(where) as audit:
             password = await create_first_tenant(operator, audit, tenant_id, folder.password)
         folder.save_addresses(addresses)
         stack.callback(folder.remove_addresses)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
-        yield RunningService(f"{base_url}/{prefix}", tenant_id, password)
-
-
-async def _store(stack: AsyncExitStack, url: str | None, bundled: AbstractAsyncContextManager[str]) -> str:
-    return await stack.enter_async_context(bundled) if url is None else url
+        yield RunningService(f"{base_url}/{prefix}", password)
 
 
 async def _serve(

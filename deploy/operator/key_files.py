@@ -80,11 +80,9 @@ class KeyFiles:
 def _files_below(folder: Path) -> list[Path]:
     """The files of a folder and of its subfolders, without hidden ones."""
     paths = _visible(folder)
-    return [
-        path
-        for path in [*paths, *(path for part in paths if part.is_dir() for path in _visible(part))]
-        if path.is_file()
-    ]
+    for subfolder in [path for path in paths if path.is_dir()]:
+        paths += _visible(subfolder)
+    return [path for path in paths if path.is_file()]
 
 
 def _visible(folder: Path) -> list[Path]:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,7 @@ class Operator:
 @asynccontextmanager
 async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
     """Open the stores of auth_service."""
-    async with AsyncExitStack() as stack:
-        database = await stack.enter_async_context(open_database(addresses.mongo_url, "auth"))
-        redis = await stack.enter_async_context(open_redis(addresses.redis_url))
+    async with open_database(addresses.mongo_url, "auth") as database, open_redis(addresses.redis_url) as redis:
         # These sessions are only ended, and none is signed, so the key does not matter.
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
         known_places = RedisKnownNetworks(redis)
@@ -59,9 +57,7 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
 
     A second call completes an interrupted one: it deletes remaining data even if the tenant is gone.
 
-    Raises:
-        InvalidField: the id is invalid.
-        BadSetting: the folder of installers is unknown, or the object storage that has some of them.
+    Raises InvalidField for the id, and BadSetting if the storage of some installers is unknown.
     """
     if not is_tenant_id(tenant_id):
         raise InvalidField("tenant_id", "is not a valid tenant id")
@@ -76,10 +72,11 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         await operator.sessions.close_tenant(tenant_id)
         await operator.known_places.forget_tenant(tenant_id)
         await operator.tenants.delete(tenant_id)  # Removes the audit entries of sign-ins in the last seconds.
-    async with AsyncExitStack() as stack:
-        catalog = await stack.enter_async_context(open_database(addresses.mongo_url, "catalog"))
-        clients = await stack.enter_async_context(open_database(addresses.mongo_url, "clients"))
-        upload = await stack.enter_async_context(open_database(addresses.mongo_url, "upload"))
+    async with (
+        open_database(addresses.mongo_url, "catalog") as catalog,
+        open_database(addresses.mongo_url, "clients") as clients,
+        open_database(addresses.mongo_url, "upload") as upload,
+    ):
         await MongoCatalogStore(catalog, uploads_age=0).forget_tenant(tenant_id)
         await MongoClientStore(clients).forget_tenant(tenant_id)
         await forget_installers(tenant_id, storage.homes, MongoUploadStore(upload), MongoQuotaStore(upload))

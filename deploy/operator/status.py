@@ -19,7 +19,12 @@ async def print_status(console: Console, folder: DataFolder | None) -> bool:
 
     Without a folder, the addresses are those of the environment, such as `GATEWAY_URL`.
     """
-    addresses = _addresses_of_folder(folder) if folder else _addresses_of_environment()
+    if folder:
+        sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
+        addresses = {"gateway": folder.addresses().base_url, **sockets}
+    else:
+        listen = {name: settings.model_fields["listen"].default for name, settings in SETTINGS.items()}
+        addresses = {name: os.environ.get(f"{name.upper()}_URL", f"http://{listen[name]}") for name in SETTINGS}
     answers = await asyncio.gather(*(_missing(address) for address in addresses.values()))
     table = Table("Service", "Address", "Status", "Missing")
     for (name, address), missing in zip(addresses.items(), answers, strict=True):
@@ -27,16 +32,6 @@ async def print_status(console: Console, folder: DataFolder | None) -> bool:
         table.add_row(name, address, "not ready" if missing else "ready", text)
     console.print(table)
     return not any(answers)
-
-
-def _addresses_of_folder(folder: DataFolder) -> dict[str, str]:
-    sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
-    return {"gateway": folder.addresses().base_url, **sockets}
-
-
-def _addresses_of_environment() -> dict[str, str]:
-    listen = {name: settings.model_fields["listen"].default for name, settings in SETTINGS.items()}
-    return {name: os.environ.get(f"{name.upper()}_URL", f"http://{listen[name]}") for name in SETTINGS}
 
 
 async def _missing(address: str) -> dict[str, str]:

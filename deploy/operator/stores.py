@@ -64,14 +64,24 @@ async def offline_stores(data: DataFolder | None) -> AsyncIterator[StoreAddresse
         yield store_addresses(None)
         return
     data.prepare()
+    async with local_stores(data) as (mongo_url, redis_url):
+        yield _of_folder(data, Addresses("", mongo_url, redis_url))
+
+
+@asynccontextmanager
+async def local_stores(folder: DataFolder) -> AsyncIterator[tuple[str, str]]:
+    """The URLs of MongoDB and Redis: those of the settings, else of servers that run during the block.
+
+    Raises BadSetting and ServerUnavailable.
+    """
     settings = load(StoreSettings)
     async with AsyncExitStack() as stack:
         mongo_url, redis_url = settings.mongo_url, settings.redis_url
         if mongo_url is None:
-            mongo_url = await stack.enter_async_context(mongod(data.path / "mongodb"))
+            mongo_url = await stack.enter_async_context(mongod(folder.path / "mongodb"))
         if redis_url is None:
-            redis_url = await stack.enter_async_context(redis(data.path / "redis"))
-        yield _of_folder(data, Addresses("", mongo_url, redis_url))
+            redis_url = await stack.enter_async_context(redis(folder.path / "redis"))
+        yield mongo_url, redis_url
 
 
 def _of_folder(folder: DataFolder, addresses: Addresses) -> StoreAddresses:

@@ -12,17 +12,16 @@ from pathlib import Path
 
 from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.problems import FileChanged, FileUnusable
+from upload_service.content_range import FONTS
 
 BLOCK = 4 << 20  # bytes
 _TYPES = {
     ".exe": FileType.EXE,
     ".msi": FileType.MSI,
-    ".msix": FileType.MSIX,
-    ".msixbundle": FileType.MSIX,
-    ".appx": FileType.APPX,
-    ".appxbundle": FileType.APPX,
+    **dict.fromkeys((".msix", ".msixbundle"), FileType.MSIX),
+    **dict.fromkeys((".appx", ".appxbundle"), FileType.APPX),
     ".zip": FileType.ZIP,
-    **dict.fromkeys((".ttf", ".otf", ".ttc", ".otc", ".fnt"), FileType.FONT),
+    **dict.fromkeys(FONTS, FileType.FONT),
 }
 # The order matters: `x86_64` is not x86, and some build tools write Windows on x64 as `win32-x64`.
 _ARCHITECTURES = (
@@ -40,10 +39,7 @@ class LocalFile:
         self.path = path
         self._descriptor = descriptor
         self._opened = os.fstat(descriptor)
-
-    @property
-    def size(self) -> int:
-        return self._opened.st_size
+        self.size = self._opened.st_size  # bytes
 
     async def sha256(self, progress: Callable[[int], None]) -> str:
         """The hexadecimal digest; `progress` is called with the number of bytes read. Raises as `read` does."""
@@ -66,7 +62,7 @@ class LocalFile:
             raise FileUnusable(f"{self.path} cannot be read: {error.strerror}.") from None
         is_same = (now.st_size, now.st_mtime_ns) == (self._opened.st_size, self._opened.st_mtime_ns)
         if not is_same or len(content) != length:
-            raise FileChanged(self.path)
+            raise FileChanged(f"{self.path} changed while it was sent; run the command again.")
         return content
 
 

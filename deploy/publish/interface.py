@@ -47,12 +47,8 @@ class Interface:
 
     async def versions(self, package_id: str) -> Sequence[Mapping[str, str]] | None:
         """The versions of a package as the interface lists them; None if the package does not exist."""
-        try:
-            listed: list[dict[str, str]] = await self._request("GET", "get_package_versions", package_id)
-        except UpstreamProblem as refusal:
-            if refusal.code == "package_not_found":
-                return None
-            raise
+        listed: list[dict[str, str]] | None
+        listed = await self._request("GET", "get_package_versions", package_id, none_for="package_not_found")
         return listed
 
     async def damaged_versions(self) -> Set[str]:
@@ -75,21 +71,13 @@ class Interface:
                 form.add_field("Logo", package.logo, filename="logo")
             return form
 
-        try:
-            await self._request("POST", "add_package", body=body)
-        except UpstreamProblem as refusal:
-            if refusal.code != "package_exists":
-                raise
+        await self._request("POST", "add_package", body=body, none_for="package_exists")
 
     async def state(self, file_id: str) -> TransferState:
         """The state of a transfer; an unknown one has not begun."""
-        try:
-            answer = await self._request("GET", "upload_package_version", headers={"X-File-ID": file_id})
-        except UpstreamProblem as refusal:
-            if refusal.code == "transfer_not_found":
-                return TransferState()
-            raise
-        return TransferState.model_validate(answer)
+        headers = {"X-File-ID": file_id}
+        answer = await self._request("GET", "upload_package_version", headers=headers, none_for="transfer_not_found")
+        return TransferState.model_validate(answer or {})
 
     async def send_chunk(
         self, file_id: str, start: int, total: int, content: bytes, suffix: str, progress: Callable[[int], None]
@@ -131,6 +119,17 @@ class Interface:
         return str(answer["UID"])
 
     async def _request(
-        self, method: str, *segments: str, headers: dict[str, str] | None = None, body: MakeBody | None = None
+        self,
+        method: str,
+        *segments: str,
+        headers: dict[str, str] | None = None,
+        body: MakeBody | None = None,
+        none_for: str = "",
     ) -> Any:
-        return await self.retrying(self._session.request, method, *segments, headers=headers, body=body)
+        """The answer; None if the server refuses with the code `none_for`."""
+        try:
+            return await self.retrying(self._session.request, method, *segments, headers=headers, body=body)
+        except UpstreamProblem as refusal:
+            if refusal.code != none_for:
+                raise
+            return None

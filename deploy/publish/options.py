@@ -42,11 +42,9 @@ def installers(files: Sequence[Path], package_id: str, options: FileOptions, sha
     versions = _one_per_file("--version", options.versions, files)
     architectures = _one_per_file("--architecture", options.architectures, files)
     types = _one_per_file("--type", options.types, files)
-    product_codes = _one_per_file("--product-code", options.product_codes, files)
+    codes = _one_per_file("--product-code", options.product_codes, files)
     result: list[Installer] = []
-    for path, version, architecture, given_type, code in zip(
-        files, versions, architectures, types, product_codes, strict=True
-    ):
+    for path, version, architecture, given_type, code in zip(files, versions, architectures, types, codes, strict=True):
         file_type = given_type or file_type_of(path)
         if not version:
             raise BadSetting("--version: must not be empty")

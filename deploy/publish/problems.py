@@ -41,17 +41,11 @@ class FileChanged(LastingProblem):
 
     code = "file_changed"
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"{path} changed while it was sent; run the command again.")
-
 
 class UploadCancelled(LastingProblem):
     """Another client cancelled the transfer while this run sent it."""
 
     code = "upload_cancelled"
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(f"The upload of {path} was cancelled by another client.")
 
 
 class OtherBytes(LastingProblem):

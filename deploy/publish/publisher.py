@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 
 from common.errors import NotFound, Problem, UpstreamProblem
@@ -44,23 +44,18 @@ class Catalog:
         return None
 
 
+@dataclass
 class Publisher:
     """Publishes installers, `at_once` of them in parallel."""
 
-    def __init__(
-        self,
-        interface: Interface,
-        rows: Rows,
-        chunk_size: int,
-        *,
-        at_once: int = AT_ONCE,
-        open_installer: OpenInstaller = lambda installer, _: open_file(installer.path),
-    ) -> None:
-        self._interface = interface
-        self._rows = rows
-        self._chunk_size = chunk_size
-        self._open = open_installer
-        self._slots = asyncio.Semaphore(at_once)
+    interface: Interface
+    rows: Rows
+    chunk_size: int
+    at_once: int = AT_ONCE
+    open_installer: OpenInstaller = lambda installer, _: open_file(installer.path)
+
+    def __post_init__(self) -> None:
+        self._slots = asyncio.Semaphore(self.at_once)
 
     async def publish(
         self, package_id: str, package: NewPackage | None, installers: Sequence[Installer]
@@ -69,19 +64,19 @@ class Publisher:
 
         Raises Problem if the sign-in fails, or if the package does not exist and `package` is None.
         """
-        versions = await self._interface.versions(package_id)
+        versions = await self.interface.versions(package_id)
         if versions is None:
             if package is None:
                 raise NotFound(
                     f"There is no package {package_id!r}; give --package-name and --publisher to add the package."
                 )
-            await self._interface.add_package(package_id, package)
-        catalog = Catalog(versions or (), await self._interface.one_installer_a_version())
+            await self.interface.add_package(package_id, package)
+        catalog = Catalog(versions or (), await self.interface.one_installer_a_version())
         return await asyncio.gather(*(self._publish_in_slot(installer, catalog) for installer in installers))
 
     async def _publish_in_slot(self, installer: Installer, catalog: Catalog) -> Published | NotPublished:
         async with self._slots:
-            with self._rows(installer.path.name) as progress:
+            with self.rows(installer.path.name) as progress:
                 try:
                     if installer.sha256 and (uid := catalog.uid_of(installer, installer.sha256)):
                         await self._require_intact(installer, uid)
@@ -90,7 +85,7 @@ class Publisher:
                         source = {"installer_url": installer.url, "installer_sha256": installer.sha256}
                         uid, created = await self._create_version(installer, installer.sha256, **source)
                         return Published(installer, uid, installer.sha256, 0, 0, created=created)
-                    async with self._open(installer, progress) as file:
+                    async with self.open_installer(installer, progress) as file:
                         return await self._publish_file(installer, catalog, file, progress)
                 except Problem as problem:
                     return NotPublished(installer, problem)
@@ -108,7 +103,8 @@ class Publisher:
         reason: Problem = StoredDifferently(f"The server stored other bytes than those of {file.path}.")
         for file_id in installer.file_ids(sha256):
             try:
-                stored = await Transfer(self._interface, file, file_id, self._chunk_size, progress).send()
+                transfer = Transfer(self.interface, file, file_id, self.chunk_size, progress)
+                stored = await transfer.send()
                 if stored.sha256 != sha256:
                     continue
                 uid, created = await self._create_version(installer, sha256, server_filename=stored.server_filename)
@@ -117,21 +113,20 @@ class Publisher:
                     raise
                 reason = refusal
             else:
-                return Published(installer, uid, sha256, file.size, stored.resumed_from, created=created)
+                return Published(installer, uid, sha256, file.size, transfer.resumed_from, created=created)
         raise reason
 
     async def _create_version(self, installer: Installer, sha256: str, **source: str) -> tuple[str, bool]:
         """The version's UID, and whether it is new: an attempt whose answer was lost may have created it."""
         try:
-            return await self._interface.add_version(installer, **source), True
+            return await self.interface.add_version(installer, **source), True
         except UpstreamProblem as refusal:
             if refusal.code != "version_exists":
                 raise
-            catalog = Catalog(await self._interface.versions(installer.package_id) or (), one_installer_a_version=False)
-            try:
+            catalog = Catalog(await self.interface.versions(installer.package_id) or (), one_installer_a_version=False)
+            uid = None
+            with suppress(VersionTaken):
                 uid = catalog.uid_of(installer, sha256)
-            except VersionTaken:
-                uid = None
             if uid is None:
                 raise
             await self._require_intact(installer, uid)
@@ -139,7 +134,7 @@ class Publisher:
 
     async def _require_intact(self, installer: Installer, uid: str) -> None:
         """Raise StoredDamaged if the version's file cannot be served."""
-        if uid in await self._interface.damaged_versions():
+        if uid in await self.interface.damaged_versions():
             raise StoredDamaged(
                 f"{installer.package_id} has version {installer.version} already, but its stored file is damaged; "
                 f"delete the version (UID {uid}) and publish it again."

@@ -4,20 +4,13 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import aiohttp
 import orjson
-from aiohttp import (
-    ClientConnectorCertificateError,
-    ClientError,
-    ClientResponse,
-    ClientSession,
-    ClientTimeout,
-    DummyCookieJar,
-    TCPConnector,
-)
 from yarl import URL
 
 from common.errors import UpstreamProblem
@@ -31,12 +24,12 @@ MakeBody = Callable[[Callable[[], None]], Any]
 sent, which restarts the `STALL_TIMEOUT`."""
 
 
+@dataclass(frozen=True)
 class Server:
-    """Requests operations below the base address."""
+    """Requests operations below the base address, which ends without a slash."""
 
-    def __init__(self, http: ClientSession, base: str) -> None:
-        self._http = http
-        self._base = base.rstrip("/")
+    http: aiohttp.ClientSession
+    base: str
 
     async def request(
         self, method: str, *segments: str, headers: Mapping[str, str] | None = None, body: MakeBody | None = None
@@ -47,20 +40,20 @@ class Server:
         Raises UpstreamProblem where the server refuses; Unreachable, Untrusted and NotTheInterface.
         """
         path = "/".join(quote(segment, safe="") for segment in segments)
-        url = URL(f"{self._base}/{path}", encoded=True)
+        url = URL(f"{self.base}/{path}", encoded=True)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(STALL_TIMEOUT) as limit:
                 data = body(lambda: limit.reschedule(loop.time() + STALL_TIMEOUT)) if body else None
-                async with self._http.request(
+                async with self.http.request(
                     method, url, headers=headers, data=data, allow_redirects=False
                 ) as response:
                     return _parse_answer(response, await response.read())
-        except ClientConnectorCertificateError as error:
+        except aiohttp.ClientConnectorCertificateError as error:
             raise Untrusted(f"The certificate of {url.host} is not trusted: {error.certificate_error}.") from None
         except TimeoutError:
             raise Unreachable(f"{url.host} does not answer.") from None
-        except (ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise Unreachable(f"The connection to {url.host} failed: {reason}.") from None
 
@@ -69,16 +62,16 @@ class Server:
 async def open_server(base: str, ca_file: Path | None) -> AsyncIterator[Server]:
     """The server at an address; `ca_file` has the certificates to trust instead of the system's. Raises OSError."""
     context = ssl.create_default_context(cafile=ca_file)
-    async with ClientSession(
-        connector=TCPConnector(ssl=context),
-        cookie_jar=DummyCookieJar(),
-        timeout=ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
+    async with aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(ssl=context),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT),
         trust_env=True,  # Many pipelines reach other hosts through a proxy only.
     ) as http:
-        yield Server(http, base)
+        yield Server(http, base.rstrip("/"))
 
 
-def _parse_answer(response: ClientResponse, content: bytes) -> Any:
+def _parse_answer(response: aiohttp.ClientResponse, content: bytes) -> Any:
     try:
         answer = orjson.loads(content)
     except orjson.JSONDecodeError:

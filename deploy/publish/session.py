@@ -41,55 +41,47 @@ class Session:
         self._server = server
         self._credentials = credentials
         self.token = credentials.pkgrepo_token.get_secret_value().strip()
-        self._has_own_session = False
+        self.has_signed_in = False
         self._sign_in_lock = asyncio.Lock()
 
     async def request(
         self, method: str, *segments: str, headers: dict[str, str] | None = None, body: MakeBody | None = None
     ) -> Any:
         """The answer to an operation. Raises as `Server.request` and a login do."""
-        if not self.token:
-            await self._sign_in("")
-        token = self.token
+
+        async def attempt(token: str) -> Any:
+            all_headers = {"Authorization": f"Bearer {token}", **(headers or {})}
+            return await self._server.request(method, *segments, headers=all_headers, body=body)
+
+        token = self.token or await self._sign_in("")
         try:
-            return await self._request_as(token, method, segments, headers, body)
+            return await attempt(token)
         except UpstreamProblem as refusal:
             # The interface also answers 401 for a package that exists.
             if refusal.code != "not_authenticated" or not self._credentials.can_sign_in:
                 raise
-        await self._sign_in(token)
-        return await self._request_as(self.token, method, segments, headers, body)
+        return await attempt(await self._sign_in(token))
 
-    async def close(self) -> None:
-        """Log out of a session that was opened here. If that fails, the session expires."""
-        if self._has_own_session:
-            token = self.token
-            with suppress(Problem, TimeoutError):
-                async with asyncio.timeout(LOGOUT_TIMEOUT):
-                    await self._server.request("POST", "logout", body=lambda _: FormData({"token": token}))
-
-    async def _request_as(
-        self, token: str, method: str, segments: tuple[str, ...], headers: dict[str, str] | None, body: MakeBody | None
-    ) -> Any:
-        all_headers = {"Authorization": f"Bearer {token}", **(headers or {})}
-        return await self._server.request(method, *segments, headers=all_headers, body=body)
-
-    async def _sign_in(self, expired: str) -> None:
-        """Replace the expired token, unless another task has done so."""
+    async def _sign_in(self, expired: str) -> str:
+        """Replace the expired token, unless another task has done so; the new token."""
         async with self._sign_in_lock:
             if self.token != expired:
-                return
+                return self.token
             password = self._credentials.pkgrepo_password.get_secret_value()
             form = {"username": self._credentials.pkgrepo_user, "password": password}
             answer = await self._server.request("POST", "login", body=lambda _: FormData(form))
-            self.token, self._has_own_session = str(answer["message"]), True
+            self.token, self.has_signed_in = str(answer["message"]), True
+            return self.token
 
 
 @asynccontextmanager
 async def open_session(server: Server, credentials: Credentials) -> AsyncIterator[Session]:
-    """Open a session that logs out when the block ends."""
+    """Open a session. After the block, log out if it signed in; if that fails, the session expires."""
     session = Session(server, credentials)
     try:
         yield session
     finally:
-        await session.close()
+        if session.has_signed_in:
+            with suppress(Problem, TimeoutError):
+                async with asyncio.timeout(LOGOUT_TIMEOUT):
+                    await server.request("POST", "logout", body=lambda _: FormData({"token": session.token}))

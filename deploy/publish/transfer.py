@@ -11,67 +11,60 @@ from deploy.terminal import FileProgress
 MIN_CHUNK = 256 << 10  # bytes of the chunks over an unreliable connection
 
 
-@dataclass(frozen=True)
-class StoredFile:
-    """A file that the server has completely. `resumed_from` is the number of bytes that it had before this run."""
-
-    server_filename: str
-    sha256: str
-    resumed_from: int
-
-
+@dataclass
 class Transfer:
-    """Sends one file under one X-File-ID, in chunks of at most `chunk_size` bytes."""
+    """Sends one file under one X-File-ID, in chunks of at most `chunk_size` bytes.
 
-    def __init__(
-        self, interface: Interface, file: LocalFile, file_id: str, chunk_size: int, progress: FileProgress
-    ) -> None:
-        self._interface = interface
-        self._file = file
-        self._file_id = file_id
-        self._chunk_size = chunk_size
-        self._progress = progress
+    `resumed_from` is the number of bytes that the server had before this run.
+    """
 
-    async def send(self) -> StoredFile:
-        """Send the bytes that the server lacks.
+    interface: Interface
+    file: LocalFile
+    file_id: str
+    chunk_size: int
+    progress: FileProgress
+    resumed_from: int = 0
+
+    async def send(self) -> TransferState:
+        """Send the bytes that the server lacks; the state of the complete transfer.
 
         Raises:
             UploadCancelled: another client cancelled the transfer after this run began.
             Problem: the server refuses or does not answer for too long, or the file changed.
         """
-        state = await self._interface.state(self._file_id)
-        resumed_from = state.received
-        self._progress.start("sending", self._file.size, resumed_from)
+        state = await self.interface.state(self.file_id)
+        self.resumed_from = state.received
+        self.progress.start("sending", self.file.size, state.received)
         try:
             while not state.complete:
                 state = await self._send_next_chunk(state)
         except UpstreamProblem as refusal:
             if refusal.code == "transfer_cancelled" and state.received:
-                raise UploadCancelled(self._file.path) from None
+                raise UploadCancelled(f"The upload of {self.file.path} was cancelled by another client.") from None
             raise
-        return StoredFile(state.server_filename, state.sha256, resumed_from)
+        return state
 
     async def _send_next_chunk(self, state: TransferState) -> TransferState:
         known: TransferState | None = state
 
         async def attempt() -> TransferState:
             nonlocal known
-            before = known or await self._interface.state(self._file_id)
+            before = known or await self.interface.state(self.file_id)
             known = None  # After a failed attempt only the server knows the state.
             return before if before.complete else await self._send_from(before.received)
 
-        return await self._interface.retrying(attempt)
+        return await self.interface.retrying(attempt)
 
     async def _send_from(self, start: int) -> TransferState:
-        self._progress.update(start)
-        content = await self._file.read(start, min(self._chunk_size, self._file.size - start))
+        self.progress.update(start)
+        content = await self.file.read(start, min(self.chunk_size, self.file.size - start))
         try:
-            return await self._interface.send_chunk(
-                self._file_id, start, self._file.size, content, suffix_of(self._file.path), self._progress.update
+            return await self.interface.send_chunk(
+                self.file_id, start, self.file.size, content, suffix_of(self.file.path), self.progress.update
             )
         except UpstreamProblem as refusal:
             if refusal.code == "unexpected_chunk":  # Another client sends the same file, or has sent it.
-                state = await self._interface.state(self._file_id)
+                state = await self.interface.state(self.file_id)
                 if state.received == start and not state.complete:
                     raise
                 return state
@@ -83,5 +76,5 @@ class Transfer:
 
     def _connection_failure(self, problem: Problem) -> Unreachable:
         """Halve the chunks: the server keeps only whole chunks, and small ones pass an unreliable connection."""
-        self._chunk_size = max(MIN_CHUNK, self._chunk_size // 2)
+        self.chunk_size = max(MIN_CHUNK, self.chunk_size // 2)
         return Unreachable(problem.detail)

@@ -14,8 +14,7 @@ from catalog_service.logos.model import EDGE, LOGO_LIMIT
 from catalog_service.model.manifest.fields import from_document, to_document
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package
-from catalog_service.packages.service import DescribedPackage
-from catalog_service.versions.documents import document_of, version_of
+from catalog_service.model.versions import document_of, version_of
 from catalog_service.versions.forms import parse_version
 from common.http.forms import Form
 from common.mongo import Document
@@ -68,11 +67,11 @@ class FinishedUploadRecord(Record):
 
 def check_package(document: Document) -> None:
     record = PackageRecord.model_validate(document)
-    fields = record.model_dump(exclude={"object_id", "tenant_id", "halfway", "manifest"})
-    package = Package(**fields)
-    described = DescribedPackage(package, from_document(PackageManifest, record.manifest))
-    parsed = forms.package_of(_form_of(views.package_details(described)), record.logo)
-    require(replace(parsed.package, package_uid=package.package_uid, active=package.active) == package)
+    fields = record.model_dump(exclude={"object_id", "tenant_id", "halfway"})
+    package = Package(**{**fields, "manifest": from_document(PackageManifest, record.manifest)})
+    parsed = forms.package_of(_form_of(views.package_details(package)), record.logo)
+    sent = replace(parsed, package_uid=package.package_uid, active=package.active, manifest=package.manifest)
+    require(sent == package)
     require(_is_same(to_document(parsed.manifest), record.manifest))
     require(not record.logo or _is_logo(record.logo))
 

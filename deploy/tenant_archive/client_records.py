@@ -1,5 +1,6 @@
 """Checks of client_registry's records: the values, put into the interface's form again, must be parsed as the same."""
 
+from dataclasses import replace
 from datetime import datetime
 from ipaddress import ip_address
 from typing import Annotated, Literal
@@ -7,10 +8,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from client_registry import forms
+from client_registry.blacklist.model import Entry
 from client_registry.clients.tokens import HINT_LENGTH
 from common.http.forms import MAX_INTEGER, Form
 from common.mongo import Document
-from deploy.tenant_archive.record_types import Digest, Record, ServerFilename, Size, StrictModel, Uuid, checked, require
+from deploy.backup.manifest import StrictModel
+from deploy.tenant_archive.record_types import Digest, Record, ServerFilename, Size, Uuid, checked, require
 
 IP_LIMIT = 64  # characters, the zone of an IPv6 address included
 PackageIds = Annotated[list[str], Field(max_length=1000)]
@@ -83,8 +86,9 @@ def check_entry(document: Document) -> None:
     texts = {"client_id": record.client_id, "group": record.group_id, "network": record.network}
     package_ids = tuple(record.package_ids)
     form = Form({**{name: (text or "",) for name, text in texts.items()}, "package_ids": package_ids})
-    stored = record.model_dump(include={"client_id", "network", "group_id"})
-    require(forms.new_entry(form) == {**stored, "package_ids": package_ids})
+    stored = Entry(record.entry_id, record.client_id, record.network, package_ids, record.group_id, record.created_at)
+    parsed = replace(forms.new_entry(form), entry_id=record.entry_id, created_at=record.created_at)
+    require(parsed == stored)
 
 
 def check_group(document: Document) -> None:

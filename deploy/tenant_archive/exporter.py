@@ -3,20 +3,18 @@
 The archive leaves out unfinished work, unfinished uploads, installers without a version, sessions, and keys.
 """
 
-from contextlib import aclosing, closing
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 
-from bson.raw_bson import RawBSONDocument
-
-from auth_service.audit.chain import Head
+from auth_service.audit.model import Head
 from common.mongo import Document
 from deploy.backup.installers import InstallerAltered, installers_of, verify_blocks
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
-from deploy.backup.records import Client, DatabaseSnapshot, RecordFile, documents, snapshot_read
+from deploy.backup.records import Client, DatabaseSnapshot, documents, snapshot_read
 from deploy.backup.signatures import key_fingerprints
 from deploy.backup.target import claim_storage
 from deploy.operator.schemas import open_database, versions
@@ -28,14 +26,7 @@ from upload_service.model import InstallerMissing, Status
 from upload_service.uploads.store import MongoUploadStore
 
 ATTEMPTS = 3
-UNFILTERED = (
-    ("clients", "clients"),
-    ("clients", "entries"),
-    ("clients", "groups"),
-    ("auth", "audit_heads"),
-    ("auth", "users"),
-    ("auth", "tenants"),
-)
+UNFILTERED = {"clients": ("clients", "entries", "groups"), "auth": ("audit_heads", "users", "tenants")}
 
 
 class InstallerDeleted(Exception):
@@ -125,16 +116,9 @@ class TenantExporter:
 
         async def export(database: str, collection: str, query: Document, field: str = "", sort: str = "") -> set[str]:
             """Write the documents of a query; the values of `field` in them."""
-            values: set[str] = set()
-
-            def process(document: RawBSONDocument) -> None:
-                file.write(document)
-                values.add(str(document.get(field)))
-
-            with closing(RecordFile(folder, database, collection)) as file:
-                await snapshot.each(database, collection, {"tenant_id": self.tenant_id, **query}, process, sort)
-                entries.append(file.entry())
-            return values
+            entry = await snapshot.export(database, collection, folder, {"tenant_id": self.tenant_id, **query}, sort)
+            entries.append(entry)
+            return {str(document.get(field)) for document in documents(folder / entry.name)} if field else set()
 
         packages = await export("catalog", "packages", {"halfway": False}, "package_uid")
         active: Document = {"state": "active", "package_uid": {"$in": list(packages)}}
@@ -144,17 +128,16 @@ class TenantExporter:
         names = await export("upload", "uploads", linked, "server_filename")
         await export("catalog", "finished_uploads", {"server_filename": {"$in": list(names)}, "linked": True})
         await export("auth", "audit_log", {}, sort="sequence")
-        for database, collection in UNFILTERED:
-            await export(database, collection, {})
+        for database, collections in UNFILTERED.items():
+            for collection in collections:
+                await export(database, collection, {})
         return entries
 
     async def _write_installers(self, manifest: ArchiveManifest, position: int, store: MongoUploadStore) -> None:
         with ArchiveWriter(self.path, position) as archive:
-            for number, entry in enumerate(manifest.files):
-                if number >= self.resumed:
-                    await self._write_installer(archive, entry, store)
-                else:
-                    self.progress.advance(entry.size)
+            self.progress.advance(sum(entry.size for entry in manifest.files[: self.resumed]))
+            for entry in manifest.files[self.resumed :]:
+                await self._write_installer(archive, entry, store)
             archive.finish()
 
     async def _write_installer(self, archive: ArchiveWriter, entry: Entry, store: MongoUploadStore) -> None:

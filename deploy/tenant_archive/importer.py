@@ -4,16 +4,16 @@ The services' background work does not interfere: an installer's record is added
 unfinished work.
 """
 
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.chain import Head, SignedHead
+from auth_service.audit.chain import ChainBroken, verify
+from auth_service.audit.model import Head, SignedHead
 from auth_service.audit.store import parse_document
-from auth_service.audit.verify import ChainBroken, verify
 from auth_service.tenants.model import TenantExists
 from auth_service.tenants.store import MongoTenantStore
 from common.caching.tenant_version import TenantVersions
@@ -21,7 +21,7 @@ from common.mongo import Document, MongoDatabase
 from common.redis import open_redis
 from deploy.backup.installers import copy_installer, has_size
 from deploy.backup.manifest import ArchiveManifest, BackupProblem
-from deploy.backup.records import DATABASES, Client, restore_documents
+from deploy.backup.records import Client, collections, restore_documents
 from deploy.backup.signatures import AUDIT, key_fingerprints, missing_keys
 from deploy.backup.target import RestoreMarker, claim_storage
 from deploy.operator.audit import OperatorAudit, open_operator_audit
@@ -33,8 +33,8 @@ from deploy.tenant_archive.record_rules import CHECKS
 from deploy.tenant_archive.validator import ArchiveValidator, installer_document
 from deploy.terminal import FileProgress
 from upload_service.model import Upload
-from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import Reconciliation
+from upload_service.quota.store import MongoLedgerStore
 
 LOG, HEADS = "auth.audit_log.bson", "auth.audit_heads.bson"
 
@@ -60,10 +60,11 @@ class TenantImporter:
                     for block in archive.read(RECORDS, entry):
                         file.write(block)
             tenant = validator.check()
-            async with AsyncExitStack() as stack:
-                upload = await stack.enter_async_context(open_database(where.addresses.mongo_url, "upload"))
-                audit = await stack.enter_async_context(open_operator_audit(where))
-                redis = await stack.enter_async_context(open_redis(where.addresses.redis_url))
+            async with (
+                open_database(where.addresses.mongo_url, "upload") as upload,
+                open_operator_audit(where) as audit,
+                open_redis(where.addresses.redis_url) as redis,
+            ):
                 client: Client = upload.client
                 await claim_storage(self.storage, upload)
                 marker = RestoreMarker(client, tenant.tenant_id, source)
@@ -91,10 +92,9 @@ class TenantImporter:
     async def _require_absent(self, client: Client, tenant_id: str) -> None:
         """Raise BackupProblem if the databases or the storage have anything of the tenant."""
         advice = f"run `pkgrepo tenant delete {tenant_id}` to remove it"
-        for database in DATABASES:
-            for collection in await client[database].list_collection_names():
-                if await client[database][collection].find_one({"tenant_id": tenant_id}, {"_id": True}):
-                    raise BackupProblem(f"{tenant_id}: exists already, in {database}.{collection}; {advice}")
+        for database, collection in await collections(client):
+            if await client[database][collection].find_one({"tenant_id": tenant_id}, {"_id": True}):
+                raise BackupProblem(f"{tenant_id}: exists already, in {database}.{collection}; {advice}")
         folder = self.storage.folder / tenant_id
         if folder.exists() and any(folder.iterdir()):
             raise BackupProblem(f"{tenant_id}: has installers here already; {advice}")

@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import Annotated
 
 import bson
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf
+from pydantic import AfterValidator, Field, InstanceOf
 
-from client_registry.model import uuid_text
+from client_registry.clients.model import uuid_text
 from common.errors import Problem
 from common.tenants import is_tenant_id
+from deploy.backup.manifest import StrictModel
 from upload_service.content_range import MAX_TOTAL, parse_server_filename
 
 
@@ -42,10 +43,6 @@ Uuid = Annotated[str, checked(lambda text: uuid_text(text) == text)]
 Digest = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=0, le=MAX_TOTAL)]
 ServerFilename = Annotated[str, checked(parse_server_filename)]
-
-
-class StrictModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class Record(StrictModel):

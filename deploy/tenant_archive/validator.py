@@ -6,7 +6,7 @@ tenants, must be as the services write them.
 """
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,8 +16,8 @@ from bson.codec_options import CodecOptions
 from bson.errors import BSONError
 
 from auth_service.forms import source_agreements
-from catalog_service.versions.documents import version_of
-from client_registry.model import uuid_text
+from catalog_service.model.versions import version_of
+from client_registry.clients.model import uuid_text
 from common.errors import Problem
 from common.mongo import Document
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
@@ -26,7 +26,7 @@ from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import documents
 from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
-from upload_service.inspection.inspector import State
+from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import LEASE_FREE
 
@@ -57,7 +57,9 @@ class ArchiveValidator:
                 except BadRecord as reason:
                     raise BackupProblem(f"{name}: the record {str(document['_id'])[:40]!r} {reason}") from None
                 if name == "catalog.versions.bson":
-                    _check_installer(document, files)
+                    version = version_of(document)
+                    if version.server_filename not in ({""} if version.installer_url else files):
+                        raise BackupProblem(f"{name}: a version's installer is neither in the archive nor external")
         return self._tenant()
 
     def installers(self) -> Iterator[tuple[Upload, Entry]]:
@@ -65,7 +67,8 @@ class ArchiveValidator:
         entries = iter(self.manifest.files)
         for document in self.documents(UPLOADS):
             entry, upload = next(entries, None), parse_upload(document)
-            if entry is None or not _is_of_file(upload, entry) or not _is_sound(upload):
+            file = (upload.server_filename, upload.size, upload.sha256)
+            if entry is None or file != (entry.name, entry.size, entry.sha256) or not _is_sound(upload):
                 raise BackupProblem(f"{UPLOADS}: has a record that does not match an installer of the archive")
             yield upload, entry
         if next(entries, None) is not None:
@@ -130,10 +133,6 @@ def installer_document(upload: Upload) -> Document:
     }
 
 
-def _is_of_file(upload: Upload, entry: Entry) -> bool:
-    return (upload.server_filename, upload.size, upload.sha256) == (entry.name, entry.size, entry.sha256)
-
-
 def _is_sound(upload: Upload) -> bool:
     """Whether the imported values are as the services write them; `parse_upload` checks the others."""
     return (
@@ -145,12 +144,6 @@ def _is_sound(upload: Upload) -> bool:
         and isinstance(upload.request_id, str)
         and _REQUEST_ID.fullmatch(upload.request_id) is not None
     )
-
-
-def _check_installer(document: Document, files: Set[str]) -> None:
-    version = version_of(document)
-    if version.server_filename not in ({""} if version.installer_url else files):
-        raise BackupProblem("catalog.versions.bson: a version's installer is neither in the archive nor external")
 
 
 def _limit(value: object) -> int | None:

@@ -47,14 +47,14 @@ class ManifestExport:
         written: list[ExportedManifest] = []
         for package_id in package_ids or await self.published.package_ids():
             if data := await self.published.manifest(package_id):
-                written += await asyncio.to_thread(self._write, data)
+                package = data["PackageIdentifier"]
+                written += [
+                    await asyncio.to_thread(self._write_version, package, version) for version in data["Versions"]
+                ]
             elif package_ids:
                 problem = ManifestRefused("There is no such package, or nothing of it that winget is offered.")
                 written.append(ExportedManifest(package_id, "", self.folder, problem))
         return written
-
-    def _write(self, data: Mapping[str, Any]) -> Sequence[ExportedManifest]:
-        return [self._write_version(data["PackageIdentifier"], version) for version in data["Versions"]]
 
     def _write_version(self, package_id: str, manifest: Mapping[str, Any]) -> ExportedManifest:
         version = manifest["PackageVersion"]
@@ -77,11 +77,23 @@ def _files(package_id: str, manifest: Mapping[str, Any]) -> Iterator[tuple[str, 
     minor = next(minor for minor in WRITTEN_VERSIONS if not any(newer_fields(manifest, minor)))
     default = _without_logo(manifest["DefaultLocale"])
     language = default["PackageLocale"]
-    yield _file(package_id, "", "version", minor, manifest, {"DefaultLocale": language})
-    yield _file(package_id, ".installer", "installer", minor, manifest, {"Installers": manifest["Installers"]})
-    yield _file(package_id, f".locale.{language}", "defaultLocale", minor, manifest, default)
-    for texts in manifest.get("Locales", ()):
-        yield _file(package_id, f".locale.{texts['PackageLocale']}", "locale", minor, manifest, texts)
+    parts = [
+        ("", "version", {"DefaultLocale": language}),
+        (".installer", "installer", {"Installers": manifest["Installers"]}),
+        (f".locale.{language}", "defaultLocale", default),
+        *((f".locale.{texts['PackageLocale']}", "locale", texts) for texts in manifest.get("Locales", ())),
+    ]
+    for suffix, kind, fields in parts:
+        content = {
+            "PackageIdentifier": package_id,
+            "PackageVersion": manifest["PackageVersion"],
+            **fields,
+            "ManifestType": kind,
+            "ManifestVersion": f"1.{minor}.0",
+        }
+        schema = f"# yaml-language-server: $schema=https://aka.ms/winget-manifest.{kind}.1.{minor}.0.schema.json\n"
+        text = yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=2048)
+        yield f"{package_id}{suffix}.yaml", f"{schema}{text}".encode()
 
 
 def _without_logo(texts: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -89,19 +101,3 @@ def _without_logo(texts: Mapping[str, Any]) -> Mapping[str, Any]:
     icons = [icon for icon in texts.get("Icons", ()) if not _LOGO_URL.search(icon["IconUrl"])]
     others = {name: value for name, value in texts.items() if name != "Icons"}
     return {**others, "Icons": icons} if icons else others
-
-
-def _file(
-    package_id: str, suffix: str, kind: str, minor: int, manifest: Mapping[str, Any], fields: Mapping[str, Any]
-) -> tuple[str, bytes]:
-    version = f"1.{minor}.0"
-    content = {
-        "PackageIdentifier": package_id,
-        "PackageVersion": manifest["PackageVersion"],
-        **fields,
-        "ManifestType": kind,
-        "ManifestVersion": version,
-    }
-    schema = f"# yaml-language-server: $schema=https://aka.ms/winget-manifest.{kind}.{version}.schema.json\n"
-    text = yaml.dump(content, Dumper=yaml.CSafeDumper, sort_keys=False, allow_unicode=True, width=2048)
-    return f"{package_id}{suffix}.yaml", f"{schema}{text}".encode()

@@ -9,18 +9,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import aiohttp
 import stamina
-from aiohttp import (
-    ClientConnectionError,
-    ClientError,
-    ClientPayloadError,
-    ClientResponse,
-    ClientSession,
-    ClientSSLError,
-    ClientTimeout,
-    DummyCookieJar,
-    TCPConnector,
-)
 from yarl import URL
 
 from common.errors import Problem
@@ -35,7 +25,7 @@ REDIRECTS = frozenset([301, 302, 303, 307, 308])
 MAX_REDIRECTS = 5
 ATTEMPTS = 4
 MAX_PAUSE = 60.0  # seconds that a server may request between two attempts
-TIMEOUTS = ClientTimeout(total=3600, sock_connect=15, sock_read=60)  # seconds
+TIMEOUTS = aiohttp.ClientTimeout(total=3600, sock_connect=15, sock_read=60)  # seconds
 
 _with_retries = stamina.AsyncRetryingCaller(
     attempts=ATTEMPTS, timeout=None, wait_initial=1.0, wait_max=20.0, wait_jitter=1.0
@@ -59,7 +49,7 @@ class SourceUnavailable(NotFetched):
 class Fetcher:
     """Downloads installers of at most `max_size` bytes into a folder."""
 
-    http: ClientSession
+    http: aiohttp.ClientSession
     networks: Networks
     folder: Path
     max_size: int
@@ -105,17 +95,14 @@ class Fetcher:
                         await self._save(response, path, row)
                         return
                     url = self.check(str(url.join(URL(response.headers.get("Location", "")))))
-        except (ClientError, OSError, ValueError) as error:
-            reason = (
-                "it takes too long"
-                if isinstance(error, TimeoutError)
-                else getattr(error, "strerror", None) or type(error).__name__
-            )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            is_slow = isinstance(error, TimeoutError)
+            reason = "it takes too long" if is_slow else getattr(error, "strerror", None) or type(error).__name__
             problem = SourceUnavailable if _is_temporary(error) else NotFetched
             raise problem(f"{url.host} does not give {address}: {reason}.") from None
         raise NotFetched(f"{address} leads elsewhere more than {MAX_REDIRECTS} times.")
 
-    async def _save(self, response: ClientResponse, path: Path, row: FileProgress) -> None:
+    async def _save(self, response: aiohttp.ClientResponse, path: Path, row: FileProgress) -> None:
         if response.status == 429 or response.status >= 500:
             raise SourceUnavailable(
                 f"{response.url} answers {response.status}.", retry_after=retry_after(response.headers)
@@ -135,7 +122,8 @@ class Fetcher:
 
 def _is_temporary(error: Exception) -> bool:
     """Whether another attempt may succeed: after a time-out or a TLS error it would fail again."""
-    return isinstance(error, ClientConnectionError | ClientPayloadError) and not isinstance(error, ClientSSLError)
+    is_of_tls = isinstance(error, aiohttp.ClientSSLError)
+    return isinstance(error, aiohttp.ClientConnectionError | aiohttp.ClientPayloadError) and not is_of_tls
 
 
 @asynccontextmanager
@@ -147,11 +135,11 @@ async def open_fetcher(networks: Networks, ca_file: Path | None, max_size: int) 
     context = ssl.create_default_context()
     if ca_file:
         context.load_verify_locations(ca_file)
-    connector = TCPConnector(ssl=context, resolver=CheckedResolver(networks), use_dns_cache=False)
+    connector = aiohttp.TCPConnector(ssl=context, resolver=CheckedResolver(networks), use_dns_cache=False)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
-        async with ClientSession(
+        async with aiohttp.ClientSession(
             connector=connector,
-            cookie_jar=DummyCookieJar(),
+            cookie_jar=aiohttp.DummyCookieJar(),
             timeout=TIMEOUTS,
             auto_decompress=False,
             headers={"Accept-Encoding": "identity", "User-Agent": "pkgrepo"},

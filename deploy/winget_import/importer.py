@@ -1,7 +1,7 @@
 """Publishes manifests package by package, several at once. Existing versions are left unchanged."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
@@ -63,9 +63,9 @@ class ManifestImport:
         self._slots = asyncio.Semaphore(at_once)
 
     async def run(self, manifests: Iterator[AnyManifest]) -> None:
-        packages = _by_package(manifests)
+        packages = (list(group) for _, group in groupby(manifests, key=lambda manifest: manifest.package_id))
         async with asyncio.TaskGroup() as tasks:
-            async for package in packages:
+            while package := await asyncio.to_thread(next, packages, None):  # This reads the files.
                 await self._slots.acquire()
                 if self.gave_up:
                     break
@@ -85,7 +85,8 @@ class ManifestImport:
             try:
                 sources += [(manifest, installer) for installer in self._installers(manifest)]
             except ManifestRefused as problem:
-                self.rows.append(report.of_manifest(manifest, problem))
+                refused = RefusedManifest(manifest.path, problem.detail, manifest.package_id, manifest.version)
+                self.rows.append(report.of_refused(refused))
         if not sources:
             return
         newest, _ = max(sources, key=lambda source: VersionOrder(source[0].version))
@@ -108,15 +109,3 @@ class ManifestImport:
                 "with version_key=installer in edit_settings it may have several"
             )
         return installers
-
-
-async def _by_package(manifests: Iterator[AnyManifest]) -> AsyncIterator[Sequence[AnyManifest]]:
-    """Yield consecutive manifests of one package. A thread reads them."""
-    groups = groupby(manifests, key=lambda manifest: manifest.package_id)
-
-    def read() -> Sequence[AnyManifest]:
-        _, group = next(groups, ("", ()))
-        return list(group)
-
-    while batch := await asyncio.to_thread(read):
-        yield batch

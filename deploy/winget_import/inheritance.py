@@ -1,7 +1,6 @@
 """The fields that installers inherit from their manifest, by the rules of winget's client."""
 
 from collections.abc import Set
-from typing import TypeVar
 
 from catalog_service.model.manifest.fields import Fields
 from deploy.winget_import.schema.files import InstallersFile
@@ -14,8 +13,6 @@ WITH_ENTRY = frozenset(["exe", "msi", "inno", "nullsoft", "wix", "burn", "portab
 BY_MEMBER = frozenset(["installer_switches", "installation_metadata"])
 # An empty list, or an object with empty members only, is the same as none.
 INHERITED_IF_EMPTY = frozenset(["apps_and_features_entries", "nested_installer_files", "dependencies"])
-
-Part = TypeVar("Part", bound=Fields)
 
 
 def effective_type(installer: InstallerFields) -> str:
@@ -30,7 +27,7 @@ def with_inherited_fields(manifest: InstallersFile, installer: Installer) -> Ins
         if name not in installer.model_fields_set or (name in INHERITED_IF_EMPTY and _is_empty(own)):
             inherited[name] = common
         elif name in BY_MEMBER:
-            inherited[name] = _with_members(common, own)
+            inherited[name] = common.model_copy(update={part: getattr(own, part) for part in own.model_fields_set})
     left_out = _not_inherited(installer.model_copy(update=inherited))
     return installer.model_copy(update={name: value for name, value in inherited.items() if name not in left_out})
 
@@ -49,7 +46,3 @@ def _not_inherited(whole: Installer) -> Set[str]:
 
 def _is_empty(value: object) -> bool:
     return not any(vars(value).values()) if isinstance(value, Fields) else not value
-
-
-def _with_members(common: Part, own: Part) -> Part:
-    return common.model_copy(update={name: getattr(own, name) for name in own.model_fields_set})

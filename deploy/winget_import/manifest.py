@@ -1,5 +1,6 @@
 """Reads a manifest's files and assembles the manifest."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -11,26 +12,17 @@ from catalog_service.model.manifest.fields import validation_errors
 from catalog_service.model.manifest.values import Source
 from deploy.publish.files import open_regular
 from deploy.winget_import.inheritance import with_inherited_fields
-from deploy.winget_import.schema.files import (
-    DefaultLocaleFile,
-    File,
-    InstallerFile,
-    InstallersFile,
-    LocaleFile,
-    SingletonFile,
-    VersionFile,
-)
+from deploy.winget_import.schema import files as schema
 from deploy.winget_import.schema.installers import Installer
-from deploy.winget_import.schema.texts import DefaultTexts, LocaleTexts
 from deploy.winget_import.schema.versions import NEWEST, newer_fields
 from deploy.winget_import.yaml_reader import MAX_BYTES, ManifestRefused, parse_yaml
 
-KINDS: Mapping[str, type[File]] = {
-    "singleton": SingletonFile,
-    "version": VersionFile,
-    "defaultLocale": DefaultLocaleFile,
-    "locale": LocaleFile,
-    "installer": InstallerFile,
+KINDS: Mapping[str, type[schema.File]] = {
+    "singleton": schema.SingletonFile,
+    "version": schema.VersionFile,
+    "defaultLocale": schema.DefaultLocaleFile,
+    "locale": schema.LocaleFile,
+    "installer": schema.InstallerFile,
 }
 MAX_REASONS = 5
 
@@ -42,19 +34,19 @@ class Manifest:
     path: Path
     package_id: str
     version: str
-    texts: DefaultTexts
-    locales: Sequence[LocaleTexts]
+    texts: schema.DefaultTexts
+    locales: Sequence[schema.LocaleTexts]
     installers: Sequence[Installer]
     channel: str = ""
 
 
-def read_file(path: Path) -> File:
+def read_file(path: Path) -> schema.File:
     """Read a file of a manifest. Raises ManifestRefused and OSError."""
     with open(path, "rb", opener=open_regular) as file:
         return parse_file(file.read(MAX_BYTES + 1))
 
 
-def parse_file(content: bytes) -> File:
+def parse_file(content: bytes) -> schema.File:
     """Parse the bytes of a file. Raises ManifestRefused."""
     value = parse_yaml(content)
     kind = KINDS.get(str(value.get("ManifestType"))) if isinstance(value, dict) else None
@@ -73,23 +65,22 @@ def parse_file(content: bytes) -> File:
     return file
 
 
-def assemble_manifest(path: Path, files: Sequence[File]) -> Manifest:
+def assemble_manifest(path: Path, files: Sequence[schema.File]) -> Manifest:
     """Assemble the files of one package and version. Raises ManifestRefused if one is missing or two contradict."""
-    by_kind = {kind: [file for file in files if type(file) is kind] for kind in KINDS.values()}
-    locales = [file for file in by_kind[LocaleFile] if isinstance(file, LocaleFile)]
-    if not by_kind[SingletonFile]:
-        for kind in (VersionFile, DefaultLocaleFile, InstallerFile):
-            if len(by_kind[kind]) != 1:
-                type_name = next(name for name, known in KINDS.items() if known is kind)
-                raise ManifestRefused(f"has {len(by_kind[kind])} files of the type {type_name} instead of one")
+    counts = Counter(map(type, files))
+    locales = [file for file in files if isinstance(file, schema.LocaleFile)]
+    if not counts[schema.SingletonFile]:
+        for kind in ("version", "defaultLocale", "installer"):
+            if (count := counts[KINDS[kind]]) != 1:
+                raise ManifestRefused(f"has {count} files of the type {kind} instead of one")
     elif len(files) > 1:
         raise ManifestRefused("has a singleton and other files beside it")
-    texts = next(file for file in files if isinstance(file, DefaultTexts))
-    root = next(file for file in files if isinstance(file, InstallersFile))
+    texts = next(file for file in files if isinstance(file, schema.DefaultTexts))
+    root = next(file for file in files if isinstance(file, schema.InstallersFile))
     _check_consistent(files, texts, locales)
     return Manifest(
         path=path,
-        package_id=texts.package_identifier if isinstance(texts, File) else "",
+        package_id=texts.package_identifier if isinstance(texts, schema.File) else "",
         version=root.package_version,
         texts=texts,
         locales=locales,
@@ -98,7 +89,9 @@ def assemble_manifest(path: Path, files: Sequence[File]) -> Manifest:
     )
 
 
-def _check_consistent(files: Sequence[File], texts: DefaultTexts, locales: Sequence[LocaleFile]) -> None:
+def _check_consistent(
+    files: Sequence[schema.File], texts: schema.DefaultTexts, locales: Sequence[schema.LocaleFile]
+) -> None:
     for name in ("package_identifier", "package_version", "manifest_version"):
         if len(values := {getattr(file, name) for file in files}) > 1:
             raise ManifestRefused(f"its files differ: {' and '.join(sorted(values))}")
@@ -106,5 +99,5 @@ def _check_consistent(files: Sequence[File], texts: DefaultTexts, locales: Seque
     if len(set(languages)) < len(languages):
         raise ManifestRefused("has two files for one language")
     for file in files:
-        if isinstance(file, VersionFile) and file.default_locale.casefold() != languages[0]:
+        if isinstance(file, schema.VersionFile) and file.default_locale.casefold() != languages[0]:
             raise ManifestRefused(f"DefaultLocale: {file.default_locale} is not the defaultLocale file's language")

@@ -59,7 +59,7 @@ def _assemble_all(paths: Sequence[Path], within: Sequence[Path]) -> Iterator[Man
     unreadable: list[str] = []
     for path in paths:
         try:
-            if path.is_symlink() and not any(_real(path).is_relative_to(_real(allowed)) for allowed in within):
+            if path.is_symlink() and not _is_within(path, within):
                 raise ManifestRefused("is a link to a file outside")
             file = read_file(path)
         except (ManifestRefused, OSError) as problem:
@@ -77,9 +77,9 @@ def _assemble_all(paths: Sequence[Path], within: Sequence[Path]) -> Iterator[Man
             yield RefusedManifest(path, problem.detail, package_id, version)
 
 
-def _real(path: Path) -> Path:
-    """Return the path without links. Unlike Path.resolve, this raises nothing for a circle of links."""
-    return Path(os.path.realpath(path))
+def _is_within(link: Path, places: Sequence[Path]) -> bool:
+    target = Path(os.path.realpath(link))  # Unlike Path.resolve, this raises nothing for a circle of links.
+    return any(target.is_relative_to(os.path.realpath(place)) for place in places)
 
 
 def _reason(problem: ManifestRefused | OSError) -> str:

@@ -1,7 +1,7 @@
 """The report of an import: one row for each manifest and installer."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -70,32 +70,24 @@ def of_refused(refused: RefusedManifest) -> Row:
     return Row(refused.path, Outcome.REFUSED, refused.package_id, refused.version, problem=refused)
 
 
-def of_manifest(manifest: Manifest, problem: Problem) -> Row:
-    return Row(manifest.path, Outcome.REFUSED, manifest.package_id, manifest.version, problem=problem)
-
-
-def of_installer(manifest: Manifest, source: ManifestInstaller, outcome: Outcome, **more: Any) -> Row:
+def of_published(manifest: Manifest, source: ManifestInstaller, result: Published | NotPublished | WouldPublish) -> Row:
     installer = source.installer
-    return Row(
+    row = Row(
         manifest=manifest.path,
-        outcome=outcome,
+        outcome=Outcome.NEW,
         package_id=installer.package_id,
         version=installer.version,
         architecture=installer.architecture,
         url=installer.url,
         sha256=installer.sha256,
         notes=source.notes,
-        **more,
     )
-
-
-def of_published(manifest: Manifest, source: ManifestInstaller, result: Published | NotPublished | WouldPublish) -> Row:
     if isinstance(result, WouldPublish):
-        return of_installer(manifest, source, Outcome.NEW)
+        return row
     if isinstance(result, NotPublished):
-        return of_installer(manifest, source, Outcome.REFUSED, problem=result.problem)
+        return replace(row, outcome=Outcome.REFUSED, problem=result.problem)
     outcome = Outcome.PUBLISHED if result.created else Outcome.THERE
-    return of_installer(manifest, source, outcome, uid=result.uid, size=result.size)
+    return replace(row, outcome=outcome, uid=result.uid, size=result.size)
 
 
 def summary(rows: Sequence[Row]) -> dict[str, int]:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -100,11 +100,9 @@ class InstallerSources:
             AddressForbidden, NotFetched: see `Fetcher.open`.
         """
         path = await self.find(installer)
-        async with AsyncExitStack() as stack:
-            if path or not self.fetcher:
-                yield await stack.enter_async_context(open_file(path or installer.path))
-            else:
-                yield await stack.enter_async_context(self.fetcher.open(installer, row))
+        fetched = self.fetcher.open(installer, row) if self.fetcher and not path else None
+        async with fetched or open_file(path or installer.path) as file:
+            yield file
 
     async def find(self, installer: Installer) -> Path | None:
         """Return the path of the installer in the folder, None if it has to be fetched. Raises as `open` does."""

@@ -83,17 +83,13 @@ class _Reader:
 
     def _members(self, depth: int) -> Value:
         members: dict[str, Value] = {}
-        names: set[str] = set()
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
                 raise self._refused(event, "a field's name must be a text")
-            if event.value in names:
+            if event.value in members:
                 raise self._refused(event, f"{event.value} stands there twice")
-            names.add(event.value)
-            value = self._value(self._next(), depth + 1)
-            if value is not None:  # null is the same as no member
-                members[event.value] = value
-        return members
+            members[event.value] = self._value(self._next(), depth + 1)
+        return {name: value for name, value in members.items() if value is not None}  # null is the same as no member
 
     @staticmethod
     def _refused(event: yaml.Event, reason: str) -> ManifestRefused:

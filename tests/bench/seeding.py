@@ -14,8 +14,7 @@ from PIL import Image
 
 from catalog_service.model.enumerations import Architecture, FileType, Scope
 from catalog_service.model.packages import Package
-from catalog_service.model.versions import PackageVersion
-from catalog_service.versions.documents import document_of
+from catalog_service.model.versions import PackageVersion, document_of
 from client_registry.blacklist.model import Entry
 from client_registry.blacklist.store import MongoBlacklistStore
 from client_registry.clients.model import Client

@@ -28,7 +28,6 @@ READERS: tuple[Callable[[Form], Any], ...] = (
     new_group,
     new_release,
     auth_forms.selection,
-    lambda form: auth_forms.entries_limit(form, default=100),
     auth_forms.as_json_lines,
 )
 

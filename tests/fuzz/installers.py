@@ -2,8 +2,8 @@
 
 from io import BytesIO
 
-from upload_service.inspection.findings import Findings
 from upload_service.inspection.formats.detection import Damaged, inspect_file
+from upload_service.inspection.model import Findings
 
 
 def inspected(data: bytes) -> None:

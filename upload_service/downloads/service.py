@@ -4,7 +4,7 @@ import re
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import BinaryIO, Protocol
 
 from common.auth.downloads import check_download
@@ -82,15 +82,7 @@ class Downloads:
         name = parse_server_filename(address.server_filename)
         if name is None or not _FILE_NAME.fullmatch(address.file_name):
             raise Forbidden("This download address was altered; ask for a new one.")
-        check_download(
-            self.keys,
-            tenant_id=address.tenant_id,
-            server_filename=name,
-            file_name=address.file_name,
-            expires=address.expires,
-            signature=address.signature,
-            now=time.time(),
-        )
+        check_download(self.keys, **asdict(address), now=time.time())
         return await self._find(address.tenant_id, name)
 
     @asynccontextmanager
@@ -108,7 +100,7 @@ class Downloads:
                 try:
                     file = await self._open(stack, upload, start, length)
                 except InstallerMissing:
-                    log.error("installer_missing", tenant_id=upload.tenant_id, server_filename=upload.server_filename)
+                    log.error("installer_missing", **upload.log_fields)
                     raise
             yield file
 

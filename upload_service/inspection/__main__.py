@@ -8,9 +8,9 @@ import sys
 import orjson
 
 from common.concurrency.confinement import OUT_OF_MEMORY, confine
-from upload_service.inspection.findings import DAMAGED_STATUS
 from upload_service.inspection.formats.detection import Damaged, inspect_file
 from upload_service.inspection.formats.msi import load_encodings
+from upload_service.inspection.model import DAMAGED_STATUS
 
 MEMORY = 192 << 20  # bytes; the container of the service has room for two such processes
 

@@ -7,21 +7,21 @@ count as delivered before the catalog listens.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import PurePath
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
 from upload_service.content_range import parse_server_filename
-from upload_service.inspection.findings import Findings
 from upload_service.inspection.installer_files import InstallerFiles
-from upload_service.inspection.process import Reason, Unreadable
-from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload
+from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
+from upload_service.inspection.process import Unreadable
+from upload_service.inspection.store import MongoInspectionStore
+from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull
 
 PROCESSES = 2  # of one replica, and at most one of them for the files that no caller waits for
 ATTEMPTS = 3
@@ -29,70 +29,22 @@ SLOT_TIMEOUT = 5.0  # seconds
 POLLS, POLL_PAUSE = 50, 0.1  # how often a caller asks for the result of another process, and the seconds in between
 
 
-class State(StrEnum):
-    """The state of an inspection."""
-
-    WAITING = "waiting"
-    DONE = "done"
-    FAILED = "failed"
-
-
 @dataclass(frozen=True)
-class Inspection:
-    """The inspection of a file, with the `reason` of a failed one and the `findings` of one that is done."""
-
-    server_filename: str
-    state: State
-    reason: str = ""
-    findings: Findings = field(default_factory=Findings)
-
-
-@dataclass(frozen=True)
-class InspectionLease:
-    """A file that this process may inspect; `attempt` counts from 1."""
-
-    upload: Upload
-    attempt: int
-
-
-class InspectionStore(Protocol):
-    """Inspection records. Methods that take an `InspectionLease` do nothing when another process has the lease."""
-
-    async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
-        """The inspection of a file, which is due from now on if there was none; None without a file."""
-
-    async def waiting_tenants(self) -> Sequence[str]:
-        """The tenants with a file that is due, sorted."""
-
-    async def acquire_lease(self, tenant_id: str, server_filename: str = "") -> InspectionLease | None:
-        """Lease this file, or the tenant's oldest one, if it is due."""
-
-    async def postpone(self, lease: InspectionLease) -> None:
-        """Make the file due again a little later; the attempt does not count."""
-
-    async def mark_done(self, lease: InspectionLease, findings: Findings) -> None: ...
-
-    async def mark_failed(self, lease: InspectionLease, reason: Reason) -> None: ...
-
-
 class Inspector:
     """Inspects files. `read` gets a file and the ending of its name; it raises Unreadable and Unavailable."""
 
-    def __init__(
-        self, store: InspectionStore, files: InstallerFiles, read: Callable[[BinaryIO, str], Awaitable[Findings]]
-    ) -> None:
-        self._store = store
-        self._files = files
-        self._read = read
-        self._limit = FairConcurrencyLimit(PROCESSES)
+    store: MongoInspectionStore
+    files: InstallerFiles
+    read: Callable[[BinaryIO, str], Awaitable[Findings]]
+    limit: FairConcurrencyLimit = field(default_factory=lambda: FairConcurrencyLimit(PROCESSES))
 
     async def inspect_due(self) -> None:
         """Inspect all files that are due, one of each tenant in turn; a tenant with a request of its own is skipped."""
         has_tried = True
         while has_tried:
             has_tried = False
-            for tenant_id in await self._store.waiting_tenants():
-                if not self._limit.is_active(tenant_id):
+            for tenant_id in await self.store.waiting_tenants():
+                if not self.limit.is_active(tenant_id):
                     has_tried = True
                     with suppress(Overloaded):
                         await self._inspect_next(tenant_id)
@@ -100,7 +52,7 @@ class Inspector:
     async def find(self, tenant_id: str, server_filename: str) -> Inspection:
         """The current inspection of a file. Raises InstallerNotFound."""
         name = parse_server_filename(server_filename)
-        inspection = await self._store.find(tenant_id, name) if name else None
+        inspection = await self.store.find(tenant_id, name) if name else None
         if inspection is None:
             raise InstallerNotFound("There is no installer of this name.")
         return inspection
@@ -127,28 +79,27 @@ class Inspector:
 
     async def _inspect_next(self, tenant_id: str, server_filename: str = "") -> bool:
         """Inspect a file that is due; False without one. Raises Overloaded."""
-        async with self._limit.acquire(tenant_id, SLOT_TIMEOUT):
-            lease = await self._store.acquire_lease(tenant_id, server_filename)
+        async with self.limit.acquire(tenant_id, SLOT_TIMEOUT):
+            lease = await self.store.acquire_lease(tenant_id, server_filename)
             if lease:
                 await self._inspect(lease)
         return lease is not None
 
     async def _inspect(self, lease: InspectionLease) -> None:
         upload = lease.upload
-        fields = {"tenant_id": upload.tenant_id, "server_filename": upload.server_filename}
         try:
             if lease.attempt > ATTEMPTS:
                 raise Unreadable(Reason.GIVEN_UP)
-            async with self._files.open(upload) as file:
-                findings = await self._read(file, PurePath(upload.server_filename).suffix)
+            async with self.files.open(upload) as file:
+                findings = await self.read(file, PurePath(upload.server_filename).suffix)
         except Unreadable as error:
-            await self._store.mark_failed(lease, error.reason)
-            log.warning("inspection_failed", reason=error.reason, **fields)
+            await self.store.mark_failed(lease, error.reason)
+            log.warning("inspection_failed", reason=error.reason, **upload.log_fields)
         except (Unavailable, StorageFull) as error:
-            await self._store.postpone(lease)
-            log.warning("inspection_postponed", error=type(error).__name__, **fields)
+            await self.store.postpone(lease)
+            log.warning("inspection_postponed", error=type(error).__name__, **upload.log_fields)
         except (InstallerMissing, OSError) as error:  # It may be moving to another storage; the lease expires.
-            log.warning("installer_not_inspected", error=type(error).__name__, **fields)
+            log.warning("installer_not_inspected", error=type(error).__name__, **upload.log_fields)
         else:
-            await self._store.mark_done(lease, findings)
-            log.info("installer_inspected", format=findings.format, **fields)
+            await self.store.mark_done(lease, findings)
+            log.info("installer_inspected", format=findings.format, **upload.log_fields)

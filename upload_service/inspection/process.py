@@ -3,27 +3,16 @@
 import asyncio
 import os
 import signal
-from enum import StrEnum
 from typing import BinaryIO
 
 import orjson
 
 from common.concurrency.confined_process import ConfinedProcessFailed, run_confined
 from common.concurrency.confinement import OUT_OF_MEMORY
-from upload_service.inspection.findings import DAMAGED_STATUS, MAGIC_LENGTH, MAGICS, Findings
+from upload_service.inspection.model import DAMAGED_STATUS, MAGIC_LENGTH, MAGICS, Findings, Reason
 
 WALL_TIME = 20.0  # seconds
 OUTPUT_LIMIT = 1 << 18  # bytes
-
-
-class Reason(StrEnum):
-    """Why an inspection failed."""
-
-    DAMAGED = "damaged"  # The file is not what its first bytes say.
-    TOO_LONG = "too_long"
-    TOO_MUCH_MEMORY = "too_much_memory"
-    ENDED_EARLY = "ended_early"  # The process failed otherwise, or printed no findings.
-    GIVEN_UP = "given_up"  # Three attempts did not end.
 
 
 _REASONS: dict[int | None, Reason] = {  # by exit status

@@ -10,9 +10,7 @@ from typing import Any
 from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import Document, MongoDatabase
-from upload_service.inspection.findings import Findings
-from upload_service.inspection.inspector import Inspection, InspectionLease, State
-from upload_service.inspection.process import Reason
+from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
 from upload_service.store import NOW, STORED, from_now, to_upload
 
 LEASE = 120_000  # milliseconds; a file may have to be fetched before it is read
@@ -23,12 +21,13 @@ _DUE: Document = {"inspection": State.WAITING, **STORED, "$expr": _FREE}
 
 
 class MongoInspectionStore:
-    """Implements `InspectionStore`."""
+    """Methods that take an `InspectionLease` do nothing when another process has the lease."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
+        """The inspection of a file, which is due from now on if there was none; None without a file."""
         document = await self._uploads.find_one_and_update(
             {"tenant_id": tenant_id, "server_filename": server_filename, **STORED},
             [{"$set": {"inspection": {"$ifNull": ["$inspection", State.WAITING]}}}],
@@ -41,10 +40,12 @@ class MongoInspectionStore:
         return Inspection(server_filename, state, reason, findings)
 
     async def waiting_tenants(self) -> list[str]:
+        """The tenants with a file that is due, sorted."""
         stages = [{"$match": _DUE}, {"$group": {"_id": "$tenant_id"}}, {"$sort": {"_id": ASCENDING}}]
         return [tenant["_id"] async for tenant in self._uploads.aggregate(stages)]
 
     async def acquire_lease(self, tenant_id: str, server_filename: str = "") -> InspectionLease | None:
+        """Lease this file, or the tenant's oldest one, if it is due."""
         name = {"server_filename": server_filename} if server_filename else {}
         attempt = {"$add": [{"$ifNull": ["$inspection_attempt", 0]}, 1]}
         document = await self._uploads.find_one_and_update(
@@ -56,6 +57,7 @@ class MongoInspectionStore:
         return InspectionLease(to_upload(document), document["inspection_attempt"]) if document else None
 
     async def postpone(self, lease: InspectionLease) -> None:
+        """Make the file due again a little later; the attempt does not count."""
         fields = {"inspecting_until": from_now(POSTPONED), "inspection_attempt": lease.attempt - 1}
         await self._update(lease, fields)
 

@@ -16,22 +16,13 @@ from pathlib import Path
 from common.concurrency.background import with_each
 from common.telemetry import log
 from common.tenants import is_tenant_id
+from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
-from upload_service.storage.ownership import FileIndex, StorageOwnership
+from upload_service.storage.ownership import StorageOwnership
 from upload_service.uploads.part_files import TRANSFERS
 
 BATCH = 1000
-
-
-@dataclass(frozen=True)
-class LeftoverPart:
-    """The folder of one generation of a transfer, or of a copy on its way to another storage."""
-
-    path: Path
-    tenant_id: str
-    upload_id: str
-    generation: str
 
 
 @dataclass(frozen=True)
@@ -41,7 +32,7 @@ class OrphanCollector:
     `path` is where `folder` is. Files younger than `age` seconds, by the clock of their storage, stay.
     """
 
-    index: FileIndex
+    index: MongoFileIndex
     backends: StorageBackends
     folder: FolderStorage
     path: Path
@@ -82,30 +73,31 @@ class OrphanCollector:
 
     async def _collect_parts(self, folder: Path) -> None:
         """Remove the leftovers in the transfers' folder of one tenant."""
-        if parts := await asyncio.to_thread(self._old_parts, folder):
-            uploads = await self.index.find_uploads(parts[0].tenant_id, [part.upload_id for part in parts])
-            records = {upload.upload_id: upload for upload in uploads}
-            await with_each("orphans", parts, partial(self._remove_part, records))
-
-    def _old_parts(self, folder: Path) -> list[LeftoverPart]:
-        latest = time.time() - self.age
         tenant_id = folder.parent.name
+        if is_tenant_id(tenant_id) and (parts := await asyncio.to_thread(self._old_parts, folder)):
+            uploads = await self.index.find_uploads(tenant_id, [path.name.partition(".")[0] for path in parts])
+            records = {upload.upload_id: upload for upload in uploads}
+            await with_each("orphans", parts, partial(self._remove_part, records, tenant_id))
+
+    def _old_parts(self, folder: Path) -> list[Path]:
+        """The old folders of generations of transfers, and of copies on their way to another storage."""
+        latest = time.time() - self.age
         parts = []
-        for path in folder.iterdir() if is_tenant_id(tenant_id) else ():
+        for path in folder.iterdir():
             with suppress(FileNotFoundError, NotADirectoryError):  # It may be removed at any moment.
                 if all(each.stat().st_mtime < latest for each in (path, *path.iterdir())):
-                    upload_id, _, generation = path.name.partition(".")
-                    parts.append(LeftoverPart(path, tenant_id, upload_id, generation))
+                    parts.append(path)
         return parts
 
-    async def _remove_part(self, records: Mapping[str, Upload], part: LeftoverPart) -> None:
-        upload = records.get(part.upload_id)
+    async def _remove_part(self, records: Mapping[str, Upload], tenant_id: str, path: Path) -> None:
+        upload_id, _, generation = path.name.partition(".")
+        upload = records.get(upload_id)
         # A take-over writes to the generation of its fence before the record names it.
-        if upload is not None and part.generation in {str(upload.generation), str(upload.fence)}:
+        if upload is not None and generation in {str(upload.generation), str(upload.fence)}:
             if upload.status in {Status.OPEN, Status.DELETING}:  # A removal takes the file with its record.
                 return
             if upload.storage is StorageKind.FOLDER:
                 with suppress(InstallerMissing):
                     await self.folder.finalize(upload)
-        await asyncio.to_thread(shutil.rmtree, part.path, ignore_errors=True)
-        log.warning("transfer_remains_removed", tenant_id=part.tenant_id, upload_id=part.upload_id)
+        await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+        log.warning("transfer_remains_removed", tenant_id=tenant_id, upload_id=upload_id)

@@ -6,27 +6,15 @@ moved or removed meanwhile.
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
 
 from common.errors import Unavailable
 from common.telemetry import log
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, InstallerMissing, Upload
-from upload_service.storage.filesystem import StorageBackends
-from upload_service.storage.integrity_check import AfterBlock, has_same_digest
+from upload_service.storage.filesystem import AfterBlock, StorageBackends, has_same_digest
 from upload_service.storage.ownership import StorageOwnership
 
 RATE = 20 << 20  # bytes a second, of one replica
-
-
-class ScrubStore(Protocol):
-    """The upload records, as the scrub needs them. A mark is set only if the file is still in the same storage."""
-
-    async def lease_due(self, interval: int) -> Upload | None:
-        """A file that was not read for `interval` seconds, for this process alone."""
-
-    async def mark_intact(self, upload: Upload) -> bool: ...
-
-    async def mark_damaged(self, upload: Upload, damage: Damage) -> bool: ...
 
 
 async def limit_rate(size: int) -> None:
@@ -38,7 +26,7 @@ async def limit_rate(size: int) -> None:
 class Scrub:
     """Reads one file after another. `after_block` is called with the length of each block."""
 
-    store: ScrubStore
+    store: MongoScrubStore
     backends: StorageBackends
     ownership: StorageOwnership
     after_block: AfterBlock = limit_rate
@@ -49,7 +37,7 @@ class Scrub:
             try:
                 await self.check(upload)
             except (OSError, Unavailable) as error:
-                log.warning("installer_not_checked", error=str(error), **_log_fields(upload))
+                log.warning("installer_not_checked", error=str(error), **upload.log_fields)
                 return
 
     async def check(self, upload: Upload) -> Damage:
@@ -62,14 +50,14 @@ class Scrub:
         damage = await self._find_damage(upload)
         if damage is Damage.NONE:
             if await self.store.mark_intact(upload) and upload.damage:
-                log.info("installer_whole_again", **_log_fields(upload))
+                log.info("installer_whole_again", **upload.log_fields)
             return damage
         # An empty folder in place of an unmounted disk does not mean that all files are lost.
         if not await self.ownership.is_ours(upload.storage):
             raise Unavailable(f"The storage `{upload.storage}` is not the one that belongs to the database.")
         if not await self.store.mark_damaged(upload, damage):
             return Damage.NONE
-        log.error("installer_damaged", damage=damage, version_uid=upload.version_uid, **_log_fields(upload))
+        log.error("installer_damaged", damage=damage, version_uid=upload.version_uid, **upload.log_fields)
         return damage
 
     async def _find_damage(self, upload: Upload) -> Damage:
@@ -82,7 +70,3 @@ class Scrub:
         except InstallerMissing:  # It was removed or truncated while it was read.
             return Damage.MISSING if await storage.size(upload) is None else Damage.ALTERED
         return Damage.NONE if is_intact else Damage.ALTERED
-
-
-def _log_fields(upload: Upload) -> dict[str, str]:
-    return {"tenant_id": upload.tenant_id, "server_filename": upload.server_filename}

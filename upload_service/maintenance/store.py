@@ -12,9 +12,9 @@ from uuid import uuid4
 
 from pymongo import ASCENDING, ReturnDocument
 
-from common.mongo import Document, MongoDatabase, long_timeout
+from common.mongo import Document, MongoDatabase
 from upload_service.model import Damage, StorageKind, Upload
-from upload_service.store import NOW, STORED, from_now, older_than, to_upload, to_upload_or_none
+from upload_service.store import NOW, STORED, from_now, older_than, to_upload, to_upload_or_none, totals
 
 LEASE = 3_600_000  # milliseconds; a file that takes longer may be read twice
 DAMAGED_AGAIN = 3600  # seconds until a damaged file, which an operator may have restored, is read again
@@ -32,12 +32,13 @@ class DamagedInstaller:
 
 
 class MongoScrubStore:
-    """Implements `ScrubStore`, and lists files and damage."""
+    """Leases files to read, marks damaged ones, and lists both. A file that has moved meanwhile gets no mark."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
     async def lease_due(self, interval: int) -> Upload | None:
+        """A file that was not read for `interval` seconds, for this process alone."""
         return await self._lease({}, interval) or await self._lease({"damage": {"$gt": ""}}, DAMAGED_AGAIN)
 
     async def mark_intact(self, upload: Upload) -> bool:
@@ -61,13 +62,7 @@ class MongoScrubStore:
 
     async def total_size(self, tenant_id: str | None) -> int:
         """The bytes of all complete files, of one tenant or of all."""
-        stages: list[Mapping[str, Any]] = [
-            {"$match": {**_of(tenant_id), **STORED}},
-            {"$group": {"_id": None, "bytes": {"$sum": "$size"}}},
-        ]
-        with long_timeout():
-            groups = [group async for group in self._uploads.aggregate(stages)]
-        return groups[0]["bytes"] if groups else 0
+        return (await totals(self._uploads, {**_of(tenant_id), **STORED}))[1]
 
     async def damaged_installers(self, tenant_id: str) -> list[DamagedInstaller]:
         """A tenant's damaged files, in the order in which they were found."""
@@ -105,7 +100,7 @@ class MongoScrubStore:
 
 
 class MongoFileIndex:
-    """Implements `FileIndex`."""
+    """The id in the database, and the upload records by the names of files. Results have those that exist."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
@@ -127,6 +122,7 @@ class MongoFileIndex:
         return document["storage_id"] if document else None
 
     async def create_storage_id(self) -> str:
+        """The id, created if there is none."""
         document = await self._storage.find_one_and_update(
             {"_id": "identity"},
             {"$setOnInsert": {"storage_id": uuid4().hex}},

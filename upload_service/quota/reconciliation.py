@@ -1,28 +1,16 @@
 """Compares each tenant's ledger with the upload records it is made from, and corrects drift."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from common.telemetry import log
 from upload_service.model import Status, Upload
+from upload_service.quota.model import Ledger
+from upload_service.quota.store import MongoLedgerStore
 
 DAY = 24 * 3600  # seconds between two comparisons of the same ledger
 SECOND_LOOK = 2.0  # seconds
-
-
-@dataclass(frozen=True)
-class Ledger:
-    """A tenant's ledger. Bytes: `used` by linked files, `reserved` as the sum of `holds` by upload id.
-
-    `settled` are uploads that are not in it any more, though their record may still exist.
-    """
-
-    used: int
-    reserved: int
-    holds: Mapping[str, int]
-    settled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -38,26 +26,11 @@ class Drift:
         return self.actual.used - self.expected.used, self.actual.reserved - self.expected.reserved
 
 
-class LedgerStore(Protocol):
-    """Ledgers and upload records."""
-
-    async def tenants(self) -> Sequence[str]: ...
-
-    async def lease_due(self, age: int) -> str | None:
-        """A tenant whose ledger was not compared for `age` seconds; no other replica gets it in the next `age`."""
-
-    async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]:
-        """A ledger and its records, both as they were at one moment."""
-
-    async def correct(self, tenant_id: str, actual: Ledger, expected: Ledger) -> bool:
-        """Change the ledger if it is still `actual`."""
-
-
 @dataclass(frozen=True)
 class Reconciliation:
     """Finds drift. `pause` is the number of seconds between the two comparisons that must agree."""
 
-    store: LedgerStore
+    store: MongoLedgerStore
     pause: float = SECOND_LOOK
 
     async def check_due(self) -> None:

@@ -8,26 +8,31 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from common.mongo import Document, MongoDatabase
-from upload_service.model import Upload
-from upload_service.quota.service import TooManyUploads
+from common.mongo import Document, MongoDatabase, long_timeout
+from upload_service.model import Status, Upload
+from upload_service.quota.model import Ledger, TooManyUploads
+from upload_service.store import NOW, older_than
 
 SETTLED_AGE = timedelta(hours=1)  # longer than any request
 SETTLED = 10_000  # rows of a tenant; the newest stay
 HOLDS = 10_000  # uploads of a tenant that are open or belong to no version
 
 EMPTY: Document = {"used": 0, "reserved": 0, "holds": {}, "settled": {}}
+_FIELDS = ("file_id", "upload_id", "total", "offset", "status", "size")
 
 
 class MongoQuotaStore:
-    """Implements `QuotaStore`."""
+    """Each change is one conditional update; repeating it changes nothing."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._quotas = database["quotas"]
         self._uploads = database["uploads"]
 
     async def reserve(self, upload: Upload, size: int, quota: int | None) -> bool:
-        """Reserve at least `size` bytes; a settled upload reserves nothing and is not refused."""
+        """Reserve at least `size` bytes; False if that would exceed the quota. Raises TooManyUploads.
+
+        A settled upload reserves nothing and is not refused.
+        """
         hold, settled = f"$holds.{upload.upload_id}", f"$settled.{upload.upload_id}"
         held = {"$ifNull": [hold, 0]}
         after: dict[str, Any] = {"$add": ["$reserved", {"$subtract": [size, held]}]}
@@ -47,12 +52,14 @@ class MongoQuotaStore:
         return await self._update(upload, allowed, changes)
 
     async def shrink(self, upload: Upload, size: int) -> None:
+        """Reduce the upload's reservation to `size` bytes."""
         hold = f"$holds.{upload.upload_id}"
         reserved = {"$subtract": ["$reserved", {"$subtract": [hold, size]}]}
         fields = {"reserved": reserved, f"holds.{upload.upload_id}": size}
         await self._update(upload, {"$gt": [hold, size]}, {"$set": fields})
 
     async def charge(self, upload: Upload, quota: int | None) -> bool:
+        """Turn the upload's reservation into use; False if used and reserved together exceed the quota."""
         row = f"holds.{upload.upload_id}"
         fits = [] if quota is None else [{"$lte": [{"$add": ["$used", "$reserved"]}, quota]}]
         fields = {"used": {"$add": ["$used", upload.size]}, "reserved": {"$subtract": ["$reserved", f"${row}"]}}
@@ -63,6 +70,7 @@ class MongoQuotaStore:
         return await self._quotas.find_one(query, {"_id": 1}) is None
 
     async def release(self, upload: Upload) -> None:
+        """Drop the upload's reservation, or its use."""
         row = f"holds.{upload.upload_id}"
         settled = {f"settled.{upload.upload_id}": "$$NOW"}
         fields = {"reserved": {"$subtract": ["$reserved", f"${row}"]}, **settled}
@@ -80,6 +88,7 @@ class MongoQuotaStore:
         return (document["used"], document["reserved"]) if document else (0, 0)
 
     async def delete_settled(self) -> None:
+        """Delete, for all tenants, the old ids of settled uploads of which no record is left."""
         cursor = self._quotas.find({"settled": {"$ne": {}}}, {"tenant_id": 1, "settled": 1, "now": "$$NOW"})
         async for document in cursor:
             tenant_id, rows = document["tenant_id"], list(document["settled"].items())
@@ -108,4 +117,44 @@ class MongoQuotaStore:
 
     async def _update(self, upload: Upload, condition: dict[str, Any], *stages: dict[str, Any]) -> bool:
         result = await self._quotas.update_one({"tenant_id": upload.tenant_id, "$expr": condition}, list(stages))
+        return result.matched_count == 1
+
+
+class MongoLedgerStore:
+    """The ledgers and upload records, from one snapshot of MongoDB so that a concurrent request causes no drift."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._client = database.client
+        self._quotas = database["quotas"]
+        self._uploads = database["uploads"]
+
+    async def tenants(self) -> Sequence[str]:
+        with long_timeout():
+            return sorted({*await self._quotas.distinct("tenant_id"), *await self._uploads.distinct("tenant_id")})
+
+    async def lease_due(self, age: int) -> str | None:
+        """A tenant whose ledger was not compared for `age` seconds; no other replica gets it in the next `age`."""
+        document = await self._quotas.find_one_and_update(
+            {"$expr": older_than("compared_at", age)}, [{"$set": {"compared_at": NOW}}], {"tenant_id": True}
+        )
+        return document["tenant_id"] if document else None
+
+    async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]:
+        """A ledger and its records, both as they were at one moment."""
+        with long_timeout():
+            async with await self._client.start_session(snapshot=True) as session:
+                document = await self._quotas.find_one({"tenant_id": tenant_id}, session=session) or EMPTY
+                fields = {"_id": False, **dict.fromkeys(_FIELDS, True)}
+                records = await self._uploads.find({"tenant_id": tenant_id}, fields, session=session).to_list(None)
+        uploads = [Upload(tenant_id, **{**record, "status": Status(record["status"])}) for record in records]
+        ledger = Ledger(document["used"], document["reserved"], document["holds"], frozenset(document["settled"]))
+        return ledger, uploads
+
+    async def correct(self, tenant_id: str, actual: Ledger, expected: Ledger) -> bool:
+        """Change the ledger if it is still `actual`."""
+        await self._quotas.update_one({"tenant_id": tenant_id}, {"$setOnInsert": EMPTY}, upsert=True)
+        result = await self._quotas.update_one(
+            {"tenant_id": tenant_id, "used": actual.used, "reserved": actual.reserved, "holds": dict(actual.holds)},
+            {"$set": {"used": expected.used, "reserved": expected.reserved, "holds": dict(expected.holds)}},
+        )
         return result.matched_count == 1

@@ -1,10 +1,11 @@
 """The storages of complete installers: their interface, and the shared folder, where every installer starts."""
 
 import asyncio
+import hashlib
 import shutil
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -15,6 +16,8 @@ from common.tenants import is_tenant_id
 from upload_service.content_range import parse_server_filename, plain_name
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.uploads.part_files import BLOCK, PartFiles, full_disk, sync_folder
+
+AfterBlock = Callable[[int], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,19 @@ async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[byt
             yield block
     finally:
         file.close()  # It was only read, so this does not block.
+
+
+async def has_same_digest(storage: InstallerStorage, upload: Upload, after_block: AfterBlock) -> bool:
+    """Read a file to its end; `after_block` is called with the length of each block.
+
+    Raises InstallerMissing and Unavailable.
+    """
+    digest = hashlib.sha256()
+    async with aclosing(storage.read(upload, 0, upload.size)) as blocks:
+        async for block in blocks:
+            await asyncio.to_thread(digest.update, block)
+            await after_block(len(block))
+    return digest.hexdigest() == upload.sha256
 
 
 async def prepend(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -8,47 +8,31 @@ Nothing is moved unless every storage belongs to the database: another installat
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
-from typing import Protocol
+from pathlib import Path
 
 from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
 from common.telemetry import log
 from upload_service.model import Damage, Move, Status, StorageFull, StorageKind, Upload
-from upload_service.storage.filesystem import InstallerStorage, StorageBackends
-from upload_service.storage.integrity_check import AfterBlock, has_same_digest
+from upload_service.storage.filesystem import (
+    AfterBlock,
+    FolderStorage,
+    InstallerStorage,
+    StorageBackends,
+    has_same_digest,
+)
+from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
-from upload_service.storage.staging import Staging
+from upload_service.uploads.part_files import PartFile, PartFiles
+from upload_service.uploads.part_writer import PartWriter
 
 RENEWAL = 15.0  # seconds; a lease lasts 60
-
-
-class MoveStore(Protocol):
-    """The upload records, as the mover needs them. A method that takes a `Move` requires its lease."""
-
-    async def lease_next(self, kind: StorageKind, passed_over: Collection[str]) -> Move | None:
-        """An undamaged file in this storage that was not changed for a while; `passed_over` are upload ids."""
-
-    async def lease_leftover(self, kinds: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None:
-        """A moved file that may still have a copy in one of these storages."""
-
-    async def renew(self, move: Move) -> bool:
-        """Extend the lease; False if it is another's, or the file is being deleted."""
-
-    async def release(self, move: Move) -> None: ...
-
-    async def set_storage(self, move: Move, kind: StorageKind) -> bool:
-        """Record the file's new storage, and the old one as its previous storage."""
-
-    async def clear_previous(self, move: Move) -> None:
-        """Record that the previous storage has no copy."""
-
-    async def mark_damaged(self, move: Move, damage: Damage) -> None: ...
-
-    async def find(self, upload: Upload) -> Upload | None: ...
 
 
 class Outcome(StrEnum):
@@ -64,10 +48,40 @@ async def ignore_block(_: int) -> None: ...
 
 
 @dataclass(frozen=True)
+class Staging:
+    """Provides an installer as a local file."""
+
+    folder: FolderStorage
+    parts: PartFiles
+
+    @asynccontextmanager
+    async def open(self, upload: Upload, storage: InstallerStorage, token: str) -> AsyncIterator[Path]:
+        """The path of a complete file: its own in the folder, else that of a copy, which this block removes.
+
+        The copy is named after `token` and is beside the transfers' files; removing the upload removes it as well.
+        Raises StorageFull, InstallerMissing and Unavailable.
+        """
+        if upload.storage is StorageKind.FOLDER:
+            await storage.size(upload)  # Gives the file its final name, if it has none yet.
+            yield self.folder.path(upload)
+            return
+        if (await asyncio.to_thread(shutil.disk_usage, self.parts.folder)).free < upload.size:
+            raise StorageFull  # Before gigabytes were fetched in vain.
+        part = self.parts.path(upload)
+        copy = part.parent.with_name(f"{upload.upload_id}.{token}") / part.name
+        try:
+            async with aclosing(storage.read(upload, 0, upload.size)) as blocks:
+                await PartWriter(lambda: PartFile(copy, 0, None)).write(blocks)
+            yield copy
+        finally:
+            await asyncio.to_thread(_remove, copy)
+
+
+@dataclass(frozen=True)
 class Mover:
     """Moves one file after another to the storage `target`; any number of movers may work at once."""
 
-    store: MoveStore
+    store: MongoMoveStore
     backends: StorageBackends
     staging: Staging
     target: StorageKind
@@ -77,7 +91,7 @@ class Mover:
     async def run(self) -> None:
         """Move all files; raises as `moves` does."""
         async for upload, outcome in self.moves():
-            log.info("installer_moved", outcome=outcome, home=self.target, **_log_fields(upload))
+            log.info("installer_moved", outcome=outcome, home=self.target, **upload.log_fields)
 
     async def moves(self) -> AsyncIterator[tuple[Upload, Outcome]]:
         """Move one file after another, with the result of each, until all others are leased to other movers.
@@ -105,7 +119,7 @@ class Mover:
     async def _under_lease(self, move: Move, work: Callable[[Move], Awaitable[Outcome]]) -> Outcome:
         """Do a step of a move. A failed one keeps its lease, so that it is tried again in a minute."""
         try:
-            async with keep_lease(partial(self.store.renew, move), RENEWAL, **_log_fields(move.upload)):
+            async with keep_lease(partial(self.store.renew, move), RENEWAL, **move.upload.log_fields):
                 for kind in self.backends.kinds:  # Checked for each file, because a disk may be unmounted.
                     if not await self.ownership.is_ours(kind):
                         raise Unavailable(f"The storage `{kind}` does not belong to this database; no file is moved.")
@@ -114,7 +128,7 @@ class Mover:
             await self.store.release(move)
             raise
         except (Problem, OSError) as error:
-            log.error("installer_not_moved", error=type(error).__name__, **_log_fields(move.upload))
+            log.error("installer_not_moved", error=type(error).__name__, **move.upload.log_fields)
             return Outcome.FAILED
         if outcome is not Outcome.FAILED:
             await self.store.release(move)
@@ -137,9 +151,9 @@ class Mover:
             return await self._abandon_copy(move.upload, new)
         await new.remove(move.upload)
         if not is_altered:
-            log.error("installer_arrived_altered", home=self.target, **_log_fields(move.upload))
+            log.error("installer_arrived_altered", home=self.target, **move.upload.log_fields)
             return Outcome.FAILED
-        log.error("installer_altered", home=move.upload.storage, **_log_fields(move.upload))
+        log.error("installer_altered", home=move.upload.storage, **move.upload.log_fields)
         await self.store.mark_damaged(move, Damage.ALTERED)
         return Outcome.ALTERED
 
@@ -172,5 +186,7 @@ class Mover:
         return size == upload.size and await has_same_digest(storage, upload, self.after_block)
 
 
-def _log_fields(upload: Upload) -> dict[str, str]:
-    return {"tenant_id": upload.tenant_id, "server_filename": upload.server_filename}
+def _remove(copy: Path) -> None:
+    with suppress(FileNotFoundError):
+        copy.unlink(missing_ok=True)
+        copy.parent.rmdir()

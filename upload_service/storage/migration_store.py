@@ -12,7 +12,7 @@ from pymongo import ReturnDocument
 
 from common.mongo import MongoDatabase, long_timeout
 from upload_service.model import Damage, Move, StorageKind, Upload
-from upload_service.store import NOW, STORED, from_now, record_key, to_upload, to_upload_or_none
+from upload_service.store import NOW, STORED, from_now, record_key, to_upload, to_upload_or_none, totals
 
 LEASE = 60_000  # milliseconds
 SETTLED = 5_000  # milliseconds without a change, after which a completed file has its final name
@@ -21,26 +21,30 @@ _FREE = {"$lte": [{"$ifNull": ["$moving_until", NOW]}, NOW]}
 
 
 class MongoMoveStore:
-    """Implements `MoveStore`: every change is one conditional update that only the last lease holder can make."""
+    """Every change is one conditional update that only the last lease holder can make."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._uploads = database["uploads"]
 
     async def lease_leftover(self, kinds: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None:
+        """A moved file that may still have a copy in one of these storages; `passed_over` are upload ids."""
         return await self._lease({"left": {"$in": list(kinds)}, **STORED, "$expr": _FREE}, passed_over)
 
     async def lease_next(self, kind: StorageKind, passed_over: Collection[str]) -> Move | None:
+        """An undamaged file in this storage that was not changed for a while."""
         settled = {"$lt": ["$updated_at", {"$subtract": [NOW, SETTLED]}]}
         query = {**_movable(kind), "left": {"$in": ["", None]}, "$expr": {"$and": [_FREE, settled]}}
         return await self._lease(query, passed_over)
 
     async def renew(self, move: Move) -> bool:
+        """Extend the lease; False if it is another's, or the file is being deleted."""
         return await self._update(move, {"moving_until": from_now(LEASE)}, STORED)
 
     async def release(self, move: Move) -> None:
         await self._update(move, {"moving_by": "", "moving_until": NOW})
 
     async def set_storage(self, move: Move, kind: StorageKind) -> bool:
+        """Record the file's new storage, and the old one as its previous storage."""
         old = move.upload.storage
         return await self._update(move, {"home": kind, "left": old}, {**STORED, "home": old})
 
@@ -55,13 +59,7 @@ class MongoMoveStore:
 
     async def remaining(self, kind: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
         """The number of files in a storage that can be moved, except for these upload ids, and their bytes."""
-        stages: list[Mapping[str, Any]] = [
-            {"$match": {**_movable(kind), "upload_id": {"$nin": list(passed_over)}}},
-            {"$group": {"_id": None, "files": {"$sum": 1}, "bytes": {"$sum": "$size"}}},
-        ]
-        with long_timeout():
-            groups = [group async for group in self._uploads.aggregate(stages)]
-        return (groups[0]["files"], groups[0]["bytes"]) if groups else (0, 0)
+        return await totals(self._uploads, {**_movable(kind), "upload_id": {"$nin": list(passed_over)}})
 
     async def count(self, kind: StorageKind) -> int:
         """The number of files in a storage, damaged ones included."""

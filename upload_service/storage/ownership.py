@@ -7,15 +7,14 @@ disk. Then it must not remove files that have no record, nor mark records that h
 import asyncio
 import os
 from collections import defaultdict
-from collections.abc import Collection, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from uuid import uuid4
 
 from common.mongo import MongoError
 from common.telemetry import log
+from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.storage.filesystem import StorageBackends
 
@@ -30,21 +29,6 @@ class StorageIsNotOurs(Exception):
     """The storage has another id than the database, or none though it should."""
 
 
-class FileIndex(Protocol):
-    """The id in the database, and the upload records by the names of files. Results have those that exist."""
-
-    async def storage_id(self) -> str | None: ...
-
-    async def create_storage_id(self) -> str:
-        """The id, created if there is none."""
-
-    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]: ...
-
-    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]: ...
-
-    async def has_files_at(self, kind: StorageKind) -> bool: ...
-
-
 @dataclass(frozen=True)
 class StorageOwnership:
     """Checks whether a storage belongs to the database, and binds one that belongs to none yet.
@@ -52,7 +36,7 @@ class StorageOwnership:
     The id is stored like an installer, in every kind of storage. `folder` is the one that all replicas share.
     """
 
-    index: FileIndex
+    index: MongoFileIndex
     backends: StorageBackends
     folder: Path
 

@@ -16,7 +16,7 @@ from upload_service.content_range import parse_server_filename, plain_name
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.settings import ObjectStorage
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends, StoredFile
-from upload_service.storage.s3_client import is_not_implemented, open_store, s3_errors
+from upload_service.storage.s3_client import is_not_implemented, open_store, s3_request
 
 if TYPE_CHECKING:  # The library has it for the checker only.
     from obstore import Attributes
@@ -55,16 +55,14 @@ class S3Storage:
 
     async def size(self, upload: Upload) -> int | None:
         try:
-            with s3_errors("size"):
-                async with asyncio.timeout(TIMEOUT):
-                    return (await self._store.head_async(_key(upload)))["size"]
+            async with s3_request("size", TIMEOUT):
+                return (await self._store.head_async(_key(upload)))["size"]
         except FileNotFoundError:
             pass
         # A HEAD gives the same response for a missing bucket; only the body of a GET tells them apart.
         try:
-            with s3_errors("size"):
-                async with asyncio.timeout(TIMEOUT):
-                    return (await self._store.get_async(_key(upload))).meta["size"]
+            async with s3_request("size", TIMEOUT):
+                return (await self._store.get_async(_key(upload))).meta["size"]
         except FileNotFoundError:
             return None
 
@@ -92,9 +90,8 @@ class S3Storage:
     async def remove(self, upload: Upload) -> None:
         if not upload.server_filename:  # The upload was never complete.
             return
-        with s3_errors("remove", ignore_missing=True):
-            async with asyncio.timeout(TIMEOUT):
-                await self._store.delete_async(_key(upload))
+        async with s3_request("remove", TIMEOUT):
+            await self._store.delete_async(_key(upload))
 
     async def list_files(self) -> AsyncIterator[StoredFile]:
         """All installers; objects of other kinds are left out. Ages compare the clock of the storage with ours."""
@@ -108,15 +105,14 @@ class S3Storage:
             raise ValueError("not a tenant's id")
         async for path, _ in self._objects(tenant_id):
             if parse_server_filename(path.removeprefix(f"{tenant_id}/")):
-                with s3_errors("remove", ignore_missing=True):
+                async with s3_request("remove"):
                     await self._store.delete_async(path)
 
     async def sign_url(self, upload: Upload, method: str) -> str:
         """A URL that serves the object for `method` (GET or HEAD), valid for five minutes."""
-        with s3_errors("sign"):
-            async with asyncio.timeout(TIMEOUT):
-                signed: Literal["HEAD", "GET"] = "HEAD" if method == "HEAD" else "GET"
-                return await obstore.sign_async(self._store, signed, _key(upload), REDIRECT_LIFETIME)
+        async with s3_request("sign", TIMEOUT):
+            signed: Literal["HEAD", "GET"] = "HEAD" if method == "HEAD" else "GET"
+            return await obstore.sign_async(self._store, signed, _key(upload), REDIRECT_LIFETIME)
 
     async def _put(self, upload: Upload, source: Path) -> None:
         """Put a file unless its name is taken. Raises FileNotFoundError if the source is missing."""
@@ -126,7 +122,7 @@ class S3Storage:
         elif await self.size(upload) is None:
             part = max(PART, -(-size // MAX_PARTS))
             concurrency = max(1, CONCURRENT_PARTS * PART // part)
-            with s3_errors("put"):
+            async with s3_request("put"):
                 await self._store.put_async(
                     _key(upload), source, attributes=_HEADERS, chunk_size=part, max_concurrency=concurrency
                 )
@@ -134,7 +130,7 @@ class S3Storage:
     async def _create(self, upload: Upload, content: bytes) -> None:
         """Put a small file on the condition that its name is free, or look the name up first."""
         if self._has_conditions:
-            with s3_errors("put"):
+            async with s3_request("put"):
                 try:
                     await self._store.put_async(_key(upload), content, attributes=_HEADERS, mode="create")
                 except AlreadyExistsError:
@@ -145,21 +141,19 @@ class S3Storage:
                 else:
                     return
         if await self.size(upload) is None:
-            with s3_errors("put"):
+            async with s3_request("put"):
                 await self._store.put_async(_key(upload), content, attributes=_HEADERS)
         if self._has_conditions:
             log.warning("object_storage_without_conditions")
             self._has_conditions = False
 
     async def _blocks(self, upload: Upload, start: int, end: int) -> AsyncIterator[bytes]:
-        with s3_errors("read"):
-            async with asyncio.timeout(BLOCK_TIMEOUT):
-                response = await self._store.get_async(_key(upload), options={"range": (start, end)})
+        async with s3_request("read", BLOCK_TIMEOUT):
+            response = await self._store.get_async(_key(upload), options={"range": (start, end)})
             stream = response.stream(min_chunk_size=BLOCK // 2)
         while True:
-            with s3_errors("read"):
-                async with asyncio.timeout(BLOCK_TIMEOUT):
-                    chunk = await anext(stream, None)
+            async with s3_request("read", BLOCK_TIMEOUT):
+                chunk = await anext(stream, None)
             if chunk is None:
                 return
             for at in range(0, len(chunk), BLOCK):
@@ -168,9 +162,8 @@ class S3Storage:
     async def _objects(self, prefix: str | None) -> AsyncIterator[tuple[str, datetime]]:
         pages = aiter(self._store.list(prefix, chunk_size=1000))
         while True:
-            with s3_errors("list"):
-                async with asyncio.timeout(BLOCK_TIMEOUT):
-                    page = await anext(pages, None)
+            async with s3_request("list", BLOCK_TIMEOUT):
+                page = await anext(pages, None)
             if page is None:
                 return
             for item in page:

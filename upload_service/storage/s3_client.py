@@ -1,8 +1,9 @@
 """The client of S3-compatible storage: its timeouts, and the two errors that a caller can handle."""
 
+import asyncio
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -52,16 +53,20 @@ def open_store(storage: ObjectStorage) -> S3Store:
     )
 
 
-@contextmanager
-def s3_errors(operation: str, *, ignore_missing: bool = False) -> Iterator[None]:
-    """Raise FileNotFoundError for a missing object, and Unavailable for every other error."""
+@asynccontextmanager
+async def s3_request(operation: str, timeout: float | None = None) -> AsyncIterator[None]:
+    """Raise FileNotFoundError for a missing object, and Unavailable for other errors and after `timeout` seconds.
+
+    The removal of a missing object is no error.
+    """
     try:
-        yield
+        async with asyncio.timeout(timeout):
+            yield
     except FileNotFoundError as error:
         # An error of the operating system means that the local source file is missing.
         if (operation == "put" and "(os error" not in str(error)) or "NoSuchBucket" in str(error):
             raise _unavailable(operation, error) from None
-        if not ignore_missing:
+        if operation != "remove":
             raise
     except (BaseError, OSError, TimeoutError) as error:
         raise _unavailable(operation, error) from None

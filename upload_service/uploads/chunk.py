@@ -9,7 +9,7 @@ from upload_service.content_range import ContentRange
 from upload_service.model import InstallerMissing, Status, TransferNotFound, UnexpectedChunk, Upload
 from upload_service.storage.filesystem import StorageBackends, read_blocks
 from upload_service.uploads.part_files import PartFiles
-from upload_service.uploads.session import TransferStore
+from upload_service.uploads.store import MongoUploadStore
 
 
 class Chunk(Protocol):
@@ -50,7 +50,7 @@ async def exact_blocks(upload: Upload, span: ContentRange, chunk: Chunk) -> Asyn
 class ResendCheck:
     """Compares a chunk that was sent before with the stored bytes."""
 
-    store: TransferStore
+    store: MongoUploadStore
     parts: PartFiles
     backends: StorageBackends
 

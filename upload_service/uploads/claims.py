@@ -2,38 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from common.errors import StorageExceeded
 from common.tenants import Tenant
 from upload_service.content_range import parse_server_filename
 from upload_service.model import InstallerDamaged, InstallerNotFound, Status, Upload
-from upload_service.quota.service import QuotaStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.uploads.removal import Removal
-
-
-class ClaimStore(Protocol):
-    """The upload records, as claims need them."""
-
-    async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None: ...
-
-    async def unclaimed(self, tenant_id: str, server_filenames: Sequence[str]) -> list[str]: ...
-
-    async def find_linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]: ...
-
-    async def link(self, upload: Upload, version_uid: str) -> Upload | None:
-        """Link the file to this version, or keep its link; None if it cannot be linked."""
-
-    async def unlink(self, upload: Upload) -> bool:
-        """Undo a link, unless a later claim has repeated it."""
+from upload_service.uploads.store import MongoUploadStore
 
 
 @dataclass(frozen=True)
 class Claims:
     """Links files to versions, and removes them."""
 
-    store: ClaimStore
-    quota: QuotaStore
+    store: MongoUploadStore
+    quota: MongoQuotaStore
     removal: Removal
 
     async def claim(self, tenant: Tenant, server_filename: str, version_uid: str) -> Upload:

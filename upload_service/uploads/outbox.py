@@ -2,50 +2,42 @@
 
 import asyncio
 from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
 
 from common.events import Event, Events, EventsUnavailable
 from common.telemetry import log
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage
+from upload_service.uploads.store import MongoUploadStore
 
 MAX_EXTRA_PUBLISHERS = 8  # beside the first, at once
 FINISHED = "upload.finished"
 
 
-class OutboxStore(Protocol):
-    """The upload records, as the relay needs them."""
-
-    async def lease_unannounced(self) -> Upload | None:
-        """The oldest complete file of all tenants that is not announced, for this relay alone for a few seconds."""
-
-    async def mark_announced(self, upload: Upload) -> None: ...
-
-
+@dataclass(frozen=True)
 class Outbox:
     """Publishes complete uploads. A relay that dies may leave an event published twice, with the same id."""
 
-    def __init__(self, store: OutboxStore, events: Events, folder: FolderStorage) -> None:
-        self._store = store
-        self._events = events
-        self._folder = folder
-        self._wakeup = asyncio.Event()
+    store: MongoUploadStore
+    events: Events
+    folder: FolderStorage
+    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
     def wake(self) -> None:
         """End the current `wait`, because an upload is complete."""
-        self._wakeup.set()
+        self.wakeup.set()
 
     async def wait(self, seconds: float) -> None:
         """Wait for `wake`, at most so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await self._wakeup.wait()
+                await self.wakeup.wait()
 
     async def relay(self) -> None:
         """Publish all that is not announced; what cannot be published now stays for the next call."""
-        self._wakeup.clear()
-        first = await self._store.lease_unannounced()
+        self.wakeup.clear()
+        first = await self.store.lease_unannounced()
         if first is None:
             return
         publishers = (self._publish_next() for _ in range(MAX_EXTRA_PUBLISHERS))
@@ -53,7 +45,7 @@ class Outbox:
             log.warning("announcements_waiting")
 
     async def _publish_next(self) -> bool:
-        upload = await self._store.lease_unannounced()
+        upload = await self.store.lease_unannounced()
         return upload is None or await self._publish_from(upload)
 
     async def _publish_from(self, first: Upload) -> bool:
@@ -62,18 +54,18 @@ class Outbox:
         while upload:
             await self._finalize(upload)
             try:
-                await self._events.publish(finished_event(upload, datetime.now(UTC)))
+                await self.events.publish(finished_event(upload, datetime.now(UTC)))
             except EventsUnavailable:
                 return False
-            await self._store.mark_announced(upload)
-            upload = await self._store.lease_unannounced()
+            await self.store.mark_announced(upload)
+            upload = await self.store.lease_unannounced()
         return True
 
     async def _finalize(self, upload: Upload) -> None:
         """Give a file its name if the process that completed it died before."""
         if upload.storage is StorageKind.FOLDER and upload.status is not Status.DELETING:
             try:
-                await self._folder.finalize(upload)
+                await self.folder.finalize(upload)
             except InstallerMissing:  # It is announced all the same; the scrub reports a lost file.
                 log.warning("file_to_name_missing", tenant_id=upload.tenant_id, upload_id=upload.upload_id)
 

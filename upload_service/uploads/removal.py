@@ -2,33 +2,20 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Protocol
 
 from upload_service.model import Status, Upload
-from upload_service.quota.service import QuotaStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import StorageBackends
 from upload_service.uploads.part_files import PartFiles
-
-
-class RemovalStore(Protocol):
-    """The upload records, as a removal needs them."""
-
-    async def mark_deleting(self, upload: Upload) -> bool:
-        """Mark an upload as `deleting`; False if it has changed since it was read, or a request has its lease."""
-
-    async def delete_record(self, upload: Upload) -> None:
-        """Delete the record of an upload that is `deleting`; while it is not announced only its X-File-ID is freed.
-
-        The record of a cancelled transfer becomes `cancelled` and stays.
-        """
+from upload_service.uploads.store import MongoUploadStore
 
 
 @dataclass(frozen=True)
 class Removal:
     """Removes uploads, their files and their part of the quota."""
 
-    store: RemovalStore
-    quota: QuotaStore
+    store: MongoUploadStore
+    quota: MongoQuotaStore
     parts: PartFiles
     backends: StorageBackends
 

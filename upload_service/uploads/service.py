@@ -1,6 +1,7 @@
-"""Transfers: the chunks under one X-File-ID, in order, each stored once (section 4.5)."""
+"""Transfers: installers that arrive in chunks under one X-File-ID, or in one request (section 4.5)."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,11 +18,13 @@ from upload_service.model import (
     Upload,
     add_expected_offset,
 )
-from upload_service.quota.service import QuotaStore, reserve
+from upload_service.quota.service import IncrementalReservation, reserve
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.filesystem import prepend
 from upload_service.uploads.chunk import Chunk, ResendCheck, exact_blocks, expect_next
-from upload_service.uploads.digests import Digests
 from upload_service.uploads.removal import Removal
-from upload_service.uploads.session import TransferStore, UploadSession, UploadSessions
+from upload_service.uploads.session import Digests, UploadSession, UploadSessions
+from upload_service.uploads.store import MongoUploadStore
 
 LEASE_TIMEOUT = 20.0  # seconds that a request waits for another one of the same transfer
 LEASE_PAUSE = 0.1  # seconds between two tries
@@ -29,10 +32,10 @@ LEASE_PAUSE = 0.1  # seconds between two tries
 
 @dataclass(frozen=True)
 class Transfers:
-    """Stores installers that arrive in chunks."""
+    """Stores installers that arrive in chunks, or in one request."""
 
-    store: TransferStore
-    quota: QuotaStore
+    store: MongoUploadStore
+    quota: MongoQuotaStore
     sessions: UploadSessions
     resends: ResendCheck
     removal: Removal
@@ -82,6 +85,29 @@ class Transfers:
                 await reserve(self.quota, upload, span.total, tenant.storage_quota)
                 return await self._store_chunk(session, span, chunk)
 
+    async def store_whole(self, tenant: Tenant, file: Chunk, *, min_size: int, max_size: int | None) -> Upload | None:
+        """Store the installer of a one-call form; None if it has no installer. A failure stores nothing.
+
+        The size is at least `min_size` bytes, and at most `max_size`, as known before the form is read.
+
+        Raises:
+            InvalidRequest: the form is malformed or contradicts itself.
+            StorageExceeded: the file does not fit in the tenant's quota.
+            StorageFull: the disk is full.
+        """
+        blocks = file.blocks()
+        first = await anext(blocks, None)
+        if first is None:
+            return None
+        digest = hashlib.sha256()
+        upload = await self.sessions.create(tenant.tenant_id)
+        async with self.sessions.hold(upload) as session, session.removed_on_failure():
+            reservation = IncrementalReservation(self.quota, upload, tenant.storage_quota, max_size=max_size)
+            await reservation.ensure(min_size)
+            size = await session.write(prepend(first, blocks), digest, reservation.ensure)
+            await self.quota.shrink(upload, size)
+            return await session.finish(size, file.suffix, digest)
+
     async def cancel(self, tenant_id: str, file_id: FileId) -> None:
         """Remove a transfer and free its storage, or continue where an earlier call stopped.
 
@@ -101,7 +127,7 @@ class Transfers:
                 await self.store.add_cancelled(tenant_id, file_id)
                 continue
             if upload.status in {Status.COMPLETE, Status.LINKED}:
-                raise TransferComplete
+                raise TransferComplete("The upload is already complete.")
             if upload.status is Status.CANCELLED:
                 if is_removed:
                     return
@@ -129,7 +155,7 @@ class Transfers:
             elif upload.status in {Status.COMPLETE, Status.LINKED}:
                 return upload
             elif upload.is_cancelled:
-                raise TransferCancelled
+                raise TransferCancelled("This transfer was cancelled; send the file under another X-File-ID.")
             else:
                 await asyncio.sleep(LEASE_PAUSE)
         raise Unavailable("Another request works on this transfer; send the chunk again.", retry_after=1)

@@ -4,12 +4,14 @@ A holder that lost its lease changes nothing. MongoDB rejects its updates, and t
 """
 
 import asyncio
+import hashlib
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import TypeVar
 from uuid import uuid4
 
 from common.concurrency.lease import keep_lease
@@ -18,59 +20,48 @@ from common.telemetry import request_id
 from common.telemetry.tracing import traces
 from upload_service.content_range import ServerFilename
 from upload_service.model import InstallerMissing, Status, TransferDamaged, Upload
-from upload_service.quota.service import QuotaStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.uploads.part_files import Digest, PartFiles, digest_of
 from upload_service.uploads.part_writer import PartWriter, Reserve
 from upload_service.uploads.removal import Removal
+from upload_service.uploads.store import MongoUploadStore
 
 Result = TypeVar("Result")
 
+MAX_DIGESTS = 4096  # of transfers
 RENEWAL = 4.0  # seconds; a lease lasts 15
 
 
-class TransferStore(Protocol):
-    """The upload records. A method that takes an `Upload` changes nothing unless its lease is the last one acquired."""
+class Digests:
+    """The running SHA-256 of transfers whose chunks this process has seen in order from the first byte on."""
 
-    async def find(self, tenant_id: str, file_id: str) -> Upload | None: ...
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[int, Digest]] = OrderedDict()
 
-    async def create(self, tenant_id: str, file_id: str, total: int) -> None:
-        """Create the record of a transfer, unless there is one."""
+    def get(self, upload_id: str, offset: int) -> Digest | None:
+        """A copy of the digest of the first `offset` bytes; None if this process has not seen all of them."""
+        if not offset:
+            return hashlib.sha256()
+        known_offset, digest = self._known.get(upload_id, (0, None))
+        return digest.copy() if digest and known_offset == offset else None
 
-    async def add_cancelled(self, tenant_id: str, file_id: str) -> None:
-        """Create the record of a cancelled transfer, unless there is a record."""
+    def put(self, upload_id: str, offset: int, digest: Digest) -> None:
+        self._known[upload_id] = offset, digest
+        self._known.move_to_end(upload_id)
+        if len(self._known) > MAX_DIGESTS:
+            self._known.popitem(last=False)
 
-    async def cancel(self, upload: Upload) -> None:
-        """Allow no further lease of an open transfer; the request that has the lease keeps it."""
-
-    async def acquire_lease(self, tenant_id: str, file_id: str) -> Upload | None:
-        """Acquire the lease of an open transfer. None if another request has it, or no such transfer is open."""
-
-    async def renew(self, upload: Upload) -> bool:
-        """Extend the lease; False if it was released or another request has it."""
-
-    async def set_generation(self, upload: Upload) -> bool:
-        """Record that the acknowledged bytes are in the file of `generation`, out of reach of earlier holders."""
-
-    async def release(self, upload: Upload) -> bool:
-        """Release the lease; False if another request has it."""
-
-    async def advance(self, upload: Upload) -> bool:
-        """Acknowledge the bytes before `offset`, and release the lease."""
-
-    async def complete(self, upload: Upload) -> bool:
-        """Record the whole file, not announced yet, and release the lease."""
-
-    async def abandon(self, upload: Upload) -> bool:
-        """Mark the transfer as `deleting`."""
+    def delete(self, upload_id: str) -> None:
+        self._known.pop(upload_id, None)
 
 
 @dataclass(frozen=True)
 class UploadSessions:
     """Opens sessions. `announce` is called for each complete upload; whole files are read in the threads `readers`."""
 
-    store: TransferStore
-    quota: QuotaStore
+    store: MongoUploadStore
+    quota: MongoQuotaStore
     parts: PartFiles
     folder: FolderStorage
     removal: Removal

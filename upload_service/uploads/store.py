@@ -7,7 +7,7 @@ from uuid import uuid4
 from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import MongoDatabase
-from upload_service.inspection.inspector import State
+from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import LEASE_FREE, NOW, from_now, older_than, record_key, to_upload, to_upload_or_none
 
@@ -41,9 +41,11 @@ class MongoUploadStore:
         return [to_upload(document) async for document in self._uploads.find(query)]
 
     async def create(self, tenant_id: str, file_id: str, total: int) -> None:
+        """Create the record of a transfer, unless there is one."""
         await self._create(tenant_id, file_id, {"total": total, "status": Status.OPEN, "cancelled": False})
 
     async def add_cancelled(self, tenant_id: str, file_id: str) -> None:
+        """Create the record of a cancelled transfer, unless there is a record."""
         await self._create(tenant_id, file_id, {"total": 0, "status": Status.CANCELLED, "cancelled": True})
 
     async def _create(self, tenant_id: str, file_id: str, fields: Mapping[str, Any]) -> None:
@@ -66,6 +68,7 @@ class MongoUploadStore:
         )
 
     async def acquire_lease(self, tenant_id: str, file_id: str) -> Upload | None:
+        """Acquire the lease of an open transfer. None if another request has it, or no such transfer is open."""
         fields = {
             "tainted": {"$or": ["$tainted", {"$gt": ["$lease_until", LEASE_FREE]}]},
             "fence": {"$add": ["$fence", 1]},
@@ -80,23 +83,29 @@ class MongoUploadStore:
         return to_upload_or_none(document)
 
     async def cancel(self, upload: Upload) -> None:
+        """Allow no further lease of an open transfer; the request that has the lease keeps it."""
         await self._update(upload, Status.OPEN, {"cancelled": True})
 
     async def renew(self, upload: Upload) -> bool:
+        """Extend the lease; False if it was released or another request has it."""
         # A late renewal must not acquire a lease that was released.
         held = {"fence": upload.fence, "lease_until": {"$gt": LEASE_FREE}}
         return await self._update(upload, Status.OPEN, {"lease_until": from_now(LEASE)}, held)
 
     async def set_generation(self, upload: Upload) -> bool:
+        """Record that the acknowledged bytes are in the file of `generation`, out of reach of earlier holders."""
         return await self._update_leased(upload, {"part": upload.generation, "tainted": False})
 
     async def release(self, upload: Upload) -> bool:
+        """Release the lease; False if another request has it."""
         return await self._update_leased(upload, {"lease_until": LEASE_FREE})
 
     async def advance(self, upload: Upload) -> bool:
+        """Acknowledge the bytes before `offset`, and release the lease."""
         return await self._update_leased(upload, {"offset": upload.offset, "lease_until": LEASE_FREE})
 
     async def complete(self, upload: Upload) -> bool:
+        """Record the whole file, not announced yet, and release the lease."""
         fields = {
             "status": Status.COMPLETE,
             "offset": upload.size,
@@ -120,6 +129,7 @@ class MongoUploadStore:
         return await self._update_leased(upload, {"status": Status.DELETING})
 
     async def lease_unannounced(self) -> Upload | None:
+        """The oldest complete file of all tenants that is not announced, for this relay alone for a few seconds."""
         document = await self._uploads.find_one_and_update(
             {"announced": False, "$expr": {"$lt": ["$announcing_until", NOW]}},
             [{"$set": {"announcing_until": from_now(ANNOUNCING)}}],
@@ -153,7 +163,7 @@ class MongoUploadStore:
             await self._uploads.update_one({**deleting, "file_id": upload.file_id}, [{"$set": renamed}])
 
     async def link(self, upload: Upload, version_uid: str) -> Upload | None:
-        """complete → linked, or still linked to this version; the collector and a claim cannot both get the record."""
+        """complete → linked, or still linked to this version; else None. A claim and the collector cannot both win."""
         linkable = [{"status": Status.COMPLETE}, {"status": Status.LINKED, "version_uid": version_uid}]
         fields = {
             "status": Status.LINKED,
@@ -167,7 +177,7 @@ class MongoUploadStore:
         return to_upload_or_none(document)
 
     async def unlink(self, upload: Upload) -> bool:
-        """linked → complete, for the last claim, which the quota refused."""
+        """linked → complete, for the claim that the quota refused, unless a later claim has repeated it."""
         fields = {"status": Status.COMPLETE, "version_uid": ""}
         return await self._update(upload, Status.LINKED, fields, {"fence": upload.fence})
 
@@ -190,6 +200,7 @@ class MongoUploadStore:
         return [to_upload(document) async for document in cursor]
 
     async def delete_cancelled(self, age: int) -> None:
+        """Delete the records of cancelled transfers of all tenants that have not changed for `age` seconds."""
         await self._uploads.delete_many({"status": Status.CANCELLED, "$expr": older_than("updated_at", age)})
 
     async def forget_tenant(self, tenant_id: str) -> None:

@@ -1,13 +1,14 @@
 """The manifest of a package: its texts in the default language and in further ones."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from catalog_service.model.manifest.fields import Fields
 from catalog_service.model.manifest.lists import Listed, Records
-from catalog_service.model.manifest.values import Choice, LanguageTag, Text, Url
+from catalog_service.model.manifest.values import SHA256, Choice, LanguageTag, Text, Url
 
 WORD = Text(40)
+IconFileType = Literal["png", "jpeg", "ico"]
+IconTheme = Literal["default", "light", "dark", "highContrast"]
 
 
 class Agreement(Fields):
@@ -23,24 +24,11 @@ class Documentation(Fields):
     document_url: Url = ""
 
 
-class IconFileType(StrEnum):
-    PNG = "png"
-    JPEG = "jpeg"
-    ICO = "ico"
-
-
-class IconTheme(StrEnum):
-    DEFAULT = "default"
-    LIGHT = "light"
-    DARK = "dark"
-    HIGH_CONTRAST = "highContrast"
-
-
 class Icon(Fields):
     """An image at an address; the package's logo is another."""
 
     icon_url: Url
-    icon_file_type: Annotated[IconFileType, Choice(IconFileType)]
+    icon_file_type: Annotated[IconFileType, Choice(get_args(IconFileType))]
     icon_resolution: Annotated[
         str,
         Text(
@@ -49,8 +37,8 @@ class Icon(Fields):
             like="custom, or a resolution such as 64x64",
         ),
     ] = ""
-    icon_theme: Annotated[IconTheme | None, Choice(IconTheme)] = None
-    icon_sha256: Annotated[str, Text(64, pattern="[0-9A-Fa-f]{64}", like="a SHA-256 digest in hexadecimal")] = ""
+    icon_theme: Annotated[IconTheme | None, Choice(get_args(IconTheme))] = None
+    icon_sha256: Annotated[str, SHA256] = ""
 
 
 class Texts(Fields):

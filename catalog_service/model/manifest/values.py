@@ -5,10 +5,10 @@ Pydantic calls a rule with its context: `Source.FORM`, `Source.FILE`, or None fo
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
-from enum import Enum, StrEnum, auto
+from enum import Enum, auto
 from typing import Annotated, Any
 
 from pydantic import GetCoreSchemaHandler, ValidationInfo
@@ -147,22 +147,26 @@ def _in_file(name: str) -> str:
 
 @dataclass(frozen=True)
 class Choice(Rule):
-    """One of an enumeration's values; forms may send it in any letter case."""
+    """One of these values; forms may send it in any letter case."""
 
-    kind: type[StrEnum]
+    values: Iterable[str]
 
-    def check(self, value: object, source: Source) -> StrEnum:
+    def check(self, value: object, source: Source) -> str:
         spell = str.casefold if source is Source.FORM else _in_file
-        members = {spell(member): member for member in self.kind}
+        members = {spell(member): member for member in self.values}
         name = value.casefold() if source is Source.FORM and isinstance(value, str) else value
         if isinstance(name, str) and name in members:
             return members[name]
-        raise ValueError(f"must be one of {', '.join(members if source is Source.FILE else self.kind)}")
+        raise ValueError(f"must be one of {', '.join(members if source is Source.FILE else self.values)}")
 
-    def from_document(self, value: Any) -> StrEnum | None:
-        return None if value is None else self.kind(value)
+    def from_document(self, value: Any) -> str | None:
+        for member in (None, *self.values):
+            if member == value:
+                return member
+        raise ValueError("is not one of the values")
 
 
+SHA256 = Text(64, pattern="[0-9A-Fa-f]{64}", like="a SHA-256 digest in hexadecimal")
 Url = Annotated[
     str, Text(2048, pattern=r"(?i:https?)://[^\s/].*", like="an address that begins with https:// or http://")
 ]

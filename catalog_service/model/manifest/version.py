@@ -1,46 +1,33 @@
 """The manifest of a version: its installer and its release notes."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from catalog_service.model.enumerations import Architecture, FileType
 from catalog_service.model.manifest.desired_state import DesiredStateConfiguration
 from catalog_service.model.manifest.fields import Fields
 from catalog_service.model.manifest.lists import Aliases, Listed, Records
-from catalog_service.model.manifest.values import Choice, Day, Flag, LanguageTag, OptionalText, ReturnCode, Text, Url
+from catalog_service.model.manifest.values import (
+    SHA256,
+    Choice,
+    Day,
+    Flag,
+    LanguageTag,
+    OptionalText,
+    ReturnCode,
+    Text,
+    Url,
+)
 
 CODE = Text(255)  # a product or upgrade code: a GUID for MSI, and whatever names the entry for others
-SHA256 = Text(64, pattern="[0-9A-Fa-f]{64}", like="a SHA-256 digest in hexadecimal")
 MARKETS = Listed(256, Text(2, pattern="[A-Z]{2}", like="two capital letters, such as US"))
+Platform = Literal["Windows.Desktop", "Windows.Universal"]
+InstallMode = Literal["interactive", "silent", "silentWithProgress"]
+Elevation = Literal["elevationRequired", "elevationProhibited", "elevatesSelf"]
+UnsupportedArgument = Literal["log", "location"]
+RepairBehavior = Literal["modify", "uninstaller", "installer"]
+InstalledFileType = Literal["launch", "uninstall", "other"]
 _PART = r"(0|[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
-
-
-class Platform(StrEnum):
-    DESKTOP = "Windows.Desktop"
-    UNIVERSAL = "Windows.Universal"
-
-
-class InstallMode(StrEnum):
-    INTERACTIVE = "interactive"
-    SILENT = "silent"
-    SILENT_WITH_PROGRESS = "silentWithProgress"
-
-
-class Elevation(StrEnum):
-    REQUIRED = "elevationRequired"
-    PROHIBITED = "elevationProhibited"
-    BY_ITSELF = "elevatesSelf"
-
-
-class UnsupportedArgument(StrEnum):
-    LOG = "log"
-    LOCATION = "location"
-
-
-class RepairBehavior(StrEnum):
-    MODIFY = "modify"
-    UNINSTALLER = "uninstaller"
-    INSTALLER = "installer"
 
 
 class ReturnResponse(StrEnum):
@@ -67,12 +54,6 @@ class ReturnResponse(StrEnum):
     CUSTOM = "custom"
 
 
-class InstalledFileType(StrEnum):
-    LAUNCH = "launch"
-    UNINSTALL = "uninstall"
-    OTHER = "other"
-
-
 class ExpectedReturnCode(Fields):
     installer_return_code: Annotated[int, ReturnCode()]
     return_response: Annotated[ReturnResponse, Choice(ReturnResponse)]
@@ -95,7 +76,7 @@ class InstalledFile(Fields):
 
     relative_file_path: Annotated[str, Text(2048)]
     file_sha256: Annotated[str, SHA256] = ""
-    file_type: Annotated[InstalledFileType | None, Choice(InstalledFileType)] = None
+    file_type: Annotated[InstalledFileType | None, Choice(get_args(InstalledFileType))] = None
     invocation_parameter: Annotated[str, Text(2048)] = ""
     display_name: Annotated[str, Text(256)] = ""
 
@@ -115,11 +96,11 @@ class InstallerFields(Fields):
     """The fields of one installer, or of all installers of a manifest file. `release_date` is such as `2026-11-22`."""
 
     installer_locale: LanguageTag = ""
-    platform: Annotated[tuple[Platform, ...], Listed(2, Choice(Platform))] = ()
+    platform: Annotated[tuple[Platform, ...], Listed(2, Choice(get_args(Platform)))] = ()
     minimum_os_version: Annotated[
         str, Text(23, pattern=rf"{_PART}(\.{_PART}){{0,3}}", like="one to four numbers from 0 to 65535, with dots")
     ] = ""
-    install_modes: Annotated[tuple[InstallMode, ...], Listed(3, Choice(InstallMode))] = ()
+    install_modes: Annotated[tuple[InstallMode, ...], Listed(3, Choice(get_args(InstallMode)))] = ()
     installer_success_codes: Annotated[tuple[int, ...], Listed(16, ReturnCode())] = ()
     expected_return_codes: Annotated[tuple[ExpectedReturnCode, ...], Records(128)] = ()
     commands: Annotated[tuple[str, ...], Listed(16, Text(40))] = ()
@@ -134,12 +115,14 @@ class InstallerFields(Fields):
     install_location_required: Annotated[bool, Flag()] = False
     require_explicit_upgrade: Annotated[bool, Flag()] = False
     display_install_warnings: Annotated[bool, Flag()] = False
-    elevation_requirement: Annotated[Elevation | None, Choice(Elevation)] = None
+    elevation_requirement: Annotated[Elevation | None, Choice(get_args(Elevation))] = None
     unsupported_os_architectures: Annotated[tuple[Architecture, ...], Listed(4, Choice(Architecture))] = ()
-    unsupported_arguments: Annotated[tuple[UnsupportedArgument, ...], Listed(2, Choice(UnsupportedArgument))] = ()
+    unsupported_arguments: Annotated[
+        tuple[UnsupportedArgument, ...], Listed(2, Choice(get_args(UnsupportedArgument)))
+    ] = ()
     apps_and_features_entries: Annotated[tuple[AppsAndFeaturesEntry, ...], Records(128)] = ()
     download_command_prohibited: Annotated[bool, Flag()] = False
-    repair_behavior: Annotated[RepairBehavior | None, Choice(RepairBehavior)] = None
+    repair_behavior: Annotated[RepairBehavior | None, Choice(get_args(RepairBehavior))] = None
     archive_binaries_depend_on_path: Annotated[bool, Flag()] = False
     desired_state_configuration: DesiredStateConfiguration | None = None
 

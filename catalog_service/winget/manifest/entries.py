@@ -1,8 +1,7 @@
 """Reads one package with its logo and versions; letter case of its id does not matter."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Protocol
 
 from catalog_service.catalog.reader import Entry, WholeEntry, WholeReader
 from catalog_service.winget.search.fields import Field
@@ -11,17 +10,18 @@ from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.service import WingetSearch
 
 
-class LogoReader(Protocol):
-    async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]: ...
-
-
 class SourceEntries:
     """Reads current packages."""
 
-    def __init__(self, entries: WholeReader, search: WingetSearch, logos: LogoReader) -> None:
+    def __init__(
+        self,
+        entries: WholeReader,
+        search: WingetSearch,
+        read_logos: Callable[[str, Collection[str]], Awaitable[Mapping[str, bytes]]],
+    ) -> None:
         self._entries = entries
         self._search = search
-        self._logos = logos
+        self._read_logos = read_logos
 
     async def find(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> WholeEntry | None:
         """Return the visible package of this id, else one whose id differs in letter case only."""
@@ -34,12 +34,7 @@ class SourceEntries:
 
     async def _read(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> WholeEntry | None:
         if package_id not in hidden:
-            async for entries in self._entries.read(tenant_id, [package_id]):
-                return await self._with_logo(tenant_id, entries[0])
+            async for (entry,) in self._entries.read(tenant_id, [package_id]):
+                logos = await self._read_logos(tenant_id, [package_id])
+                return Entry(replace(entry.package, logo=logos.get(package_id, b"")), entry.names)
         return None
-
-    async def _with_logo(self, tenant_id: str, entry: WholeEntry) -> WholeEntry:
-        package = entry.package.package
-        logos = await self._logos.logos(tenant_id, [package.package_id])
-        package = replace(package, logo=logos.get(package.package_id, b""))
-        return Entry(replace(entry.package, package=package), entry.names)

@@ -5,9 +5,9 @@ from hashlib import sha256
 from urllib.parse import quote
 
 from catalog_service.catalog.reader import Entry, WholeEntry
-from catalog_service.model.manifest.package import Icon, IconFileType, IconTheme
+from catalog_service.model.manifest.package import Icon
 from common.auth.callers import Caller
-from common.auth.downloads import check_download, signed_query
+from common.auth.downloads import signed_query
 from common.auth.signing import Keys
 
 # Widths in pixels of square icons that the client has a word for; it calls every other size `custom`.
@@ -16,40 +16,24 @@ WIDTHS = frozenset([16, 20, 24, 30, 32, 36, 40, 48, 60, 64, 72, 80, 96, 256])
 
 def with_logo_icon(entry: WholeEntry, url: str) -> WholeEntry:
     """Return the entry with its logo, which must be there, as the last icon of the package's default language."""
-    described = entry.package
-    logo = described.package.logo
-    width, height = _size(logo)
+    package = entry.package
+    width, height = _size(package.logo)
     icon = Icon(
         icon_url=url,
-        icon_file_type=IconFileType.PNG,
+        icon_file_type="png",
         icon_resolution=f"{width}x{height}" if width == height and width in WIDTHS else "custom",
-        icon_theme=IconTheme.DEFAULT,
-        icon_sha256=sha256(logo).hexdigest().upper(),
+        icon_theme="default",
+        icon_sha256=sha256(package.logo).hexdigest().upper(),
     )
-    manifest = described.manifest.model_copy(update={"icons": (*described.manifest.icons, icon)})
-    return Entry(replace(described, manifest=manifest), entry.names)
+    manifest = package.manifest.model_copy(update={"icons": (*package.manifest.icons, icon)})
+    return Entry(replace(package, manifest=manifest), entry.names)
 
 
 def icon_url(caller: Caller, keys: Keys, *, package_id: str, logo: bytes, expires: int) -> str:
     """Return the absolute address of a logo, valid until `expires` (seconds since 1970) or until the logo changes."""
     name = file_name(logo)
-    query = signed_query(keys, caller.tenant_id, _stored_name(package_id), name, expires)
+    query = signed_query(keys, caller.tenant_id, stored_name(package_id), name, expires)
     return f"{caller.base_url}/icon/{quote(package_id, safe='')}/{name}?{query}"
-
-
-def check_icon_url(
-    keys: Keys, *, tenant_id: str, package_id: str, name: str, expires: str, signature: str, now: float
-) -> None:
-    """Raise Forbidden for an address that `icon_url` did not make, or that has expired."""
-    check_download(
-        keys,
-        tenant_id=tenant_id,
-        server_filename=_stored_name(package_id),
-        file_name=name,
-        expires=expires,
-        signature=signature,
-        now=now,
-    )
 
 
 def file_name(logo: bytes) -> str:
@@ -57,8 +41,8 @@ def file_name(logo: bytes) -> str:
     return f"{sha256(logo).hexdigest()}.png"
 
 
-def _stored_name(package_id: str) -> str:
-    """The text that is signed in place of a stored file's name, which cannot hold a slash."""
+def stored_name(package_id: str) -> str:
+    """Return the text that is signed in place of a stored file's name, which cannot hold a slash."""
     return f"icon/{package_id}"
 
 

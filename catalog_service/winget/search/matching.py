@@ -1,13 +1,13 @@
 """Matches keywords with the packages of an index segment."""
 
 import re
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 from catalog_service.winget.search.fields import ANY_MARKET, CODES, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
-from catalog_service.winget.search.index_segment import IndexSegment
+from catalog_service.winget.search.index import IndexSegment
 from catalog_service.winget.search.text_index import TextIndex
 
 
@@ -48,29 +48,18 @@ class Match:
 
     def numbers_in(self, block: IndexSegment) -> Set[int]:
         """Return the numbers of the matching packages."""
-        return self._method(block)
-
-    @cached_property
-    def _method(self) -> Callable[[IndexSegment], Set[int]]:
-        """The search method, which is the same for every segment."""
         if Field.MARKET in self.fields:
-            return self._in_market
+            return self._in_market(block)
         if self.of_whole_values:
-            return self._whole
+            return self._whole(block)
         if any(ord(character) < ord(" ") for character in self.keyword):
-            return lambda _: frozenset()  # No value has control characters, but the separators are such.
-        return self._in_texts if self.fields <= TEXTS else self._in_codes
-
-    def _in_texts(self, block: IndexSegment) -> Set[int]:
-        return self._in(block.texts)
-
-    def _in_codes(self, block: IndexSegment) -> Set[int]:
-        return self._in(block.codes)
+            return frozenset()  # No value has control characters, but the separators are such.
+        return self._in(block.texts if self.fields <= TEXTS else block.codes)
 
     def _whole(self, block: IndexSegment) -> Set[int]:
         found: set[int] = set()
-        for field, line in self._lines:
-            numbers = block.numbers_of(line)
+        for field in self.fields:
+            numbers = block.numbers_of(field.mark + self._folded)
             if not numbers:
                 continue
             if self.kind is MatchType.EXACT and field in TEXTS:
@@ -101,11 +90,6 @@ class Match:
 
     def _beginning(self, lines: TextIndex, text: str) -> set[int]:
         return {number for mark in self._marks for number in lines.find(mark + text)}
-
-    @cached_property
-    def _lines(self) -> Sequence[tuple[Field, str]]:
-        """The lines of fields whose whole value is the keyword."""
-        return [(field, field.mark + self._folded) for field in self.fields]
 
     @cached_property
     def _marks(self) -> str:

@@ -13,7 +13,7 @@ import orjson
 from catalog_service.winget.installable import CHANNEL
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.fields import CODES, TEXTS, Field
-from catalog_service.winget.search.index_segment import IndexSegment
+from catalog_service.winget.search.index import IndexSegment
 from catalog_service.winget.search.matching import GUESSED, Match, MatchType
 from common.errors import InvalidField, InvalidRequest
 

@@ -9,8 +9,7 @@ from catalog_service.catalog.reader import WholeEntry, WholeReader
 from catalog_service.revisions.model import Revisions
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
-from catalog_service.winget.search.index import Index, blocks
-from catalog_service.winget.search.index_segment import IndexSegment, Record
+from catalog_service.winget.search.index import Index, IndexSegment, Record, segments_of
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
 from common.caching.tenant_cache import TenantCache, TooLarge
@@ -59,12 +58,7 @@ class WingetSearch:
     """Searches current packages, and reads only changed ones."""
 
     def __init__(
-        self,
-        revisions: Revisions,
-        entries: WholeReader,
-        *,
-        memory: int,
-        on_evict: Callable[[], None] = lambda: None,
+        self, revisions: Revisions, entries: WholeReader, *, memory: int, on_evict: Callable[[], None] = lambda: None
     ) -> None:
         """All indexes together take at most `memory` bytes. A larger catalog is read for each search.
 
@@ -127,5 +121,5 @@ async def _cached_segments(index: Index) -> AsyncGenerator[IndexSegment, None]:
         yield segment
 
 
-def _segments_of(entries: Sequence[WholeEntry]) -> list[IndexSegment]:
-    return list(blocks(record for record in map(record_of, entries) if record))
+def _segments_of(entries: Sequence[WholeEntry]) -> Sequence[IndexSegment]:
+    return segments_of([record for record in map(record_of, entries) if record])

@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from catalog_service.model.manifest.fields import Fields
+from catalog_service.model.manifest.package import WORD, LocalTexts
 from catalog_service.model.manifest.values import LanguageTag, Text
+from catalog_service.model.manifest.version import ReleaseTexts
 from deploy.winget_import.schema.installers import Installer, InstallerFields, PackageId, PackageVersion
-from deploy.winget_import.schema.texts import DefaultTexts, LocaleTexts
 
 _NUMBER = r"(0|[1-9][0-9]{0,4})"
 ManifestVersion = Annotated[str, Text(20, pattern=rf"{_NUMBER}(\.{_NUMBER}){{2}}", like="a version such as 1.10.0")]
@@ -24,6 +25,20 @@ class File(Fields):
 class VersionFile(File):
     manifest_type: Literal["version"]
     default_locale: LanguageTag
+
+
+class LocaleTexts(LocalTexts, ReleaseTexts):
+    """The texts of a further language."""
+
+
+class DefaultTexts(LocaleTexts):
+    """The texts of the default language, some of them required."""
+
+    publisher: Annotated[str, Text(256, least=2)]
+    package_name: Annotated[str, Text(256, least=2)]
+    license: Annotated[str, Text(512, least=3)]
+    short_description: Annotated[str, Text(256, least=3)]
+    moniker: Annotated[str, WORD] = ""
 
 
 class LocaleFile(File, LocaleTexts):

@@ -14,7 +14,7 @@ from common.errors import InvalidField
 from deploy.publish import model
 from deploy.winget_import.inheritance import effective_type
 from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.schema.installers import Installer
+from deploy.winget_import.schema.installers import InstallationMetadata, Installer, InstallerSwitches, Markets
 from deploy.winget_import.schema.package_form import form_fields, release_fields
 from deploy.winget_import.yaml_reader import ManifestRefused
 
@@ -58,8 +58,9 @@ def _convert(manifest: Manifest, installer: Installer, *, keep_addresses: bool) 
     elif installer.authentication is not None:
         notes.append("Authentication: is left out, for the installer comes from here")
     fields = _same_in_form(installer)
+    switches = (installer.installer_switches or InstallerSwitches()).model_dump(by_alias=True, exclude_unset=True)
     more = [
-        *_switches(installer),
+        *((f"switch_{name}", value) for name, value in switches.items()),
         *_nested(installer),
         *_dependencies(installer),
         *_codes(installer, notes),
@@ -129,22 +130,15 @@ def _same_in_form(installer: Installer) -> dict[str, Any]:
             *("product_code", "apps_and_features_entries", "markets", "installation_metadata", "authentication"),
         },
     )
-    markets = installer.markets.model_dump(mode="json", exclude_unset=True) if installer.markets else {}
-    metadata = installer.installation_metadata
-    files = metadata.files if metadata else ()
+    markets = (installer.markets or Markets()).model_dump(mode="json", exclude_unset=True)
+    metadata = (installer.installation_metadata or InstallationMetadata()).model_dump(mode="json", exclude_unset=True)
     return {
         **fields,
         **markets,
-        "default_install_location": metadata.default_install_location if metadata else "",
-        "installed_files": [file.model_dump(mode="json", exclude_unset=True) for file in files],
+        "default_install_location": metadata.get("default_install_location", ""),
+        "installed_files": metadata.get("files", []),
         "upgrades": installer.upgrade_behavior or "",
     }
-
-
-def _switches(installer: Installer) -> Iterator[tuple[str, str]]:
-    if installer.installer_switches:
-        switches = installer.installer_switches.model_dump(by_alias=True, exclude_unset=True)
-        yield from ((f"switch_{name}", value) for name, value in switches.items())
 
 
 def _nested(installer: Installer) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@ import orjson
 
 from deploy.publish.model import NewPackage
 from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.schema.texts import DefaultTexts, LocaleTexts
+from deploy.winget_import.schema.files import DefaultTexts, LocaleTexts
 
 _WITH_LINES = frozenset(["description", "agreement", "release_notes", "installation_notes"])
 _RELEASE = ("release_notes", "release_notes_url")

@@ -11,9 +11,9 @@ from uuid import uuid4
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
-from auth_service.audit.chain import AuditSigner, ChainedEntry
-from auth_service.audit.model import AuditEntry
-from auth_service.audit.service import Audit, Selection
+from auth_service.audit.chain import AuditSigner
+from auth_service.audit.model import AuditEntry, ChainedEntry, Selection
+from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
 from auth_service.migrations import INDEXES
 from auth_service.tenants.model import TenantExists, TenantNotFound
@@ -100,7 +100,7 @@ async def record(audit: Audit, tenant: Tenant, operation: str = "add_user", user
 async def entries(
     audit: Audit, tenant: Tenant, before: int | None = None, limit: int | None = None
 ) -> list[ChainedEntry]:
-    selected = audit.select(tenant.tenant_id, Selection(before=before), limit=limit)
+    selected = audit.select(tenant.tenant_id, Selection(before=before, limit=limit))
     return [entry async for entry in selected if entry]
 
 

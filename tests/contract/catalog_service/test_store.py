@@ -11,7 +11,7 @@ import pytest
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
-from catalog_service.model.manifest.version import RepairBehavior, VersionManifest
+from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.packages import (
     FinishedUpload,
     InstallerFile,
@@ -22,12 +22,18 @@ from catalog_service.model.packages import (
     VersionExists,
     VersionNotFound,
 )
-from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, VersionName
-from catalog_service.packages.search import Order, PackageQuery
+from catalog_service.model.versions import (
+    Dependencies,
+    PackageDependency,
+    PackageVersion,
+    Switches,
+    VersionName,
+    document_of,
+    version_of,
+)
+from catalog_service.packages.model import Order, PackageQuery
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
-from catalog_service.sweeper import HiddenVersion
-from catalog_service.versions.documents import document_of, version_of
-from catalog_service.versions.service import PendingVersion
+from catalog_service.versions.model import HiddenVersion, PendingVersion
 from common.mongo import MongoDatabase, make_indexes
 from tests.support.factories import make_tenant
 from tests.support.services.catalog import DIGEST, own_database
@@ -141,7 +147,7 @@ def test_a_version_is_read_as_it_was_written() -> None:
         switches=Switches(silent="/quiet", repair="/repair"),
         upgrades=UpgradeBehavior.DENY,
         dependencies=Dependencies(("a",), ("b",), ("c",), (PackageDependency("d", "1"),)),
-        manifest=VersionManifest(release_notes="New.", commands=("edit",), repair_behavior=RepairBehavior.MODIFY),
+        manifest=VersionManifest(release_notes="New.", commands=("edit",), repair_behavior="modify"),
         size=1,
         sha256=DIGEST,
     )

@@ -13,10 +13,11 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from client_registry.blacklist.model import Entry, Group, GroupExists, GroupInUse, GroupNotFound
 from client_registry.blacklist.service import Blacklist
 from client_registry.blacklist.store import MongoBlacklistStore
-from client_registry.clients.model import Client, ClientExists, ClientLimitExceeded, ClientNotFound
-from client_registry.clients.service import Clients, SlotTaken
-from client_registry.clients.store import INDEXES, MongoClientStore
+from client_registry.clients.model import Client, ClientExists, ClientLimitExceeded, ClientNotFound, SlotTaken
+from client_registry.clients.service import Clients
+from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
+from client_registry.migrations import SCHEMA
 from client_registry.releases.model import Installer, Release, ReleaseExists
 from client_registry.releases.store import MongoReleaseStore
 from common.errors import Problem
@@ -40,7 +41,7 @@ async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[Mongo
         mongo_url, event_listeners=[listener], tz_aware=True, w="majority", readConcernLevel="majority"
     )
     name = f"test_clients_{uuid4().hex[:12]}"
-    await make_indexes(client[name], INDEXES)
+    await make_indexes(client[name], SCHEMA.indexes)
     yield client[name]
     await client.drop_database(name)
     client.close()
@@ -95,9 +96,9 @@ async def outcomes(*attempts: Awaitable[object]) -> list[type[Problem] | None]:
     return [type(result) if isinstance(result, Problem) else None for result in results]
 
 
-@each("collection", INDEXES)
+@each("collection", SCHEMA.indexes)
 def test_every_index_except_the_sweep_begins_with_the_tenant(collection: str) -> None:
-    firsts = [next(iter(index.document["key"])) for index in INDEXES[collection]]
+    firsts = [next(iter(index.document["key"])) for index in SCHEMA.indexes[collection]]
 
     assert set(firsts) - {"tenant_id"} <= ({"status"} if collection == "releases" else set())
 
@@ -331,8 +332,8 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(
 
     await store.forget_tenant(tenant_id)
 
-    deleted_counts = [await database[name].count_documents({"tenant_id": tenant_id}) for name in INDEXES]
-    remaining_counts = [await database[name].count_documents({"tenant_id": other}) for name in INDEXES]
+    deleted_counts = [await database[name].count_documents({"tenant_id": tenant_id}) for name in SCHEMA.indexes]
+    remaining_counts = [await database[name].count_documents({"tenant_id": other}) for name in SCHEMA.indexes]
     assert (deleted_counts, remaining_counts) == ([0] * 4, [1] * 4)
 
 
@@ -346,8 +347,8 @@ async def test_every_command_begins_with_the_tenant(
     clients, tenant_id = Clients(store, ClientTokens(KEYS), NoResolver()), caller.tenant_id
     client, token = await clients.add(caller, "pc")
     group = await entries.add_group(tenant_id, "Browsers", ["a"])
-    parts = {"client_id": client.client_id, "network": None, "package_ids": (), "group_id": group.group_id}
-    entry = await entries.add_entry(tenant_id, **parts)  # type: ignore[arg-type]  # the parts of an entry
+    entry = make_entry(client_id=client.client_id, package_ids=(), group_id=group.group_id)
+    await entries.add_entry(tenant_id, entry)
     await clients.identify(caller, token.text, 1)
     await entries.hidden_from(caller.as_client(client.client_id))
     await clients.edit(tenant_id, client.client_id, enabled=True)

@@ -9,7 +9,6 @@ from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion
-from catalog_service.packages.service import DescribedPackage
 
 
 def make_version(package_id: str = "Acme.Editor", **fields: Any) -> PackageVersion:
@@ -33,5 +32,5 @@ def make_entry(package_id: str = "Acme.Editor", *versions: PackageVersion, **fie
     """A package with one version unless others are given; fields that are none of its own are its manifest's."""
     own = {name: fields.pop(name) for name in list(fields) if name in Package.__dataclass_fields__}
     given = {"package_uid": str(uuid4()), "name": "Editor", "publisher": "Acme", "description": "Edits text."}
-    package = Package(package_id, **{**given, **own})
-    return WholeEntry(DescribedPackage(package, PackageManifest(**fields)), versions or [make_version(package_id)])
+    package = Package(package_id, manifest=PackageManifest(**fields), **{**given, **own})
+    return WholeEntry(package, versions or [make_version(package_id)])

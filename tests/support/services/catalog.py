@@ -283,7 +283,7 @@ async def serving_catalog(
         fellow = open_service(address_of_others, service="upload_service", keys=KEYS)
         installers = UploadService(await stack.enter_async_context(fellow))
         store = app[STORE]
-        sweeper = Sweeper(app[PACKAGES], app[VERSIONS], installers, store.packages, store.versions)
+        sweeper = Sweeper(store, app[PACKAGES], app[VERSIONS], installers)
         yield Catalog(
             ServiceApi(session, address, "catalog_service"),
             database,

@@ -17,11 +17,10 @@ from upload_service.model import Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
-from upload_service.storage.migration import Mover, MoveStore, Outcome
+from upload_service.storage.migration import Mover, Outcome, Staging
 from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
-from upload_service.storage.staging import Staging
 from upload_service.store import INDEXES
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
@@ -62,7 +61,9 @@ class StoragePair:
     def home(self, name: StorageKind) -> InstallerStorage:
         return self.homes.get(name)
 
-    def mover(self, chosen: StorageKind, store: MoveStore | None = None, homes: StorageBackends | None = None) -> Mover:
+    def mover(
+        self, chosen: StorageKind, store: MongoMoveStore | None = None, homes: StorageBackends | None = None
+    ) -> Mover:
         return Mover(store or self.store, homes or self.homes, self.staging, chosen, self.identity)
 
     async def move_all(self, chosen: StorageKind) -> list[Outcome]:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from uuid import uuid4
 
 from aiohttp import BytesIOPayload, ClientSession, MultipartWriter
@@ -23,14 +23,15 @@ from tests.support.factories import KEY, make_caller, make_tenant
 from tests.support.metrics import Figures, figures_at
 from upload_service.app import create_app
 from upload_service.model import StorageKind
-from upload_service.quota.service import QuotaStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.part_files import PartFiles
-from upload_service.uploads.removal import Removal, RemovalStore
+from upload_service.uploads.removal import Removal
 from upload_service.uploads.service import Transfers
-from upload_service.uploads.session import TransferStore, UploadSessions
+from upload_service.uploads.session import UploadSessions
+from upload_service.uploads.store import MongoUploadStore
 
 DOWNLOAD_KEYS = Keys("a-key-for-downloads-in-tests-long-enough")
 FOREVER = 32503680000  # seconds since 1970: the year 3000
@@ -154,15 +155,11 @@ def folder_backends(folder: Path) -> StorageBackends:
     return StorageBackends({StorageKind.FOLDER: FolderStorage(folder, PartFiles(folder))})
 
 
-def make_removal(store: RemovalStore, quota: QuotaStore, folder: Path) -> Removal:
+def make_removal(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path) -> Removal:
     return Removal(store, quota, PartFiles(folder), folder_backends(folder))
 
 
-class Records(TransferStore, RemovalStore, Protocol):
-    """The upload records, as transfers and removals need them."""
-
-
-def make_transfers(store: Records, quota: QuotaStore, folder: Path, readers: Executor) -> Transfers:
+def make_transfers(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path, readers: Executor) -> Transfers:
     """The transfers of a process that has seen no chunk."""
     parts, removal = PartFiles(folder), make_removal(store, quota, folder)
     storage = FolderStorage(folder, parts)

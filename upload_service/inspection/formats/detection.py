@@ -5,8 +5,8 @@ import zipfile
 import zlib
 from typing import BinaryIO
 
-from upload_service.inspection.findings import ARCHIVE_MAGIC, MAGIC_LENGTH, OLE_MAGIC, PROGRAM_MAGIC, Findings
 from upload_service.inspection.formats import archives, executables, msi
+from upload_service.inspection.model import ARCHIVE_MAGIC, MAGIC_LENGTH, OLE_MAGIC, PROGRAM_MAGIC, Findings
 
 # The errors of the libraries for a file that is not what its first bytes say. Hostile files cause many kinds.
 _ERRORS = (
@@ -15,7 +15,6 @@ _ERRORS = (
     AttributeError,
     EOFError,
     LookupError,
-    NotImplementedError,
     OSError,
     RuntimeError,
     TypeError,

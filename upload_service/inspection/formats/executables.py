@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pefile
 
-from upload_service.inspection.findings import Findings, Format, Machine, Reach, clean_text, normalize_guid
 from upload_service.inspection.formats.signers import SIGNATURE_LIMIT, signer_of
+from upload_service.inspection.model import Findings, Format, Machine, Reach, clean_text, normalize_guid
 
 IMAGE_LIMIT = 64 << 20  # bytes; the payload of an installer is after its program
 NULLSOFT_SEARCH = 1 << 20  # bytes after the program

@@ -7,14 +7,17 @@ from typing import BinaryIO
 
 import olefile
 
-from upload_service.inspection.findings import Findings, Format, Machine, Reach, clean_text, normalize_guid
 from upload_service.inspection.formats.signers import signer_of
+from upload_service.inspection.model import Findings, Format, Machine, Reach, clean_text, normalize_guid
 
 STREAM_LIMIT = 16 << 20  # bytes
 ROWS_LIMIT = 10_000
 SUMMARY_LIMIT = 100  # properties
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz._"
+# The name of a stream: one CJK character encodes two characters of six bits each, low bits first, or one.
+_PAIRS = {0x3800 + bits: _DIGITS[bits & 0x3F] + _DIGITS[bits >> 6] for bits in range(0x1000)}
+_LETTERS = {**_PAIRS, **{0x4800 + bits: digit for bits, digit in enumerate(_DIGITS)}}
 _TABLE = "\u4840"  # begins the name of a stream that is a table
 _LONG_REFERENCES = 0x8000  # Strings have numbers of three bytes.
 _SUMMARY = "\x05SummaryInformation"
@@ -22,7 +25,6 @@ _SIGNATURE = "\x05DigitalSignature"
 _TEMPLATE, _APPLICATION, _VT_LPSTR = 7, 18, 30  # properties of the summary, and the type of a text
 _MACHINES = {"intel": Machine.X86, "x64": Machine.X64, "amd64": Machine.X64, "arm": Machine.ARM, "arm64": Machine.ARM64}
 _WIX = ("windows installer xml", "wix toolset")
-
 
 _UNICODE = ("utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32-be", "ascii", "latin-1", "idna")
 _WINDOWS = (437, 874, 932, 936, 949, 950, *range(1250, 1259))
@@ -38,7 +40,7 @@ def load_encodings() -> None:
 def read(file: BinaryIO) -> Findings:
     """Inspect a database. Any other file raises one of many errors of olefile and struct."""
     with olefile.OleFileIO(file) as ole:
-        streams = {_decoded(name): name for (name, *more) in ole.listdir() if not more}
+        streams = {name.translate(_LETTERS): name for (name, *more) in ole.listdir() if not more}
         if f"{_TABLE}Property" not in streams:
             return Findings()  # A document is an OLE file as well.
         properties = dict(_properties(ole, streams))
@@ -60,22 +62,6 @@ def read(file: BinaryIO) -> Findings:
 def _reach(properties: dict[str, str]) -> Reach:
     """Without ALLUSERS the scope is the user, with 1 the machine; with 2 it depends."""
     return {"": Reach.USER, "1": Reach.MACHINE}.get(properties.get("ALLUSERS", ""), Reach.UNKNOWN)
-
-
-def _decoded(name: str) -> str:
-    """A stream's name, in which one CJK character encodes two characters of six bits, or one."""
-
-    def letters() -> Iterator[str]:
-        for character in name:
-            value = ord(character) - 0x3800
-            if 0 <= value < 0x1000:
-                yield _DIGITS[value & 0x3F] + _DIGITS[value >> 6]
-            elif 0x1000 <= value < 0x1040:
-                yield _DIGITS[value - 0x1000]
-            else:
-                yield character
-
-    return "".join(letters())
 
 
 def _content(ole: olefile.OleFileIO, name: str) -> bytes:

@@ -2,7 +2,7 @@
 
 from asn1crypto import cms, x509
 
-from upload_service.inspection.findings import Signer, clean_text
+from upload_service.inspection.model import Signer, clean_text
 
 SIGNATURE_LIMIT = 1 << 20  # bytes
 

@@ -15,11 +15,10 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.errors import BulkWriteError
 
 from auth_service.audit import service as audit_module
-from auth_service.audit.chain import AuditSigner, Head, SignedHead
-from auth_service.audit.model import AuditBusy, AuditEntry
-from auth_service.audit.service import Audit, Selection
+from auth_service.audit.chain import AuditSigner, ChainBroken, verify
+from auth_service.audit.model import AuditBusy, AuditEntry, Head, Selection, SignedHead
+from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
-from auth_service.audit.verify import ChainBroken, verify
 from auth_service.migrations import INDEXES
 from common.mongo import Document, MongoDatabase, make_indexes
 from tests.support.factories import KEY

@@ -11,9 +11,8 @@ from pydantic import SecretStr
 from pymongo import ASCENDING, IndexModel
 from pymongo.errors import OperationFailure
 
-from auth_service.audit.chain import AuditSigner
+from auth_service.audit.chain import AuditSigner, verify
 from auth_service.audit.store import MongoAuditStore
-from auth_service.audit.verify import verify
 from auth_service.migrations import schema as auth_schema
 from common.mongo import Document, MongoDatabase, open_database
 from common.mongo import migration as migrating_module

@@ -1,7 +1,6 @@
 """Records of a backup, read from and written to a real MongoDB."""
 
 from collections.abc import AsyncIterator, Mapping
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from deploy.backup.records import (
     TOO_OLD,
     UNAVAILABLE,
     DatabaseSnapshot,
-    RecordFile,
     documents,
     restore_documents,
     snapshot_read,
@@ -45,9 +43,8 @@ async def test_repeated_restores_return_records_byte_for_byte(database: MongoDat
     await database["rows"].insert_one(dict(ROW))
 
     async def read(moment: DatabaseSnapshot) -> None:
-        with closing(RecordFile(tmp_path, database.name, "rows")) as file:
-            await moment.each(database.name, "rows", {}, file.write)
-            assert file.entry().size == len(bson.encode(ROW))
+        entry = await moment.export(database.name, "rows", tmp_path, {})
+        assert entry.size == len(bson.encode(ROW))
 
     await snapshot_read(database.client, read)
     (path,) = tmp_path.iterdir()
@@ -56,13 +53,14 @@ async def test_repeated_restores_return_records_byte_for_byte(database: MongoDat
     assert [bson.encode(row) async for row in database["again"].find({})] == [bson.encode(ROW)]
 
 
-async def test_a_snapshot_excludes_later_writes(database: MongoDatabase) -> None:
+async def test_a_snapshot_excludes_later_writes(database: MongoDatabase, tmp_path: Path) -> None:
     await database["rows"].insert_one({"_id": 1})
 
     async def read(moment: DatabaseSnapshot) -> list[int]:
         counts: list[int] = []
         for _ in range(2):
-            await moment.each(database.name, "rows", {}, lambda row: counts.append(row["_id"]))
+            entry = await moment.export(database.name, "rows", tmp_path, {})
+            counts += [row["_id"] for row in documents(tmp_path / entry.name)]
             await database["rows"].insert_one({"_id": len(counts) + 1})
         return counts
 

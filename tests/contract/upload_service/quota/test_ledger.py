@@ -16,10 +16,9 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.model import Status, Upload
 from upload_service.quota import store as quota_store
-from upload_service.quota.ledger_store import MongoLedgerStore
+from upload_service.quota.model import TooManyUploads
 from upload_service.quota.reconciliation import Reconciliation, expected_ledger
-from upload_service.quota.service import TooManyUploads
-from upload_service.quota.store import MongoQuotaStore
+from upload_service.quota.store import MongoLedgerStore, MongoQuotaStore
 from upload_service.store import INDEXES
 
 SIZE = 10

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from catalog_service.versions.forms import new_version
-from catalog_service.versions.service import PendingVersion
+from catalog_service.versions.model import PendingVersion
 from common.auth.callers import Caller
 from common.errors import Unavailable
 from common.http.forms import Form

@@ -440,7 +440,7 @@ async def test_a_package_deleted_before_the_claim_removes_the_version(
 ) -> None:
     store = MongoCatalogStore(catalog.database, uploads_age=60)
     package_uid = await store.packages.package_uid(caller.tenant_id, "acme.editor")
-    versions = Versions(store.versions, DeletedPackage(package_uid), NoInstallers(), store.uploads)
+    versions = Versions(store.versions, NoInstallers(), DeletedPackage(package_uid).package_uid, store.uploads.link)
     form = Form({name: (value,) for name, value in version_form(**installer).items()})
 
     with pytest.raises(PackageNotFound):
@@ -640,8 +640,11 @@ class DeletedPackage:
         return self._seen.pop()
 
 
-class NoInstallers:
+class NoInstallers(UploadService):
     """An upload_service that must not be called."""
+
+    def __init__(self) -> None:
+        pass
 
     async def claim(self, caller: Caller, server_filename: str, version_uid: str) -> InstallerFile:
         raise AssertionError

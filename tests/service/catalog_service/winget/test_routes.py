@@ -12,7 +12,7 @@ import pytest
 from yarl import URL
 
 from catalog_service.catalog.reader import Entries
-from catalog_service.versions.documents import version_of
+from catalog_service.model.versions import version_of
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.manifest.manifest import manifest
 from catalog_service.winget.search.cooperative_yield import SEARCHES_OF_NETWORK, SEARCHES_OF_TENANT

@@ -20,10 +20,10 @@ from tests.support.services.upload import UploadApi, folder_backends, make_uploa
 from tests.support.wait import until
 from upload_service.inspection import inspector as inspector_module
 from upload_service.inspection import installer_files
-from upload_service.inspection.findings import Findings, Format
-from upload_service.inspection.inspector import ATTEMPTS, Inspector, State
+from upload_service.inspection.inspector import ATTEMPTS, Inspector
 from upload_service.inspection.installer_files import InstallerFiles, ends_of
-from upload_service.inspection.process import Reason, Unreadable, read_installer
+from upload_service.inspection.model import Findings, Format, Reason, State
+from upload_service.inspection.process import Unreadable, read_installer
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings, UploadSettings

@@ -6,8 +6,8 @@ from uuid import uuid4
 from common.auth.callers import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
-from upload_service.quota.ledger_store import MongoLedgerStore
 from upload_service.quota.reconciliation import expected_ledger
+from upload_service.quota.store import MongoLedgerStore
 from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 10

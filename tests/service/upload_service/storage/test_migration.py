@@ -98,7 +98,7 @@ def interrupted_mover(
 ) -> Any:
     """A mover that is interrupted at a step, and its store, which can be killed."""
     (old,) = set(StorageKind) - {new}
-    store = KillableStore(InterruptingProxy(storages.store, method, moment, action))
+    store: Any = KillableStore(InterruptingProxy(storages.store, method, moment, action))
     homes: Any = {old: storages.home(old), new: storages.home(new)}
     side = new if method in {"put", "size"} else old
     homes[side] = InterruptingProxy(homes[side], method, moment, action)

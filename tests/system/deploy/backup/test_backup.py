@@ -141,7 +141,7 @@ async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
     assert backup.lacking == {}
     named = [
         backup.folder.file(api.tenant_id, upload.server_filename).read_bytes()
-        for upload in installers_of(backup.folder.records(backup.name))
+        for upload in installers_of(backup.folder.path / backup.name)
         if upload.tenant_id == api.tenant_id
     ]
     assert named == [passing[1].content]

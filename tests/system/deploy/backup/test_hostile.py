@@ -19,7 +19,7 @@ from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import UPLOADS
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import DATABASES
-from deploy.backup.signatures import make_seal
+from deploy.backup.signatures import make_seals
 from deploy.local import servers
 from deploy.local.folder import Addresses
 from deploy.operator.operations import open_operator
@@ -102,7 +102,7 @@ def change_upload(backups: Path, *, audit_key: str = "", **fields: Any) -> None:
     text = json.dumps(manifest).encode()
     (folder / "manifest.json").write_bytes(text)
     if audit_key:
-        (folder / "manifest.seal").write_text(make_seal(audit_key, folder.name, text))
+        (folder / "manifest.seal").write_text(make_seals(SecretStr(audit_key), folder.name, text)[0])
 
 
 def files_below(folder: Path) -> set[str]:

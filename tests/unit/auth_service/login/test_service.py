@@ -12,7 +12,7 @@ from auth_service.login.service import Login
 from auth_service.login.throttle import Throttle
 from auth_service.users.model import BadCredentials, TooManyFailures, User
 from auth_service.users.passwords import Passwords
-from auth_service.users.store import MongoUserStore
+from auth_service.users.service import Users
 from common.auth.sessions import Session, Sessions
 from common.errors import Overloaded
 from tests.support.factories import make_caller
@@ -20,7 +20,7 @@ from tests.support.factories import make_caller
 PASSWORD = "a password for tests"
 
 
-class ChangingUsers(MongoUserStore):
+class ChangingUsers(Users):
     """Returns another user at each lookup, like a concurrent change."""
 
     def __init__(self, *users: User | None) -> None:
@@ -28,9 +28,6 @@ class ChangingUsers(MongoUserStore):
 
     async def find(self, tenant_id: str, username: str) -> User | None:
         return next(self._found)
-
-    async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool:
-        return next(self._found) is not None
 
 
 class OpenSessions(Sessions):

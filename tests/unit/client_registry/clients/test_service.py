@@ -1,14 +1,14 @@
 """The recording of client sightings, and the name resolution of the single-tenant deployment."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from client_registry.clients.model import Client, ClientLimitExceeded, NameNotResolved
-from client_registry.clients.service import ClientQuery, Clients, SlotTaken
+from client_registry.clients.model import Client, ClientLimitExceeded, ClientQuery, NameNotResolved, SlotTaken
+from client_registry.clients.service import Clients
 from client_registry.clients.tokens import ClientTokens
 from common.auth.callers import Caller, Deployment
 from common.auth.signing import Keys
@@ -35,9 +35,6 @@ class OneClient:
 
     async def count(self, tenant_id: str) -> int:
         return len(await self.list(tenant_id))
-
-    async def counts(self) -> Mapping[str, int]:
-        raise NotImplementedError
 
     async def slots(self, tenant_id: str) -> AbstractSet[int]:
         return set(range(await self.count(tenant_id)))

@@ -159,7 +159,7 @@ def test_keeping_the_newest_works_for_backups_without_installers(folder: BackupF
 
 
 def test_a_pipe_instead_of_records_is_refused(folder: BackupFolder) -> None:
-    records = folder.records(make_backup(folder)) / UPLOADS
+    records = folder.path / make_backup(folder) / UPLOADS
     records.unlink()
     os.mkfifo(records)
     with pytest.raises(BackupProblem, match="is not a regular file"):

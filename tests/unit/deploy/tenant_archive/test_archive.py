@@ -13,7 +13,7 @@ from uuid import uuid4
 import bson
 import pytest
 
-from catalog_service.versions.documents import document_of
+from catalog_service.model.versions import document_of
 from deploy.backup.installers import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.tenant_archive.archive import FILES, ArchiveReader
@@ -191,7 +191,7 @@ def version(**others: Any) -> dict[str, Any]:
     stored = {"halfway": False, "state": "active", "package_uid": str(uuid4())}
     sample = make_version()
     keys = {"version_key": sample.version, "installer_key": sample.installer_key}
-    return {"_id": bson.ObjectId(), "tenant_id": "acme", **stored, **keys, **document_of(make_version(**others))}
+    return {"_id": bson.ObjectId(), "tenant_id": "acme", **stored, **keys, **document_of(sample), **others}
 
 
 EXTERNAL = {"server_filename": "", "installer_url": "https://downloads.example.com/a.exe"}

@@ -13,16 +13,15 @@ import pytest
 from argon2 import PasswordHasher
 from PIL import Image
 
-from auth_service.audit.chain import AuditSigner, Head
-from auth_service.audit.model import AuditEntry
+from auth_service.audit.chain import AuditSigner
+from auth_service.audit.model import AuditEntry, Head
 from auth_service.audit.store import _document as audit_document
 from auth_service.users.passwords import password_hasher
 from catalog_service.model.enumerations import FileType
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import LocalTexts, PackageManifest
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
-from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
-from catalog_service.versions.documents import document_of
+from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, document_of
 from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
 from tests.support.factories import KEY

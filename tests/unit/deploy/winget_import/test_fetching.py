@@ -77,7 +77,9 @@ async def dns(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
             return await ask(host, port, **options)
         texts = answers[host].pop(0) if len(answers[host]) > 1 else answers[host][0]
         return [
-            (socket.AF_INET6 if ":" in text else socket.AF_INET, socket.SOCK_STREAM, 6, "", (text, port))
+            (socket.AF_INET6, socket.SOCK_STREAM, 6, "", (text, port, 0, 0))
+            if ":" in text
+            else (socket.AF_INET, socket.SOCK_STREAM, 6, "", (text, port))
             for text in texts.split()
         ]
 

@@ -19,7 +19,7 @@ SERVICES = ("auth_service", "catalog_service", "client_registry", "upload_servic
 FIELD_ERRORS = {"InvalidField", "InstallerContradicts"}
 # No form of the dashboard has these fields: they belong to commands, winget requests, manifests and scripts.
 WITHOUT_FORM = (
-    "auth_service/audit/chain.py",
+    "auth_service/audit/model.py",
     "auth_service/tenants/service.py",
     "catalog_service/model/manifest/",
     "catalog_service/model/external_installers.py",

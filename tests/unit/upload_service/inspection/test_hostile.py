@@ -17,10 +17,10 @@ from tests.support.samples.pe_builder import archive, program, zipped
 from tests.support.tables import each
 from tests.support.wait import until
 from upload_service.inspection import process
-from upload_service.inspection.findings import Findings, Format
 from upload_service.inspection.formats import archives
 from upload_service.inspection.formats.detection import Damaged, inspect_file
-from upload_service.inspection.process import Reason, Unreadable, read_installer
+from upload_service.inspection.model import Findings, Format, Reason
+from upload_service.inspection.process import Unreadable, read_installer
 
 IDENTITY = '<Package><Identity Name="{name}" Publisher="CN=T" Version="1"/></Package>'
 MEGABYTE = 1 << 20

@@ -327,8 +327,8 @@ def check_rule(rule: object, documented_schema: dict[str, Any]) -> None:
                 limit,
             )
             assert "pattern" in documented_schema
-        case Choice(kind=kind):
-            assert documented_schema["enum"] == [*kind]
+        case Choice(values=values):
+            assert documented_schema["enum"] == [*values]
         case Flag():
             assert documented_schema["type"] == "boolean"
         case ReturnCode(low=low, high=high):

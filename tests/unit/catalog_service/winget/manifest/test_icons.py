@@ -1,13 +1,13 @@
 """The logo of a package as a winget icon with a signed URL."""
 
-from catalog_service.model.manifest.package import Icon, IconFileType
+from catalog_service.model.manifest.package import Icon
 from catalog_service.winget.manifest.icons import icon_url, with_logo_icon
 from tests.support.factories import KEYS, make_caller
 from tests.support.samples.winget_factories import make_entry
 from tests.support.services.catalog import picture
 from tests.support.tables import each
 
-OWN = Icon(icon_url="https://acme.example/icon.ico", icon_file_type=IconFileType.ICO, icon_sha256="ab" * 32)
+OWN = Icon(icon_url="https://acme.example/icon.ico", icon_file_type="ico", icon_sha256="ab" * 32)
 
 
 @each(

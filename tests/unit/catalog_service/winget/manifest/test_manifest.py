@@ -17,21 +17,15 @@ from catalog_service.model.manifest.package import (
     Agreement,
     Documentation,
     Icon,
-    IconFileType,
     LocalTexts,
     PackageManifest,
 )
 from catalog_service.model.manifest.version import (
     AppsAndFeaturesEntry,
-    Elevation,
     ExpectedReturnCode,
     InstalledFile,
-    InstallMode,
     LocalReleaseTexts,
-    Platform,
-    RepairBehavior,
     ReturnResponse,
-    UnsupportedArgument,
     VersionManifest,
 )
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
@@ -58,7 +52,7 @@ SAID_BY_PACKAGE: dict[str, Any] = {
     "agreements": (Agreement(agreement_label="Terms", agreement="Be kind.", agreement_url=URL),),
     "installation_notes": "Done.",
     "documentations": (Documentation(document_label="Manual", document_url=URL),),
-    "icons": (Icon(icon_url=URL, icon_file_type=IconFileType.PNG, icon_sha256="ab" * 32),),
+    "icons": (Icon(icon_url=URL, icon_file_type="png", icon_sha256="ab" * 32),),
     "package_locale": "en-GB",
     "moniker": "edit",
     "locales": (LocalTexts(package_locale="de-DE", package_name="Bearbeiter", license="MIT"),),
@@ -68,9 +62,9 @@ SAID_BY_VERSION: dict[str, Any] = {
     "release_notes_url": URL,
     "locales": (LocalReleaseTexts(package_locale="de-DE", release_notes="Neu."),),
     "installer_locale": "en-GB",
-    "platform": (Platform.DESKTOP,),
+    "platform": ("Windows.Desktop",),
     "minimum_os_version": "10.0.0.0",
-    "install_modes": (InstallMode.SILENT,),
+    "install_modes": ("silent",),
     "installer_success_codes": (3010,),
     "expected_return_codes": (
         ExpectedReturnCode(installer_return_code=5, return_response=ReturnResponse.CUSTOM, return_response_url=URL),
@@ -88,16 +82,16 @@ SAID_BY_VERSION: dict[str, Any] = {
     "install_location_required": True,
     "require_explicit_upgrade": True,
     "display_install_warnings": True,
-    "elevation_requirement": Elevation.BY_ITSELF,
+    "elevation_requirement": "elevatesSelf",
     "unsupported_os_architectures": (Architecture.ARM,),
-    "unsupported_arguments": (UnsupportedArgument.LOG,),
+    "unsupported_arguments": ("log",),
     "apps_and_features_entries": (
         AppsAndFeaturesEntry(display_name="Editor", display_version="1.0.1", installer_type=FileType.BURN),
     ),
     "default_install_location": r"%ProgramFiles%\Editor",
     "installed_files": (InstalledFile(relative_file_path="edit.exe", file_sha256="ab" * 32),),
     "download_command_prohibited": True,
-    "repair_behavior": RepairBehavior.MODIFY,
+    "repair_behavior": "modify",
     "archive_binaries_depend_on_path": True,
     "desired_state_configuration": DesiredStateConfiguration(
         power_shell=(

@@ -13,7 +13,7 @@ from catalog_service.model.enumerations import FileType
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.fields import CODES, Field, folded, squeezed
-from catalog_service.winget.search.index_segment import IndexSegment
+from catalog_service.winget.search.index import IndexSegment
 from catalog_service.winget.search.matching import MatchType
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import parse_search

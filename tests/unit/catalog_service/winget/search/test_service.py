@@ -10,8 +10,7 @@ import pytest
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.revisions.model import CatalogState, Change
 from catalog_service.winget.search.fields import Field
-from catalog_service.winget.search.index import Index
-from catalog_service.winget.search.index_segment import IndexSegment
+from catalog_service.winget.search.index import Index, IndexSegment
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.service import UNCACHED_READS, WingetSearch

@@ -1,11 +1,13 @@
-"""The findings about an installer. They are what the file states; nothing is verified."""
+"""Inspections and their findings. Findings are what the file states; nothing is verified."""
 
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
+
+from upload_service.model import Upload
 
 TEXT_LIMIT = 256  # characters
 VERSION_LIMIT = 128
@@ -121,6 +123,42 @@ class Findings:
             nested=tuple(Nested(clean_text(file["path"], PATH_LIMIT), Format(file["format"])) for file in nested),
             signer=Signer(clean_text(signer["subject"]), clean_text(signer["issuer"])) if signer else None,
         )
+
+
+class State(StrEnum):
+    """The state of an inspection."""
+
+    WAITING = "waiting"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Reason(StrEnum):
+    """Why an inspection failed."""
+
+    DAMAGED = "damaged"  # The file is not what its first bytes say.
+    TOO_LONG = "too_long"
+    TOO_MUCH_MEMORY = "too_much_memory"
+    ENDED_EARLY = "ended_early"  # The process failed otherwise, or printed no findings.
+    GIVEN_UP = "given_up"  # Three attempts did not end.
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """The inspection of a file, with the `reason` of a failed one and the `findings` of one that is done."""
+
+    server_filename: str
+    state: State
+    reason: str = ""
+    findings: Findings = field(default_factory=Findings)
+
+
+@dataclass(frozen=True)
+class InspectionLease:
+    """A file that this process may inspect; `attempt` counts from 1."""
+
+    upload: Upload
+    attempt: int
 
 
 def clean_text(text: str, limit: int = TEXT_LIMIT) -> str:

@@ -1,0 +1,61 @@
+"""Unfinished versions, damaged files, and the fields that a version takes from its file."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import Any
+
+from catalog_service.model.enumerations import FileType
+from catalog_service.model.packages import InstallerFile
+from catalog_service.model.versions import PackageVersion
+
+SIGNATURE = "manifest.signature_sha256"
+# The identifiers in a file of a type, by the names of the version's fields. Windows ignores those of other types.
+IDENTIFIERS_OF = {
+    FileType.MSI: ("product_code", "upgrade_code"),
+    FileType.WIX: ("product_code", "upgrade_code"),
+    FileType.BURN: ("product_code",),
+    FileType.MSIX: ("package_family_name", SIGNATURE),
+    FileType.APPX: ("package_family_name", SIGNATURE),
+}
+
+
+@dataclass(frozen=True)
+class PendingVersion:
+    """A version whose file is not claimed yet, and its package."""
+
+    tenant_id: str
+    package_uid: str
+    version: PackageVersion
+
+
+@dataclass(frozen=True)
+class HiddenVersion:
+    """A version whose deletion has begun."""
+
+    tenant_id: str
+    uid: str
+
+
+@dataclass(frozen=True)
+class DamagedFile:
+    """A file that is not served any more. `version_uid`, `package_id` and `version` are "" if no version has it."""
+
+    server_filename: str
+    version_uid: str
+    damage: str
+    found_at: datetime
+    package_id: str = ""
+    version: str = ""
+
+
+def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
+    """Return the fields that a version takes from its file: size, digest, and each identifier that it lacks.
+
+    A field of the manifest is named `manifest.<name>`.
+    """
+    identifiers = {
+        name: getattr(file, name.rpartition(".")[2]) for name in IDENTIFIERS_OF.get(version.installer_type, ())
+    }
+    missing = {name: text for name, text in identifiers.items() if text and not attrgetter(name)(version)}
+    return {"size": file.size, "sha256": file.sha256, **missing}
