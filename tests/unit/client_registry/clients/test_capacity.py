@@ -7,7 +7,7 @@ from tests.support.tables import each
 
 
 @each(
-    ("taken", "limit", "usable"),
+    ("used", "limit", "usable"),
     [
         (set(), 5, 5),
         ({0, 1, 2}, 5, 5),
@@ -22,7 +22,7 @@ def test_the_usable_slots_keep_the_limit(used: set[int], limit: int, usable: int
     assert usable_slots(used, limit) == usable
 
 
-@each(("taken", "limit"), [(set(), 0), ({0}, 1), ({9}, 1), ({0, 1, 2}, 2), ({5, 9}, 2)])
+@each(("used", "limit"), [(set(), 0), ({0}, 1), ({9}, 1), ({0, 1, 2}, 2), ({5, 9}, 2)])
 def test_there_is_no_free_slot_at_the_limit(used: set[int], limit: int) -> None:
     assert allocate_slot(used, limit) is None
 
