@@ -113,11 +113,7 @@ class LimitedConnection(ServerConnection):
         return self.output_size - cast("asyncio.Transport", self.transport).get_write_buffer_size()
 
     def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         """Answer with a problem and close the connection. Raises ConnectionError if a response has begun."""
         if request.writer.output_size > 0:

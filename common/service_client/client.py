@@ -60,12 +60,7 @@ class ServiceClient:
         self._signer = Signer(keys, service=service)
 
     async def json(
-        self,
-        caller: Caller,
-        operation: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        timeout: float = ANSWER_TIMEOUT,
+        self, caller: Caller, operation: str, body: Mapping[str, Any] | None = None, *, timeout: float = ANSWER_TIMEOUT
     ) -> Any:
         """Call an internal operation with a JSON body and return its JSON response; `timeout` is in seconds.
 

@@ -20,7 +20,7 @@ DRIVERS = {
     "obstore": {"upload_service/storage/s3.py", "upload_service/storage/s3_client.py"},
 }
 # The layers of a service. A module imports its own layer and the layers to the right.
-LAYERS = ("__main__", "app", "routes", "app_keys", "store", "domain", "model")
+LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
 ROUTE_MODULES = {
     "consumer",
     "dashboard",
