@@ -154,15 +154,8 @@ class Sessions:
         await self.close_all(tenant_id, username, keep=keep)
 
     async def close_tenant(self, tenant_id: str) -> None:
-        """End every session of a tenant. Scans all keys: for operator commands only."""
-        await self._close_matching(tenant_id)
-
-    async def close_every_tenant(self) -> None:
-        """End every session of all tenants. Scans all keys: for operator commands only."""
-        await self._close_matching("*")
-
-    async def _close_matching(self, tenants: str) -> None:
-        for pattern in (f"session:{{{tenants}:*", f"sessions:{{{tenants}:*"):
+        """End every session of a tenant, or of all tenants for `*`. Scans all keys: for operator commands only."""
+        for pattern in (f"session:{{{tenant_id}:*", f"sessions:{{{tenant_id}:*"):
             async for key in self._redis.scan_iter(match=pattern, count=1000):
                 await self._redis.delete(key)
 

@@ -127,20 +127,10 @@ def observe_requests(requests: RequestMetrics, *, logged: bool) -> Middleware:
             route = request.get(ROUTE) or route_of(request)
             requests.observe(method, route, status or BROKEN_OFF, seconds)
             if logged:
-                _log(request, method, route, status, seconds)
+                outcome, ms, tenant_id = status or "broken off", round(seconds * 1000, 1), tenant_of(request)
+                log.info("request", method=method, route=route, status=outcome, ms=ms, tenant_id=tenant_id)
 
     return observe
-
-
-def _log(request: web.Request, method: str, route: str, status: int, seconds: float) -> None:
-    log.info(
-        "request",
-        method=method,
-        route=route,
-        status=status or "broken off",
-        ms=round(seconds * 1000, 1),
-        tenant_id=tenant_of(request),
-    )
 
 
 def tenant_of(request: web.Request) -> str:
