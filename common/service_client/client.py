@@ -16,12 +16,12 @@ from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
 from common.auth.signing import Keys
 from common.concurrency.limits import ConcurrencyLimit, loop_timeout
 from common.errors import Unavailable
-from common.service_client.problems import problem_of, raise_problem
+from common.service_client.problems import json_of, raise_problem
 from common.service_client.transport import HEADER_LIMIT, SMALL, HttpTransport, Response, base_url, connector
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
 
-__all__ = ["HEADER_LIMIT", "SMALL", "Response", "ServiceClient", "open_service", "problem_of", "raise_problem"]
+__all__ = ["HEADER_LIMIT", "SMALL", "Response", "ServiceClient", "json_of", "open_service", "raise_problem"]
 
 ANSWER_TIMEOUT = 3.0  # seconds until a response begins
 BLOCK_TIMEOUT = 10.0  # seconds between two blocks of a response
@@ -71,8 +71,7 @@ class ServiceClient:
         """
         data = orjson.dumps(body or {})
         async with self.open(caller, "POST", [operation], headers=JSON, data=data, timeout=timeout) as response:
-            await raise_problem(response)
-            return orjson.loads(await response.read())
+            return await json_of(response)
 
     async def readiness(self, *, timeout: float) -> dict[str, Any]:
         """The `status` and the `missing` dependencies of one process of the service. Raises Unavailable."""

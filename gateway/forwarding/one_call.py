@@ -7,12 +7,12 @@ two-step request. So creating a version means the same in both forms.
 from typing import Any
 from urllib.parse import urlencode
 
-import orjson
 from aiohttp import web
 
 from common.auth.callers import Caller
 from common.errors import Problem
-from common.service_client.client import ServiceClient, raise_problem
+from common.http.forms import URLENCODED
+from common.service_client.client import ServiceClient, json_of
 from common.telemetry import log
 from gateway.forwarding.proxy import Body, relay
 from gateway.routing.target import Target
@@ -37,7 +37,7 @@ async def one_call(
             caller,
             request.method,
             target.segments,
-            headers={"Content-Type": "application/x-www-form-urlencoded"},
+            headers={"Content-Type": URLENCODED},
             data=urlencode(fields).encode(),
             timeout=target.operation.timeout,
         ) as response:
@@ -69,8 +69,7 @@ async def _store(request: web.Request, upload_service: ServiceClient, caller: Ca
             timeout=target.operation.timeout,
             streamed=True,
         ) as response:
-            await raise_problem(response)
-            return orjson.loads(await response.read())
+            return await json_of(response)
     except Problem:
         if content.problem:
             raise content.problem from None
