@@ -1,7 +1,6 @@
 """Authenticates requests between services by their internal token."""
 
 import re
-from functools import lru_cache
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -47,9 +46,4 @@ def authenticate_caller(request: web.Request, callers: Callers) -> Caller:
 
 def _operation_of(request: web.Request) -> str:
     # The matched route decides, not the path: `/acme%2Fdownload/claim_installer` reads as both.
-    return _route_operation(route_of(request))
-
-
-@lru_cache(maxsize=256)
-def _route_operation(route: str) -> str:
-    return operation_of(route.split("/")[2:])
+    return operation_of(route_of(request).split("/")[2:])

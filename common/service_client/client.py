@@ -31,6 +31,7 @@ CONNECTIONS = 64  # for short requests; more would make each of them slower
 SLOW_REQUESTS = 256  # requests with a longer timeout
 STREAMS = 1024  # streamed bodies
 STREAMS_OF_NETWORK = STREAMS // 8  # of one caller's network: eight slow networks are needed to take all
+Data = AsyncIterator[bytes] | bytes | None  # of a request
 JSON = {"Content-Type": "application/json"}
 
 
@@ -41,17 +42,10 @@ class ServiceClient:
     """
 
     def __init__(
-        self,
-        short_requests: HttpTransport,
-        slow_requests: HttpTransport,
-        streams: ClientSession,
-        base: str,
-        *,
-        service: str,
-        keys: Keys,
+        self, short: HttpTransport, slow: HttpTransport, streams: ClientSession, base: str, *, service: str, keys: Keys
     ) -> None:
-        self._short = ConcurrencyLimit(CONNECTIONS), short_requests
-        self._slow = ConcurrencyLimit(SLOW_REQUESTS), slow_requests
+        self._short = ConcurrencyLimit(CONNECTIONS), short
+        self._slow = ConcurrencyLimit(SLOW_REQUESTS), slow
         self._streams = streams
         self._stream_limit = ConcurrencyLimit(STREAMS)
         self._network_limits: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
@@ -91,7 +85,7 @@ class ServiceClient:
         operation: str = "",
         query: str = "",
         headers: Mapping[str, str] | None = None,
-        data: AsyncIterator[bytes] | bytes | None = None,
+        data: Data = None,
         timeout: float = ANSWER_TIMEOUT,
         streamed: bool = False,
     ) -> AsyncIterator[Response]:
@@ -141,13 +135,7 @@ class ServiceClient:
 
     @asynccontextmanager
     async def _stream(
-        self,
-        caller: Caller,
-        method: str,
-        target: str,
-        headers: CIMultiDict[str],
-        data: AsyncIterator[bytes] | bytes | None,
-        timeout: float,
+        self, caller: Caller, method: str, target: str, headers: CIMultiDict[str], data: Data, timeout: float
     ) -> AsyncIterator[Response]:
         # A slow sender of a body is not the service's fault.
         is_sending = isinstance(data, AsyncIterator)

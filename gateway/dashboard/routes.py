@@ -23,10 +23,8 @@ from gateway.dashboard.pages import (
     sign_in,
     tenant,
 )
-from gateway.dashboard.session_operations import execute_for_session, localize_problems
+from gateway.dashboard.session_operations import READ_METHODS, execute_for_session, localize_problems
 from gateway.routing.target import NoSuchOperation
-
-READ_METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from gateway.operations import Access
 from gateway.routing.target import NoSuchOperation, Target, find_operation
 
 CSRF_HEADER = "X-CSRF-Token"
-READ_METHODS = {"GET", "HEAD"}
+READ_METHODS = ("GET", "HEAD")
 STORAGE_EXCEEDED, TOO_LARGE = 407, 413  # Browsers hide a response with status 407 from scripts.
 
 
