@@ -100,11 +100,8 @@ def problem_response(problem: Problem) -> web.Response:
         **problem.members,
         **({"params": problem.params} if problem.params else {}),
     }
-    return BytesResponse(
-        body=orjson.dumps(body),
-        status=problem.status,
-        headers={"Content-Type": "application/problem+json", **problem.headers},
-    )
+    headers = {"Content-Type": "application/problem+json", **problem.headers}
+    return BytesResponse(body=orjson.dumps(body), status=problem.status, headers=headers)
 
 
 def observe_requests(requests: RequestMetrics, *, logged: bool) -> Middleware:

@@ -37,11 +37,8 @@ def require_internal_token(callers: Callers, *, open_operations: frozenset[str] 
 
 def authenticate_caller(request: web.Request, callers: Callers) -> Caller:
     """The caller that the request's token names. Raises UntrustedCaller."""
-    return callers.verify(
-        request.headers.get(INTERNAL_TOKEN, ""),
-        operation=_operation_of(request),
-        tenant_id=request.match_info.get("tenant_id", ""),
-    )
+    token, tenant_id = request.headers.get(INTERNAL_TOKEN, ""), request.match_info.get("tenant_id", "")
+    return callers.verify(token, operation=_operation_of(request), tenant_id=tenant_id)
 
 
 def _operation_of(request: web.Request) -> str:

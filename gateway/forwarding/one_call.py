@@ -32,14 +32,10 @@ async def one_call(
     fields, server_filename = [*map(tuple, stored["fields"])], stored["server_filename"]
     if server_filename:
         fields.append(("server_filename", server_filename))
+    headers, form = {"Content-Type": URLENCODED}, urlencode(fields).encode()
     try:
         async with service.open(
-            caller,
-            request.method,
-            target.segments,
-            headers={"Content-Type": URLENCODED},
-            data=urlencode(fields).encode(),
-            timeout=target.operation.timeout,
+            caller, request.method, target.segments, headers=headers, data=form, timeout=target.operation.timeout
         ) as response:
             return await relay(request, response)
     except Problem:
@@ -57,17 +53,11 @@ async def _discard(upload_service: ServiceClient, caller: Caller, server_filenam
 
 
 async def _store(request: web.Request, upload_service: ServiceClient, caller: Caller, target: Target) -> Any:
-    content = Body(request)
+    content, timeout = Body(request), target.operation.timeout
     headers = {name: request.headers[name] for name in ("Content-Type", "Content-Length") if name in request.headers}
     try:
         async with upload_service.open(
-            caller,
-            "POST",
-            ["store_installer"],
-            headers=headers,
-            data=content,
-            timeout=target.operation.timeout,
-            streamed=True,
+            caller, "POST", ["store_installer"], headers=headers, data=content, timeout=timeout, streamed=True
         ) as response:
             return await json_of(response)
     except Problem:
