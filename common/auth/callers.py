@@ -163,8 +163,7 @@ class Callers:
     def verify(self, token: str, *, operation: str, tenant_id: str) -> Caller:
         """The caller that a token names.
 
-        Raises:
-            UntrustedCaller: the token is forged, expired, or for another service, operation or tenant.
+        Raises UntrustedCaller: the token is forged, expired, or for another service, operation or tenant.
         """
         try:
             signed_operation, caller = self._tokens.verify(token)

@@ -77,8 +77,7 @@ class Sessions:
     async def check(self, tenant_id: str, token: str) -> Session:
         """The session of a token; renews its idle time.
 
-        Raises:
-            NotAuthenticated: the token is forged, another tenant's, expired, idle for too long or logged out.
+        Raises NotAuthenticated: the token is forged, another tenant's, expired, idle for too long or logged out.
         """
         session = self.parse_token(token)
         if session.tenant_id != tenant_id or not (await self._batcher.submit((_session_key(session), "")))[0]:
@@ -111,8 +110,7 @@ class Sessions:
     def parse_token(self, token: str) -> Session:
         """The session that a token names, whether alive or not.
 
-        Raises:
-            NotAuthenticated: the token is forged, or past its lifetime.
+        Raises NotAuthenticated: the token is forged, or past its lifetime.
         """
         try:
             return self._tokens.verify(token)

@@ -61,8 +61,7 @@ class Keys:
     def verify_token(self, token: str, *, audience: str, required: Sequence[str]) -> Mapping[str, Any]:
         """The claims of a token that is signed with any of the keys, for this audience, and has not expired.
 
-        Raises:
-            jwt.InvalidTokenError, UnicodeError, ValueError: the token is invalid.
+        Raises jwt.InvalidTokenError, UnicodeError, ValueError: the token is invalid.
         """
         options: Options = {"require": ["exp", "iat", "aud", *required]}
         failure = jwt.InvalidTokenError()

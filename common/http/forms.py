@@ -37,8 +37,7 @@ class Form:
     def text(self, name: str, *, limit: int, required: bool = True, lines: bool = False) -> str:
         """The text of a field, of 1 to `limit` characters, or "" unless it is `required`; `lines` allows line breaks.
 
-        Raises:
-            InvalidField: it is missing, too long, or holds forbidden characters, see `clean`.
+        Raises InvalidField: it is missing, too long, or holds forbidden characters, see `clean`.
         """
         value = clean(name, self.get(name) or "", limit=limit, lines=lines)
         if required and not value:
@@ -78,8 +77,7 @@ class Form:
     def texts(self, name: str, *, limit: int, most: int = FIELDS_LIMIT) -> tuple[str, ...]:
         """A list: a repeated field, or values separated by commas, without empty items.
 
-        Raises:
-            InvalidField: an item has forbidden characters or is longer than `limit`, or there are more than `most`.
+        Raises InvalidField: an item has forbidden characters or is longer than `limit`, or there are more than `most`.
         """
         values = self.fields.get(name, ())
         if sum(value.count(",") + 1 for value in values) > most:
@@ -91,8 +89,7 @@ class Form:
 def clean(name: str, value: str, *, limit: int, lines: bool = False) -> str:
     """The text in normal form C, of at most `limit` characters.
 
-    Raises:
-        InvalidField: it is too long, or holds control characters, surrogates or marks of the writing direction.
+    Raises InvalidField: it is too long, or holds control characters, surrogates or marks of the writing direction.
     """
     allowed = "\r\n\t" if lines else ""
     if len(value) > limit:

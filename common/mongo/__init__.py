@@ -1,7 +1,7 @@
 """MongoDB: one database per service, majority writes, indexes created before the first request."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, closing
 from typing import Any
 
 import pymongo
@@ -43,10 +43,8 @@ async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIt
         timeoutMS=2500,  # of one call, see `long_timeout`
         **listeners,
     )
-    try:
+    with closing(client):
         yield client[name]
-    finally:
-        client.close()
 
 
 async def make_indexes(database: MongoDatabase, indexes: Indexes) -> None:

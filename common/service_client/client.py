@@ -1,7 +1,7 @@
 """Calls another service: signs the request for the caller, limits its time, and raises the service's problems."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from typing import Any
 from urllib.parse import quote
 from weakref import WeakValueDictionary
@@ -127,11 +127,8 @@ class ServiceClient:
         limit, transport = self._short if timeout <= ANSWER_TIMEOUT else self._slow
         pause = max(timeout, BLOCK_TIMEOUT)
         async with limit.acquire(SLOT_TIMEOUT):
-            reply = await transport.request(method, target, headers, body, timeout=timeout, pause=pause)
-            try:
+            with closing(await transport.request(method, target, headers, body, timeout=timeout, pause=pause)) as reply:
                 yield reply
-            finally:
-                reply.close()
 
     @asynccontextmanager
     async def _stream(
