@@ -1,4 +1,4 @@
-"""The problems of other services."""
+"""Reads the responses of other services: their JSON, or their problems."""
 
 from typing import Any
 

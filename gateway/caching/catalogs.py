@@ -111,13 +111,9 @@ class CatalogCache:
         headers = {"Accept-Encoding": view.encoding or "identity"}
         if cached:
             headers["If-None-Match"] = cached.etag
+        query = f"include_disabled={'true' if view.include_disabled else 'false'}"
         async with self._catalog_service.open(
-            caller,
-            "POST",
-            ["get_packages"],
-            query=f"include_disabled={'true' if view.include_disabled else 'false'}",
-            headers=headers,
-            streamed=True,
+            caller, "POST", ["get_packages"], query=query, headers=headers, streamed=True
         ) as response:
             await raise_problem(response)
             if response.headers.get(HIDDEN, "") != view.hidden:
