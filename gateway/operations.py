@@ -1,4 +1,4 @@
-"""THE TABLE: every operation of the interface, one row each. The gateway answers no other."""
+"""The operations of the interface, one row each. The gateway answers no other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

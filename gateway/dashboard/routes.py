@@ -1,4 +1,4 @@
-"""THE TABLE of the dashboard's pages: one row for each address after `/dashboard`."""
+"""The pages of the dashboard: one row for each address after `/dashboard`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

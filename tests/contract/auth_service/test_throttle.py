@@ -120,7 +120,7 @@ async def test_the_addresses_of_one_tenant_are_forgotten(places: RedisKnownNetwo
 
 async def test_names_that_look_like_addresses_have_counts_of_their_own(redis: "Redis", tenant_id: str) -> None:
     login_throttle = Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis))
-    for _ in range(throttle.FAILURES):
+    for _ in range(throttle.NETWORK_FAILURE_LIMIT):
         await login_throttle.count_failure(tenant_id, "2001:db8::/64:ada", "2001:db8:1::1")
     await redis.delete("failures:address:2001:db8:1::/64")
 
@@ -131,8 +131,8 @@ async def test_names_that_look_like_addresses_have_counts_of_their_own(redis: "R
 @pytest.fixture(scope="module")
 def low_limits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(throttle, "FAILURES", 3)
-        patched.setattr(throttle, "USER_FAILURES", 5)
+        patched.setattr(throttle, "NETWORK_FAILURE_LIMIT", 3)
+        patched.setattr(throttle, "USER_FAILURE_LIMIT", 5)
         yield
 
 
@@ -147,7 +147,7 @@ class Model:
         return [(place,), (user, place), ("known" if (user, place) in self.known else "other", user)]
 
     def refuses(self, user: str, place: str) -> bool:
-        limits = (throttle.FAILURES, throttle.FAILURES, throttle.USER_FAILURES)
+        limits = (throttle.NETWORK_FAILURE_LIMIT, throttle.NETWORK_FAILURE_LIMIT, throttle.USER_FAILURE_LIMIT)
         return any(self.counts[key] >= limit for key, limit in zip(self._keys(user, place), limits, strict=True))
 
     def fail(self, user: str, place: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from common.errors import Unavailable
 from common.events import Event, Events, EventsUnavailable, Outcome
 from common.events.broker import RabbitEvents, open_events
-from common.events.deliveries import FAILURES
+from common.events.deliveries import MAX_DELIVERIES
 from common.events.local import LocalEvents
 from common.mongo import WriteRejected
 from common.telemetry.tracing import traces
@@ -216,11 +216,11 @@ async def test_over_rabbitmq_an_event_that_always_fails_is_dead_lettered(rabbitm
     async with open_events(rabbitmq_url) as events:
         await events.subscribe(name, name, heard.handle, counted.append)
         await publish(events, event)
-        await heard.until(lambda seen: len(seen) == FAILURES)
+        await heard.until(lambda seen: len(seen) == MAX_DELIVERIES)
         async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
             message = await taken(dead)
     assert Event.decode(message.body) == event
-    assert len(heard.events) == FAILURES
+    assert len(heard.events) == MAX_DELIVERIES
     assert counted == [Outcome.FAILED]
 
 
@@ -234,13 +234,13 @@ async def test_over_rabbitmq_attempts_count_across_consumers(rabbitmq_url: str) 
         async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
             message = await taken(dead)
     assert Event.decode(message.body) == event
-    assert heard.events == [event] * FAILURES
+    assert heard.events == [event] * MAX_DELIVERIES
 
 
 async def test_over_rabbitmq_a_waiting_event_outlives_its_consumers(rabbitmq_url: str) -> None:
     heard, name = Heard(), make_name()
     event = make_event(name)
-    for number in range(FAILURES + 2):
+    for number in range(MAX_DELIVERIES + 2):
         waits = asyncio.Event()
 
         async def wait(_: Event, waits: asyncio.Event = waits) -> None:
@@ -282,7 +282,7 @@ async def test_over_rabbitmq_an_event_waits_for_a_store_that_is_away(
     rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.events.deliveries.RETRY_PAUSE", 0.01)
-    tries, name = 3 * FAILURES, make_name()
+    tries, name = 3 * MAX_DELIVERIES, make_name()
     heard = Heard()
 
     async def handle(event: Event) -> None:
