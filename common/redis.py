@@ -1,7 +1,7 @@
 """The connection to Redis, with time limits and a limit of connections."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from hashlib import sha1
 from typing import Any
 
@@ -33,11 +33,8 @@ async def open_redis(url: str) -> AsyncIterator["Redis"]:
         max_connections=CONNECTIONS + 1,  # and one for `ScriptRunner`
         decode_responses=True,
     )
-    client = _Redis.from_pool(pool)
-    try:
+    async with aclosing(_Redis.from_pool(pool)) as client:
         yield client
-    finally:
-        await client.aclose()
 
 
 class _Redis(Redis):

@@ -72,11 +72,7 @@ def is_tenant_id(text: str) -> bool:
 
 
 def parse_network(field: str, text: str) -> str:
-    """Return the canonical spelling of an address, a CIDR network or an `a-b` range.
-
-    Raises:
-        InvalidField: it is none of the three.
-    """
+    """Return the canonical spelling of an address, a CIDR network or an `a-b` range. Raises InvalidField."""
     try:
         first, last = bounds(text)
     except (ValueError, TypeError):

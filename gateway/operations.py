@@ -1,4 +1,4 @@
-"""THE TABLE: every operation of the interface, one row each. The gateway answers no other."""
+"""The operations of the interface, one row each. The gateway answers no other."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -98,6 +98,7 @@ INSTALLER_TIMEOUT = 120.0  # seconds: hashing and storing a large installer
 
 _read = partial(Operation, access=Access.ADMINISTRATOR)
 _write = partial(Operation, access=Access.ADMINISTRATOR, audited=True)
+_winget = partial(Operation, access=Access.PACKAGE_MANAGER, timeout=15.0, cache=CacheKind.PACKAGE)
 
 OPERATIONS: tuple[Operation, ...] = (
     # Session (4.1). A login may wait for a slot: few password hashes run at once.
@@ -158,24 +159,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "icon/{package_id}/{file_name}", CATALOG, Access.SIGNED),
     # The source for Windows' own winget, with its protocol's paths. The first search waits for the whole catalog.
     Operation("GET", f"{WINGET}/information", GATEWAY, Access.OPEN, cache=CacheKind.SOURCE),
-    Operation(
-        "POST",
-        f"{WINGET}/manifestSearch",
-        CATALOG,
-        Access.PACKAGE_MANAGER,
-        timeout=15.0,
-        body_limit=CREDENTIALS_LIMIT,
-        cache=CacheKind.PACKAGE,
-    ),
-    Operation(
-        "GET",
-        f"{WINGET}/packageManifests/{{package_id}}",
-        CATALOG,
-        Access.PACKAGE_MANAGER,
-        timeout=15.0,
-        streamed=True,
-        cache=CacheKind.PACKAGE,
-    ),
+    _winget("POST", f"{WINGET}/manifestSearch", CATALOG, body_limit=CREDENTIALS_LIMIT),
+    _winget("GET", f"{WINGET}/packageManifests/{{package_id}}", CATALOG, streamed=True),
     # Pages
     Operation("GET", "docs", GATEWAY, Access.PAGE),
     Operation("GET", "openapi.json", GATEWAY, Access.PAGE),

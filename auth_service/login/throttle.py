@@ -17,8 +17,8 @@ from auth_service.users.model import TooManyFailures
 from common.auth.callers import network_of
 from common.telemetry import log
 
-FAILURES = 10
-USER_FAILURES = 200
+NETWORK_FAILURE_LIMIT = 10
+USER_FAILURE_LIMIT = 200
 WINDOW = 300  # seconds
 RECORDED_REFUSALS = 60  # per minute and tenant, in the audit log
 MINUTE = 60  # seconds
@@ -87,9 +87,9 @@ class Throttle:
         network = network_of(ip)
         group = "known" if await self._networks.contains(tenant_id, username, network) else "user"
         return {
-            f"address:{network}": FAILURES,
-            _user_in_network(tenant_id, username, network): FAILURES,
-            f"{group}:{tenant_id}:{username}": USER_FAILURES,
+            f"address:{network}": NETWORK_FAILURE_LIMIT,
+            _user_in_network(tenant_id, username, network): NETWORK_FAILURE_LIMIT,
+            f"{group}:{tenant_id}:{username}": USER_FAILURE_LIMIT,
         }
 
 

@@ -141,16 +141,17 @@ class Signer:
     def __init__(self, keys: Keys, *, service: str) -> None:
         self._keys = keys
         self._service = service
-        self._signed: FifoCache[tuple[Caller, str], _SignedToken] = FifoCache(MAX_TOKENS)
+        # The tokens and the times of their signing, in seconds since 1970.
+        self._signed: FifoCache[tuple[str, Caller, str], tuple[str, float]] = FifoCache(MAX_TOKENS)
 
     def sign(self, caller: Caller, operation: str) -> str:
         """A token as `sign` returns it, valid for at least `LIFETIME - REUSE_PERIOD` seconds more."""
         key, now = self._keys.signing, time.time()
-        signed = self._signed.get((caller, operation))
-        if signed is None or signed.key != key or not 0 <= now - signed.at < REUSE_PERIOD:
-            signed = _SignedToken(sign(key, caller, service=self._service, operation=operation), key, now)
-            self._signed.put((caller, operation), signed)
-        return signed.token
+        signed = self._signed.get((key, caller, operation))
+        if signed is None or not 0 <= now - signed[1] < REUSE_PERIOD:
+            signed = sign(key, caller, service=self._service, operation=operation), now
+            self._signed.put((key, caller, operation), signed)
+        return signed[0]
 
 
 class Callers:
@@ -162,8 +163,7 @@ class Callers:
     def verify(self, token: str, *, operation: str, tenant_id: str) -> Caller:
         """The caller that a token names.
 
-        Raises:
-            UntrustedCaller: the token is forged, expired, or for another service, operation or tenant.
+        Raises UntrustedCaller: the token is forged, expired, or for another service, operation or tenant.
         """
         try:
             signed_operation, caller = self._tokens.verify(token)
@@ -172,13 +172,6 @@ class Callers:
         if signed_operation != operation or caller.tenant_id != tenant_id:
             raise UntrustedCaller("This service answers the gateway only.")
         return caller
-
-
-@dataclass(frozen=True)
-class _SignedToken:
-    token: str
-    key: str
-    at: float  # seconds since 1970
 
 
 def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:

@@ -77,8 +77,7 @@ class Sessions:
     async def check(self, tenant_id: str, token: str) -> Session:
         """The session of a token; renews its idle time.
 
-        Raises:
-            NotAuthenticated: the token is forged, another tenant's, expired, idle for too long or logged out.
+        Raises NotAuthenticated: the token is forged, another tenant's, expired, idle for too long or logged out.
         """
         session = self.parse_token(token)
         if session.tenant_id != tenant_id or not (await self._batcher.submit((_session_key(session), "")))[0]:
@@ -111,8 +110,7 @@ class Sessions:
     def parse_token(self, token: str) -> Session:
         """The session that a token names, whether alive or not.
 
-        Raises:
-            NotAuthenticated: the token is forged, or past its lifetime.
+        Raises NotAuthenticated: the token is forged, or past its lifetime.
         """
         try:
             return self._tokens.verify(token)
@@ -154,15 +152,8 @@ class Sessions:
         await self.close_all(tenant_id, username, keep=keep)
 
     async def close_tenant(self, tenant_id: str) -> None:
-        """End every session of a tenant. Scans all keys: for operator commands only."""
-        await self._close_matching(tenant_id)
-
-    async def close_every_tenant(self) -> None:
-        """End every session of all tenants. Scans all keys: for operator commands only."""
-        await self._close_matching("*")
-
-    async def _close_matching(self, tenants: str) -> None:
-        for pattern in (f"session:{{{tenants}:*", f"sessions:{{{tenants}:*"):
+        """End every session of a tenant, or of all tenants for `*`. Scans all keys: for operator commands only."""
+        for pattern in (f"session:{{{tenant_id}:*", f"sessions:{{{tenant_id}:*"):
             async for key in self._redis.scan_iter(match=pattern, count=1000):
                 await self._redis.delete(key)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import jwt
+from jwt.types import Options
 
 from common.telemetry import log
 
@@ -60,24 +61,15 @@ class Keys:
     def verify_token(self, token: str, *, audience: str, required: Sequence[str]) -> Mapping[str, Any]:
         """The claims of a token that is signed with any of the keys, for this audience, and has not expired.
 
-        Raises:
-            jwt.InvalidTokenError, UnicodeError, ValueError: the token is invalid.
+        Raises jwt.InvalidTokenError, UnicodeError, ValueError: the token is invalid.
         """
+        options: Options = {"require": ["exp", "iat", "aud", *required]}
         failure = jwt.InvalidTokenError()
         for key in self.accepted:
             try:
-                claims: dict[str, Any] = jwt.decode(
-                    token,
-                    key,
-                    algorithms=[ALGORITHM],
-                    audience=audience,
-                    leeway=CLOCK_SKEW,
-                    options={"require": ["exp", "iat", "aud", *required]},
-                )
+                return jwt.decode(token, key, [ALGORITHM], options, audience=audience, leeway=CLOCK_SKEW)
             except jwt.InvalidSignatureError as error:
                 failure = error
-            else:
-                return claims
         raise failure
 
     def _reload(self, file: Path) -> None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
 
@@ -11,12 +10,6 @@ from common.caching.bounded_cache import FifoCache
 
 Parsed = TypeVar("Parsed")
 MAX_TOKENS = 4096
-
-
-@dataclass(frozen=True)
-class _Verified(Generic[Parsed]):
-    parsed: Parsed
-    expires: int  # seconds since 1970
 
 
 class TokenVerifier(Generic[Parsed]):
@@ -34,7 +27,8 @@ class TokenVerifier(Generic[Parsed]):
         self._required = required
         self._parse = parse
         self._accepted = keys.accepted
-        self._verified: FifoCache[bytes, _Verified[Parsed]] = FifoCache(MAX_TOKENS)
+        # The results and their expiry in seconds since 1970, by the digests of the tokens.
+        self._verified: FifoCache[bytes, tuple[Parsed, int]] = FifoCache(MAX_TOKENS)
 
     def verify(self, token: str) -> Parsed:
         """The parsed claims of a token.
@@ -48,10 +42,11 @@ class TokenVerifier(Generic[Parsed]):
             self._accepted = accepted
             self._verified.clear()
         digest = sha256(token.encode()).digest()
-        cached = self._verified.get(digest)
-        if cached is not None and time.time() < cached.expires + CLOCK_SKEW:
-            return cached.parsed
+        if cached := self._verified.get(digest):
+            parsed, expires = cached
+            if time.time() < expires + CLOCK_SKEW:
+                return parsed
         claims = self._keys.verify_token(token, audience=self._audience, required=self._required)
         parsed = self._parse(claims)
-        self._verified.put(digest, _Verified(parsed, int(claims["exp"])))
+        self._verified.put(digest, (parsed, int(claims["exp"])))
         return parsed

@@ -1,13 +1,24 @@
 """Background work of a service, beside its requests."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from common.telemetry import log
 
 Item = TypeVar("Item")
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None], name: str | None = None) -> AsyncIterator[asyncio.Task[None]]:
+    """Run `work` as a task within the block. At the end it is cancelled, and its error is ignored."""
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -30,12 +41,8 @@ async def repeating(
                 log.error("background_failed", name=name, exc_info=error)
             await pause()
 
-    task = asyncio.create_task(repeat(), name=name)
-    try:
+    async with running(repeat(), name):
         yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 async def with_each(name: str, items: Iterable[Item], work: Callable[[Item], Awaitable[None]]) -> None:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from common.concurrency.background import running
 from common.mongo import MongoError
 from common.telemetry import log
 
@@ -26,9 +27,5 @@ async def keep_lease(
             except MongoError as error:
                 log.warning("lease_not_renewed", error=type(error).__name__, **log_fields)
 
-    renewal = asyncio.create_task(repeat())
-    try:
+    async with running(repeat()) as renewal:
         yield renewal
-    finally:
-        renewal.cancel()
-        await asyncio.gather(renewal, return_exceptions=True)

@@ -62,8 +62,7 @@ class FairConcurrencyLimit:
     async def acquire(self, tenant_id: str, timeout: float | None) -> AsyncIterator[None]:
         """Hold a slot within the block. The next slot goes to the waiting tenant that was served least recently.
 
-        Raises:
-            Overloaded: there was no slot within `timeout` seconds; None is no limit.
+        Raises Overloaded: there was no slot within `timeout` seconds; None is no limit.
         """
         await self._wait(tenant_id, timeout)
         try:

@@ -7,12 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 
 import aio_pika
-from aio_pika.abc import (
-    AbstractChannel,
-    AbstractConnection,
-    AbstractIncomingMessage,
-    AbstractQueue,
-)
+from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
 from yarl import URL
 
 from common.events import Count, Event, EventsUnavailable, Handle, Listener, ignore, traced_event
@@ -51,26 +46,21 @@ class RabbitEvents:
 
     async def publish(self, event: Event) -> None:
         with traced_event(event, SYSTEM) as traced:
-            await self._publish(traced)
+            try:
+                await self._send(EXCHANGE, traced, aio_pika.DeliveryMode.PERSISTENT, mandatory=True)
+            except BROKER_ERRORS as error:
+                raise EventsUnavailable("The event was not confirmed by the broker.") from error
+            with suppress(*BROKER_ERRORS):  # The event is stored; ephemeral listeners may miss it.
+                await self._send(LIVE_EXCHANGE, traced, aio_pika.DeliveryMode.NOT_PERSISTENT, mandatory=False)
 
-    async def _publish(self, event: Event) -> None:
+    async def _send(self, name: str, event: Event, mode: aio_pika.DeliveryMode, *, mandatory: bool) -> None:
+        content_type = "application/cloudevents+json"
         message = aio_pika.Message(
-            event.encode(),
-            content_type="application/cloudevents+json",
-            delivery_mode=aio_pika.DeliveryMode.PERSISTENT,
-            message_id=event.event_id,
+            event.encode(), content_type=content_type, delivery_mode=mode, message_id=event.event_id
         )
-        try:
-            async with asyncio.timeout(PUBLISH_TIMEOUT):
-                exchange = await (await self._publishing_channel()).get_exchange(EXCHANGE, ensure=False)
-                await exchange.publish(message, event.routing_key, mandatory=True, timeout=PUBLISH_TIMEOUT)
-        except BROKER_ERRORS as error:
-            raise EventsUnavailable("The event was not confirmed by the broker.") from error
-        with suppress(*BROKER_ERRORS):  # The event is stored; ephemeral listeners may miss it.
-            async with asyncio.timeout(PUBLISH_TIMEOUT):
-                live = await (await self._publishing_channel()).get_exchange(LIVE_EXCHANGE, ensure=False)
-                transient = aio_pika.Message(event.encode(), delivery_mode=aio_pika.DeliveryMode.NOT_PERSISTENT)
-                await live.publish(transient, event.routing_key, mandatory=False, timeout=PUBLISH_TIMEOUT)
+        async with asyncio.timeout(PUBLISH_TIMEOUT):
+            exchange = await (await self._publishing_channel()).get_exchange(name, ensure=False)
+            await exchange.publish(message, event.routing_key, mandatory=mandatory, timeout=PUBLISH_TIMEOUT)
 
     async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
         """Start at once, or as soon as the broker is available."""

@@ -11,7 +11,7 @@ from common.events import Count, Event, Handle, Outcome, handle_event
 from common.mongo import MongoError, WriteRejected
 from common.telemetry import log
 
-FAILURES = 5
+MAX_DELIVERIES = 5
 RETRY_PAUSE = 1  # seconds
 
 
@@ -43,7 +43,7 @@ async def process_delivery(
         await message.reject(requeue=False)
         return
     # Retried here and not by redelivery: the broker counts a lost connection as a delivery, too.
-    for _ in range(FAILURES):
+    for _ in range(MAX_DELIVERIES):
         try:
             await _handle_when_available(subscriber.handle, event, system, closed)
         except Exception as error:  # noqa: BLE001  any error is a failure of the event

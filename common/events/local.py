@@ -1,7 +1,5 @@
 """Events inside one process."""
 
-from collections.abc import Mapping
-
 from common.events import Count, Event, EventsUnavailable, Handle, Listener, Outcome, handle_event, ignore, traced_event
 from common.telemetry import log
 
@@ -20,19 +18,16 @@ class LocalEvents:
         if not handlers:
             raise EventsUnavailable(f"Nobody listens for {event.type} yet.")
         with traced_event(event, SYSTEM) as traced:
-            await self._deliver(traced, handlers)
+            for queue, (handle, count) in handlers.items():
+                try:
+                    await handle_event(handle, traced, SYSTEM)
+                except Exception as error:
+                    count(Outcome.FAILED)
+                    log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
+                    raise EventsUnavailable(f"{queue} could not take the event.") from error
+                count(Outcome.HANDLED)
             for listener in self._listeners.get(event.type, ()):
                 listener(traced)
-
-    async def _deliver(self, event: Event, handlers: Mapping[str, tuple[Handle, Count]]) -> None:
-        for queue, (handle, count) in handlers.items():
-            try:
-                await handle_event(handle, event, SYSTEM)
-            except Exception as error:
-                count(Outcome.FAILED)
-                log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
-                raise EventsUnavailable(f"{queue} could not take the event.") from error
-            count(Outcome.HANDLED)
 
     async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
         self._handlers.setdefault(event_type, {})[queue] = handle, count

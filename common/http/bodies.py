@@ -33,18 +33,22 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
     `joined` copies all arrived bytes into one block, which is less work for a parser but needs more memory.
 
     Raises:
-        InvalidRequest: the transfer is broken, compressed, or too slow (see `ReadRate`).
+        InvalidRequest: the transfer is broken, compressed, or too slow:
+            fewer than `PROGRESS` bytes arrived in `TIMEOUT` seconds of waiting.
         BodyTooLarge: it is longer than `limit`.
     """
     _check_head(request, limit)
     content = request.content
     joined = joined or request.content_length is None  # Without a length, the sender chooses how small the pieces are.
-    received, rate = 0, ReadRate()
+    received, progress, remaining = 0, 0, TIMEOUT
     while True:
+        started = time.monotonic()
         try:
             # A complete body needs no time limit, which costs as much as a small form.
-            async with nullcontext() if content.is_eof() else rate:
+            async with nullcontext() if content.is_eof() else asyncio.timeout(remaining):
                 block = await content.readany() if joined else (await content.readchunk())[0]
+        except TimeoutError:
+            raise InvalidRequest("The body came too slowly.") from None
         except (web.RequestPayloadError, HttpProcessingError):
             raise InvalidRequest("The body is broken or ended early.") from None
         if not block:
@@ -52,7 +56,9 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
         received += len(block)
         if limit is not None and received > limit:
             raise BodyTooLarge(f"The body is longer than {limit} bytes.", limit=limit)
-        rate.record(len(block))
+        progress, remaining = progress + len(block), remaining - (time.monotonic() - started)
+        if progress >= PROGRESS:
+            progress, remaining = 0, TIMEOUT
         yield block
 
 
@@ -61,35 +67,6 @@ def _check_head(request: web.Request, limit: int | None) -> None:
         raise InvalidRequest("A compressed body is not accepted.")
     if limit is not None and (request.content_length or 0) > limit:
         raise BodyTooLarge(f"The body is longer than {limit} bytes.", limit=limit)
-
-
-class ReadRate:
-    """Measures the speed of a body. Wait for each block within `async with`.
-
-    Raises:
-        InvalidRequest: fewer than `PROGRESS` bytes arrived in `TIMEOUT` seconds of waiting.
-    """
-
-    def __init__(self) -> None:
-        self._received = 0
-        self._left = TIMEOUT
-
-    def record(self, count: int) -> None:
-        self._received += count
-        if self._received >= PROGRESS:
-            self._received, self._left = 0, TIMEOUT
-
-    async def __aenter__(self) -> None:
-        self._started = time.monotonic()
-        self._limit = asyncio.timeout(self._left)
-        await self._limit.__aenter__()
-
-    async def __aexit__(self, *raised: Any) -> None:
-        try:
-            await self._limit.__aexit__(*raised)
-        except TimeoutError:
-            raise InvalidRequest("The body came too slowly.") from None
-        self._left -= time.monotonic() - self._started
 
 
 async def read_body(request: web.Request, limit: int) -> bytes:

@@ -12,19 +12,32 @@ from typing import Any, cast
 
 from aiohttp import HttpVersion10, HttpVersion11, hdrs, web
 from aiohttp.http import RawRequestMessage
+from multidict import CIMultiDict, istr
 
 from common.errors import InvalidRequest, Problem
 from common.http.aiohttp_private import ServerConnection, ServerRunner
-from common.http.default_headers import add_default_headers
 from common.http.middleware import problem_response
 from common.http.single_route import CATCH_ALL_ROUTE, bypass_router
-from common.telemetry import begin_request, log
+from common.telemetry import begin_request, log, request_id
 
 POLL = 0.05  # seconds
 HEAD_TIMEOUT = 15.0  # seconds for a request line and its headers, from the first byte or the opening of a connection
 HEAD_LIMIT = 64 << 10  # bytes; aiohttp would accept a hundred headers of 8 KiB
 READ_TIMEOUT = 60.0  # seconds in which a caller must read all waiting bytes, or at least `READ_PROGRESS`
 READ_PROGRESS = 64 << 10  # bytes
+
+# Defaults for responses that are no page, not embedded in other sites, and not cached.
+SAFE_HEADERS = CIMultiDict(
+    {
+        "Cache-Control": "no-store",
+        "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Referrer-Policy": "no-referrer",
+        "X-Content-Type-Options": "nosniff",
+        "X-Frame-Options": "DENY",
+    }
+)
+_REQUEST_ID = istr("X-Request-Id")
 
 
 class _Deadline:
@@ -113,11 +126,7 @@ class LimitedConnection(ServerConnection):
         return self.output_size - cast("asyncio.Transport", self.transport).get_write_buffer_size()
 
     def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         """Answer with a problem and close the connection. Raises ConnectionError if a response has begun."""
         if request.writer.output_size > 0:
@@ -168,6 +177,13 @@ class Runner(ServerRunner):
         if self._is_draining or "Upgrade" in request.headers or request.method == hdrs.METH_CONNECT:
             response.force_close()
             response.headers["Connection"] = "close"
+
+
+def add_default_headers(response: web.StreamResponse) -> None:
+    """Add the server, the request id, and the safe defaults of headers that the response does not set."""
+    response.headers[hdrs.SERVER] = "pkgrepo"
+    response.headers[_REQUEST_ID] = request_id()
+    response.headers.merge(SAFE_HEADERS)
 
 
 async def expect(request: web.Request) -> None:

@@ -31,17 +31,13 @@ class Form:
 
     def get(self, name: str, *other_spellings: str) -> str | None:
         """The last value of a field, unchecked, the first non-empty one of all spellings; None if it was not sent."""
-        result = None
-        for spelling in (name, *other_spellings):
-            if values := self.fields.get(spelling):
-                result = result or values[-1]
-        return result
+        sent = [values[-1] for spelling in (name, *other_spellings) if (values := self.fields.get(spelling))]
+        return next(filter(None, sent), "" if sent else None)
 
     def text(self, name: str, *, limit: int, required: bool = True, lines: bool = False) -> str:
         """The text of a field, of 1 to `limit` characters, or "" unless it is `required`; `lines` allows line breaks.
 
-        Raises:
-            InvalidField: it is missing, too long, or holds forbidden characters, see `clean`.
+        Raises InvalidField: it is missing, too long, or holds forbidden characters, see `clean`.
         """
         value = clean(name, self.get(name) or "", limit=limit, lines=lines)
         if required and not value:
@@ -50,17 +46,15 @@ class Form:
 
     def choice(self, name: str, kind: type[Choice], default: Choice | None = None) -> Choice:
         """One of an enumeration's values; letter case does not matter, nor `-` or `_`. Raises InvalidField."""
-        value = self.get(name)
+        value, values = self.get(name), ", ".join(kind)
         if not value:
             if default is None:
-                raise InvalidField(
-                    name, f"is required; one of {', '.join(kind)}", reason="choice_required", values=", ".join(kind)
-                )
+                raise InvalidField(name, f"is required; one of {values}", reason="choice_required", values=values)
             return default
         for member in kind:
             if value.casefold().replace("_", "-") == member.casefold().replace("_", "-"):
                 return member
-        raise InvalidField(name, f"must be one of {', '.join(kind)}", reason="not_a_choice", values=", ".join(kind))
+        raise InvalidField(name, f"must be one of {values}", reason="not_a_choice", values=values)
 
     def integer(self, name: str, *other_spellings: str, default: int, least: int = 0, most: int = MAX_INTEGER) -> int:
         """A whole number from `least` to `most` in ASCII digits. Raises InvalidField."""
@@ -83,8 +77,7 @@ class Form:
     def texts(self, name: str, *, limit: int, most: int = FIELDS_LIMIT) -> tuple[str, ...]:
         """A list: a repeated field, or values separated by commas, without empty items.
 
-        Raises:
-            InvalidField: an item has forbidden characters or is longer than `limit`, or there are more than `most`.
+        Raises InvalidField: an item has forbidden characters or is longer than `limit`, or there are more than `most`.
         """
         values = self.fields.get(name, ())
         if sum(value.count(",") + 1 for value in values) > most:
@@ -96,8 +89,7 @@ class Form:
 def clean(name: str, value: str, *, limit: int, lines: bool = False) -> str:
     """The text in normal form C, of at most `limit` characters.
 
-    Raises:
-        InvalidField: it is too long, or holds control characters, surrogates or marks of the writing direction.
+    Raises InvalidField: it is too long, or holds control characters, surrogates or marks of the writing direction.
     """
     allowed = "\r\n\t" if lines else ""
     if len(value) > limit:

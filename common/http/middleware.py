@@ -100,11 +100,8 @@ def problem_response(problem: Problem) -> web.Response:
         **problem.members,
         **({"params": problem.params} if problem.params else {}),
     }
-    return BytesResponse(
-        body=orjson.dumps(body),
-        status=problem.status,
-        headers={"Content-Type": "application/problem+json", **problem.headers},
-    )
+    headers = {"Content-Type": "application/problem+json", **problem.headers}
+    return BytesResponse(body=orjson.dumps(body), status=problem.status, headers=headers)
 
 
 def observe_requests(requests: RequestMetrics, *, logged: bool) -> Middleware:
@@ -127,20 +124,10 @@ def observe_requests(requests: RequestMetrics, *, logged: bool) -> Middleware:
             route = request.get(ROUTE) or route_of(request)
             requests.observe(method, route, status or BROKEN_OFF, seconds)
             if logged:
-                _log(request, method, route, status, seconds)
+                outcome, ms, tenant_id = status or "broken off", round(seconds * 1000, 1), tenant_of(request)
+                log.info("request", method=method, route=route, status=outcome, ms=ms, tenant_id=tenant_id)
 
     return observe
-
-
-def _log(request: web.Request, method: str, route: str, status: int, seconds: float) -> None:
-    log.info(
-        "request",
-        method=method,
-        route=route,
-        status=status or "broken off",
-        ms=round(seconds * 1000, 1),
-        tenant_id=tenant_of(request),
-    )
 
 
 def tenant_of(request: web.Request) -> str:
@@ -158,45 +145,38 @@ def route_of(request: web.Request) -> str:
 
 @web.middleware
 async def problems(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turn every error into one response. It runs outside all other middleware but metrics and tracing."""
+    """Turn every error into one response. It runs outside all other middleware but metrics and tracing.
+
+    Raises ConnectionError, which ends the connection, for an error after the response began.
+    """
     begin_request()
-    response = await _respond(request, handler)
+    try:
+        response = await handler(request)
+    except ConnectionError:
+        raise  # The caller has gone.
+    except Exception as error:
+        request[FAILURE] = type(error).__name__
+        if request.writer.output_size:
+            log.error("answer_broke_off", error=type(error).__name__, exc_info=error)
+            raise ConnectionError("An answer has begun; there cannot be another in it.") from error
+        response = request.get(PROBLEM_RENDERER, problem_response)(_problem_of(error))
     if request.get(AUDIT) and CALLER in request and not response.prepared:
         response.headers[AUDIT_HEADER] = json.dumps(request[AUDIT])
     return response
 
 
-async def _respond(request: web.Request, handler: Handler) -> web.StreamResponse:
-    try:
-        return await _handle_once(request, handler)
-    except Problem as problem:
-        if problem.status >= 500 and problem.code != Overloaded.code:  # Overload is no failure, and logging costs.
-            log.error("request_failed", code=problem.code, detail=problem.detail, cause=repr(problem.__cause__))
-        answer = problem
-    except web.HTTPException as error:
-        code = error.reason.lower().replace(" ", "_")
-        answer = UpstreamProblem(error.reason, status=error.status, code=code)
-    except (MongoError, RedisError) as error:
-        log.error("store_unavailable", error=type(error).__name__, exc_info=error)
-        answer = Unavailable("The database does not answer; try again soon.")
-    except ConnectionError:
-        raise  # The caller has gone.
-    except Exception as error:  # noqa: BLE001  the caller must not see it
-        log.error("request_crashed", exc_info=error)
-        answer = Problem("Something went wrong here; the log has it under the request id.")
-    render: ProblemRenderer = request.get(PROBLEM_RENDERER, problem_response)
-    return render(answer)
-
-
-async def _handle_once(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Call the handler. Raises ConnectionError, which ends the connection, if it fails after the response began."""
-    try:
-        return await handler(request)
-    except ConnectionError:
-        raise
-    except Exception as error:
-        request[FAILURE] = type(error).__name__
-        if not request.writer.output_size:
-            raise
-        log.error("answer_broke_off", error=type(error).__name__, exc_info=error)
-        raise ConnectionError("An answer has begun; there cannot be another in it.") from error
+def _problem_of(error: Exception) -> Problem:
+    """The problem that the caller is told of for any error. Failures of the service are logged."""
+    match error:
+        case Problem():
+            if error.status >= 500 and error.code != Overloaded.code:  # Overload is no failure, and logging costs.
+                log.error("request_failed", code=error.code, detail=error.detail, cause=repr(error.__cause__))
+            return error
+        case web.HTTPException():
+            return UpstreamProblem(error.reason, status=error.status, code=error.reason.lower().replace(" ", "_"))
+        case MongoError() | RedisError():
+            log.error("store_unavailable", error=type(error).__name__, exc_info=error)
+            return Unavailable("The database does not answer; try again soon.")
+        case _:  # The caller must not see it.
+            log.error("request_crashed", exc_info=error)
+            return Problem("Something went wrong here; the log has it under the request id.")

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
+from common.concurrency.background import running
 from common.errors import Unavailable
 from common.http.connection_limits import expect
 from common.http.middleware import OPEN_PATHS, json_response, problems
@@ -19,32 +19,30 @@ CHECK_TIMEOUT = 2  # seconds
 RETRY_PAUSE = 1  # seconds
 START_TIMEOUT = 5  # seconds to wait for a preparation before the service starts without it
 
+Probe = Callable[[], Awaitable[object]]
 Report = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class _Check:
-    probe: Callable[[], Awaitable[object]]
-    prepared: bool
 
 
 class Readiness:
     """The dependencies and preparations of a service."""
 
     def __init__(self) -> None:
-        self._checks: dict[str, _Check] = {}
+        self._checks: dict[str, Probe] = {}
+        self._checks_of_schema: set[str] = set()
         self._preparations: list[str] = []
-        self._pending: dict[str, str] = {}  # unfinished preparations and their progress
+        self.pending: dict[str, str] = {}  # unfinished preparations and their progress
         self._callbacks: list[Callable[[], Awaitable[None]]] = []
         self._prepared = asyncio.Event()
-        self.stopping = False
+        self.stopping = False  # `/readyz` fails then, though requests are still served.
 
-    def check(self, name: str, probe: Callable[[], Awaitable[object]], *, prepared: bool = False) -> None:
+    def check(self, name: str, probe: Probe, *, prepared: bool = False) -> None:
         """Add a dependency: an error of `probe` means that `name` is missing.
 
         With `prepared`, the probe needs the database's final schema, so it runs after all preparations only.
         """
-        self._checks[name] = _Check(probe, prepared)
+        self._checks[name] = probe
+        if prepared:
+            self._checks_of_schema.add(name)
 
     @asynccontextmanager
     async def preparing(self, name: str, attempt: Callable[[Report], Awaitable[None]]) -> AsyncIterator[None]:
@@ -54,55 +52,43 @@ class Readiness:
         background.
         """
         self._preparations.append(name)
-        self._pending[name] = "not prepared yet"
+        self.pending[name] = "not prepared yet"
         attempted = asyncio.Event()
-        task = asyncio.create_task(self._prepare(name, attempt, attempted))
-        try:
+        async with running(self._prepare(name, attempt, attempted)):
             with suppress(TimeoutError):
                 async with asyncio.timeout(START_TIMEOUT):
                     await attempted.wait()
             yield
-        finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
 
     async def prepared(self) -> None:
         """Wait for all preparations."""
-        if self._pending:
+        if self.pending:
             await self._prepared.wait()
 
     async def then(self, work: Callable[[], Awaitable[None]]) -> None:
         """Do `work` after all preparations, or now if they are done."""
-        if self._pending:
+        if self.pending:
             self._callbacks.append(work)
         else:
             await work()
 
     async def missing(self) -> dict[str, str]:
         """The missing dependencies, with the class of the error or the progress."""
-        results = await asyncio.gather(*map(self._error_of, self._checks.values()))
+        results = await asyncio.gather(*map(self._error_of, self._checks))
         errors = {name: error for name, error in zip(self._checks, results, strict=True) if error}
-        return {**self._pending, **errors}
+        return {**self.pending, **errors}
 
     async def states(self) -> dict[str, bool]:
         """Whether each dependency and preparation is there."""
         missing = await self.missing()
         return {name: name not in missing for name in (*self._checks, *self._preparations)}
 
-    def stop(self) -> None:
-        """Fail `/readyz`, though requests are still served."""
-        self.stopping = True
-
-    @property
-    def pending(self) -> bool:
-        return bool(self._pending)
-
     async def _prepare(self, name: str, attempt: Callable[[Report], Awaitable[None]], attempted: asyncio.Event) -> None:
         while not await self._succeeds(name, attempt):
             attempted.set()
             await asyncio.sleep(RETRY_PAUSE)
-        del self._pending[name]
-        if not self._pending:
+        del self.pending[name]
+        if not self.pending:
             for work in self._callbacks:
                 await work()
             self._prepared.set()
@@ -110,9 +96,9 @@ class Readiness:
 
     async def _succeeds(self, name: str, attempt: Callable[[Report], Awaitable[None]]) -> bool:
         def report(text: str) -> None:
-            self._pending[name] = text
+            self.pending[name] = text
 
-        before = self._pending[name]
+        before = self.pending[name]
         try:
             await attempt(report)
         except Exception as error:  # noqa: BLE001  any error is reported and tried again
@@ -124,13 +110,13 @@ class Readiness:
             return False
         return True
 
-    async def _error_of(self, check: _Check) -> str:
+    async def _error_of(self, name: str) -> str:
         """The class of a probe's error; "" for none."""
-        if self._pending and check.prepared:
+        if self.pending and name in self._checks_of_schema:
             return "not asked yet"
         try:
             async with asyncio.timeout(CHECK_TIMEOUT):
-                await check.probe()
+                await self._checks[name]()
         except Exception as error:  # noqa: BLE001  a probe may fail in its driver's own ways
             return type(error).__name__
         return ""

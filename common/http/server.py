@@ -30,8 +30,7 @@ from common.http.tracing import tracing_middlewares
 from common.mongo import MongoError
 from common.settings import BadSetting, ServiceSettings, Settings, load
 from common.telemetry import configure_logs, log
-from common.telemetry.metrics import METRICS, Metrics, gauges
-from common.telemetry.scrape import metrics_handler
+from common.telemetry.metrics import METRICS, Metrics, gauges, metrics_handler
 from common.telemetry.tracing import traces
 
 KEEP_ALIVE = 75  # seconds; aiohttp's default of an hour would keep slow senders connected
@@ -96,9 +95,8 @@ def watched_app(
 def management_of(app: web.Application, *others: web.Application) -> web.Application:
     """The application for operators: the probes of `app`, and the metrics of all applications of this process."""
     management = probes_of(app)
-    management.router.add_get(
-        "/metrics", metrics_handler([each[METRICS] for each in (app, *others)]), expect_handler=expect
-    )
+    handler = metrics_handler([each[METRICS] for each in (app, *others)])
+    management.router.add_get("/metrics", handler, expect_handler=expect)
     return management
 
 
@@ -122,7 +120,7 @@ async def serving(app: web.Application, listen: str, *, drain: float = 0, shared
             yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         if drain:
-            app[READINESS].stop()
+            app[READINESS].stopping = True
             await runner.drain(drain)
         await runner.cleanup()
 

@@ -1,7 +1,6 @@
 """Authenticates requests between services by their internal token."""
 
 import re
-from functools import lru_cache
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
@@ -38,18 +37,10 @@ def require_internal_token(callers: Callers, *, open_operations: frozenset[str] 
 
 def authenticate_caller(request: web.Request, callers: Callers) -> Caller:
     """The caller that the request's token names. Raises UntrustedCaller."""
-    return callers.verify(
-        request.headers.get(INTERNAL_TOKEN, ""),
-        operation=_operation_of(request),
-        tenant_id=request.match_info.get("tenant_id", ""),
-    )
+    token, tenant_id = request.headers.get(INTERNAL_TOKEN, ""), request.match_info.get("tenant_id", "")
+    return callers.verify(token, operation=_operation_of(request), tenant_id=tenant_id)
 
 
 def _operation_of(request: web.Request) -> str:
     # The matched route decides, not the path: `/acme%2Fdownload/claim_installer` reads as both.
-    return _route_operation(route_of(request))
-
-
-@lru_cache(maxsize=256)
-def _route_operation(route: str) -> str:
-    return operation_of(route.split("/")[2:])
+    return operation_of(route_of(request).split("/")[2:])

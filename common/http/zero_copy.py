@@ -64,7 +64,7 @@ class SocketSink:
         start = loop.time()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._remaining):
-                await writable(self._descriptor)
+                await _until_ready(loop.add_writer, loop.remove_writer, self._descriptor)
         self._remaining -= loop.time() - start
         read = self._sent - unsent(self._descriptor)
         if read - self._sent_before >= connection_limits.READ_PROGRESS:
@@ -104,18 +104,19 @@ async def splice(request: web.Request, source: asyncio.Transport, length: int, *
 
 async def fill_pipe(source: int, writing: int, limit: int, timeout: float) -> int:
     """Move at least one byte into the pipe, at most `limit`, and return the number. Raises EOFError or TimeoutError."""
-    moved = None
-    while moved is None:
+    loop = asyncio.get_running_loop()
+    while True:
         try:
             moved = splice_nonblocking(source, writing, limit)
         except BlockingIOError:
             async with asyncio.timeout(timeout):
-                await readable(source)
+                await _until_ready(loop.add_reader, loop.remove_reader, source)
         except ConnectionError:
-            moved = 0
-    if not moved:
-        raise EOFError
-    return moved
+            raise EOFError from None
+        else:
+            if not moved:
+                raise EOFError
+            return moved
 
 
 @asynccontextmanager
@@ -158,18 +159,7 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(writing)
 
 
-async def readable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    await _event(loop.add_reader, loop.remove_reader, descriptor)
-
-
-async def writable(descriptor: int) -> None:
-    loop = asyncio.get_running_loop()
-    await _event(loop.add_writer, loop.remove_writer, descriptor)
-
-
-async def _event(watch: Watch, unwatch: Watch, descriptor: int) -> None:
-    """Wait until a descriptor can be read or written."""
+async def _until_ready(watch: Watch, unwatch: Watch, descriptor: int) -> None:
     is_ready = asyncio.Event()
     watch(descriptor, is_ready.set)
     try:

@@ -1,29 +1,20 @@
 """MongoDB: one database per service, majority writes, indexes created before the first request."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractContextManager, asynccontextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, closing
 from typing import Any
 
 import pymongo
 from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorDatabase
 from pymongo import IndexModel
-from pymongo.errors import PyMongoError as MongoError
-from pymongo.errors import WriteError as WriteRejected  # MongoDB rejects it however often it is tried.
+from pymongo.errors import PyMongoError, WriteError
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from common.telemetry.tracing import NOOP_SPAN, NoopSpan, traces
+from common.telemetry.spans import NOOP_SPAN, NoopSpan
+from common.telemetry.tracing import traces
 
-__all__ = [
-    "Document",
-    "Indexes",
-    "MongoDatabase",
-    "MongoError",
-    "WriteRejected",
-    "long_timeout",
-    "make_indexes",
-    "open_database",
-]
-
+MongoError = PyMongoError
+WriteRejected = WriteError  # MongoDB rejects it however often it is tried.
 Document = dict[str, Any]
 MongoDatabase = AsyncIOMotorDatabase[Document]
 Indexes = Mapping[str, Sequence[IndexModel]]
@@ -52,10 +43,8 @@ async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIt
         timeoutMS=2500,  # of one call, see `long_timeout`
         **listeners,
     )
-    try:
+    with closing(client):
         yield client[name]
-    finally:
-        client.close()
 
 
 async def make_indexes(database: MongoDatabase, indexes: Indexes) -> None:

@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
+from common.concurrency.background import running
 from common.concurrency.lease import keep_lease
 from common.mongo import Document, MongoDatabase, MongoError, make_indexes
 from common.mongo.schema import BATCH, COLLECTION, NAME, Migrating, Migration, Schema, outstanding
@@ -71,16 +72,11 @@ class Lease:
 
     async def during(self, work: Coroutine[Any, Any, None]) -> None:
         """Do `work` and renew the lease. Raises Migrating, and cancels the work, when another process has the lease."""
-        async with keep_lease(self._renew, RENEWAL, database=self._name) as renewal:
-            working = asyncio.create_task(work)
-            try:
-                await asyncio.wait({working, renewal}, return_when=asyncio.FIRST_COMPLETED)
-                if not working.done():
-                    raise Migrating(self._name)
-                await working
-            finally:
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
+        async with keep_lease(self._renew, RENEWAL, database=self._name) as renewal, running(work) as working:
+            await asyncio.wait({working, renewal}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                raise Migrating(self._name)
+            await working
 
     async def _renew(self) -> bool:
         return await self._change(self._ours, {"until": {"$add": ["$$NOW", LEASE]}})

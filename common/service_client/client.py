@@ -1,7 +1,7 @@
 """Calls another service: signs the request for the caller, limits its time, and raises the service's problems."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
 from typing import Any
 from urllib.parse import quote
 from weakref import WeakValueDictionary
@@ -16,12 +16,12 @@ from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
 from common.auth.signing import Keys
 from common.concurrency.limits import ConcurrencyLimit, loop_timeout
 from common.errors import Unavailable
-from common.service_client.problems import problem_of, raise_problem
+from common.service_client.problems import json_of, raise_problem
 from common.service_client.transport import HEADER_LIMIT, SMALL, HttpTransport, Response, base_url, connector
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
 
-__all__ = ["HEADER_LIMIT", "SMALL", "Response", "ServiceClient", "open_service", "problem_of", "raise_problem"]
+__all__ = ["HEADER_LIMIT", "SMALL", "Response", "ServiceClient", "json_of", "open_service", "raise_problem"]
 
 ANSWER_TIMEOUT = 3.0  # seconds until a response begins
 BLOCK_TIMEOUT = 10.0  # seconds between two blocks of a response
@@ -31,6 +31,7 @@ CONNECTIONS = 64  # for short requests; more would make each of them slower
 SLOW_REQUESTS = 256  # requests with a longer timeout
 STREAMS = 1024  # streamed bodies
 STREAMS_OF_NETWORK = STREAMS // 8  # of one caller's network: eight slow networks are needed to take all
+Data = AsyncIterator[bytes] | bytes | None  # of a request
 JSON = {"Content-Type": "application/json"}
 
 
@@ -41,17 +42,10 @@ class ServiceClient:
     """
 
     def __init__(
-        self,
-        short_requests: HttpTransport,
-        slow_requests: HttpTransport,
-        streams: ClientSession,
-        base: str,
-        *,
-        service: str,
-        keys: Keys,
+        self, short: HttpTransport, slow: HttpTransport, streams: ClientSession, base: str, *, service: str, keys: Keys
     ) -> None:
-        self._short = ConcurrencyLimit(CONNECTIONS), short_requests
-        self._slow = ConcurrencyLimit(SLOW_REQUESTS), slow_requests
+        self._short = ConcurrencyLimit(CONNECTIONS), short
+        self._slow = ConcurrencyLimit(SLOW_REQUESTS), slow
         self._streams = streams
         self._stream_limit = ConcurrencyLimit(STREAMS)
         self._network_limits: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
@@ -60,12 +54,7 @@ class ServiceClient:
         self._signer = Signer(keys, service=service)
 
     async def json(
-        self,
-        caller: Caller,
-        operation: str,
-        body: Mapping[str, Any] | None = None,
-        *,
-        timeout: float = ANSWER_TIMEOUT,
+        self, caller: Caller, operation: str, body: Mapping[str, Any] | None = None, *, timeout: float = ANSWER_TIMEOUT
     ) -> Any:
         """Call an internal operation with a JSON body and return its JSON response; `timeout` is in seconds.
 
@@ -76,8 +65,7 @@ class ServiceClient:
         """
         data = orjson.dumps(body or {})
         async with self.open(caller, "POST", [operation], headers=JSON, data=data, timeout=timeout) as response:
-            await raise_problem(response)
-            return orjson.loads(await response.read())
+            return await json_of(response)
 
     async def readiness(self, *, timeout: float) -> dict[str, Any]:
         """The `status` and the `missing` dependencies of one process of the service. Raises Unavailable."""
@@ -97,7 +85,7 @@ class ServiceClient:
         operation: str = "",
         query: str = "",
         headers: Mapping[str, str] | None = None,
-        data: AsyncIterator[bytes] | bytes | None = None,
+        data: Data = None,
         timeout: float = ANSWER_TIMEOUT,
         streamed: bool = False,
     ) -> AsyncIterator[Response]:
@@ -139,21 +127,12 @@ class ServiceClient:
         limit, transport = self._short if timeout <= ANSWER_TIMEOUT else self._slow
         pause = max(timeout, BLOCK_TIMEOUT)
         async with limit.acquire(SLOT_TIMEOUT):
-            reply = await transport.request(method, target, headers, body, timeout=timeout, pause=pause)
-            try:
+            with closing(await transport.request(method, target, headers, body, timeout=timeout, pause=pause)) as reply:
                 yield reply
-            finally:
-                reply.close()
 
     @asynccontextmanager
     async def _stream(
-        self,
-        caller: Caller,
-        method: str,
-        target: str,
-        headers: CIMultiDict[str],
-        data: AsyncIterator[bytes] | bytes | None,
-        timeout: float,
+        self, caller: Caller, method: str, target: str, headers: CIMultiDict[str], data: Data, timeout: float
     ) -> AsyncIterator[Response]:
         # A slow sender of a body is not the service's fault.
         is_sending = isinstance(data, AsyncIterator)

@@ -1,4 +1,6 @@
-"""The problems of other services."""
+"""Reads the responses of other services: their JSON, or their problems."""
+
+from typing import Any
 
 import orjson
 from aiohttp import ClientError
@@ -13,11 +15,16 @@ MEMBERS = ("received", "total")  # in bytes: the state of the upload whose chunk
 async def raise_problem(response: Response) -> None:
     """Raise the problem of an error response; do nothing for any other."""
     if response.status >= 400:
-        raise await problem_of(response)
+        raise await _problem_of(response)
 
 
-async def problem_of(response: Response) -> UpstreamProblem | Unavailable:
-    """The problem of an error response."""
+async def json_of(response: Response) -> Any:
+    """The JSON body of a response. Raises its problem."""
+    await raise_problem(response)
+    return orjson.loads(await response.read())
+
+
+async def _problem_of(response: Response) -> UpstreamProblem | Unavailable:
     try:
         problem = orjson.loads(await response.read())
         code, detail = str(problem["code"]), str(problem["detail"])

@@ -123,8 +123,7 @@ class HttpTransport:
         A read is retried once if the connection breaks before the response: the service may have closed an idle
         connection. A write is never retried: a repeated deletion would find nothing.
 
-        Raises:
-            ClientError, HttpProcessingError, TimeoutError: there is no valid response.
+        Raises ClientError, HttpProcessingError, TimeoutError: there is no valid response.
         """
         message = _encode(method, f"{self._prefix}{target}", self._host, headers, body)
         async with loop_timeout(timeout):

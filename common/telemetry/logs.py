@@ -66,21 +66,15 @@ def configure_logs(level: str, stream: TextIO | None = None) -> None:
     They go to standard error, or to `stream`.
     """
     stream = stream or sys.stderr
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer()
     structlog.configure(
-        processors=[*_SHARED, structlog.processors.JSONRenderer()],
+        processors=[*_SHARED, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.PrintLoggerFactory(stream),
     )
+    formatter = structlog.stdlib.ProcessorFormatter
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=_SHARED,
-            processors=[
-                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.JSONRenderer(),
-            ],
-        )
-    )
+    handler.setFormatter(formatter(foreign_pre_chain=_SHARED, processors=[formatter.remove_processors_meta, renderer]))
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.captureWarnings(True)  # Every line must be JSON.
 

@@ -3,20 +3,25 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from functools import cache
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, disable_created_metrics
 from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from common.concurrency.background import running
 from common.telemetry.logs import log
 from common.telemetry.process_metrics import EventLoopLag, ProcessMetrics
 from common.telemetry.request_metrics import RequestMetrics
-from common.telemetry.worker_metrics import SharedMetrics
+from common.telemetry.worker_metrics import SharedMetrics, merge
 
 TIMEOUT = 2.0  # seconds for a source
 CACHE_LIFETIME = 15.0  # seconds
@@ -37,9 +42,10 @@ class Metrics:
         self.service = service
         self._registry = CollectorRegistry()
         self.requests = RequestMetrics(service, self._registry)
-        self._lag = EventLoopLag(service)
-        self._registry.register(self._lag)
         self._registry.register(ProcessMetrics(service))
+        self._lag = EventLoopLag()
+        text = "How late a timer of the process was, at worst, within a minute."
+        self.gauge("pkgrepo_event_loop_lag_seconds", text, self._lag.maximum, service=service)
         self._sources: list[Source] = []
         self._shared: SharedMetrics | None = None
         self.gauge("pkgrepo_build_info", "1, of this version.", lambda: 1, service=service, version=software_version())
@@ -76,7 +82,7 @@ class Metrics:
                 stack.push_async_callback(source.close)
             if self._shared is not None:
                 await stack.enter_async_context(self._shared.publishing(self._collect_local))
-            await stack.enter_async_context(self._lag.measured())
+            await stack.enter_async_context(running(self._lag.measure()))
             yield
 
     def _collect_local(self) -> list[Metric]:
@@ -94,6 +100,21 @@ def gauges(
     for label_value, value in values:
         family.add_metric([*labels.values(), label_value], value)
     return family
+
+
+def metrics_handler(services: Sequence[Metrics]) -> Callable[[web.Request], Awaitable[web.Response]]:
+    """The handler of `/metrics`: all metrics of these services of one process, in the text format of Prometheus."""
+    # Its own thread: all others may wait for a disk, and then metrics matter most.
+    thread = ThreadPoolExecutor(1, "scrape")
+
+    async def scrape(_: web.Request) -> web.Response:
+        collected = await asyncio.gather(*(metrics.collect() for metrics in services))
+        registry: Any = SimpleNamespace(collect=lambda: merge(collected))
+        # Many tenants make many lines, which would block the event loop.
+        text = await asyncio.get_running_loop().run_in_executor(thread, generate_latest, registry)
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    return scrape
 
 
 class Source:

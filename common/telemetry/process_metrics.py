@@ -3,11 +3,10 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 
 from prometheus_client import PROCESS_COLLECTOR
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import Metric
 
 TICK = 0.5  # seconds
 WINDOW = 60.0  # seconds: a scrape at this interval misses no delay
@@ -32,26 +31,15 @@ class ProcessMetrics:
 class EventLoopLag:
     """Measures how late timers of the event loop are."""
 
-    def __init__(self, service: str) -> None:
-        self._service = service
+    def __init__(self) -> None:
         self._delays: deque[tuple[float, float]] = deque()
 
-    def collect(self) -> Iterator[Metric]:
-        text = "How late a timer of the process was, at worst, within a minute."
-        gauge = GaugeMetricFamily("pkgrepo_event_loop_lag_seconds", text, labels=["service"])
-        gauge.add_metric([self._service], max((delay for _, delay in self._delays), default=0.0))
-        yield gauge
+    def maximum(self) -> float:
+        """The longest delay within a minute, in seconds."""
+        return max((delay for _, delay in self._delays), default=0.0)
 
-    @asynccontextmanager
-    async def measured(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._measure())
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
-
-    async def _measure(self) -> None:
+    async def measure(self) -> None:
+        """Measure until cancelled."""
         while True:
             due = time.monotonic() + TICK
             await asyncio.sleep(TICK)

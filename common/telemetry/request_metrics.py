@@ -15,13 +15,8 @@ class RequestMetrics:
         labels = ("service", "method", "route")
         self._service = service
         self._answered = Counter("pkgrepo_requests", "Requests answered.", (*labels, "status"), registry=registry)
-        self._seconds = Histogram(
-            "pkgrepo_request_seconds",
-            "Seconds until a request was answered.",
-            labels,
-            buckets=BUCKETS,
-            registry=registry,
-        )
+        text = "Seconds until a request was answered."
+        self._seconds = Histogram("pkgrepo_request_seconds", text, labels, buckets=BUCKETS, registry=registry)
         progress = Gauge("pkgrepo_requests_in_progress", "Requests being answered.", ("service",), registry=registry)
         self.in_progress = progress.labels(service)
         # `labels()` costs more than the counting itself.

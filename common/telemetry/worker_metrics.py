@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 import orjson
@@ -21,6 +22,7 @@ from common.concurrency.background import repeating
 
 PAUSE = 2.0  # seconds
 CUMULATIVE = frozenset({"counter", "histogram"})
+Labels = Sequence[tuple[str, str]]
 # Of these the maximum of all workers is reported; of all other metrics the sum.
 MAXIMUM = frozenset({"pkgrepo_event_loop_lag_seconds", "pkgrepo_build_info"})
 
@@ -53,7 +55,7 @@ class SharedMetrics:
     def _exchange(self, local: Sequence[Metric]) -> list[Metric]:
         own = merge([local, self._predecessor])
         new_file = self._own_file.with_suffix(".new")
-        new_file.write_bytes(_encode(own))
+        new_file.write_bytes(orjson.dumps([*map(_fields, own)]))
         new_file.replace(self._own_file)
         others = (path for path in sorted(self._own_file.parent.glob(self._pattern)) if path != self._own_file)
         return merge([own, *map(_read, others)])
@@ -61,41 +63,30 @@ class SharedMetrics:
 
 def merge(groups: Iterable[Sequence[Metric]]) -> list[Metric]:
     """Merge the metrics of several workers or services: each name once, each combination of labels once."""
-    merged: dict[str, tuple[Metric, dict[tuple[str, ...], float]]] = {}
-    for metric in (metric for group in groups for metric in group):
+    merged: dict[str, tuple[Metric, dict[tuple[str, Labels], float]]] = {}
+    for metric in chain.from_iterable(groups):
         values = merged.setdefault(metric.name, (metric, {}))[1]
         for sample in metric.samples:
-            key = (sample.name, *(text for label in sample.labels.items() for text in label))
+            key = sample.name, tuple(sample.labels.items())
             before = values.get(key, 0)
             values[key] = max(before, sample.value) if metric.name in MAXIMUM else before + sample.value
     return [
-        _metric(
-            metric.name,
-            metric.documentation,
-            metric.type,
-            [
-                (sample, dict(zip(labels[::2], labels[1::2], strict=True)), value)
-                for (sample, *labels), value in values.items()
-            ],
-        )
+        _metric(metric.name, metric.documentation, metric.type, [(*key, value) for key, value in values.items()])
         for metric, values in merged.values()
     ]
 
 
-def _metric(name: str, documentation: str, kind: str, samples: Iterable[tuple[str, dict[str, str], float]]) -> Metric:
+def _metric(name: str, documentation: str, kind: str, samples: Iterable[tuple[str, Labels, float]]) -> Metric:
     metric = Metric(name, documentation, kind)
-    for sample in samples:
-        metric.add_sample(*sample)
+    for sample, labels, value in samples:
+        metric.add_sample(sample, dict(labels), value)
     return metric
 
 
-def _encode(metrics: Sequence[Metric]) -> bytes:
-    return orjson.dumps(
-        [
-            (metric.name, metric.documentation, metric.type, [(s.name, s.labels, s.value) for s in metric.samples])
-            for metric in metrics
-        ]
-    )
+def _fields(metric: Metric) -> tuple[object, ...]:
+    """The arguments of `_metric` that make a copy of the metric."""
+    samples = [(sample.name, [*sample.labels.items()], sample.value) for sample in metric.samples]
+    return metric.name, metric.documentation, metric.type, samples
 
 
 def _read(path: Path) -> list[Metric]:

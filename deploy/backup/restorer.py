@@ -189,7 +189,7 @@ class BackupRestorer:
 async def _end_sessions(where: StoreAddresses) -> None:
     """End all sessions, and invalidate the caches of the gateways."""
     async with open_operator(where.addresses) as operator, open_redis(where.addresses.redis_url) as redis:
-        await operator.sessions.close_every_tenant()
+        await operator.sessions.close_tenant("*")
         tenant_versions = TenantVersions(redis)
         for tenant in await operator.tenants.list():
             await tenant_versions.bump(tenant.tenant_id)

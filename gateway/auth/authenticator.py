@@ -54,12 +54,8 @@ class Authenticator:
         tenant = await self._tenants.find(tenant_id, check.tenant_version, changing=check.changing)
         if not tenant.allows(address):
             raise NetworkNotAllowed
-        visitor = Caller(
-            tenant=tenant,
-            ip=str(address),
-            base_url=base_url(request, settings, tenant.tenant_id),
-            deployment=settings.deployment,
-        )
+        url = base_url(request, settings, tenant.tenant_id)
+        visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
         request[CALLER] = visitor  # for the log
         return await self.identify(request, operation, visitor, check)
 

@@ -26,16 +26,11 @@ class ClientDirectory:
     async def identify(self, visitor: Caller, token: str, program: int, version: str | None) -> str:
         """The id of the client with this token and program number. Raises UnknownClient, which is not cached."""
         key = (visitor.tenant_id, sha256(token.encode()).digest(), visitor.ip, program)
-        if client_id := self._ids.get(key, version):
-            return client_id
         return await self._ids.get_or_fetch(key, version, partial(self._fetch_id, visitor, token, program))
 
     async def hidden_from(self, client: Caller, version: str | None) -> str:
         """The digest of the package ids that are hidden from a client, see `hidden_digest`."""
         key = (client.tenant_id, client.client_id, client.ip)
-        hidden = self._hidden.get(key, version)
-        if hidden is not None:
-            return hidden
         return await self._hidden.get_or_fetch(key, version, partial(self._fetch_hidden, client))
 
     async def _fetch_id(self, visitor: Caller, token: str, program: int) -> str:

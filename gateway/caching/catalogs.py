@@ -104,8 +104,6 @@ class CatalogCache:
             return None
         hidden = await self._clients.hidden_from(caller, version) if caller.kind is Kind.CLIENT else ""
         view = View(caller.tenant_id, include_disabled, hidden, negotiate_encoding(request))
-        if catalog := self._catalogs.get(view, version):
-            return catalog
         return await self._catalogs.get_or_fetch(view, version, partial(self._fetch, caller, view))
 
     async def _fetch(self, caller: Caller, view: View) -> Catalog | None:
@@ -113,13 +111,9 @@ class CatalogCache:
         headers = {"Accept-Encoding": view.encoding or "identity"}
         if cached:
             headers["If-None-Match"] = cached.etag
+        query = f"include_disabled={'true' if view.include_disabled else 'false'}"
         async with self._catalog_service.open(
-            caller,
-            "POST",
-            ["get_packages"],
-            query=f"include_disabled={'true' if view.include_disabled else 'false'}",
-            headers=headers,
-            streamed=True,
+            caller, "POST", ["get_packages"], query=query, headers=headers, streamed=True
         ) as response:
             await raise_problem(response)
             if response.headers.get(HIDDEN, "") != view.hidden:

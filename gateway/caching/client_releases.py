@@ -20,8 +20,6 @@ class ClientReleaseCache:
     async def latest(self, caller: Caller, version: str | None) -> bytes:
         """The response in JSON. Raises UpstreamProblem or Unavailable."""
         key = caller.tenant_id, caller.base_url
-        if body := self._latest.get(key, version):
-            return body
         return await self._latest.get_or_fetch(key, version, partial(self._fetch, caller))
 
     async def _fetch(self, caller: Caller) -> bytes:

@@ -95,7 +95,7 @@ class PackageResponseCache:
         body = await read_body(request, operation.body_limit) if is_search else b""
         key = _Key(caller.tenant_id, target.segments, caller.base_url, query, body, token, contract, hidden)
         cache = self._searches if is_search else self._responses
-        response = cache.get(key, version) or await self._fetch_shared(cache, caller, target, key, version)
+        response = await self._fetch_shared(cache, caller, target, key, version)
         if response.body is None:
             return None
         if response.status == 204:

@@ -44,11 +44,6 @@ class ResponseCache(Generic[Key, Value]):
         """Drop the oldest entry. Returns False if there is none."""
         return self._entries.drop_first()
 
-    def get(self, key: Key, version: str | None) -> Value | None:
-        """The valid value of a key."""
-        entry = self._valid_entry(key, version)
-        return entry.value if entry else None
-
     async def get_or_fetch(self, key: Key, version: str | None, fetch: Callable[[], Awaitable[Value]]) -> Value:
         """The valid value of a key, fetched if there is none. Raises what `fetch` raises."""
         if (entry := self._valid_entry(key, version)) is not None:

@@ -9,14 +9,13 @@ from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 import aiohttp_jinja2
-import orjson
 from aiohttp import web
 
 from common.auth.callers import Caller
 from common.auth.sessions import Session
 from common.errors import Forbidden, NotAuthenticated, Problem
 from common.http.middleware import CALLER, BytesResponse
-from common.service_client.client import problem_of
+from common.service_client.client import json_of
 from gateway.app_keys import SERVICES, SESSIONS, SETTINGS
 from gateway.dashboard.assets import asset_url
 from gateway.dashboard.languages import LANGUAGES, language_of
@@ -91,9 +90,7 @@ class PageRequest:
             timeout=row.timeout,
             streamed=row.streamed,
         ) as response:
-            if response.status >= 400:
-                raise await problem_of(response)
-            return orjson.loads(await response.read())
+            return await json_of(response)
 
     def render(self, template: str, /, *, status: int = 200, **values: Any) -> web.Response:
         """Render a page. The template gets `values`, and this object as `page`."""

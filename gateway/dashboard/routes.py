@@ -1,4 +1,4 @@
-"""THE TABLE of the dashboard's pages: one row for each address after `/dashboard`."""
+"""The pages of the dashboard: one row for each address after `/dashboard`."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from aiohttp import web
 
 from common.auth.callers import Caller
 from common.errors import MethodNotAllowed, NotAuthenticated
-from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer
+from common.http.middleware import PROBLEM_RENDERER
 from gateway.dashboard.assets import asset_response
 from gateway.dashboard.languages import set_language
 from gateway.dashboard.page_request import PageRequest, load_page_request, redirect_to_sign_in
@@ -23,10 +23,8 @@ from gateway.dashboard.pages import (
     sign_in,
     tenant,
 )
-from gateway.dashboard.session_operations import execute_for_session, localize_problems
+from gateway.dashboard.session_operations import READ_METHODS, execute_for_session, localize_problems
 from gateway.routing.target import NoSuchOperation
-
-READ_METHODS = ("GET", "HEAD")
 
 
 @dataclass(frozen=True)
@@ -87,8 +85,7 @@ async def dispatch(request: web.Request, caller: Caller, parts: Sequence[str]) -
         return await execute_for_session(page, tuple(parts[1:]))
     if is_stream:
         return await live_events.stream(page)
-    renderer: ProblemRenderer = page.render_problem
-    request[PROBLEM_RENDERER] = renderer
+    request[PROBLEM_RENDERER] = page.render_problem
     return await _show_page(page, tuple(parts) or ("",))
 
 

@@ -1,11 +1,9 @@
 """Operations of the interface for the scripts of the pages. They use the browser's session; pages write only here."""
 
-from functools import partial
-
 from aiohttp import web
 
 from common.errors import Problem, UpstreamProblem
-from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer, problem_response
+from common.http.middleware import PROBLEM_RENDERER, problem_response
 from gateway.dashboard.error_messages import localized
 from gateway.dashboard.languages import language_of
 from gateway.dashboard.page_request import PageRequest
@@ -14,14 +12,14 @@ from gateway.operations import Access
 from gateway.routing.target import NoSuchOperation, Target, find_operation
 
 CSRF_HEADER = "X-CSRF-Token"
-READ_METHODS = {"GET", "HEAD"}
+READ_METHODS = ("GET", "HEAD")
 STORAGE_EXCEEDED, TOO_LARGE = 407, 413  # Browsers hide a response with status 407 from scripts.
 
 
 def localize_problems(request: web.Request) -> None:
     """Answer the problems of this request as JSON in the language of the page."""
-    renderer: ProblemRenderer = partial(_localized_response, language_of(request))
-    request[PROBLEM_RENDERER] = renderer
+    language = language_of(request)
+    request[PROBLEM_RENDERER] = lambda problem: _localized_response(language, problem)
 
 
 async def execute_for_session(page: PageRequest, path: tuple[str, ...]) -> web.StreamResponse:

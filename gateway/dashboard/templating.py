@@ -26,7 +26,7 @@ def set_up_templates(app: web.Application) -> None:
         "file_name": _file_name,
         "localized": _with_language(localized),
         "localized_sentence": _with_language(localized_sentence),
-        "number": _with_language(_number),
+        "number": _with_language(lambda value, language: format_decimal(value, locale=language)),
         "time": _with_language(_time),
     }
     environment = aiohttp_jinja2.setup(
@@ -59,10 +59,6 @@ def _gettext(context: Context, text: str) -> str:
 @pass_context
 def _ngettext(context: Context, singular: str, plural: str, count: int) -> str:
     return translations(context["language"]).ngettext(singular, plural, count)
-
-
-def _number(value: float, language: str) -> str:
-    return format_decimal(value, locale=language)
 
 
 def _bytes(value: int, language: str) -> str:

@@ -3,9 +3,8 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -31,13 +30,6 @@ SECRETS = frozenset(["{auth_token}"])  # path parts whose values must not be rec
 Entry = dict[str, Any]
 
 
-@dataclass
-class Outcome:
-    """The status of a request; 500 while there is no response: its effect is unknown."""
-
-    status: int = 500
-
-
 class AuditRecorder:
     """Records requests after their end.
 
@@ -55,24 +47,28 @@ class AuditRecorder:
     def pending_count(self) -> int:
         return len(self._pending)
 
-    @asynccontextmanager
-    async def recording(self, request: web.Request, caller: Caller, target: Target) -> AsyncIterator[Outcome]:
-        """Record the request that is executed within the block, which sets the outcome's status or raises a Problem.
+    async def record(
+        self, request: web.Request, caller: Caller, target: Target, execution: Awaitable[web.StreamResponse]
+    ) -> web.StreamResponse:
+        """Execute a request and record it. Raises what the execution raises.
 
         Audited operations are recorded always, others if the service sent details for the log.
         """
-        outcome = Outcome()
+        status = 500  # while there is no response: its effect is unknown
         try:
-            yield outcome
+            response = await execution
         except Problem as problem:
-            outcome.status = problem.status
+            status = problem.status
             raise
+        else:
+            status = response.status
+            return response
         finally:
-            if (target.operation.audited or AUDIT_DETAILS in request) and self._should_record(caller, outcome.status):
-                task = asyncio.create_task(self._record(caller, _entry(request, caller, target, outcome.status)))
+            if (target.operation.audited or AUDIT_DETAILS in request) and self._should_record(caller, status):
+                task = asyncio.create_task(self._record(caller, _entry(request, caller, target, status)))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-                if outcome.status < 500:  # A caller who waited for an unavailable service waits no longer.
+                if status < 500:  # A caller who waited for an unavailable service waits no longer.
                     await asyncio.wait({task}, timeout=TIMEOUT)
 
     async def retry_pending(self) -> None:

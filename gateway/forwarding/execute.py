@@ -22,10 +22,7 @@ async def execute_operation(request: web.Request, caller: Caller, target: Target
         return BytesResponse(body=SESSION_IS_VALID, content_type="application/json")
     if target.operation.access is not Access.ADMINISTRATOR:
         return await _execute(request, caller, target)
-    async with request.app[AUDIT_RECORDER].recording(request, caller, target) as outcome:
-        response = await _execute(request, caller, target)
-        outcome.status = response.status
-        return response
+    return await request.app[AUDIT_RECORDER].record(request, caller, target, _execute(request, caller, target))
 
 
 async def _execute(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:

@@ -7,12 +7,12 @@ two-step request. So creating a version means the same in both forms.
 from typing import Any
 from urllib.parse import urlencode
 
-import orjson
 from aiohttp import web
 
 from common.auth.callers import Caller
 from common.errors import Problem
-from common.service_client.client import ServiceClient, raise_problem
+from common.http.forms import URLENCODED
+from common.service_client.client import ServiceClient, json_of
 from common.telemetry import log
 from gateway.forwarding.proxy import Body, relay
 from gateway.routing.target import Target
@@ -32,14 +32,10 @@ async def one_call(
     fields, server_filename = [*map(tuple, stored["fields"])], stored["server_filename"]
     if server_filename:
         fields.append(("server_filename", server_filename))
+    headers, form = {"Content-Type": URLENCODED}, urlencode(fields).encode()
     try:
         async with service.open(
-            caller,
-            request.method,
-            target.segments,
-            headers={"Content-Type": "application/x-www-form-urlencoded"},
-            data=urlencode(fields).encode(),
-            timeout=target.operation.timeout,
+            caller, request.method, target.segments, headers=headers, data=form, timeout=target.operation.timeout
         ) as response:
             return await relay(request, response)
     except Problem:
@@ -57,20 +53,13 @@ async def _discard(upload_service: ServiceClient, caller: Caller, server_filenam
 
 
 async def _store(request: web.Request, upload_service: ServiceClient, caller: Caller, target: Target) -> Any:
-    content = Body(request)
+    content, timeout = Body(request), target.operation.timeout
     headers = {name: request.headers[name] for name in ("Content-Type", "Content-Length") if name in request.headers}
     try:
         async with upload_service.open(
-            caller,
-            "POST",
-            ["store_installer"],
-            headers=headers,
-            data=content,
-            timeout=target.operation.timeout,
-            streamed=True,
+            caller, "POST", ["store_installer"], headers=headers, data=content, timeout=timeout, streamed=True
         ) as response:
-            await raise_problem(response)
-            return orjson.loads(await response.read())
+            return await json_of(response)
     except Problem:
         if content.problem:
             raise content.problem from None

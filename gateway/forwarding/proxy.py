@@ -14,7 +14,7 @@ from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT, body
 from common.http.middleware import AUDIT_HEADER, BytesResponse
 from common.http.zero_copy import CAN_SPLICE, splice
-from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, problem_of
+from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, raise_problem
 from common.telemetry import log
 from gateway.operations import Access
 from gateway.routing.target import Target
@@ -145,8 +145,8 @@ async def relay(request: web.Request, response: Response) -> web.StreamResponse:
     """
     if details := response.headers.get(AUDIT_HEADER):
         request[AUDIT_DETAILS] = json.loads(details)
-    if response.status >= 400 and request.method != "HEAD":
-        raise await problem_of(response)
+    if request.method != "HEAD":
+        await raise_problem(response)
     headers = CIMultiDict((name, value) for name in RESPONSE_HEADERS for value in response.headers.getall(name, []))
     length = response.content_length
     if request.method != "HEAD" and length is not None and length <= SMALL:

@@ -33,11 +33,7 @@ def caller_address(request: web.Request, trusted: tuple[Network, ...]) -> Addres
 
 
 def base_url(request: web.Request, settings: GatewaySettings, tenant_id: str) -> str:
-    """The base URL of this tenant's operations, such as `https://packages.example.com/acme`.
-
-    Raises:
-        InvalidRequest: the Host header is not a host.
-    """
+    """The base URL of this tenant's operations, such as `https://packages.example.com/acme`. Raises InvalidRequest."""
     prefix = "client/api" if settings.deployment is Deployment.SINGLE else tenant_id
     return f"{settings.public_url or _own_origin(request, settings)}/{prefix}"
 

@@ -6,7 +6,7 @@ raw path.
 
 import re
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cache, lru_cache
 from urllib.parse import unquote
 
 from common.auth.callers import Deployment
@@ -58,15 +58,10 @@ class Target:
     def is_page(self) -> bool:
         return self.operation.access in {Access.PAGE, Access.DASHBOARD}
 
-    @cached_property
-    def missing(self) -> list[str]:
-        """The names of the values that the path lacks, such as the client token of `delete_client`."""
-        return self.operation.missing(self.segments)
-
     def check_complete(self) -> None:
-        """Raise InvalidRequest if the path lacks a value."""
-        if self.missing:
-            raise InvalidRequest(f"The address lacks {' and '.join(self.missing)}.")
+        """Raise InvalidRequest if the path lacks a value, such as the client token of `delete_client`."""
+        if missing := self.operation.missing(self.segments):
+            raise InvalidRequest(f"The address lacks {' and '.join(missing)}.")
 
 
 def _parse(method: str, path: str, deployment: Deployment, single_tenant_id: str) -> Target:

@@ -47,9 +47,8 @@ class TenantDirectory:
 
         Raises NoSuchTenant, or Unavailable if auth_service does not answer.
         """
-        tenant = await self._fetch(tenant_id) if changing else self._tenants.get(tenant_id, version)
-        if tenant is None and not changing:
-            tenant = await self._tenants.get_or_fetch(tenant_id, version, partial(self._fetch, tenant_id))
+        fetch = partial(self._fetch, tenant_id)
+        tenant = await (fetch() if changing else self._tenants.get_or_fetch(tenant_id, version, fetch))
         if tenant is None:
             raise NoSuchTenant
         return tenant

@@ -1,18 +1,16 @@
 """The sign-in page, and the sign-out."""
 
-import json
 from contextlib import suppress
-from functools import partial
 from urllib.parse import urlencode
 
 from aiohttp import web
 
 from common.auth.callers import Caller
 from common.errors import Forbidden, Problem
-from common.http.forms import read_form
-from common.http.middleware import PROBLEM_RENDERER, ProblemRenderer
+from common.http.forms import URLENCODED, read_form
+from common.http.middleware import PROBLEM_RENDERER
 from common.redis import RedisError
-from common.service_client.client import problem_of
+from common.service_client.client import json_of
 from gateway.app_keys import SERVICES, SESSIONS
 from gateway.dashboard.error_messages import localized
 from gateway.dashboard.languages import language_of
@@ -53,8 +51,7 @@ async def sign_out(page: PageRequest) -> web.Response:
 
 def show_problems(request: web.Request, caller: Caller, next_url: str) -> None:
     """Show the problems of this request on the sign-in page, which redirects to `next_url` afterwards."""
-    renderer: ProblemRenderer = partial(_render, request, caller, next_url)
-    request[PROBLEM_RENDERER] = renderer
+    request[PROBLEM_RENDERER] = lambda problem: _render(request, caller, next_url, problem)
 
 
 async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
@@ -82,17 +79,10 @@ async def _end_previous_session(request: web.Request, caller: Caller) -> None:
 
 
 async def _post(request: web.Request, caller: Caller, operation: str, fields: dict[str, str]) -> dict[str, str]:
-    async with request.app[SERVICES][AUTH].open(
-        caller,
-        "POST",
-        [operation],
-        headers={"Content-Type": "application/x-www-form-urlencoded"},
-        data=urlencode(fields).encode(),
-        timeout=TIMEOUT,
-    ) as response:
-        if response.status != 200:
-            raise await problem_of(response)
-        return dict(json.loads(await response.read()))
+    headers, form = {"Content-Type": URLENCODED}, urlencode(fields).encode()
+    service = request.app[SERVICES][AUTH]
+    async with service.open(caller, "POST", [operation], headers=headers, data=form, timeout=TIMEOUT) as response:
+        return dict(await json_of(response))
 
 
 def _render(request: web.Request, caller: Caller, next_url: str, problem: Problem | None = None) -> web.Response:

@@ -13,7 +13,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from auth_service.app import create_app
 from auth_service.app_keys import TENANTS, USERS
-from auth_service.login.throttle import FAILURES
+from auth_service.login.throttle import NETWORK_FAILURE_LIMIT
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
 from auth_service.users.service import Users
@@ -92,7 +92,7 @@ class Auth:
     async def login(self, caller: Caller, username: str = "admin", password: str = PASSWORD) -> Answer:
         return await self.call(caller, "POST", "login", data={"username": username, "password": password})
 
-    async def fail_logins(self, caller: Caller, username: str = "admin", *, times: int = FAILURES) -> None:
+    async def fail_logins(self, caller: Caller, username: str = "admin", *, times: int = NETWORK_FAILURE_LIMIT) -> None:
         """Send a wrong password so many times."""
         for _ in range(times):
             assert (await self.login(caller, username, WRONG_PASSWORD)).status == 401

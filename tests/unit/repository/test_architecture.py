@@ -113,6 +113,11 @@ def test_a_folder_has_at_most_twelve_modules() -> None:
     assert {folder: count for folder, count in folders.items() if count > 12} == {}
 
 
+def test_a_module_has_at_most_220_lines() -> None:
+    lines = {module: len((ROOT / module).read_text(encoding="utf-8").splitlines()) for module in MODULES}
+    assert {module: count for module, count in lines.items() if count > 220} == {}
+
+
 def test_common_has_at_most_twelve_entries() -> None:
     entries = {module.split("/")[1] for module in MODULES if module.startswith("common/")} - {"__init__.py"}
     assert len(entries) <= 12

@@ -126,7 +126,7 @@ async def test_the_addresses_of_one_tenant_can_be_deleted(known_networks: RedisK
 
 async def test_usernames_that_look_like_addresses_have_separate_counts(redis: "Redis", tenant_id: str) -> None:
     login_throttle = Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis))
-    for _ in range(throttle.FAILURES):
+    for _ in range(throttle.NETWORK_FAILURE_LIMIT):
         await login_throttle.count_failure(tenant_id, "2001:db8::/64:ada", "2001:db8:1::1")
     await redis.delete("failures:address:2001:db8:1::/64")
 
@@ -137,8 +137,8 @@ async def test_usernames_that_look_like_addresses_have_separate_counts(redis: "R
 @pytest.fixture(scope="module")
 def low_limits() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(throttle, "FAILURES", 3)
-        patched.setattr(throttle, "USER_FAILURES", 5)
+        patched.setattr(throttle, "NETWORK_FAILURE_LIMIT", 3)
+        patched.setattr(throttle, "USER_FAILURE_LIMIT", 5)
         yield
 
 
@@ -153,7 +153,7 @@ class Model:
         return [(ip,), (user, ip), ("known" if (user, ip) in self.known else "other", user)]
 
     def refuses(self, user: str, ip: str) -> bool:
-        limits = (throttle.FAILURES, throttle.FAILURES, throttle.USER_FAILURES)
+        limits = (throttle.NETWORK_FAILURE_LIMIT, throttle.NETWORK_FAILURE_LIMIT, throttle.USER_FAILURE_LIMIT)
         return any(self.counts[key] >= limit for key, limit in zip(self._keys(user, ip), limits, strict=True))
 
     def fail(self, user: str, ip: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 from common.errors import Unavailable
 from common.events import Event, Events, EventsUnavailable, Outcome
 from common.events.broker import RabbitEvents, open_events
-from common.events.deliveries import FAILURES
+from common.events.deliveries import MAX_DELIVERIES
 from common.events.local import LocalEvents
 from common.mongo import WriteRejected
 from common.telemetry.tracing import traces
@@ -216,11 +216,11 @@ async def test_over_rabbitmq_an_event_that_always_fails_is_dead_lettered(rabbitm
     async with open_events(rabbitmq_url) as events:
         await events.subscribe(name, name, handler.handle, outcomes.append)
         await publish(events, event)
-        await handler.until(lambda events_seen: len(events_seen) == FAILURES)
+        await handler.until(lambda events_seen: len(events_seen) == MAX_DELIVERIES)
         async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
             message = await next_message(dead)
     assert Event.decode(message.body) == event
-    assert len(handler.events) == FAILURES
+    assert len(handler.events) == MAX_DELIVERIES
     assert outcomes == [Outcome.FAILED]
 
 
@@ -234,13 +234,13 @@ async def test_over_rabbitmq_attempts_count_across_consumers(rabbitmq_url: str) 
         async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
             message = await next_message(dead)
     assert Event.decode(message.body) == event
-    assert handler.events == [event] * FAILURES
+    assert handler.events == [event] * MAX_DELIVERIES
 
 
 async def test_over_rabbitmq_a_waiting_event_outlives_its_consumers(rabbitmq_url: str) -> None:
     handler, name = RecordingHandler(), make_name()
     event = make_event(name)
-    for number in range(FAILURES + 2):
+    for number in range(MAX_DELIVERIES + 2):
         waits = asyncio.Event()
 
         async def wait(_: Event, waits: asyncio.Event = waits) -> None:
@@ -282,7 +282,7 @@ async def test_over_rabbitmq_an_event_waits_for_an_unavailable_store(
     rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.events.deliveries.RETRY_PAUSE", 0.01)
-    tries, name = 3 * FAILURES, make_name()
+    tries, name = 3 * MAX_DELIVERIES, make_name()
     handler = RecordingHandler()
 
     async def handle(event: Event) -> None:

@@ -10,7 +10,7 @@ import pytest
 from argon2 import Parameters, PasswordHasher, extract_parameters
 
 from auth_service.login import throttle
-from auth_service.login.throttle import FAILURES, WINDOW
+from auth_service.login.throttle import NETWORK_FAILURE_LIMIT, WINDOW
 from auth_service.users.passwords import AT_ONCE
 from common.auth.callers import Caller
 from common.redis import RedisError, open_redis
@@ -191,7 +191,7 @@ async def test_logout_requires_a_token(auth: Auth, caller: Caller, form: dict[st
 
 
 async def test_ten_failures_from_an_address_block_it(auth: Auth, caller: Caller) -> None:
-    for number in range(FAILURES):
+    for number in range(NETWORK_FAILURE_LIMIT):
         await auth.fail_logins(caller, f"user-{number}", times=1)
 
     answer = await auth.login(caller)
@@ -201,7 +201,7 @@ async def test_ten_failures_from_an_address_block_it(auth: Auth, caller: Caller)
 
 
 async def test_an_ipv6_network_has_the_login_attempts_of_one_address(auth: Auth, caller: Caller) -> None:
-    for number, ip in zip(range(FAILURES), IPv6Network((caller.ip, 64), strict=False), strict=False):
+    for number, ip in zip(range(NETWORK_FAILURE_LIMIT), IPv6Network((caller.ip, 64), strict=False), strict=False):
         await auth.fail_logins(replace(caller, ip=str(ip)), f"user-{number}", times=1)
 
     assert (await auth.login(caller)).status == 429
@@ -220,7 +220,7 @@ async def test_a_user_of_that_name_in_another_tenant_is_not_throttled(auth: Auth
 
 
 async def test_a_login_does_not_reset_the_failures_of_its_address(auth: Auth, caller: Caller) -> None:
-    await auth.fail_logins(caller, times=FAILURES - 1)
+    await auth.fail_logins(caller, times=NETWORK_FAILURE_LIMIT - 1)
     await auth.token(caller)
     await auth.fail_logins(caller, "somebody", times=1)
 
@@ -229,7 +229,7 @@ async def test_a_login_does_not_reset_the_failures_of_its_address(auth: Auth, ca
 
 async def test_failures_count_for_every_replica(auth: Auth, caller: Caller) -> None:
     wrong = {"username": "admin", "password": WRONG_PASSWORD}
-    for number in range(FAILURES):
+    for number in range(NETWORK_FAILURE_LIMIT):
         api = auth.replica if number % 2 else auth.api
         assert (await api.call(caller, "POST", "login", data=wrong)).status == 401
 
@@ -243,7 +243,7 @@ async def test_concurrent_attempts_are_limited_like_sequential_ones(auth: Auth, 
 
     statuses = Counter(answer.status for answer in answers)
     assert statuses.keys() == {401, 429}
-    assert statuses[401] < FAILURES + AT_ONCE
+    assert statuses[401] < NETWORK_FAILURE_LIMIT + AT_ONCE
 
 
 async def test_failures_expire_five_minutes_after_the_first(auth: Auth, caller: Caller, redis_url: str) -> None:

@@ -7,7 +7,7 @@ from ipaddress import IPv6Network
 import pytest
 
 from auth_service.login import throttle
-from auth_service.login.throttle import FAILURES, USER_FAILURES, WINDOW
+from auth_service.login.throttle import NETWORK_FAILURE_LIMIT, USER_FAILURE_LIMIT, WINDOW
 from common.auth.callers import Caller
 from common.auth.sessions import Sessions
 from common.redis import Redis
@@ -29,7 +29,7 @@ async def is_refused(auth: Auth, caller: Caller, username: str) -> bool:
 
 async def fail_from_many_addresses(auth: Auth, caller: Caller, limit: int) -> None:
     """Fail as often as one user may, ten times at each address."""
-    for _ in range(0, limit, FAILURES):
+    for _ in range(0, limit, NETWORK_FAILURE_LIMIT):
         await auth.fail_logins(elsewhere(caller))
 
 
@@ -70,7 +70,7 @@ async def test_two_hundred_failures_block_a_user_at_unknown_addresses(auth: Auth
 
 
 async def test_failures_of_a_user_at_unknown_addresses_count_together(auth: Auth, home: Caller, low_limit: int) -> None:
-    assert USER_FAILURES == 200
+    assert USER_FAILURE_LIMIT == 200
     await fail_from_many_addresses(auth, home, low_limit)
 
     answer = await auth.login(elsewhere(home))
@@ -83,8 +83,8 @@ async def test_failures_of_a_user_at_unknown_addresses_count_together(auth: Auth
 @pytest.fixture
 def low_limit(monkeypatch: pytest.MonkeyPatch) -> int:
     """A limit for one user that needs fewer failures."""
-    monkeypatch.setattr(throttle, "USER_FAILURES", 2 * FAILURES)
-    return 2 * FAILURES
+    monkeypatch.setattr(throttle, "USER_FAILURE_LIMIT", 2 * NETWORK_FAILURE_LIMIT)
+    return 2 * NETWORK_FAILURE_LIMIT
 
 
 async def test_a_known_address_has_a_separate_limit_of_ten_failures(auth: Auth, home: Caller, low_limit: int) -> None:
@@ -98,7 +98,7 @@ async def test_a_known_address_has_a_separate_limit_of_ten_failures(auth: Auth, 
 async def test_failures_at_a_known_address_do_not_block_the_user_elsewhere(
     auth: Auth, home: Caller, low_limit: int, redis: "Redis"
 ) -> None:
-    for _ in range(0, low_limit, FAILURES):
+    for _ in range(0, low_limit, NETWORK_FAILURE_LIMIT):
         await auth.fail_logins(home)
         await redis.delete(f"failures:address:{home.network}", f"failures:place:{home.tenant_id}:{home.network}:admin")
 
@@ -107,11 +107,11 @@ async def test_failures_at_a_known_address_do_not_block_the_user_elsewhere(
 
 
 async def test_a_login_resets_the_failures_of_the_user_at_its_address(auth: Auth, home: Caller, redis: "Redis") -> None:
-    await auth.fail_logins(home, times=FAILURES - 1)
+    await auth.fail_logins(home, times=NETWORK_FAILURE_LIMIT - 1)
     await auth.token(home)
     await redis.delete(f"failures:address:{home.network}")
 
-    await auth.fail_logins(home, times=FAILURES - 1)
+    await auth.fail_logins(home, times=NETWORK_FAILURE_LIMIT - 1)
 
     assert (await auth.login(home)).status == 200
 

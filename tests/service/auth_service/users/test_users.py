@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from auth_service.login.throttle import FAILURES
+from auth_service.login.throttle import NETWORK_FAILURE_LIMIT
 from common.auth.callers import Caller
 from tests.support.api import Answer
 from tests.support.services.auth import PASSWORD, Auth
@@ -231,9 +231,11 @@ async def test_attempts_with_a_wrong_old_password_are_limited(auth: Auth, caller
 
 
 async def test_a_change_with_a_wrong_old_password_counts_as_one_failure(auth: Auth, caller: Caller) -> None:
-    statuses = [(await change_password(auth, caller, old="not this password")).status for _ in range(FAILURES + 1)]
+    statuses = [
+        (await change_password(auth, caller, old="not this password")).status for _ in range(NETWORK_FAILURE_LIMIT + 1)
+    ]
 
-    assert statuses == [401] * FAILURES + [429]
+    assert statuses == [401] * NETWORK_FAILURE_LIMIT + [429]
 
 
 async def test_the_new_password_has_at_least_twelve_characters(auth: Auth, caller: Caller) -> None:

@@ -1,6 +1,6 @@
 """A session token's whole life, through the gateway."""
 
-from auth_service.login.throttle import FAILURES
+from auth_service.login.throttle import NETWORK_FAILURE_LIMIT
 from tests.support.factories import KEY
 from tests.support.samples.jwt_forgeries import forgeries
 from tests.support.whole.services import PASSWORD, Api, Services, bearer, single_gateway
@@ -45,7 +45,7 @@ async def test_login_throttle_counts_all_endpoints_and_forged_addresses(
 ) -> None:
     async with single_gateway(services, redis_url, tenant) as other:
         endpoints = [(api.anonymous(), form) for api in (tenant, other) for form in ("login", "sign_in")]
-        for number in range(FAILURES):
+        for number in range(NETWORK_FAILURE_LIMIT):
             api, form = endpoints[number % len(endpoints)]
             forged = dict.fromkeys(("X-Forwarded-For", "X-Real-IP", "Forwarded"), f"for=198.51.100.{number}")
             answer = await api.call("POST", form, data={"username": f"user-{number}", "password": "x"}, headers=forged)

@@ -13,8 +13,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from common.http.readiness import READINESS
 from common.http.server import watched_app
-from common.telemetry.metrics import METRICS, Metrics
-from common.telemetry.scrape import metrics_handler
+from common.telemetry.metrics import METRICS, Metrics, metrics_handler
 from common.telemetry.worker_metrics import merge
 
 Told = Sequence[Metric]
