@@ -1,4 +1,5 @@
-"""Fuzzing of what reads the bytes of strangers: one target for each reader, and a corpus of inputs for each target.
+"""Fuzzing of the parsers of untrusted bytes: one target for each parser, and a corpus of inputs for each target.
 
-`python -m tests.fuzz 60` lets atheris look for new inputs, 60 seconds per target; `test_corpus.py` replays those kept.
+`python -m tests.fuzz 60` searches for new inputs with atheris, 60 seconds per target. `test_corpus.py` replays the
+corpus.
 """

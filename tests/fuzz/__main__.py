@@ -1,8 +1,7 @@
-"""Look for inputs that a target does not read as it should, or that reach code which no kept input reaches.
+"""Search for inputs that a target parses incorrectly, or that reach new code.
 
-`python -m tests.fuzz 60 form chunk` spends 60 seconds on each of these targets, one after the other, on all where none
-is named. What reaches code that nothing reached before goes into the corpus. Wants atheris, which `make fuzz-parsers`
-installs; the tests do not.
+`python -m tests.fuzz 60 form chunk` runs each named target for 60 seconds, or all targets. Inputs that reach new code
+are added to the corpus. This needs atheris, which `make fuzz-parsers` installs; the tests do not need it.
 """
 
 import subprocess
@@ -13,7 +12,7 @@ import atheris
 
 LONGEST = 4096  # bytes of an input
 MEMORY = 1024  # MiB
-HANGS = 10  # seconds that one input may take
+HANGS = 10  # seconds for one input
 OURS = ["common", "gateway", "auth_service", "catalog_service", "upload_service", "client_registry"]
 READERS = ["multipart", "jwt", "PIL", "urllib.parse", "ipaddress", "email", "zipfile"]
 READERS += ["olefile", "pefile", "asn1crypto"]
@@ -31,7 +30,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _search(corpus: Path, seconds: int) -> int:
-    """Fuzz one target in a process of its own: libFuzzer ends the process that it runs in."""
+    """Fuzz one target in its own process, because libFuzzer ends the process that it runs in."""
     limits = [f"-max_len={LONGEST}", f"-rss_limit_mb={MEMORY}", f"-timeout={HANGS}", f"-max_total_time={seconds}"]
     says = ["-print_final_stats=1", f"-artifact_prefix={corpus}/"]
     command = [sys.executable, "-m", "tests.fuzz", "--target", corpus.name, *limits, *says, str(corpus)]

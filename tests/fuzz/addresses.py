@@ -1,4 +1,4 @@
-"""Targets: where a request is sent to, and where it comes from."""
+"""Targets: the route and the origin of a request."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -23,7 +23,7 @@ PROXY, STRANGER = "10.0.0.1", "203.0.113.9"
 
 
 def address(data: bytes) -> None:
-    """A request line's method and path mean an operation, by parts that cannot lead elsewhere, or are refused."""
+    """A request line is an operation whose parts cannot lead elsewhere, or it is refused."""
     method, _, path = data.decode(errors="surrogateescape").partition(" ")
     for deployment in Deployment:
         try:
@@ -41,23 +41,23 @@ def address(data: bytes) -> None:
 
 
 def origin(data: bytes) -> None:
-    """Whom no proxy of ours vouches for is taken by their socket; hops that a caller writes move nobody.
+    """Without a trusted proxy the socket's address counts; forged hops change nothing.
 
     Each line of an input is one X-Forwarded-For.
     """
     lines = data.decode(errors="surrogateescape").split("\n")
     headers = [("X-Forwarded-For", line) for line in lines]
     assert caller_address(request(headers, peer=STRANGER), PROXIES) == ip_address(STRANGER)
-    found = caller_address(request(headers, peer=PROXY), PROXIES)
+    address = caller_address(request(headers, peer=PROXY), PROXIES)
     more = [("X-Forwarded-For", f"198.51.100.7, {lines[0]}"), *headers[1:]]
-    if caller_address(request(more, peer=PROXY), PROXIES) != found:
+    if caller_address(request(more, peer=PROXY), PROXIES) != address:
         hops = [hop.strip() for hop in ",".join(lines).split(",")]
         addresses = [plain_address(ip_address(hop)) for hop in hops]
         assert all(any(hop in proxy for proxy in PROXIES) for hop in addresses), "a hop outvoted a proxy"
 
 
 def host(data: bytes) -> None:
-    """The address that callers are told is made of a host and nothing else.
+    """The advertised base URL consists of a valid host only.
 
     The lines of an input: the headers Host, X-Forwarded-Host and X-Forwarded-Proto.
     """
@@ -78,7 +78,7 @@ def host(data: bytes) -> None:
 
 
 def external(data: bytes) -> None:
-    """An address that clients are sent to is kept as it is, and every reader takes it for the same public place."""
+    """An accepted external URL is stored unchanged, and every parser reads the same public host."""
     text = data.decode(errors="surrogateescape")
     with suppress(InvalidField):
         assert parse_address(text) == text
@@ -96,7 +96,7 @@ def external(data: bytes) -> None:
 
 
 def network(data: bytes) -> None:
-    """A network has one spelling, which means the same; it holds its ends."""
+    """A network has one canonical spelling with the same meaning; it contains both its ends."""
     text = data.decode(errors="surrogateescape")
     is_tenant_id(text)
     with suppress(InvalidField):
@@ -105,5 +105,5 @@ def network(data: bytes) -> None:
         first, last = bounds(text)
         assert bounds(spelled) == (first, last)
         assert int(first) <= int(last)
-        # What is mapped into IPv6 is IPv4, and in no network of IPv6.
+        # An IPv4-mapped address counts as IPv4 and is in no IPv6 network.
         assert all(contains((spelled,), end) for end in (first, last) if plain_address(end) == end)

@@ -1,4 +1,4 @@
-"""Targets: the readers of bodies. The first line of an input is the Content-Type, the rest is the body."""
+"""Targets: the parsers of bodies. The first line of an input is the Content-Type, the rest is the body."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -17,7 +17,7 @@ from upload_service.content_range import SUFFIXES
 from upload_service.forms import ChunkForm, InstallerForm
 
 TEXT_LIMIT = 64  # characters
-NAMES = 8  # of a form's fields, to read as everything they might be
+NAMES = 8  # fields of a form that are parsed as every type
 
 READERS: tuple[Callable[[Form], Any], ...] = (
     lambda form: new_version(form, "a-package"),
@@ -33,7 +33,9 @@ READERS: tuple[Callable[[Form], Any], ...] = (
 
 
 def form(data: bytes) -> None:
-    """A form says the same however its bytes come, and written anew; its fields are values or refused."""
+    """A form has the same fields for any split of its bytes and after encoding it again; its fields are valid or
+    refused.
+    """
     headers, body = _split(data)
     read = outcome(read_form(request(headers, body)))
     assert _agree(read, outcome(read_form(request(headers, body, pieces_of=_size(body)))))
@@ -50,7 +52,7 @@ def form(data: bytes) -> None:
 
 
 def chunk(data: bytes) -> None:
-    """A chunk's bytes are the same however they come; its file's ending is one of ours."""
+    """A chunk has the same bytes for any split of its body; its file suffix is a known one."""
     headers, body = _split(data)
 
     async def read(pieces_of: int) -> tuple[bytes, str]:
@@ -64,7 +66,7 @@ def chunk(data: bytes) -> None:
 
 
 def installer(data: bytes) -> None:
-    """An installer and the fields beside it are the same however they come."""
+    """An installer and its fields are the same for any split of the body."""
     headers, body = _split(data)
 
     async def read(pieces_of: int) -> tuple[bytes, str, list[tuple[str, str]]]:
@@ -78,15 +80,15 @@ def installer(data: bytes) -> None:
 
 
 def question(data: bytes) -> None:
-    """A question between services is a JSON object or refused; what is asked of it is of its kind or refused."""
+    """A request between services is a JSON object or refused; its fields have the right types or are refused."""
     read = outcome(read_json(request({}, data)))
     assert isinstance(read, (int, Mapping))
-    seen = outcome(client_credentials(request({}, data)))
-    assert isinstance(seen, int) or (isinstance(seen[0], str) and 0 <= seen[1] <= MAX_INTEGER)
+    credentials = outcome(client_credentials(request({}, data)))
+    assert isinstance(credentials, int) or (isinstance(credentials[0], str) and 0 <= credentials[1] <= MAX_INTEGER)
 
 
 def _field(read: Form, name: str) -> None:
-    """Read a field as everything that a field may be."""
+    """Parse a field as every type."""
     with suppress(InvalidField):
         text = read.text(name, limit=TEXT_LIMIT, required=False, lines=True)
         assert len(text) <= TEXT_LIMIT
@@ -106,14 +108,14 @@ def _split(data: bytes) -> tuple[dict[str, str], bytes]:
     return {"Content-Type": kind.decode(errors="surrogateescape")}, body
 
 
-def _agree(one: object, other: object) -> bool:
-    """Whether two readings of a body agree: nothing is read as two things.
+def _agree(first: object, second: object) -> bool:
+    """Whether two parses of a body agree.
 
-    What is malformed may be refused or passed over: `multipart` looks for some of it in what has come so far.
+    Malformed bodies may be refused or ignored: `multipart` only searches the bytes received so far.
     """
-    return one == other or InvalidRequest.status in (one, other)
+    return first == second or InvalidRequest.status in (first, second)
 
 
 def _size(body: bytes) -> int:
-    """The size of the pieces that a body comes in: small, and another for bodies of another length."""
+    """The size of the pieces of a body: small, and different for bodies of another length."""
     return 1 + len(body) % 13

@@ -1,4 +1,4 @@
-"""Uploaded installers, read without the limits that their process has."""
+"""Uploaded installers, inspected without the limits of the inspection process."""
 
 from io import BytesIO
 
@@ -8,7 +8,7 @@ from upload_service.inspection.model import Findings
 
 def inspected(data: bytes) -> None:
     try:
-        found = inspect_file(BytesIO(data), ".exe")
+        findings = inspect_file(BytesIO(data), ".exe")
     except Damaged:
         return
-    assert Findings.parse(found.to_document()) == found
+    assert Findings.parse(findings.to_document()) == findings

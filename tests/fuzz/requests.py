@@ -1,4 +1,4 @@
-"""Requests out of bytes, as aiohttp gives them to handlers, without a connection."""
+"""Requests made of bytes, as aiohttp gives them to handlers, without a connection."""
 
 import asyncio
 import atexit
@@ -14,18 +14,18 @@ from yarl import URL
 from common.errors import Problem
 
 Found = TypeVar("Found")
-_LOOP = asyncio.new_event_loop()  # one for all: a new one for each input costs more than the input
+_LOOP = asyncio.new_event_loop()  # one for all inputs: creating one per input is too slow
 atexit.register(_LOOP.close)
 
 
 class _Pieces:
-    """A body that comes in pieces of `size` bytes: as much of a stream as readers of bodies use."""
+    """A body in pieces of `size` bytes, with the part of the stream interface that parsers use."""
 
     def __init__(self, body: bytes, size: int) -> None:
         self._pieces = iter([body[start : start + size] for start in range(0, len(body), size)])
 
     def is_eof(self) -> bool:
-        return False  # Whoever reads has no need to know that all of it is here.
+        return False  # Parsers must not need to know that the whole body is here.
 
     async def readany(self) -> bytes:
         return next(self._pieces, b"")
@@ -41,18 +41,18 @@ def request(
     pieces_of: int = 1 << 20,
     peer: str = "192.0.2.1",
 ) -> web.Request:
-    """A request whose body comes in pieces of so many bytes, sent from `peer`."""
+    """A request from `peer` whose body comes in pieces of this size."""
     message = RawRequestMessage(
         "POST", "/", HttpVersion11, CIMultiDictProxy(CIMultiDict(headers)), (), False, None, False, False, URL("/")
     )
     protocol: Any = SimpleNamespace(ssl_context=None, peername=(peer, 1), sockname=None)
     payload: Any = _Pieces(body, pieces_of)
-    nothing: Any = None  # is answered, and nobody waits for it
+    nothing: Any = None  # response without a waiting client
     return web.Request(message, payload, protocol, nothing, nothing, _LOOP)
 
 
 def outcome(reading: Coroutine[Any, Any, Found]) -> Found | int:
-    """What a reader came to, or the status of its refusal, which must be the caller's fault."""
+    """The result of a parser, or the status of its refusal, which must be a client error."""
     try:
         return _LOOP.run_until_complete(_whole(reading))
     except Problem as problem:
@@ -63,11 +63,11 @@ async def _whole(reading: Coroutine[Any, Any, Found]) -> Found:
     try:
         return await reading
     finally:
-        await asyncio.sleep(0)  # Generators that were left in the middle end as well, as in a loop that goes on.
+        await asyncio.sleep(0)  # Unfinished generators end as well, as in a running loop.
 
 
 def blame(problem: Problem) -> int:
-    """The status of a refusal that says whose fault it was: the caller's."""
+    """The status of a refusal, which must be a client error."""
     assert 400 <= problem.status < 500, problem
     assert problem.detail
     return problem.status

@@ -1,4 +1,4 @@
-"""Every target by its name, which is that of its folder in `corpus`."""
+"""All targets by name; a target's folder in `corpus` has the same name."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whatever was ever found to be interesting is read as it should be, by each reader of strangers' bytes."""
+"""Each parser of untrusted bytes handles every input of the corpus."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.support.tables import each
 
 @pytest.mark.full
 @each("name", TARGETS)
-def test_hostile_input_is_read_right_or_refused(name: str) -> None:
+def test_hostile_input_is_parsed_correctly_or_refused(name: str) -> None:
     inputs = sorted((CORPUS / name).iterdir())
     assert inputs
     for path in inputs:
@@ -19,7 +19,7 @@ def test_hostile_input_is_read_right_or_refused(name: str) -> None:
             raise
 
 
-def test_the_corpus_has_inputs_of_targets_only_and_stays_small() -> None:
+def test_the_corpus_is_small_and_belongs_to_targets() -> None:
     files = [path for path in CORPUS.rglob("*") if path.is_file()]
 
     assert {path.parent.name for path in files} == TARGETS.keys()

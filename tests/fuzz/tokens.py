@@ -1,4 +1,4 @@
-"""Targets: what proves that a caller may do something. No input can be a token of ours, except where we sign it."""
+"""Targets: tokens and signatures. No input is a valid token, except where a target signs it."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -28,17 +28,17 @@ from upload_service.storage.filesystem import FolderStorage, StorageBackends
 
 CALLERS = Callers(KEYS, service="catalog_service")
 DOOR = {"operation": "add_package", "tenant_id": "acme"}
-SESSIONS = Sessions(Redis(), keys=KEYS, lifetime=3600, idle=3600)  # never asked whether one lives
+SESSIONS = Sessions(Redis(), keys=KEYS, lifetime=3600, idle=3600)  # liveness is not checked
 CLIENT_VERSION = next(row for row in OPERATIONS if row.name == "client_version")
 VISITOR = Caller(Tenant("acme"))
 SERVER_FILENAME = f"{'0' * 32}.msi"
-NAME_LIMIT = 512  # characters of a file's name: a package's name, a version and an ending
+NAME_LIMIT = 512  # characters of a file name: package name, version and suffix
 EXPIRES = 99999999999
-GOOD, ALTERED = 404, 403  # what a store without installers answers to a good address, and what any answers to another
+GOOD, ALTERED = 404, 403  # the response to a valid address without an installer, and to an invalid address
 
 
 class _NoInstaller:
-    """A store that is asked for good addresses only."""
+    """A store that expects valid addresses only, and has no installer."""
 
     async def find_installer(self, _: str, server_filename: str) -> None:
         assert server_filename == SERVER_FILENAME
@@ -48,14 +48,14 @@ DOWNLOADS = Downloads(_NoInstaller(), cast("StorageBackends", None), cast("Folde
 
 
 def internal_token(data: bytes) -> None:
-    """Whatever was not signed by us is no caller."""
+    """An unsigned internal token authenticates no caller."""
     with suppress(UntrustedCaller):
         CALLERS.verify(data.decode(errors="surrogateescape"), **DOOR)
         raise AssertionError("a caller without our signature")
 
 
 def internal_claims(data: bytes) -> None:
-    """What we signed is a caller of the door it is for, or no caller."""
+    """Signed claims authenticate a caller of the named service, or no caller."""
     with suppress(UntrustedCaller):
         caller = CALLERS.verify(_signed(data), **DOOR)
         assert caller.tenant_id == "acme"
@@ -63,21 +63,21 @@ def internal_claims(data: bytes) -> None:
 
 
 def session_token(data: bytes) -> None:
-    """Whatever was not signed by us is no session."""
+    """An unsigned session token opens no session."""
     with suppress(NotAuthenticated):
         SESSIONS.parse_token(data.decode(errors="surrogateescape"))
         raise AssertionError("a session without our signature")
 
 
 def session_claims(data: bytes) -> None:
-    """What we signed is a session that names a tenant and a user, or none."""
+    """Signed claims are a session with a tenant and a user, or no session."""
     with suppress(NotAuthenticated):
         session = SESSIONS.parse_token(_signed(data))
         assert all(isinstance(part, str) for part in (session.tenant_id, session.username, session.session_id))
 
 
 def caller(data: bytes) -> None:
-    """Nobody becomes an administrator or a client by what they write.
+    """Forged credentials never authenticate an administrator or a client.
 
     The lines of an input: the Authorization header, the Content-Type, the body.
     """
@@ -94,12 +94,12 @@ def caller(data: bytes) -> None:
 
 
 def download(data: bytes) -> None:
-    """The address that we make of any name is good and has a door; no other is.
+    """A signed address for any file name is valid and routed; every other address is not.
 
-    The lines of an input: a file's name, and an expiry and a signature that somebody made up.
+    The lines of an input: a file name, a forged expiry and a forged signature.
     """
     name, expires, signature = (f"{data.decode(errors='surrogateescape')}\n\n").split("\n")[:3]
-    made = urlsplit(
+    signed_url = urlsplit(
         download_url(
             VISITOR,
             KEYS,
@@ -109,36 +109,36 @@ def download(data: bytes) -> None:
             expires=EXPIRES,
         )
     )
-    target = Target.parse("GET", made.path, Deployment.MULTI, "")
-    given = {field: values[0] for field, values in parse_qs(made.query).items()}
-    ours = Address(target.tenant_id, *target.segments[1:], **given)
-    assert ours.server_filename == SERVER_FILENAME
-    assert outcome(DOWNLOADS.find(ours)) == GOOD
-    for theirs in (
-        replace(ours, expires=expires),
-        replace(ours, signature=signature),
-        replace(ours, file_name=name),
-        replace(ours, server_filename=name),
-        replace(ours, tenant_id=name if is_tenant_id(name) else "another"),
+    target = Target.parse("GET", signed_url.path, Deployment.MULTI, "")
+    query = {field: values[0] for field, values in parse_qs(signed_url.query).items()}
+    address = Address(target.tenant_id, *target.segments[1:], **query)
+    assert address.server_filename == SERVER_FILENAME
+    assert outcome(DOWNLOADS.find(address)) == GOOD
+    for forged in (
+        replace(address, expires=expires),
+        replace(address, signature=signature),
+        replace(address, file_name=name),
+        replace(address, server_filename=name),
+        replace(address, tenant_id=name if is_tenant_id(name) else "another"),
     ):
-        # An expiry may be written with zeros before it: it means the same.
-        if replace(theirs, expires=theirs.expires.lstrip("0")) != ours:
-            assert outcome(DOWNLOADS.find(theirs)) == ALTERED
+        # An expiry may have leading zeros: it means the same.
+        if replace(forged, expires=forged.expires.lstrip("0")) != address:
+            assert outcome(DOWNLOADS.find(forged)) == ALTERED
 
 
 class _Sessions:
-    """Sessions that Redis would find alive."""
+    """Sessions that are all alive."""
 
     async def check(self, tenant_id: str, token: str) -> Session:
         return SESSIONS.parse_token(token)
 
 
 class _Registry:
-    """A registry that knows no client."""
+    """A registry without clients."""
 
-    async def json(self, _: Caller, operation: str, told: dict[str, Any]) -> dict[str, str]:
+    async def json(self, _: Caller, operation: str, data: dict[str, Any]) -> dict[str, str]:
         assert operation == "identify_client"
-        assert isinstance(told["auth_token"], str)
+        assert isinstance(data["auth_token"], str)
         return {"client_id": ""}
 
 

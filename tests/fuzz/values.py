@@ -1,4 +1,4 @@
-"""Targets: values inside requests, and what comes from the broker."""
+"""Targets: values in requests and messages of the broker."""
 
 import io
 import re
@@ -23,7 +23,7 @@ from upload_service.model import PreconditionFailed, RangeNotSatisfiable
 from upload_service.views import not_modified, requested_range
 
 SHA256 = "5" * 64
-SIZE = 1000  # bytes of a file that is downloaded
+SIZE = 1000  # bytes of a downloaded file
 VERSION_LIMIT = 128  # characters
 
 
@@ -40,7 +40,7 @@ def content_range(data: bytes) -> None:
 
 
 def file_id(data: bytes) -> None:
-    """An X-File-ID, and a stored file's name, cannot lead out of their folder."""
+    """An X-File-ID and a stored file name cannot lead out of their folder."""
     text = data.decode(errors="surrogateescape")
     assert not suffix_of(text) or suffix_of(text)[1:].isascii()
     for name in (parse_server_filename(text), _file_id(text)):
@@ -52,18 +52,18 @@ def file_id(data: bytes) -> None:
 
 
 def requested_part(data: bytes) -> None:
-    """A part that is asked for lies inside the file; a file of another ETag is whole.
+    """A requested range lies inside the file; with another ETag the whole file is sent.
 
     The lines of an input: the headers Range, If-Range, If-Match, If-None-Match.
     """
     values = data.decode(errors="surrogateescape").split("\n")
-    given = zip(("Range", "If-Range", "If-Match", "If-None-Match"), values, strict=False)
-    headers = [(name, value) for name, value in given if value]
-    asked = request(headers)
+    headers_of_input = zip(("Range", "If-Range", "If-Match", "If-None-Match"), values, strict=False)
+    headers = [(name, value) for name, value in headers_of_input if value]
+    range_request = request(headers)
     try:
-        if not_modified(asked, SHA256) is not None:
+        if not_modified(range_request, SHA256) is not None:
             return
-        part = requested_range(asked, SHA256, SIZE)
+        part = requested_range(range_request, SHA256, SIZE)
     except (PreconditionFailed, RangeNotSatisfiable) as problem:
         blame(problem)
     else:
@@ -72,19 +72,19 @@ def requested_part(data: bytes) -> None:
 
 
 def logo(data: bytes) -> None:
-    """A logo comes out as a small PNG that holds a picture and nothing else, or is refused."""
+    """A logo becomes a small PNG with a picture and no metadata, or is refused."""
     try:
-        drawn = decode_logo(data)
+        png = decode_logo(data)
     except LogoRefused:
         return
-    with Image.open(io.BytesIO(drawn), formats=("PNG",)) as picture:
+    with Image.open(io.BytesIO(png), formats=("PNG",)) as picture:
         assert max(picture.size) <= EDGE
         assert (picture.mode, picture.info) == ("RGBA", {})
-    decode_logo(drawn)
+    decode_logo(png)
 
 
 def host_names(data: bytes) -> None:
-    """A host name, a release's version and a package's id have the form that is promised."""
+    """Accepted host names, release versions and package ids have the specified form."""
     text = data.decode(errors="surrogateescape")
     with suppress(InvalidField):
         name = host_name("client_name", text)
@@ -96,14 +96,14 @@ def host_names(data: bytes) -> None:
         assert re.fullmatch(r"(0|[1-9][0-9]{0,4})(\.(0|[1-9][0-9]{0,4})){3}", version, re.ASCII)
         assert release_version("version", version) == version
     with suppress(InvalidField):
-        named = package_id(text)
-        assert package_id(named) == named
-        assert named not in {".", ".."}
-        assert not set(named) & set('/\\\0\r\n,:*?"<>|')
+        accepted_id = package_id(text)
+        assert package_id(accepted_id) == accepted_id
+        assert accepted_id not in {".", ".."}
+        assert not set(accepted_id) & set('/\\\0\r\n,:*?"<>|')
 
 
 def versions(data: bytes) -> None:
-    """Versions stand in one order, whatever they are called and whichever was there first; one on each line."""
+    """Versions have one order, independent of spelling and input order; each line is one version."""
     texts = []
     for line in data.decode(errors="surrogateescape").split("\n")[:4]:
         with suppress(InvalidField):
@@ -114,12 +114,12 @@ def versions(data: bytes) -> None:
             assert [a < b, a == b, b < a].count(True) == 1
             assert a != b or hash(a) == hash(b)
             assert all(a <= c for c in order if a <= b <= c)
-    listed = [_Version(text) for text in texts]
-    assert newest_first(listed) == newest_first(reversed(listed))
+    parsed = [_Version(text) for text in texts]
+    assert newest_first(parsed) == newest_first(reversed(parsed))
 
 
 def event(data: bytes) -> None:
-    """What the broker gives is an event of a tenant, which can be told on, or none of ours."""
+    """A message of the broker is a valid event of a tenant that can be forwarded, or refused."""
     try:
         decoded = Event.decode(data)
     except (ValueError, KeyError, TypeError):

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of more than one service."""
+"""Fixtures for the service tests."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from upload_service.store import INDEXES
 
 @pytest.fixture(scope="session")
 async def upload_indexes(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    """A database of upload_service. Tests share it, because MongoDB takes long to make indexes."""
+    """A database of upload_service. Tests share it, because MongoDB creates indexes slowly."""
     async with own_database(mongo_url, f"test_upload_{uuid4().hex[:8]}") as database:
         await make_indexes(database, INDEXES)
         yield database
@@ -23,7 +23,7 @@ async def upload_indexes(mongo_url: str) -> AsyncIterator[MongoDatabase]:
 
 @pytest.fixture
 async def upload_database(upload_indexes: MongoDatabase) -> MongoDatabase:
-    """The shared database of upload_service, with indexes and without documents. No service uses it yet."""
+    """The shared database of upload_service: with indexes, without documents, not used by a service."""
     for name in await upload_indexes.list_collection_names():
         await upload_indexes[name].delete_many({})
     return upload_indexes

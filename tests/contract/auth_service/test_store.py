@@ -1,4 +1,4 @@
-"""What auth_service's stores promise, on a real MongoDB: races have one winner, and tenants never meet."""
+"""The stores of auth_service on a real MongoDB: races have one winner, and tenants are separate."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ def listener() -> TenantFirst:
 
 @pytest.fixture(scope="module")
 async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[MongoDatabase]:
-    """A database whose commands are listened to, written and read as the service does."""
+    """A database with recorded commands; the service's connection settings apply."""
     client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
         mongo_url, event_listeners=[listener], tz_aware=True, w="majority", readConcernLevel="majority"
     )
@@ -84,9 +84,9 @@ def audit(database: MongoDatabase) -> Audit:
 
 @pytest.fixture
 async def tenant(tenants: Tenants) -> Tenant:
-    made = make_tenant()
-    await tenants.create(made)
-    return made
+    new_tenant = make_tenant()
+    await tenants.create(new_tenant)
+    return new_tenant
 
 
 def make_user(tenant: Tenant, username: str = "ada") -> User:
@@ -105,69 +105,67 @@ async def entries(
 
 
 async def raised(*calls: Any) -> list[type[BaseException] | None]:
-    """What each of these calls, made at once, raises."""
+    """The exceptions of these concurrent calls."""
     results = await asyncio.gather(*calls, return_exceptions=True)
     return [type(result) if isinstance(result, BaseException) else None for result in results]
 
 
-async def test_gateways_are_told_of_each_change_of_a_tenant_before_and_after(
-    tenants: Tenants, versions: RecordedVersions
-) -> None:
-    made = make_tenant()
-    await tenants.create(made)
-    await tenants.edit(made.tenant_id, {"client_authentication": True})
-    await tenants.delete(made.tenant_id)
+async def test_a_tenant_change_notifies_gateways_before_and_after(tenants: Tenants, versions: RecordedVersions) -> None:
+    new_tenant = make_tenant()
+    await tenants.create(new_tenant)
+    await tenants.edit(new_tenant.tenant_id, {"client_authentication": True})
+    await tenants.delete(new_tenant.tenant_id)
 
-    changed = replace(made, client_authentication=True)
-    assert versions.seen == [None, made, made, changed, changed, None]
+    changed = replace(new_tenant, client_authentication=True)
+    assert versions.seen == [None, new_tenant, new_tenant, changed, changed, None]
 
 
-async def test_a_tenant_is_found_as_it_was_made(tenants: Tenants) -> None:
-    made = make_tenant(
+async def test_a_tenant_is_read_as_it_was_created(tenants: Tenants) -> None:
+    new_tenant = make_tenant(
         client_authentication=True,
         allowed_networks=("10.0.0.0/8", "2001:db8::/32"),
         storage_quota=2**40,
         max_clients=3,
         version_key=VersionKey.INSTALLER,
     )
-    await tenants.create(made)
+    await tenants.create(new_tenant)
 
-    assert await tenants.find(made.tenant_id) == made
-    assert made in await tenants.list()
+    assert await tenants.find(new_tenant.tenant_id) == new_tenant
+    assert new_tenant in await tenants.list()
 
 
-async def test_a_tenants_id_is_given_once(tenants: Tenants) -> None:
-    made = make_tenant()
+async def test_a_tenant_id_is_unique(tenants: Tenants) -> None:
+    new_tenant = make_tenant()
 
-    errors = await raised(*(tenants.create(made) for _ in range(20)))
+    errors = await raised(*(tenants.create(new_tenant) for _ in range(20)))
 
     assert (errors.count(None), errors.count(TenantExists)) == (1, 19)
 
 
-async def test_two_changes_at_once_are_both_kept(tenants: Tenants, tenant: Tenant) -> None:
+async def test_two_concurrent_changes_are_both_stored(tenants: Tenants, tenant: Tenant) -> None:
     await asyncio.gather(
         tenants.edit(tenant.tenant_id, {"client_authentication": True}),
         tenants.edit(tenant.tenant_id, {"allowed_networks": ("10.0.0.0/8",)}),
         tenants.edit(tenant.tenant_id, {"storage_quota": 7}),
     )
 
-    found = await tenants.find(tenant.tenant_id)
-    assert (found.client_authentication, found.allowed_networks, found.storage_quota) == (True, ("10.0.0.0/8",), 7)
+    stored = await tenants.find(tenant.tenant_id)
+    assert (stored.client_authentication, stored.allowed_networks, stored.storage_quota) == (True, ("10.0.0.0/8",), 7)
 
 
-async def test_a_username_is_given_once(users: MongoUserStore, tenant: Tenant) -> None:
+async def test_a_username_is_unique(users: MongoUserStore, tenant: Tenant) -> None:
     errors = await raised(*(users.add(make_user(tenant)) for _ in range(20)))
 
     assert (errors.count(None), errors.count(UserExists)) == (1, 19)
 
 
-async def test_a_user_is_found_as_they_were_added(users: MongoUserStore, tenant: Tenant) -> None:
+async def test_a_user_is_read_as_they_were_added(users: MongoUserStore, tenant: Tenant) -> None:
     await users.add(make_user(tenant))
 
     assert await users.find(tenant.tenant_id, "ada") == make_user(tenant)
 
 
-async def test_of_users_deleted_at_once_one_is_left(users: MongoUserStore, tenant: Tenant) -> None:
+async def test_concurrent_deletions_leave_the_last_user(users: MongoUserStore, tenant: Tenant) -> None:
     names = [f"user-{number}" for number in range(6)]
     for name in names:
         await users.add(make_user(tenant, name))
@@ -178,7 +176,7 @@ async def test_of_users_deleted_at_once_one_is_left(users: MongoUserStore, tenan
     assert len(await users.list(tenant.tenant_id)) == 1
 
 
-async def test_the_password_of_nobody_is_not_set(users: MongoUserStore, tenant: Tenant) -> None:
+async def test_setting_the_password_of_an_unknown_user_does_nothing(users: MongoUserStore, tenant: Tenant) -> None:
     assert not await users.set_password(tenant.tenant_id, "nobody", "hash")
     assert await users.list(tenant.tenant_id) == []
 
@@ -187,14 +185,14 @@ async def test_entries_follow_each_other_without_gap_or_overlap(audit: Audit, te
     for number in range(7):
         await record(audit, tenant, f"operation-{number}")
 
-    seen: list[str] = []
+    listed_operations: list[str] = []
     before = None
     while page := await entries(audit, tenant, before, limit=3):
-        seen += [link.entry.operation for link in page]
+        listed_operations += [link.entry.operation for link in page]
         before = page[-1].sequence
-        await record(audit, tenant, "meanwhile")  # newer than every page that is still to come
+        await record(audit, tenant, "meanwhile")  # newer than every later page
 
-    assert seen == [f"operation-{number}" for number in reversed(range(7))]
+    assert listed_operations == [f"operation-{number}" for number in reversed(range(7))]
 
 
 async def test_a_deleted_tenant_is_gone_with_its_users_and_its_log(
@@ -237,7 +235,7 @@ async def test_every_filter_begins_with_the_tenant(
     assert listener.seen == 28
 
 
-async def test_the_listing_of_tenants_alone_has_no_tenant(tenants: Tenants, listener: TenantFirst) -> None:
+async def test_only_the_listing_of_tenants_has_no_tenant_filter(tenants: Tenants, listener: TenantFirst) -> None:
     listener.violations = []
 
     await tenants.list()
@@ -251,12 +249,10 @@ def test_every_index_begins_with_the_tenant() -> None:
     assert set(first) == {"tenant_id"}
 
 
-async def test_every_query_of_the_log_is_answered_by_an_index(
-    database: MongoDatabase, audit: Audit, tenant: Tenant
-) -> None:
+async def test_every_query_of_the_log_uses_an_index(database: MongoDatabase, audit: Audit, tenant: Tenant) -> None:
     await record(audit, tenant)
     for condition in ({}, {"user": "ada"}, {"operation": "add_user"}):
-        found = database["audit_log"].find({"tenant_id": tenant.tenant_id, **condition}).sort("sequence", -1)
-        plan = str((await found.explain())["queryPlanner"]["winningPlan"])
+        cursor = database["audit_log"].find({"tenant_id": tenant.tenant_id, **condition}).sort("sequence", -1)
+        plan = str((await cursor.explain())["queryPlanner"]["winningPlan"])
         assert "IXSCAN" in plan
         assert "'SORT'" not in plan

@@ -1,4 +1,4 @@
-"""What the stores of catalog_service promise: the database decides, and every filter names the tenant."""
+"""The stores of catalog_service: the database decides races, and every filter names the tenant."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ FILE = InstallerFile(4096, DIGEST)
 
 
 class Filters(CommandListener):
-    """Writes down every filter that goes to the database."""
+    """Records every filter that the driver sends."""
 
     def __init__(self) -> None:
         self.sent: list[tuple[str, dict[str, Any]]] = []
@@ -74,7 +74,7 @@ class Filters(CommandListener):
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores over a database of their own, with a tenant to work for."""
+    """The stores on a separate database, with one tenant."""
 
     catalog: MongoCatalogStore
     database: MongoDatabase
@@ -82,7 +82,7 @@ class Stores:
     tenant_id: str = field(default_factory=lambda: make_tenant().tenant_id)
 
     async def active(self, **fields: Any) -> PackageVersion:
-        """A version that has its file."""
+        """A version with its file."""
         version = make_version(**fields)
         await self.catalog.versions.reserve(self.pending(version), version.version)
         assert await self.catalog.versions.activate(self.tenant_id, version, FILE)
@@ -157,7 +157,7 @@ def test_a_version_is_read_as_it_was_written() -> None:
         assert version_of(document_of(written)) == written
 
 
-def test_a_version_from_before_external_installers_has_its_own() -> None:
+def test_a_version_older_than_external_installers_has_an_uploaded_file() -> None:
     version = make_version()
     document = document_of(version)
 
@@ -166,7 +166,7 @@ def test_a_version_from_before_external_installers_has_its_own() -> None:
     assert version_of(document) == version
 
 
-async def test_of_fifty_racing_packages_of_one_id_one_is_added(stores: Stores) -> None:
+async def test_one_of_fifty_racing_packages_with_one_id_is_added(stores: Stores) -> None:
     packages = [make_package(name=str(number)) for number in range(50)]
 
     results = await asyncio.gather(
@@ -180,7 +180,7 @@ async def test_of_fifty_racing_packages_of_one_id_one_is_added(stores: Stores) -
 
 
 @pytest.mark.parametrize("by_installer", [True, False])
-async def test_of_fifty_racing_versions_of_one_key_one_is_reserved(stores: Stores, by_installer: bool) -> None:
+async def test_one_of_fifty_racing_versions_with_one_key_is_reserved(stores: Stores, by_installer: bool) -> None:
     versions = [make_version(version="7") for _ in range(50)]
 
     results = await asyncio.gather(
@@ -197,7 +197,7 @@ async def test_of_fifty_racing_versions_of_one_key_one_is_reserved(stores: Store
     assert all(isinstance(result, VersionExists) for result in results if result)
 
 
-async def test_of_fifty_racing_activations_one_takes_effect(stores: Stores) -> None:
+async def test_one_of_fifty_racing_activations_takes_effect(stores: Stores) -> None:
     version = make_version()
     await stores.catalog.versions.reserve(stores.pending(version), "1.0")
 
@@ -208,7 +208,7 @@ async def test_of_fifty_racing_activations_one_takes_effect(stores: Stores) -> N
     assert results.count(True) == 1
 
 
-async def test_an_installer_has_one_place_whatever_its_version_key(stores: Stores) -> None:
+async def test_an_installer_belongs_to_one_version_under_any_version_key(stores: Stores) -> None:
     first, second = make_version(), make_version()
     await stores.catalog.versions.reserve(stores.pending(first), first.version)
 
@@ -216,7 +216,7 @@ async def test_an_installer_has_one_place_whatever_its_version_key(stores: Store
         await stores.catalog.versions.reserve(stores.pending(second), second.installer_key)
 
 
-async def test_a_pending_version_is_found_by_its_equal_and_by_nothing_else(stores: Stores) -> None:
+async def test_a_pending_version_is_found_by_an_equal_version_only(stores: Stores) -> None:
     version = make_version(switches=Switches(silent="/quiet"))
     pending = stores.pending(version)
     await stores.catalog.versions.reserve(pending, version.version)
@@ -230,7 +230,7 @@ async def test_a_pending_version_is_found_by_its_equal_and_by_nothing_else(store
     assert await find(pending) is None
 
 
-async def test_a_pending_version_from_before_external_installers_is_found(stores: Stores) -> None:
+async def test_a_pending_version_older_than_external_installers_is_found(stores: Stores) -> None:
     version = make_version()
     pending = stores.pending(version)
     await stores.catalog.versions.reserve(pending, version.version)
@@ -249,7 +249,7 @@ async def test_an_active_version_is_not_discarded(stores: Stores) -> None:
     assert await stores.catalog.versions.find(stores.tenant_id, version.uid) == version
 
 
-async def test_a_hidden_version_gives_its_keys_back_at_once(stores: Stores) -> None:
+async def test_a_hidden_version_frees_its_keys_at_once(stores: Stores) -> None:
     version = await stores.active()
 
     await stores.catalog.versions.hide(stores.tenant_id, "acme.editor", [version.uid])
@@ -272,7 +272,7 @@ async def test_a_version_hidden_while_pending_stays_until_the_sweeper(stores: St
     assert await stores.catalog.versions.hide_all(stores.tenant_id, "a package") == []
 
 
-async def test_hiding_is_of_all_or_none(stores: Stores) -> None:
+async def test_hiding_applies_to_all_versions_or_none(stores: Stores) -> None:
     version = await stores.active()
 
     with pytest.raises(VersionNotFound):
@@ -281,7 +281,7 @@ async def test_hiding_is_of_all_or_none(stores: Stores) -> None:
     assert await stores.catalog.versions.find(stores.tenant_id, version.uid) == version
 
 
-async def test_a_deletion_that_has_begun_hides_the_package_and_can_be_repeated(stores: Stores) -> None:
+async def test_a_started_deletion_hides_the_package_and_can_be_repeated(stores: Stores) -> None:
     package = make_package()
     packages = stores.catalog.packages
     await packages.add(stores.tenant_id, package)
@@ -298,7 +298,7 @@ async def test_a_deletion_that_has_begun_hides_the_package_and_can_be_repeated(s
     await packages.add(stores.tenant_id, make_package())
 
 
-async def test_a_package_whose_deletion_has_not_begun_is_not_removed(stores: Stores) -> None:
+async def test_a_package_is_not_removed_before_its_deletion_starts(stores: Stores) -> None:
     package = make_package()
     await stores.catalog.packages.add(stores.tenant_id, package)
 
@@ -307,7 +307,7 @@ async def test_a_package_whose_deletion_has_not_begun_is_not_removed(stores: Sto
     assert await stores.catalog.packages.package_uid(stores.tenant_id, package.package_id) == package.package_uid
 
 
-async def test_text_with_a_meaning_for_the_database_is_text(stores: Stores) -> None:
+async def test_text_with_mongodb_operators_is_plain_text(stores: Stores) -> None:
     text = "$uid"
     version = await stores.active(version=text, channel="$$NOW", switches=Switches(silent="$where"))
     await stores.catalog.packages.add(stores.tenant_id, make_package(name=text))
@@ -318,9 +318,9 @@ async def test_text_with_a_meaning_for_the_database_is_text(stores: Stores) -> N
     assert (package.name, package.publisher) == (text, text)
 
 
-async def test_a_forgotten_tenant_leaves_nothing_and_takes_nothing_of_others(stores: Stores) -> None:
-    kept = replace(stores, tenant_id=make_tenant().tenant_id)
-    for each in (stores, kept):
+async def test_deleting_a_tenant_removes_its_data_and_no_other(stores: Stores) -> None:
+    remaining = replace(stores, tenant_id=make_tenant().tenant_id)
+    for each in (stores, remaining):
         await each.catalog.packages.add(each.tenant_id, make_package())
         await each.active()
         await each.catalog.uploads.note(each.tenant_id, make_upload())
@@ -329,16 +329,16 @@ async def test_a_forgotten_tenant_leaves_nothing_and_takes_nothing_of_others(sto
 
     for name in COLLECTIONS:
         assert await stores.database[name].count_documents({"tenant_id": stores.tenant_id}) == 0
-        assert await stores.database[name].count_documents({"tenant_id": kept.tenant_id}) == 1
+        assert await stores.database[name].count_documents({"tenant_id": remaining.tenant_id}) == 1
 
 
-async def test_every_index_begins_with_the_tenant_but_those_of_the_sweepers(stores: Stores) -> None:
+async def test_every_index_except_the_sweepers_begins_with_the_tenant(stores: Stores) -> None:
     first = [next(iter(index.document["key"])) for indexes in INDEXES.values() for index in indexes]
 
     assert set(first) - {"tenant_id"} == {"changed_at", "expires_at"}
 
 
-async def test_the_versions_of_a_package_are_found_while_it_is_there(stores: Stores) -> None:
+async def test_versions_are_found_while_their_package_exists(stores: Stores) -> None:
     tenant_id, catalog = stores.tenant_id, stores.catalog
     assert await catalog.versions.of_package(tenant_id, "acme.editor") is None
     await catalog.packages.add(tenant_id, make_package())
@@ -347,28 +347,28 @@ async def test_the_versions_of_a_package_are_found_while_it_is_there(stores: Sto
     await catalog.versions.reserve(stores.pending(make_version(uid="u-3", version="3.0")), "3.0")
     await stores.active(uid="u-4", package_id="acme.viewer")
 
-    found = await catalog.versions.of_package(tenant_id, "acme.editor")
+    listed = await catalog.versions.of_package(tenant_id, "acme.editor")
 
-    assert sorted(found or (), key=lambda version: version.uid) == versions
+    assert sorted(listed or (), key=lambda version: version.uid) == versions
     await catalog.packages.begin_deletion(tenant_id, "acme.editor")
     assert await catalog.versions.of_package(tenant_id, "acme.editor") is None
 
 
 @pytest.mark.parametrize("order", Order)
-async def test_packages_are_found_in_an_index_alone(stores: Stores, order: Order) -> None:
+async def test_a_package_search_reads_an_index_only(stores: Stores, order: Order) -> None:
     for number in range(10):
         await stores.catalog.packages.add(stores.tenant_id, make_package(package_id=f"acme.{number}", logo=b"png"))
     await stores.database.command("profile", 2)
 
-    found, total = await stores.catalog.packages.summaries(
+    summaries, total = await stores.catalog.packages.summaries(
         stores.tenant_id, PackageQuery(text="ED", order=order, limit=3)
     )
 
     await stores.database.command("profile", 0)
-    (asked,) = await stores.database["system.profile"].find({"command.aggregate": "packages"}).to_list(None)
+    (profile,) = await stores.database["system.profile"].find({"command.aggregate": "packages"}).to_list(None)
     await stores.database.drop_collection("system.profile")
-    assert (len(found), total) == (3, 10)
-    assert (asked["keysExamined"] > 9, asked["docsExamined"]) == (True, 0)
+    assert (len(summaries), total) == (3, 10)
+    assert (profile["keysExamined"] > 9, profile["docsExamined"]) == (True, 0)
 
 
 async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
@@ -401,6 +401,8 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     await catalog.forget_tenant(tenant_id)
 
     assert len(stores.filters.sent) > 20
-    strangers = [sent for sent in stores.filters.sent if next(iter(sent[1]), "") not in {"tenant_id", "_id"}]
-    assert strangers == []
+    filters_without_tenant = [
+        sent for sent in stores.filters.sent if next(iter(sent[1]), "") not in {"tenant_id", "_id"}
+    ]
+    assert filters_without_tenant == []
     assert {sent[1].get("tenant_id") for sent in stores.filters.sent} == {tenant_id}

@@ -1,4 +1,4 @@
-"""What client_registry's stores promise, on a real MongoDB: races have one winner, and tenants never meet."""
+"""The stores of client_registry on a real MongoDB: races have one winner, and tenants are separate."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
@@ -36,7 +36,7 @@ def listener() -> TenantFirst:
 
 @pytest.fixture(scope="module")
 async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[MongoDatabase]:
-    """A database whose commands are listened to, written and read as the service does."""
+    """A database with recorded commands; the service's connection settings apply."""
     client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
         mongo_url, event_listeners=[listener], tz_aware=True, w="majority", readConcernLevel="majority"
     )
@@ -67,8 +67,8 @@ def releases(database: MongoDatabase) -> MongoReleaseStore:
     return MongoReleaseStore(database)
 
 
-class NoNames:
-    """For the multi-tenant deployment, which resolves none."""
+class NoResolver:
+    """Resolves no name, as in the multi-tenant deployment."""
 
     async def resolve(self, name: str) -> str:
         raise AssertionError(name)
@@ -88,7 +88,7 @@ def make_group(name: str = "Browsers") -> Group:
 
 
 async def outcomes(*attempts: Awaitable[object]) -> list[type[Problem] | None]:
-    """What each of several attempts at once came to: None, or the problem it was refused with."""
+    """The results of concurrent calls: None, or the error."""
     results = await asyncio.gather(*attempts, return_exceptions=True)
     for result in results:
         if isinstance(result, BaseException) and not isinstance(result, Problem):
@@ -97,13 +97,13 @@ async def outcomes(*attempts: Awaitable[object]) -> list[type[Problem] | None]:
 
 
 @each("collection", SCHEMA.indexes)
-def test_every_index_but_the_sweeps_begins_with_the_tenant(collection: str) -> None:
+def test_every_index_except_the_sweep_begins_with_the_tenant(collection: str) -> None:
     firsts = [next(iter(index.document["key"])) for index in SCHEMA.indexes[collection]]
 
     assert set(firsts) - {"tenant_id"} <= ({"status"} if collection == "releases" else set())
 
 
-async def test_a_client_is_kept_as_it_is(store: MongoClientStore, tenant_id: str) -> None:
+async def test_a_client_is_read_as_it_was_added(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client(ip="192.0.2.1", last_seen=NOW, program=1, enabled=False)
     await store.add(tenant_id, client, digest="d", slot=0)
 
@@ -111,7 +111,7 @@ async def test_a_client_is_kept_as_it_is(store: MongoClientStore, tenant_id: str
     assert await store.find_by_digests(tenant_id, ["x", "d"]) == client
 
 
-async def test_a_sighting_keeps_the_first_of_the_digests(store: MongoClientStore, tenant_id: str) -> None:
+async def test_a_sighting_stores_the_first_of_the_digests(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client()
     await store.add(tenant_id, client, digest="old", slot=0)
 
@@ -121,9 +121,7 @@ async def test_a_sighting_keeps_the_first_of_the_digests(store: MongoClientStore
     assert await store.find_by_digests(tenant_id, ["new"]) == replace(client, ip="192.0.2.1", program=1, last_seen=NOW)
 
 
-async def test_a_sighting_brings_no_token_back_that_was_replaced_meanwhile(
-    store: MongoClientStore, tenant_id: str
-) -> None:
+async def test_a_sighting_does_not_restore_a_replaced_token(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client()
     await store.add(tenant_id, client, digest="old", slot=0)
     await store.set_token(tenant_id, client.client_id, digest="another", hint=client.token_hint)
@@ -134,7 +132,7 @@ async def test_a_sighting_brings_no_token_back_that_was_replaced_meanwhile(
     assert await store.find_by_digests(tenant_id, ["another"]) == client
 
 
-async def test_who_was_not_seen_since_a_moment_is_counted(store: MongoClientStore, tenant_id: str) -> None:
+async def test_clients_not_seen_since_a_time_are_counted(store: MongoClientStore, tenant_id: str) -> None:
     before, after = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
     clients = (
         make_client("never", created_at=before),
@@ -155,52 +153,52 @@ async def test_a_token_belongs_to_one_client(store: MongoClientStore, tenant_id:
         await store.add(tenant_id, make_client("two"), digest="d", slot=1)
 
 
-async def test_a_seat_has_room_for_one_client(store: MongoClientStore, tenant_id: str) -> None:
+async def test_a_slot_holds_one_client(store: MongoClientStore, tenant_id: str) -> None:
     await store.add(tenant_id, make_client("one"), digest="1", slot=0)
 
     with pytest.raises(SlotTaken):
         await store.add(tenant_id, make_client("two"), digest="2", slot=0)
 
 
-async def test_of_many_who_add_one_name_at_once_one_wins(store: MongoClientStore) -> None:
-    clients, caller = Clients(store, ClientTokens(KEYS), NoNames()), make_caller()
+async def test_one_of_many_concurrent_clients_with_one_name_is_added(store: MongoClientStore) -> None:
+    clients, caller = Clients(store, ClientTokens(KEYS), NoResolver()), make_caller()
 
-    came_to = await outcomes(*(clients.add(caller, "pc" if number % 2 else "PC") for number in range(50)))
+    results = await outcomes(*(clients.add(caller, "pc" if number % 2 else "PC") for number in range(50)))
 
-    assert came_to.count(None) == 1
-    assert came_to.count(ClientExists) == 49
+    assert results.count(None) == 1
+    assert results.count(ClientExists) == 49
     assert await store.count(caller.tenant_id) == 1
 
 
-async def test_of_many_who_add_clients_at_once_as_many_win_as_may_be(store: MongoClientStore) -> None:
-    clients, caller = Clients(store, ClientTokens(KEYS), NoNames()), make_caller(make_tenant(max_clients=5))
+async def test_concurrent_additions_fill_the_limit_exactly(store: MongoClientStore) -> None:
+    clients, caller = Clients(store, ClientTokens(KEYS), NoResolver()), make_caller(make_tenant(max_clients=5))
 
-    came_to = await outcomes(*(clients.add(caller, f"pc-{number}") for number in range(20)))
+    results = await outcomes(*(clients.add(caller, f"pc-{number}") for number in range(20)))
 
-    assert came_to.count(None) == 5
-    assert came_to.count(ClientLimitExceeded) == 15
+    assert results.count(None) == 5
+    assert results.count(ClientLimitExceeded) == 15
     assert await store.count(caller.tenant_id) == 5
 
 
-async def test_a_limit_set_later_counts_the_clients_there_are(store: MongoClientStore) -> None:
-    clients, tenant = Clients(store, ClientTokens(KEYS), NoNames()), make_tenant()
+async def test_a_later_limit_counts_existing_clients(store: MongoClientStore) -> None:
+    clients, tenant = Clients(store, ClientTokens(KEYS), NoResolver()), make_tenant()
     for number in range(4):
         await clients.add(make_caller(tenant), f"old-{number}")
     limited = make_caller(make_tenant(tenant_id=tenant.tenant_id, max_clients=6))
 
-    came_to = await outcomes(*(clients.add(limited, f"new-{number}") for number in range(10)))
+    results = await outcomes(*(clients.add(limited, f"new-{number}") for number in range(10)))
 
-    assert came_to.count(None) == 2
+    assert results.count(None) == 2
     assert await store.count(tenant.tenant_id) == 6
 
 
-async def test_without_a_limit_all_who_add_clients_at_once_win(store: MongoClientStore) -> None:
-    clients, caller = Clients(store, ClientTokens(KEYS), NoNames()), make_caller()
+async def test_all_concurrent_additions_succeed_without_a_limit(store: MongoClientStore) -> None:
+    clients, caller = Clients(store, ClientTokens(KEYS), NoResolver()), make_caller()
 
     assert await outcomes(*(clients.add(caller, f"pc-{number}") for number in range(50))) == [None] * 50
 
 
-async def test_of_many_who_delete_a_client_at_once_one_does(store: MongoClientStore, tenant_id: str) -> None:
+async def test_one_of_many_concurrent_deletions_of_a_client_succeeds(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client()
     await store.add(tenant_id, client, digest="d", slot=0)
 
@@ -209,38 +207,38 @@ async def test_of_many_who_delete_a_client_at_once_one_does(store: MongoClientSt
     assert sorted(deleted) == [False] * 9 + [True]
 
 
-async def test_a_client_goes_together_with_the_entries_about_it(
+async def test_a_client_is_deleted_with_its_entries(
     store: MongoClientStore, blacklist: MongoBlacklistStore, tenant_id: str
 ) -> None:
     client = make_client()
     await store.add(tenant_id, client, digest="d", slot=0)
     about = [make_entry(client_id=client.client_id) for _ in range(10)]
 
-    came_to = await outcomes(
+    results = await outcomes(
         store.delete(tenant_id, client.client_id, digests=["d"]),
         *(blacklist.add_entry(tenant_id, entry) for entry in about),
     )
 
-    assert set(came_to) <= {None, ClientNotFound}
+    assert set(results) <= {None, ClientNotFound}
     assert await store.list(tenant_id) == []
     assert await blacklist.entries(tenant_id) == []
 
 
-async def test_a_group_is_kept_as_it_is(blacklist: MongoBlacklistStore, tenant_id: str) -> None:
+async def test_a_group_is_read_as_it_was_added(blacklist: MongoBlacklistStore, tenant_id: str) -> None:
     group = make_group()
     await blacklist.add_group(tenant_id, group)
 
     assert await blacklist.groups(tenant_id) == await blacklist.groups_of(tenant_id, [group.group_id]) == [group]
 
 
-async def test_of_many_who_add_a_group_at_once_one_wins(blacklist: MongoBlacklistStore, tenant_id: str) -> None:
-    came_to = await outcomes(*(blacklist.add_group(tenant_id, make_group()) for _ in range(20)))
+async def test_one_of_many_concurrent_equal_groups_is_added(blacklist: MongoBlacklistStore, tenant_id: str) -> None:
+    results = await outcomes(*(blacklist.add_group(tenant_id, make_group()) for _ in range(20)))
 
-    assert came_to.count(None) == 1
-    assert came_to.count(GroupExists) == 19
+    assert results.count(None) == 1
+    assert results.count(GroupExists) == 19
 
 
-async def test_no_entry_is_left_with_a_group_that_is_gone(blacklist: MongoBlacklistStore, tenant_id: str) -> None:
+async def test_no_entry_refers_to_a_deleted_group(blacklist: MongoBlacklistStore, tenant_id: str) -> None:
     for number in range(20):
         group = make_group(f"group {number}")
         await blacklist.add_group(tenant_id, group)
@@ -252,7 +250,7 @@ async def test_no_entry_is_left_with_a_group_that_is_gone(blacklist: MongoBlackl
         assert (added, deleted) in {(None, GroupInUse), (GroupNotFound, None)}
 
 
-async def test_many_may_use_one_group_at_once(blacklist: MongoBlacklistStore, tenant_id: str) -> None:
+async def test_concurrent_entries_can_use_one_group(blacklist: MongoBlacklistStore, tenant_id: str) -> None:
     group = make_group()
     await blacklist.add_group(tenant_id, group)
 
@@ -261,32 +259,34 @@ async def test_many_may_use_one_group_at_once(blacklist: MongoBlacklistStore, te
     assert await outcomes(*(blacklist.add_entry(tenant_id, entry) for entry in entries)) == [None] * 30
 
 
-async def test_entries_for_a_client_leave_out_those_about_others(
+async def test_entries_for_a_client_exclude_those_of_others(
     store: MongoClientStore, blacklist: MongoBlacklistStore, tenant_id: str
 ) -> None:
-    one, other = make_client("one"), make_client("other")
-    entries = [make_entry(), make_entry(client_id=one.client_id), make_entry(client_id=other.client_id)]
-    for seat, client in enumerate((one, other)):
+    first, other = make_client("one"), make_client("other")
+    entries = [make_entry(), make_entry(client_id=first.client_id), make_entry(client_id=other.client_id)]
+    for seat, client in enumerate((first, other)):
         await store.add(tenant_id, client, digest=str(seat), slot=seat)
     for entry in entries:
         await blacklist.add_entry(tenant_id, entry)
 
-    found = await blacklist.entries_for(tenant_id, one.client_id)
+    applied = await blacklist.entries_for(tenant_id, first.client_id)
 
-    assert {entry.entry_id for entry in found} == {entry.entry_id for entry in entries[:2]}
+    assert {entry.entry_id for entry in applied} == {entry.entry_id for entry in entries[:2]}
 
 
-async def test_of_many_who_publish_a_version_at_once_one_wins(releases: MongoReleaseStore, tenant_id: str) -> None:
-    came_to = await outcomes(
+async def test_one_of_many_concurrent_publications_of_a_version_wins(
+    releases: MongoReleaseStore, tenant_id: str
+) -> None:
+    results = await outcomes(
         *(releases.add(tenant_id, Release(str(uuid4()), "1.0.0.0", NOW)) for _ in range(10)),
         *(releases.reserve(tenant_id, str(uuid4()), "1.0.0.0", NOW) for _ in range(10)),
     )
 
-    assert came_to.count(None) == 1
-    assert came_to.count(ReleaseExists) == 19
+    assert results.count(None) == 1
+    assert results.count(ReleaseExists) == 19
 
 
-async def test_a_release_is_active_once_its_file_is_claimed(releases: MongoReleaseStore, tenant_id: str) -> None:
+async def test_a_release_is_active_after_its_file_is_claimed(releases: MongoReleaseStore, tenant_id: str) -> None:
     release = Release(str(uuid4()), "1.0.0.0", NOW, Installer("f.exe", 7, "ab" * 32))
     await releases.reserve(tenant_id, release.uid, release.version, NOW)
     assert await releases.latest(tenant_id) is None
@@ -316,7 +316,7 @@ async def test_an_active_release_is_neither_abandoned_nor_removed(releases: Mong
     assert await releases.latest(tenant_id) == release
 
 
-async def test_a_forgotten_tenant_leaves_nothing_and_others_all(
+async def test_deleting_a_tenant_removes_its_data_and_no_other(
     store: MongoClientStore,
     blacklist: MongoBlacklistStore,
     releases: MongoReleaseStore,
@@ -332,9 +332,9 @@ async def test_a_forgotten_tenant_leaves_nothing_and_others_all(
 
     await store.forget_tenant(tenant_id)
 
-    left = [await database[name].count_documents({"tenant_id": tenant_id}) for name in SCHEMA.indexes]
-    kept = [await database[name].count_documents({"tenant_id": other}) for name in SCHEMA.indexes]
-    assert (left, kept) == ([0] * 4, [1] * 4)
+    deleted_counts = [await database[name].count_documents({"tenant_id": tenant_id}) for name in SCHEMA.indexes]
+    remaining_counts = [await database[name].count_documents({"tenant_id": other}) for name in SCHEMA.indexes]
+    assert (deleted_counts, remaining_counts) == ([0] * 4, [1] * 4)
 
 
 async def test_every_command_begins_with_the_tenant(
@@ -343,20 +343,20 @@ async def test_every_command_begins_with_the_tenant(
     releases: MongoReleaseStore,
     listener: TenantFirst,
 ) -> None:
-    caller, listed = make_caller(make_tenant(max_clients=5)), Blacklist(blacklist)
-    clients, tenant_id = Clients(store, ClientTokens(KEYS), NoNames()), caller.tenant_id
+    caller, entries = make_caller(make_tenant(max_clients=5)), Blacklist(blacklist)
+    clients, tenant_id = Clients(store, ClientTokens(KEYS), NoResolver()), caller.tenant_id
     client, token = await clients.add(caller, "pc")
-    group = await listed.add_group(tenant_id, "Browsers", ["a"])
+    group = await entries.add_group(tenant_id, "Browsers", ["a"])
     entry = make_entry(client_id=client.client_id, package_ids=(), group_id=group.group_id)
-    await listed.add_entry(tenant_id, entry)
+    await entries.add_entry(tenant_id, entry)
     await clients.identify(caller, token.text, 1)
-    await listed.hidden_from(caller.as_client(client.client_id))
+    await entries.hidden_from(caller.as_client(client.client_id))
     await clients.edit(tenant_id, client.client_id, enabled=True)
     token = await clients.rotate_token(tenant_id, client.client_id)
     await clients.delete(tenant_id, client.client_id, token.text)
     with pytest.raises(Problem):
-        await listed.delete_entry(tenant_id, entry.entry_id)
-    await listed.delete_group(tenant_id, group.group_id)
+        await entries.delete_entry(tenant_id, entry.entry_id)
+    await entries.delete_group(tenant_id, group.group_id)
     await releases.latest(tenant_id)
     await store.forget_tenant(tenant_id)
 

@@ -1,4 +1,4 @@
-"""The interface's document says what it says correctly: valid, with examples that satisfy their own schemas."""
+"""The OpenAPI document is valid, and its examples satisfy their schemas."""
 
 import ast
 import json
@@ -22,13 +22,13 @@ REGISTRY: Registry[Any] = Registry().with_resource(
 METHODS = ("get", "put", "post", "patch", "delete")
 TOKENLESS = {"login", "logout", "download", "icon", "docs", "openapi_json", "winget_information"}
 CLIENT_FACING = {"client_version", "get_packages", "winget_manifestSearch", "winget_packageManifests"}
-# How the two protocols tell errors.
+# The error formats of the two protocols.
 PROBLEM = ("application/problem+json", "#/components/schemas/Problem")
 WINGET_ERROR = ("application/json", "#/components/schemas/WingetError")
 
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every operation with its path."""
+    """Every operation and its path."""
     for path, item in DOCUMENT["paths"].items():
         for method in METHODS:
             if method in item:
@@ -39,7 +39,7 @@ OPERATIONS = list(operations())
 
 
 def examples(node: Any, pointer: str = "#") -> Iterator[tuple[str, Any]]:
-    """Every example and every default in the document, with the JSON pointer of the schema that it belongs to."""
+    """Every example and default, with the JSON pointer of its schema."""
     if isinstance(node, list):
         for number, item in enumerate(node):
             yield from examples(item, f"{pointer}/{number}")
@@ -49,7 +49,7 @@ def examples(node: Any, pointer: str = "#") -> Iterator[tuple[str, Any]]:
                 yield f"{pointer}/schema", node["example"]
             for example in node.get("examples", {}).values():
                 yield f"{pointer}/schema", resolved(example)["value"]
-        if isinstance(node.get("examples"), list):  # of a schema itself
+        if isinstance(node.get("examples"), list):  # the schema's own
             yield from ((pointer, example) for example in node["examples"])
         if "default" in node and {"type", "$ref"}.intersection(node):
             yield pointer, node["default"]
@@ -63,7 +63,7 @@ def test_the_document_is_valid_openapi() -> None:
     assert [error.message for error in OpenAPIV31SpecValidator(DOCUMENT).iter_errors()] == []
 
 
-def test_the_document_is_the_same_in_json() -> None:
+def test_the_json_document_equals_the_yaml() -> None:
     assert json.loads(json.dumps(DOCUMENT)) == DOCUMENT
 
 
@@ -78,7 +78,7 @@ def test_every_example_satisfies_its_schema() -> None:
     assert wrong == []
 
 
-def test_the_examples_of_problems_have_the_status_they_stand_under() -> None:
+def test_examples_of_problems_have_the_status_of_their_response() -> None:
     wrong = [
         (operation["operationId"], status, problem["status"])
         for _, operation in operations()
@@ -92,7 +92,7 @@ def test_the_examples_of_problems_have_the_status_they_stand_under() -> None:
 
 
 @each(("path", "operation"), OPERATIONS)
-def test_every_answer_has_a_schema_and_an_example(path: str, operation: dict[str, Any]) -> None:
+def test_every_response_has_a_schema_and_an_example(path: str, operation: dict[str, Any]) -> None:
     lacking = [
         f"{status} {kind}"
         for status, response in operation["responses"].items()
@@ -112,7 +112,7 @@ def test_every_parameter_and_every_body_has_a_schema_and_an_example(path: str, o
 
 @each(("path", "operation"), OPERATIONS)
 def test_an_operation_is_named_after_its_path(path: str, operation: dict[str, Any]) -> None:
-    # The chunks of a transfer, its state and its end have one path; an operation id cannot be shared.
+    # The operations on a transfer share one path; operation ids must differ.
     shared = DOCUMENT["paths"]["/upload_package_version"]
     name = operation_of(path.split("/")[1:]).replace("/", "_").replace(".", "_")
     if operation is shared["get"]:
@@ -122,15 +122,17 @@ def test_an_operation_is_named_after_its_path(path: str, operation: dict[str, An
     assert operation["operationId"] == name
 
 
-def test_what_an_audit_entry_may_be_about_is_described() -> None:
+def test_the_targets_of_audit_entries_are_documented() -> None:
     routes = [ast.parse(path.read_text(encoding="utf-8")) for path in PATH.parents[1].glob("*_service/routes.py")]
     calls = [node for route in routes for node in ast.walk(route) if isinstance(node, ast.Call)]
-    told = {word.arg for call in calls if ast.unparse(call.func) == "audit" for word in call.keywords if word.arg}
-    told |= external_installer(make_version(installer_url="https://downloads.example.com/a.exe")).keys()
+    target_names = {
+        keyword.arg for call in calls if ast.unparse(call.func) == "audit" for keyword in call.keywords if keyword.arg
+    }
+    target_names |= external_installer(make_version(installer_url="https://downloads.example.com/a.exe")).keys()
     described = DOCUMENT["components"]["schemas"]["AuditEntry"]["properties"]["target"]["description"]
     text = PATH.read_text(encoding="utf-8")
-    assert len(told) > 8
-    assert [name for name in told if f"`{name}`" not in described and f" {name}: {{" not in text] == []
+    assert len(target_names) > 8
+    assert [name for name in target_names if f"`{name}`" not in described and f" {name}: {{" not in text] == []
 
 
 def test_operation_ids_are_unique() -> None:
@@ -152,7 +154,7 @@ def test_every_component_is_used() -> None:
 
 
 @each(("path", "operation"), OPERATIONS)
-def test_an_operation_says_which_errors_it_can_answer(path: str, operation: dict[str, Any]) -> None:
+def test_an_operation_lists_its_errors(path: str, operation: dict[str, Any]) -> None:
     expected = {"400", "403", "404", "500", "503"}
     if operation["operationId"] not in TOKENLESS - {"login"}:
         expected.add("401")
@@ -163,16 +165,16 @@ def test_an_operation_says_which_errors_it_can_answer(path: str, operation: dict
 
 
 @each(("path", "operation"), OPERATIONS)
-def test_errors_are_told_as_the_protocol_has_it(path: str, operation: dict[str, Any]) -> None:
+def test_errors_have_the_format_of_their_protocol(path: str, operation: dict[str, Any]) -> None:
     errors = [response for status, response in operation["responses"].items() if status >= "400"]
     kinds = [resolved(response)["content"] for response in errors]
     kind, schema = WINGET_ERROR if path.startswith("/winget/") else PROBLEM
-    assert all(list(told) == [kind] for told in kinds)
-    assert {told[kind]["schema"]["$ref"] for told in kinds} == {schema}
+    assert all(list(content) == [kind] for content in kinds)
+    assert {content[kind]["schema"]["$ref"] for content in kinds} == {schema}
 
 
 @each(("path", "operation"), OPERATIONS)
-def test_a_bearer_token_is_required_where_it_is(path: str, operation: dict[str, Any]) -> None:
+def test_documented_bearer_tokens_are_required(path: str, operation: dict[str, Any]) -> None:
     security = operation.get("security", DOCUMENT["security"])
     match operation["operationId"]:
         case name if name in TOKENLESS:
@@ -185,6 +187,6 @@ def test_a_bearer_token_is_required_where_it_is(path: str, operation: dict[str, 
 
 @each(("path", "operation"), OPERATIONS)
 def test_the_path_and_its_parameters_agree(path: str, operation: dict[str, Any]) -> None:
-    named = {step[1:-1] for step in path.split("/") if step.startswith("{")}
+    path_parameters = {step[1:-1] for step in path.split("/") if step.startswith("{")}
     parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
-    assert {parameter["name"] for parameter in parameters if parameter["in"] == "path"} == named
+    assert {parameter["name"] for parameter in parameters if parameter["in"] == "path"} == path_parameters

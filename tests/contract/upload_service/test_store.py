@@ -1,4 +1,4 @@
-"""The stores of uploads and quotas: one update decides, and matches records of the tenant only."""
+"""The stores of uploads and quotas: one update decides, and it matches the tenant's records only."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -35,12 +35,12 @@ def quota(database: MongoDatabase) -> MongoQuotaStore:
     return MongoQuotaStore(database)
 
 
-def make_upload(**words: Any) -> Upload:
-    return Upload(**{"tenant_id": f"t{uuid4().hex}", "file_id": "f", "upload_id": uuid4().hex, "total": 10, **words})
+def make_upload(**fields: Any) -> Upload:
+    return Upload(**{"tenant_id": f"t{uuid4().hex}", "file_id": "f", "upload_id": uuid4().hex, "total": 10, **fields})
 
 
-async def taken(store: MongoUploadStore, tenant_id: str = "") -> Upload:
-    """A new transfer of ten bytes, with its lease."""
+async def leased_transfer(store: MongoUploadStore, tenant_id: str = "") -> Upload:
+    """A new transfer of ten bytes with its lease."""
     tenant_id = tenant_id or f"t{uuid4().hex}"
     await store.create(tenant_id, "f", 10)
     upload = await store.acquire_lease(tenant_id, "f")
@@ -48,24 +48,24 @@ async def taken(store: MongoUploadStore, tenant_id: str = "") -> Upload:
     return upload
 
 
-def whole(upload: Upload) -> Upload:
+def complete_upload(upload: Upload) -> Upload:
     return replace(upload, status=Status.COMPLETE, server_filename=uuid4().hex, size=10, sha256="digest")
 
 
 async def complete(store: MongoUploadStore, *, announced: bool = True) -> Upload:
-    upload = whole(await taken(store))
+    upload = complete_upload(await leased_transfer(store))
     assert await store.complete(upload)
     if announced:
         await store.mark_announced(upload)
-    found = await store.find(upload.tenant_id, "f")
-    assert found is not None
-    return found
+    stored = await store.find(upload.tenant_id, "f")
+    assert stored is not None
+    return stored
 
 
-async def let_lease_pass(database: MongoDatabase, upload: Upload) -> None:
-    then = datetime.now(UTC) - timedelta(seconds=1)
+async def expire_lease(database: MongoDatabase, upload: Upload) -> None:
+    expired_at = datetime.now(UTC) - timedelta(seconds=1)
     where = {"tenant_id": upload.tenant_id, "file_id": upload.file_id}
-    await database["uploads"].update_one(where, {"$set": {"lease_until": then}})
+    await database["uploads"].update_one(where, {"$set": {"lease_until": expired_at}})
 
 
 async def test_one_of_many_requests_acquires_the_lease(store: MongoUploadStore) -> None:
@@ -75,7 +75,7 @@ async def test_one_of_many_requests_acquires_the_lease(store: MongoUploadStore) 
 
 
 async def test_a_released_lease_is_acquired_with_a_higher_fence(store: MongoUploadStore) -> None:
-    first = await taken(store)
+    first = await leased_transfer(store)
     await store.release(first)
     second = await store.acquire_lease(first.tenant_id, "f")
     assert second is not None
@@ -83,8 +83,8 @@ async def test_a_released_lease_is_acquired_with_a_higher_fence(store: MongoUplo
 
 
 async def test_an_expired_lease_marks_the_transfer_for_a_copy(store: MongoUploadStore, database: MongoDatabase) -> None:
-    first = await taken(store)
-    await let_lease_pass(database, first)
+    first = await leased_transfer(store)
+    await expire_lease(database, first)
     second = await store.acquire_lease(first.tenant_id, "f")
     assert second is not None
     assert second.needs_copy
@@ -95,8 +95,8 @@ async def test_an_expired_lease_marks_the_transfer_for_a_copy(store: MongoUpload
 
 
 async def test_a_copied_transfer_needs_no_further_copy(store: MongoUploadStore, database: MongoDatabase) -> None:
-    first = await taken(store)
-    await let_lease_pass(database, first)
+    first = await leased_transfer(store)
+    await expire_lease(database, first)
     second = await store.acquire_lease(first.tenant_id, "f")
     assert second is not None
     assert await store.set_generation(replace(second, generation=second.fence))
@@ -108,13 +108,13 @@ async def test_a_copied_transfer_needs_no_further_copy(store: MongoUploadStore, 
 
 
 async def test_a_holder_of_an_expired_lease_changes_nothing(store: MongoUploadStore, database: MongoDatabase) -> None:
-    stale = await taken(store)
-    await let_lease_pass(database, stale)
+    stale = await leased_transfer(store)
+    await expire_lease(database, stale)
     current = await store.acquire_lease(stale.tenant_id, "f")
     assert current is not None
     assert not await store.renew(stale)
     assert not await store.advance(replace(stale, offset=5))
-    assert not await store.complete(whole(stale))
+    assert not await store.complete(complete_upload(stale))
     await store.release(stale)
     assert not await store.abandon(stale)
     await store.delete_record(stale)
@@ -124,10 +124,10 @@ async def test_a_holder_of_an_expired_lease_changes_nothing(store: MongoUploadSt
 
 
 async def test_creating_a_transfer_again_changes_nothing(store: MongoUploadStore) -> None:
-    upload = await taken(store)
+    upload = await leased_transfer(store)
     await asyncio.gather(*(store.create(upload.tenant_id, "f", 99) for _ in range(10)))
-    found = await store.find(upload.tenant_id, "f")
-    assert found == upload
+    stored = await store.find(upload.tenant_id, "f")
+    assert stored == upload
 
 
 async def test_concurrent_creations_make_one_transfer(store: MongoUploadStore, database: MongoDatabase) -> None:
@@ -139,7 +139,7 @@ async def test_a_file_is_linked_or_marked_deleting_but_not_both(store: MongoUplo
     for _ in range(20):
         upload = await complete(store)
         won = await asyncio.gather(store.link(upload, "v1"), store.mark_deleting(upload), store.link(upload, "v2"))
-        assert len([one for one in won if one]) == 1
+        assert len([result for result in won if result]) == 1
 
 
 async def test_a_link_is_undone_by_the_last_claim_only(store: MongoUploadStore) -> None:
@@ -153,7 +153,7 @@ async def test_a_link_is_undone_by_the_last_claim_only(store: MongoUploadStore) 
 
 
 async def test_a_transfer_with_a_lease_is_not_marked_deleting(store: MongoUploadStore) -> None:
-    upload = await taken(store)
+    upload = await leased_transfer(store)
     assert not await store.mark_deleting(upload)
     await store.release(upload)
     assert await store.mark_deleting(upload)
@@ -175,7 +175,9 @@ async def test_a_deleted_unannounced_upload_frees_its_file_id(store: MongoUpload
     await store.delete_record(upload)
     assert await store.find(upload.tenant_id, "f") is None
     (waiting,) = [
-        one for _ in range(99) if (one := await store.lease_unannounced()) and one.upload_id == upload.upload_id
+        leased
+        for _ in range(99)
+        if (leased := await store.lease_unannounced()) and leased.upload_id == upload.upload_id
     ]
     assert waiting.original_file_id == "f"
     await store.delete_record(waiting)
@@ -185,7 +187,7 @@ async def test_a_deleted_unannounced_upload_frees_its_file_id(store: MongoUpload
 
 
 async def test_a_released_lease_is_not_renewed(store: MongoUploadStore) -> None:
-    upload = await taken(store)
+    upload = await leased_transfer(store)
     assert await store.renew(upload)
     assert await store.advance(replace(upload, offset=5))
     assert not await store.renew(upload)
@@ -196,10 +198,10 @@ async def test_a_file_linked_to_another_version_is_not_marked_deleting(store: Mo
     upload = await complete(store)
     first = await store.link(upload, "v1")
     assert first is not None
-    (seen,) = await store.find_linked(upload.tenant_id, ["v1"])
+    (linked,) = await store.find_linked(upload.tenant_id, ["v1"])
     assert await store.unlink(first)
     assert await store.link(upload, "v2") is not None
-    assert not await store.mark_deleting(seen)
+    assert not await store.mark_deleting(linked)
 
 
 async def test_a_deleted_unannounced_upload_is_not_stale(store: MongoUploadStore) -> None:
@@ -207,15 +209,15 @@ async def test_a_deleted_unannounced_upload_is_not_stale(store: MongoUploadStore
     for upload in (waiting, halfway):
         assert await store.mark_deleting(upload)
     await store.delete_record(waiting)
-    left = {upload.upload_id for upload in await store.find_stale(Status.DELETING, 0, 100_000)}
-    assert left & {waiting.upload_id, halfway.upload_id} == {halfway.upload_id}
+    stale_ids = {upload.upload_id for upload in await store.find_stale(Status.DELETING, 0, 100_000)}
+    assert stale_ids & {waiting.upload_id, halfway.upload_id} == {halfway.upload_id}
 
 
 async def test_an_announcement_is_leased_to_one_relay(store: MongoUploadStore) -> None:
     uploads = [await complete(store, announced=False) for _ in range(5)]
-    in_hand = [one for one in await asyncio.gather(*(store.lease_unannounced() for _ in range(20))) if one]
-    assert {upload.upload_id for upload in uploads} <= {upload.upload_id for upload in in_hand}
-    assert len({upload.upload_id for upload in in_hand}) == len(in_hand)
+    leased = [entry for entry in await asyncio.gather(*(store.lease_unannounced() for _ in range(20))) if entry]
+    assert {upload.upload_id for upload in uploads} <= {entry.upload_id for entry in leased}
+    assert len({entry.upload_id for entry in leased}) == len(leased)
 
 
 async def test_a_reservation_is_made_once_and_only_grows(quota: MongoQuotaStore) -> None:
@@ -270,7 +272,7 @@ class Filters(CommandListener):
         command = event.command
         self.seen += [command[name] for name in ("filter", "query") if name in command]
         for name in ("updates", "deletes"):
-            self.seen += [one["q"] for one in command.get(name, [])]
+            self.seen += [entry["q"] for entry in command.get(name, [])]
 
     def succeeded(self, event: CommandSucceededEvent) -> None: ...
 

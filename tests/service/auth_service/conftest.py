@@ -10,7 +10,7 @@ from tests.support.services.auth import Auth, serving_auth
 
 @pytest.fixture(scope="module")
 async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
-    """A service for all tests of a file: each takes a tenant of its own."""
+    """A service shared by the tests of a file; each test has its own tenant."""
     async with serving_auth(mongo_url, redis_url) as served:
         yield served
 

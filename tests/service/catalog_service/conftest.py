@@ -11,7 +11,7 @@ from tests.support.services.catalog import Catalog, serving_catalog
 
 @pytest.fixture(scope="module", autouse=True)
 def no_sweeps() -> Iterator[None]:
-    """A service sweeps when a test lets time pass, not beside it."""
+    """The service sweeps only when a test advances the time."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("catalog_service.app.SWEEP_PAUSE", 3600)
         yield
@@ -19,21 +19,21 @@ def no_sweeps() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
-    """A service for all tests of a file: each takes a tenant of its own."""
+    """A service shared by the tests of a file; each test has its own tenant."""
     async with serving_catalog(mongo_url, redis_url) as served:
         yield served
 
 
 @pytest.fixture
 def catalog(served_catalog: Catalog) -> Catalog:
-    """The service. The stand-ins for other services know no file and refuse nothing at the start of a test."""
+    """The service. At the start of a test, the fakes of other services know no file and refuse nothing."""
     served_catalog.others.reset()
     return served_catalog
 
 
 @pytest.fixture
 async def caller(catalog: Catalog) -> Caller:
-    """An administrator of a tenant that has the package acme.editor."""
+    """An administrator of a tenant with the package acme.editor."""
     caller = make_caller()
     await catalog.add_package(caller)
     return caller

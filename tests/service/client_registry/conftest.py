@@ -9,13 +9,13 @@ from tests.support.services.registry import Registry, serving_registry
 
 @pytest.fixture(scope="module")
 async def served_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
-    """A service for all tests of a file: each takes a tenant of its own."""
+    """A service shared by the tests of a file; each test has its own tenant."""
     async with serving_registry(mongo_url, redis_url) as served:
         yield served
 
 
 @pytest.fixture
 def registry(served_registry: Registry) -> Registry:
-    """The service. The stand-in for upload_service has no file and refuses nothing at the start of a test."""
+    """The service. At the start of a test, the fake of upload_service has no file and refuses nothing."""
     served_registry.uploads.reset()
     return served_registry

@@ -1,4 +1,4 @@
-"""Gateways are told of every write of client_registry before it is answered, and of nothing else."""
+"""Every write of client_registry invalidates the gateways' caches before its response; nothing else does."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,11 +21,11 @@ async def redis(redis_url: str) -> AsyncIterator["Redis"]:
         yield client
 
 
-async def stamp(redis: "Redis", caller: Caller) -> object:
+async def tenant_version(redis: "Redis", caller: Caller) -> object:
     return await redis.get(f"stamp:{caller.tenant_id}")
 
 
-async def test_every_write_moves_the_stamp_of_its_tenant_alone(registry: Registry, redis: "Redis") -> None:
+async def test_every_write_changes_the_version_of_its_tenant_only(registry: Registry, redis: "Redis") -> None:
     caller, other = make_caller(), make_caller()
     client = await registry.add_client(caller)
     await registry.add_client(other)
@@ -45,51 +45,51 @@ async def test_every_write_moves_the_stamp_of_its_tenant_alone(registry: Registr
         ("POST rotate_client_token", [(await registry.add_client(caller, "pc-3"))["client_id"]], {}),
     ]
     assert {write.partition(" ")[2] for write, *_ in writes} == WRITES
-    others = await stamp(redis, other)
+    others = await tenant_version(redis, other)
 
     for write, segments, form in writes:
-        before = await stamp(redis, caller)
+        before = await tenant_version(redis, caller)
         method, _, operation = write.partition(" ")
         answer = await registry.call(caller, method, operation, *segments, data=form)
         assert answer.status < 300, (write, answer.body)
-        assert await stamp(redis, caller) != before, write
+        assert await tenant_version(redis, caller) != before, write
 
-    assert await stamp(redis, other) == others
+    assert await tenant_version(redis, other) == others
 
 
-async def test_reading_moves_no_stamp(registry: Registry, redis: "Redis") -> None:
+async def test_reading_changes_no_tenant_version(registry: Registry, redis: "Redis") -> None:
     caller = make_caller()
     client = await registry.add_client(caller)
-    before = await stamp(redis, caller)
+    before = await tenant_version(redis, caller)
 
     await registry.identify(caller, client["auth_token"])
     await registry.hidden_from(caller, client["client_id"])
     for method, operation in (("GET", "get_clients"), ("GET", "get_blacklist"), ("POST", "client_version")):
         assert (await registry.call(caller, method, operation)).status == 200
 
-    assert await stamp(redis, caller) == before
+    assert await tenant_version(redis, caller) == before
 
 
-async def test_a_write_that_gateways_cannot_be_told_of_is_not_made(mongo_url: str) -> None:
+async def test_a_write_without_notified_gateways_is_not_made(mongo_url: str) -> None:
     caller = make_caller()
     async with serving_registry(mongo_url, "redis://127.0.0.1:1/0") as alone:
         refused = await alone.call(caller, "POST", "add_client", data={"client_name": "pc-1"})
 
         assert (refused.status, refused.body["code"]) == (500, "dependency_unavailable")
-        assert await alone.identify(caller, "x") is None  # Clients are known without it.
+        assert await alone.identify(caller, "x") is None  # Identification does not need it.
         assert (await alone.call(caller, "GET", "get_clients")).body == []
 
 
-async def test_a_token_is_told_to_who_asked_for_it_though_redis_went_meanwhile(
+async def test_a_new_client_gets_its_token_if_redis_fails_meanwhile(
     registry: Registry, redis: "Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def away(*_: object) -> None:
+    async def fail(*_: object) -> None:
         raise RedisError("away")
 
     caller = make_caller()
-    monkeypatch.setattr(TenantVersions, "bump", away)
+    monkeypatch.setattr(TenantVersions, "bump", fail)
 
     client = await registry.add_client(caller)
 
     assert await registry.identify(caller, client["auth_token"]) == client["client_id"]
-    assert await stamp(redis, caller) == ""  # Gateways remember nothing of this tenant for a while.
+    assert await tenant_version(redis, caller) == ""  # Gateways cache nothing of this tenant for a while.

@@ -13,14 +13,14 @@ from upload_service.settings import UploadSettings
 
 @pytest.fixture(scope="module")
 async def api(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[UploadApi]:
-    """A service for all tests of a file: each takes a tenant of its own."""
+    """A service shared by the tests of a file; each test has its own tenant."""
     async with serving_uploads(settings_for(mongo_url, tmp_path_factory.mktemp("installers"))) as served:
         yield served
 
 
 @pytest.fixture(scope="module")
 async def replicas(mongo_url: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Replicas]:
-    """Two services for all tests of a file: each takes a tenant of its own."""
+    """Two services shared by the tests of a file; each test has its own tenant."""
     async with two_replicas(settings_for(mongo_url, tmp_path_factory.mktemp("installers"))) as both:
         yield both
 

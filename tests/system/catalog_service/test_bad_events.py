@@ -22,7 +22,7 @@ from tests.support.wait import TIMEOUT, until
 from tests.support.whole.publishing import add_package, package_id, publish, upload
 from tests.support.whole.services import Api
 
-pytestmark = pytest.mark.full  # tests/contract/common/test_events.py has a sample.
+pytestmark = pytest.mark.full  # tests/contract/common/events/test_events.py has a sample.
 DOCUMENT_LIMIT = 16 << 20  # bytes that MongoDB takes, of which the record's other fields are a few hundred
 
 

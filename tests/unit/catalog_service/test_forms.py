@@ -1,4 +1,4 @@
-"""The forms of catalog_service: what is taken, how it is spelt afterwards, and what is refused."""
+"""The forms of catalog_service: validation and the stored spelling."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def form(**fields: Any) -> Form:
 
 
 def read(**fields: Any) -> PackageVersion:
-    """The version of a form that has the required fields, and these."""
+    """The version of a form with the required fields and these fields."""
     return new_version(form(**{**version_form(), "server_filename": "file.msi", **fields}), "acme.editor")
 
 
@@ -58,12 +58,12 @@ def test_a_package_id_may_hold_most_characters(text: str) -> None:
         "x" * 129,
     ],
 )
-def test_a_package_id_that_troubles_files_or_paths_is_refused(text: str) -> None:
+def test_a_package_id_unsafe_in_files_or_paths_is_refused(text: str) -> None:
     with pytest.raises(InvalidField, match=r"^package_id: "):
         package_id(text)
 
 
-def test_a_package_id_is_kept_in_normal_form() -> None:
+def test_a_package_id_is_converted_to_normal_form() -> None:
     assert package_id("A\u0308") == "Ä"
 
 
@@ -81,17 +81,17 @@ def test_a_version_needs_four_fields_and_its_file() -> None:
 
 @each("missing", ["package_version", "file_architect", "file_type", "file_scope"])
 @each("blank", [(), ("",)])
-def test_a_required_field_that_is_missing_is_named(missing: str, blank: tuple[str, ...]) -> None:
+def test_a_missing_required_field_is_named(missing: str, blank: tuple[str, ...]) -> None:
     with pytest.raises(InvalidField, match=f"^{missing}: "):
         read(**{missing: blank})
 
 
-def test_without_a_file_all_ways_to_name_it_are_named() -> None:
+def test_the_error_without_a_file_lists_all_file_fields() -> None:
     with pytest.raises(InvalidField, match=r"^file: .*server_filename.*installer_url"):
         read(server_filename="", installer_url="")
 
 
-def test_an_installer_that_stays_elsewhere_has_its_address_and_its_digest() -> None:
+def test_an_external_installer_has_a_url_and_a_digest() -> None:
     version = read(server_filename="", installer_url=ADDRESS, installer_sha256="AB" * 32)
 
     assert (version.server_filename, version.installer_url, version.sha256) == ("", ADDRESS, "ab" * 32)
@@ -112,12 +112,12 @@ def test_an_installer_that_stays_elsewhere_has_its_address_and_its_digest() -> N
         ({"server_filename": "", "installer_sha256": "ab" * 32}, "file: "),
     ],
 )
-def test_an_installer_comes_in_one_way_and_no_half_of_another(fields: dict[str, str], reason: str) -> None:
+def test_an_installer_has_exactly_one_complete_source(fields: dict[str, str], reason: str) -> None:
     with pytest.raises(InvalidRequest, match=reason):
         read(**fields)
 
 
-def test_the_rest_has_defaults() -> None:
+def test_other_fields_have_defaults() -> None:
     version = read()
 
     assert (version.locale, version.channel, version.upgrades) == (Locale.EN_US, "stable", UpgradeBehavior.INSTALL)
@@ -126,7 +126,7 @@ def test_the_rest_has_defaults() -> None:
 
 
 @each(
-    ("field", "sent", "attribute", "kept"),
+    ("field", "sent", "attribute", "expected"),
     [
         ("file_architect", "ARM64", "architecture", "arm64"),
         ("file_type", "nullsoft", "installer_type", "NULLSOFT"),
@@ -140,8 +140,8 @@ def test_the_rest_has_defaults() -> None:
         ("upgrades", "UNINSTALLPREVIOUS", "upgrades", "uninstallPrevious"),
     ],
 )
-def test_an_enumeration_is_kept_in_its_specified_spelling(field: str, sent: str, attribute: str, kept: str) -> None:
-    assert getattr(read(**{field: sent}), attribute) == kept
+def test_an_enumeration_has_its_specified_spelling(field: str, sent: str, attribute: str, expected: str) -> None:
+    assert getattr(read(**{field: sent}), attribute) == expected
 
 
 @each(
@@ -168,20 +168,20 @@ def test_an_enumeration_is_kept_in_its_specified_spelling(field: str, sent: str,
     ],
     ids=repr,
 )
-def test_a_value_that_is_not_allowed_is_named(wrong: dict[str, str]) -> None:
+def test_the_field_of_an_invalid_value_is_named(wrong: dict[str, str]) -> None:
     (name,) = wrong
 
     with pytest.raises(InvalidField, match=f"^{name}: "):
         read(**wrong)
 
 
-def test_a_guid_is_kept_as_it_was_sent() -> None:
+def test_a_guid_is_stored_unchanged() -> None:
     version = read(productcode=GUID, upgradecode=GUID.lower())
 
     assert (version.product_code, version.upgrade_code) == (GUID, GUID.lower())
 
 
-def test_eight_switches_are_kept() -> None:
+def test_eight_switches_are_stored() -> None:
     names = ["Silent", "SilentWithProgress", "Interactive", "InstallLocation", "Log", "Upgrade", "Custom", "Repair"]
 
     switches = read(**{f"switch_{name}": f"/{name} " for name in names}).switches
@@ -189,7 +189,7 @@ def test_eight_switches_are_kept() -> None:
     assert list(vars(switches).values()) == [f"/{name} " for name in names]
 
 
-def test_dependencies_are_kept() -> None:
+def test_dependencies_are_stored() -> None:
     needed = read(
         dep_windows_features=("NetFx3", "Hyper-V"),
         dep_windows_libraries="Microsoft.UI.Xaml,Microsoft.VCLibs",
@@ -222,14 +222,14 @@ def test_package_dependencies_and_their_versions_come_in_pairs(wrong: dict[str, 
         read(**wrong)
 
 
-def test_nested_paths_are_kept_for_an_archive() -> None:
+def test_nested_paths_are_stored_for_an_archive() -> None:
     assert read(file_type="zip", file_nested_path=("bin\\a, b.msi", "", "c/d..exe")).nested_paths == (
         "bin\\a, b.msi",
         "c/d..exe",
     )
 
 
-def test_nested_paths_of_other_types_are_left_out() -> None:
+def test_nested_paths_of_other_types_are_omitted() -> None:
     assert read(file_type="exe", file_nested_path="/a.msi").nested_paths == ()
 
 
@@ -239,19 +239,19 @@ def test_a_nested_path_that_leaves_the_archive_is_refused(path: str) -> None:
         read(file_type="zip", file_nested_path=path)
 
 
-@each("listed", [(UID, UID[:-1] + "e"), (f"{UID},{UID[:-1]}e",), (f" {UID.upper()} , {UID}", UID[:-1] + "e")])
-def test_uids_are_repeated_or_separated_by_commas(listed: tuple[str, ...]) -> None:
-    assert version_uids(form(versions_uids=listed)) == (UID, UID[:-1] + "e")
+@each("values", [(UID, UID[:-1] + "e"), (f"{UID},{UID[:-1]}e",), (f" {UID.upper()} , {UID}", UID[:-1] + "e")])
+def test_uids_are_repeated_or_separated_by_commas(values: tuple[str, ...]) -> None:
+    assert version_uids(form(versions_uids=values)) == (UID, UID[:-1] + "e")
 
 
-@each("listed", [(), ("",), (" , ",)])
-def test_at_least_one_uid_is_needed(listed: tuple[str, ...]) -> None:
+@each("values", [(), ("",), (" , ",)])
+def test_at_least_one_uid_is_needed(values: tuple[str, ...]) -> None:
     with pytest.raises(InvalidField, match=r"^versions_uids: "):
-        version_uids(form(versions_uids=listed))
+        version_uids(form(versions_uids=values))
 
 
 @each("text", ["1", UID.replace("-", ""), f"{{{UID}}}", f"urn:uuid:{UID}"])
-def test_what_is_no_uid_is_no_version(text: str) -> None:
+def test_an_invalid_uid_is_an_unknown_version(text: str) -> None:
     with pytest.raises(VersionNotFound):
         version_uids(form(versions_uids=text))
 
@@ -272,10 +272,10 @@ def test_what_is_no_uid_is_no_version(text: str) -> None:
         ("FONT", ".ttf"),
     ],
 )
-def test_a_file_is_called_as_its_type_asks(kind: str, suffix: str) -> None:
+def test_a_file_name_has_the_suffix_of_its_type(kind: str, suffix: str) -> None:
     assert read(file_type=kind, server_filename="file").suffix == suffix
 
 
 @each(("name", "suffix"), [("a.otf", ".otf"), ("a", ".ttf")])
-def test_a_font_is_called_as_it_was_when_it_was_uploaded(name: str, suffix: str) -> None:
+def test_a_font_keeps_its_uploaded_file_name(name: str, suffix: str) -> None:
     assert read(file_type="FONT", server_filename=name).suffix == suffix

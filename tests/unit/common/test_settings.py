@@ -1,4 +1,4 @@
-"""Settings from the environment and from files, and what an operator is told when one is wrong."""
+"""Settings from the environment and from files, and the reports of invalid ones."""
 
 from pathlib import Path
 
@@ -28,8 +28,8 @@ SECRET = "a-secret-of-the-operator,32-letters-and-more"
 SHORT = "too-short-a-secret"
 
 
-class Some(ServiceSettings):
-    """Settings of a service."""
+class SampleSettings(ServiceSettings):
+    """The settings of a service."""
 
     session_key: Key
     some_service_key: Key = of_internal_key()
@@ -43,8 +43,8 @@ class Some(ServiceSettings):
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    """An environment that has what is required."""
-    for name in Some.model_fields:
+    """An environment with the required settings."""
+    for name in SampleSettings.model_fields:
         monkeypatch.delenv(name.upper(), raising=False)
         monkeypatch.delenv(f"{name.upper()}_FILE", raising=False)
     monkeypatch.setenv("INTERNAL_KEY", SECRET)
@@ -56,7 +56,7 @@ def test_settings_come_from_the_environment(environment: pytest.MonkeyPatch) -> 
     environment.setenv("LISTEN", "0.0.0.0:9000")
     environment.setenv("TIMEOUT", "7")
 
-    settings = load(Some)
+    settings = load(SampleSettings)
 
     assert (settings.listen, settings.timeout) == ("0.0.0.0:9000", 7)
     assert settings.session_key.signing == SECRET
@@ -67,61 +67,61 @@ def test_a_setting_comes_from_a_file(environment: pytest.MonkeyPatch, tmp_path: 
     environment.delenv("SESSION_KEY")
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
 
-    assert load(Some).session_key.signing == f"{SECRET}-from-a-file"
+    assert load(SampleSettings).session_key.signing == f"{SECRET}-from-a-file"
 
 
-def test_the_environment_goes_before_the_file(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_environment_overrides_the_file(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{SECRET}-from-a-file")
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
 
-    assert load(Some).session_key.signing == SECRET
+    assert load(SampleSettings).session_key.signing == SECRET
 
 
-def test_an_empty_variable_is_none(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_empty_variable_counts_as_absent(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "key").write_text(f"{SECRET}-from-a-file")
     environment.setenv("SESSION_KEY", "")
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
     environment.setenv("TIMEOUT", "")
 
-    assert load(Some).session_key.signing == f"{SECRET}-from-a-file"
-    assert load(Some).timeout == 3
+    assert load(SampleSettings).session_key.signing == f"{SECRET}-from-a-file"
+    assert load(SampleSettings).timeout == 3
 
 
 @pytest.mark.parametrize("name", ["DATABASE", "DATABASE_FILE"])
-def test_the_name_of_a_database_is_not_told(environment: pytest.MonkeyPatch, name: str, tmp_path: Path) -> None:
+def test_the_name_of_a_database_is_not_shown(environment: pytest.MonkeyPatch, name: str, tmp_path: Path) -> None:
     (tmp_path / "database").write_text("other")
     environment.setenv(name, str(tmp_path / "database"))
 
-    assert load(Some).database == "some"
-    assert Some(database="of a test").database == "of a test"  # type: ignore[call-arg]  # the environment has the keys
+    assert load(SampleSettings).database == "some"
+    assert SampleSettings(database="of a test").database == "of a test"  # type: ignore[call-arg]  # the environment has the keys
 
 
-def test_a_file_that_is_not_there_is_named(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_missing_file_is_named(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     environment.delenv("SESSION_KEY")
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "absent"))
 
     with pytest.raises(BadSetting) as bad:
-        load(Some)
+        load(SampleSettings)
 
     assert str(bad.value) == f"SESSION_KEY_FILE: {tmp_path / 'absent'}: No such file or directory"
 
 
-def test_a_file_that_is_no_text_is_named(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_file_without_text_is_named(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "key").write_bytes(b"\xff\xfe" * 20)
     environment.delenv("SESSION_KEY")
     environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
 
     with pytest.raises(BadSetting) as bad:
-        load(Some)
+        load(SampleSettings)
 
     assert str(bad.value) == f"SESSION_KEY_FILE: {tmp_path / 'key'}: not a text in UTF-8"
 
 
-def test_a_short_key_is_refused_in_one_line_without_it(environment: pytest.MonkeyPatch) -> None:
+def test_a_short_key_is_refused_in_one_line_and_not_shown(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("SESSION_KEY", SHORT)
 
     with pytest.raises(BadSetting) as bad:
-        load(Some)
+        load(SampleSettings)
 
     assert str(bad.value).startswith("SESSION_KEY: ")
     assert "32" in str(bad.value)
@@ -133,23 +133,21 @@ def test_a_missing_key_is_named(environment: pytest.MonkeyPatch) -> None:
     environment.delenv("SESSION_KEY")
 
     with pytest.raises(BadSetting, match=r"^SESSION_KEY: "):
-        load(Some)
+        load(SampleSettings)
 
 
-def test_two_keys_are_taken_of_which_the_first_signs(environment: pytest.MonkeyPatch) -> None:
+def test_the_first_of_two_keys_signs(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("SESSION_KEY", f"{SECRET}-2 {SECRET}")
 
-    assert load(Some).session_key.accepted == (f"{SECRET}-2", SECRET)
+    assert load(SampleSettings).session_key.accepted == (f"{SECRET}-2", SECRET)
 
 
 @pytest.mark.parametrize(
     "text", [f"{SECRET} {SHORT}", f"{SECRET} {SECRET}-2 {SECRET}-3", "with white space every ten letters"]
 )
-@pytest.mark.parametrize("place", ["variable", "file"])
-def test_what_is_no_key_or_two_stops_the_start(
-    environment: pytest.MonkeyPatch, tmp_path: Path, place: str, text: str
-) -> None:
-    if place == "file":
+@pytest.mark.parametrize("source", ["variable", "file"])
+def test_invalid_keys_stop_the_start(environment: pytest.MonkeyPatch, tmp_path: Path, source: str, text: str) -> None:
+    if source == "file":
         (tmp_path / "key").write_text(text)
         environment.delenv("SESSION_KEY")
         environment.setenv("SESSION_KEY_FILE", str(tmp_path / "key"))
@@ -157,38 +155,38 @@ def test_what_is_no_key_or_two_stops_the_start(
         environment.setenv("SESSION_KEY", text)
 
     with pytest.raises(BadSetting) as bad:
-        load(Some)
+        load(SampleSettings)
 
     assert str(bad.value).startswith("SESSION_KEY: must be a key of 32 characters")
-    assert not any(word in str(bad.value) for word in text.split() if len(word) > 10)
+    assert not any(part in str(bad.value) for part in text.split() if len(part) > 10)
 
 
-def test_the_internal_key_is_every_service_s_that_has_none_of_its_own(environment: pytest.MonkeyPatch) -> None:
-    assert load(Some).some_service_key.signing == SECRET
+def test_the_internal_key_is_the_default_key_of_every_service(environment: pytest.MonkeyPatch) -> None:
+    assert load(SampleSettings).some_service_key.signing == SECRET
     environment.setenv("SOME_SERVICE_KEY", f"{SECRET}-of-some")
-    assert load(Some).some_service_key.signing == f"{SECRET}-of-some"
+    assert load(SampleSettings).some_service_key.signing == f"{SECRET}-of-some"
     environment.delenv("INTERNAL_KEY")
-    assert load(Some).some_service_key.signing == f"{SECRET}-of-some"
+    assert load(SampleSettings).some_service_key.signing == f"{SECRET}-of-some"
     environment.delenv("SOME_SERVICE_KEY")
     with pytest.raises(BadSetting, match=r"^SOME_SERVICE_KEY: must be given, or INTERNAL_KEY for all services$"):
-        load(Some)
+        load(SampleSettings)
 
 
-def test_every_key_of_every_service_has_a_least_length(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_every_key_of_every_service_has_a_minimum_length(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
     kinds = (AuthSettings, CatalogSettings, GatewaySettings, RegistrySettings, UploadSettings)
     for kind in kinds:
         names = [name for name, field in kind.model_fields.items() if field.annotation is Keys]
         others = {"s3_secret_access_key", "audit_key"}
         assert {name for name in kind.model_fields if name.endswith("_key")} - others == set(names)
         for name in names:
-            given = {**dict.fromkeys([*names, "audit_key"], SECRET), "installers": tmp_path, name: SHORT}
+            values = {**dict.fromkeys([*names, "audit_key"], SECRET), "installers": tmp_path, name: SHORT}
             with pytest.raises(BadSetting, match=rf"^{name.upper()}: must be a key of 32"):
-                load(kind, **given)
+                load(kind, **values)
 
 
 @each("keys", [SHORT, f"{SECRET} {SHORT}", " "], ids=["one", "the second", "none"])
 @pytest.mark.usefixtures("environment")
-def test_every_key_of_the_audit_log_has_a_least_length(keys: str) -> None:
+def test_every_key_of_the_audit_log_has_a_minimum_length(keys: str) -> None:
     with pytest.raises(BadSetting, match=r"^AUDIT_KEY: must be keys of at least 32"):
         load(AuthSettings, internal_key=SECRET, session_key=SECRET, audit_key=keys)
 
@@ -209,10 +207,10 @@ def test_every_key_of_the_audit_log_has_a_least_length(keys: str) -> None:
         ("OTHER_SERVICE_URL", "unix:/run/other.sock"),
     ],
 )
-def test_an_address_is_taken_as_it_stands(environment: pytest.MonkeyPatch, name: str, text: str) -> None:
+def test_a_listen_address_is_read_unchanged(environment: pytest.MonkeyPatch, name: str, text: str) -> None:
     with environment.context() as patched:
         patched.setenv(name, text)
-        assert getattr(load(Some), name.lower()) == text
+        assert getattr(load(SampleSettings), name.lower()) == text
 
 
 @each(
@@ -237,11 +235,11 @@ def test_an_address_is_taken_as_it_stands(environment: pytest.MonkeyPatch, name:
         ("OTHER_SERVICE_URL", "unix:other.sock"),
     ],
 )
-def test_a_wrong_value_is_named_and_not_shown(environment: pytest.MonkeyPatch, name: str, text: str) -> None:
+def test_an_invalid_value_is_named_and_not_shown(environment: pytest.MonkeyPatch, name: str, text: str) -> None:
     with environment.context() as patched:
         patched.setenv(name, text)
         with pytest.raises(BadSetting) as bad:
-            load(Some)
+            load(SampleSettings)
 
     assert str(bad.value).startswith(f"{name}: ")
     assert "\n" not in str(bad.value)
@@ -249,23 +247,23 @@ def test_a_wrong_value_is_named_and_not_shown(environment: pytest.MonkeyPatch, n
 
 
 @pytest.mark.parametrize("listen", ["unix:/run/some.sock", "127.0.0.1:0"])
-def test_several_workers_need_a_port_that_is_chosen(environment: pytest.MonkeyPatch, listen: str) -> None:
+def test_several_workers_need_a_fixed_port(environment: pytest.MonkeyPatch, listen: str) -> None:
     environment.setenv("LISTEN", listen)
     environment.setenv("WORKERS", "2")
 
     with pytest.raises(BadSetting, match="WORKERS: more than one needs"):
-        load(Some)
+        load(SampleSettings)
 
 
 def test_a_key_is_not_shown_with_the_settings() -> None:
-    assert SECRET not in repr(load(Some))
+    assert SECRET not in repr(load(SampleSettings))
 
 
-def test_a_service_does_not_start_with_a_wrong_setting(environment: pytest.MonkeyPatch) -> None:
+def test_a_service_does_not_start_with_an_invalid_setting(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("SESSION_KEY", SHORT)
 
     with pytest.raises(SystemExit) as end:
-        run(Service("some_service", Some, lambda _: pytest.fail("the service was made")))
+        run(Service("some_service", SampleSettings, lambda _: pytest.fail("the service was made")))
 
     assert str(end.value).startswith("some_service: SESSION_KEY: ")
     assert SHORT not in str(end.value)

@@ -1,4 +1,4 @@
-"""Tenant ids, and which addresses a network, a range or a list of them holds."""
+"""Tenant ids, and the addresses in networks, ranges and lists."""
 
 from ipaddress import ip_address
 
@@ -15,7 +15,7 @@ def test_a_tenant_id_is_lower_case_letters_digits_and_two_marks(text: str) -> No
 
 
 @each("text", ["", "Acme", "-acme", "_acme", "a" * 64, "ac.me", "ac/me", "..", "acme\n", "ácme", "²"])
-def test_what_is_no_tenant_id(text: str) -> None:
+def test_an_invalid_tenant_id_is_refused(text: str) -> None:
     assert not is_tenant_id(text)
 
 
@@ -74,7 +74,7 @@ def test_a_network_has_one_spelling(text: str, canonical: str) -> None:
         "*",
     ],
 )
-def test_what_is_no_network_is_refused(text: str) -> None:
+def test_an_invalid_network_is_refused(text: str) -> None:
     with pytest.raises(InvalidField, match=r"^network: "):
         parse_network("network", text)
 
@@ -96,7 +96,7 @@ def test_what_is_no_network_is_refused(text: str) -> None:
         ("fe80::/10", "fe80::1%eth0"),
     ],
 )
-def test_a_network_holds_an_address(network: str, address: str) -> None:
+def test_a_network_contains_an_address(network: str, address: str) -> None:
     assert contains((parse_network("network", network),), ip_address(address))
 
 
@@ -113,11 +113,11 @@ def test_a_network_holds_an_address(network: str, address: str) -> None:
         ("192.0.2.0/24", "::ffff:192.0.3.7"),
     ],
 )
-def test_a_network_does_not_hold_an_address_outside(network: str, address: str) -> None:
+def test_a_network_does_not_contain_an_address_outside(network: str, address: str) -> None:
     assert not contains((parse_network("network", network),), ip_address(address))
 
 
-def test_a_list_holds_what_one_of_it_holds() -> None:
+def test_a_list_contains_the_addresses_of_its_items() -> None:
     assert contains(("198.51.100.1", "192.0.2.0/24"), ip_address("192.0.2.7"))
 
 

@@ -1,4 +1,4 @@
-"""The table of the interface and the OpenAPI document agree."""
+"""The table of operations and the OpenAPI document agree."""
 
 import ast
 from importlib.resources import files
@@ -10,13 +10,13 @@ from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
 
 PATHS: dict[str, dict[str, Any]] = DOCUMENT["paths"]
-# The sign-in page and what pages load are for browsers, not part of the interface.
+# The sign-in page and its assets are for browsers, not part of the interface.
 DOCUMENTED = [row for row in OPERATIONS if row.name != "sign_in" and "assets" not in row.parts]
 
 
-def described(row: Operation) -> dict[str, Any]:
-    found: dict[str, Any] = PATHS[f"/{row.path}"][row.method.lower()]
-    return found
+def documented_operation(row: Operation) -> dict[str, Any]:
+    operation: dict[str, Any] = PATHS[f"/{row.path}"][row.method.lower()]
+    return operation
 
 
 def name(row: Operation) -> str:
@@ -35,7 +35,7 @@ def test_the_document_describes_every_operation_and_no_other() -> None:
 
 @each("row", DOCUMENTED, ids=name)
 def test_an_operation_names_its_credentials(row: Operation) -> None:
-    security = described(row).get("security", DOCUMENT["security"])
+    security = documented_operation(row).get("security", DOCUMENT["security"])
     if row.access is Access.ADMINISTRATOR:
         assert security == [{"bearerAuth": []}]
     else:
@@ -45,14 +45,14 @@ def test_an_operation_names_its_credentials(row: Operation) -> None:
 @each("row", DOCUMENTED, ids=name)
 def test_an_operation_names_the_parts_of_its_path(row: Operation) -> None:
     item = PATHS[f"/{row.path}"]
-    parameters = [*item.get("parameters", []), *described(row).get("parameters", [])]
+    parameters = [*item.get("parameters", []), *documented_operation(row).get("parameters", [])]
     names = {_resolve(parameter)["name"] for parameter in parameters if _resolve(parameter)["in"] == "path"}
     assert names == {part.strip("{}") for part in row.parts if part.startswith("{")}
 
 
 @each("row", DOCUMENTED, ids=name)
 def test_an_operation_shows_an_example_of_its_success(row: Operation) -> None:
-    responses = described(row)["responses"]
+    responses = documented_operation(row)["responses"]
     success = _resolve(next(responses[status] for status in ("200", "201", "307") if status in responses))
     for content in success.get("content", {}).values():
         assert "example" in content or "examples" in content or content["schema"].get("format") == "binary"
@@ -78,7 +78,7 @@ def test_no_operation_is_listed_twice() -> None:
 def _resolve(item: dict[str, Any]) -> dict[str, Any]:
     if "$ref" not in item:
         return item
-    found: Any = DOCUMENT
+    node: Any = DOCUMENT
     for part in item["$ref"].removeprefix("#/").split("/"):
-        found = found[part]
-    return dict(found)
+        node = node[part]
+    return dict(node)

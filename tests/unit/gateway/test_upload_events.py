@@ -17,13 +17,13 @@ def make_event(tenant_id: str = "acme") -> Event:
 def test_watchers_receive_the_events_of_their_own_tenant_only() -> None:
     live, event = EventHub(), make_event()
     with (
-        live.subscribe("acme", "ada") as one,
+        live.subscribe("acme", "ada") as first,
         live.subscribe("acme", "ada") as other,
-        live.subscribe("globex", "ada") as stranger,
+        live.subscribe("globex", "ada") as other_tenant,
     ):
         live.publish(event)
-        assert [one.get_nowait(), other.get_nowait()] == [event, event]
-        assert stranger.empty()
+        assert [first.get_nowait(), other.get_nowait()] == [event, event]
+        assert other_tenant.empty()
 
 
 def test_a_slow_watcher_is_disconnected() -> None:
@@ -40,14 +40,14 @@ def test_a_slow_watcher_is_disconnected() -> None:
 
 def test_the_watchers_of_a_tenant_are_limited() -> None:
     live = EventHub()
-    held = [live.subscribe("acme", f"user {number}") for number in range(MAX_WATCHERS)]
-    for place in held:
-        place.__enter__()
+    watchers = [live.subscribe("acme", f"user {number}") for number in range(MAX_WATCHERS)]
+    for watcher in watchers:
+        watcher.__enter__()
     with pytest.raises(Overloaded), live.subscribe("acme", "ada"):
         pass
     with live.subscribe("globex", "ada"):
         pass
-    held[0].__exit__(None, None, None)
+    watchers[0].__exit__(None, None, None)
     with live.subscribe("acme", "ada"):
         pass
 

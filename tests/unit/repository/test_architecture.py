@@ -1,4 +1,4 @@
-"""Which module may import which, read from the code."""
+"""The import rules between modules, checked in the source."""
 
 import ast
 from collections import Counter
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 PACKAGES = (*SERVICES, "common", "deploy")
 MODULES = [path.relative_to(ROOT).as_posix() for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
-# The modules that may import a driver, besides stores; `deploy` and the tests may import all.
+# Modules besides stores that may import a driver. `deploy` and the tests may import all drivers.
 DRIVERS = {
     "motor": {"common/mongo/__init__.py", "common/mongo/schema.py"},
     "pymongo": {"common/mongo/__init__.py", "common/mongo/schema.py"},
@@ -19,7 +19,7 @@ DRIVERS = {
     "opentelemetry": {"common/telemetry/otel.py"},
     "obstore": {"upload_service/storage/s3.py", "upload_service/storage/s3_client.py"},
 }
-# The layers of a service. A module imports its own layer and the layers to the right.
+# The layers of a service. A module imports its own layer and the layers to its right.
 LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
 ROUTE_MODULES = {
     "consumer",
@@ -49,7 +49,7 @@ def names_in(module: ast.Module) -> Iterator[str]:
 
 
 def may_import(module: str, name: str) -> bool:
-    """Whether a module may import from this package of the product."""
+    """Whether a module may import this package of the product."""
     package = module.split("/", maxsplit=1)[0]
     allowed = {"common": {"common"}, "deploy": set(PACKAGES)}.get(package, {package, "common"})
     return name.split(".", maxsplit=1)[0] not in set(PACKAGES) - allowed
@@ -71,7 +71,7 @@ def keeps_the_layers(module: str, name: str) -> bool:
 
 
 def module_of(name: str) -> str:
-    """The path of the module that an import names, without its suffix; the import may name an object in it."""
+    """The path of an imported module without suffix; the import may name an object in the module."""
     path = name.replace(".", "/")
     while f"{path}.py" not in MODULES and f"{path}/__init__.py" not in MODULES:
         path = path.rpartition("/")[0]
@@ -79,7 +79,7 @@ def module_of(name: str) -> str:
 
 
 def layer(path: Sequence[str]) -> str:
-    """The layer of a module, by the parts of its path inside the service."""
+    """The layer of a module, by its path in the service."""
     if path[0] in {"__main__", "app", "app_keys"}:
         return path[0]
     if ROUTE_MODULES & set(path):
@@ -123,6 +123,6 @@ def test_common_has_at_most_twelve_entries() -> None:
     assert len(entries) <= 12
 
 
-def test_a_module_has_a_name_that_says_something() -> None:
+def test_a_module_has_a_specific_name() -> None:
     vague = {"util", "utils", "helper", "helpers", "misc", "base", "functions"}
     assert [module for module in MODULES if PurePath(module).stem in vague] == []

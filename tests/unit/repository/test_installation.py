@@ -1,4 +1,4 @@
-"""What `make` does on a new machine, tried with stand-ins for the machine's own commands."""
+"""The commands of `make` on a new machine, with fake system commands."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 
 
 class Machine:
-    """A Debian of shell scripts, on which we are root and some packages are installed."""
+    """A simulated Debian: shell scripts as commands, some installed packages, and we are root."""
 
     def __init__(self, folder: Path) -> None:
         self.policy = folder / "policy-rc.d"
@@ -43,11 +43,11 @@ class Machine:
         return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def planned(*words: str) -> str:
-    """What `make` would do."""
+def planned(*arguments: str) -> str:
+    """The commands that `make` would run."""
     make = shutil.which("make")
     assert make
-    return subprocess.run([make, "-n", *words], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    return subprocess.run([make, "-n", *arguments], cwd=ROOT, capture_output=True, check=True, text=True).stdout
 
 
 @pytest.fixture
@@ -55,24 +55,24 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_what_is_missing_is_installed_without_starting_its_services(machine: Machine) -> None:
+def test_missing_packages_are_installed_without_starting_services(machine: Machine) -> None:
     machine.has("there")
     with machine.install("there", "absent") as process:
-        said = process.communicate()[1]
-    assert "apt-get install -y -qq --no-install-recommends absent quietly" in said
+        errors = process.communicate()[1]
+    assert "apt-get install -y -qq --no-install-recommends absent quietly" in errors
     assert process.returncode == 0
     assert not machine.policy.exists()
 
 
-@pytest.mark.parametrize("there", ["libcurl4", "libcurl4t64"])
-def test_a_package_is_there_under_either_name(machine: Machine, there: str) -> None:
-    machine.has(there)
+@pytest.mark.parametrize("installed", ["libcurl4", "libcurl4t64"])
+def test_a_package_is_recognised_by_either_name(machine: Machine, installed: str) -> None:
+    machine.has(installed)
     with machine.install("libcurl4|libcurl4t64") as process:
         assert process.communicate() == ("", "")
     assert process.returncode == 0
 
 
-def test_of_two_names_the_first_is_installed(machine: Machine) -> None:
+def test_the_first_of_two_package_names_is_installed(machine: Machine) -> None:
     with machine.install("libcurl4|libcurl4t64") as process:
         assert "--no-install-recommends libcurl4 quietly" in process.communicate()[1]
 
@@ -86,21 +86,21 @@ def test_an_interrupted_installation_leaves_no_policy_behind(machine: Machine, n
     assert not machine.policy.exists()
 
 
-def test_an_environment_without_pip_is_made_again(tmp_path: Path) -> None:
+def test_an_environment_without_pip_is_recreated(tmp_path: Path) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "python").touch()
     assert f"-m venv {tmp_path}" in planned("run", f"VENV={tmp_path}")
 
 
-@each("given", ["TEST_MONGO_URL", "TEST_REDIS_URL", "TEST_RABBITMQ_URL"])
-def test_a_server_that_is_given_is_used_by_one_process_of_tests(given: str) -> None:
+@each("variable", ["TEST_MONGO_URL", "TEST_REDIS_URL", "TEST_RABBITMQ_URL"])
+def test_external_servers_are_used_by_a_single_test_process(variable: str) -> None:
     unset = ("TEST_MONGO_URL=", "TEST_REDIS_URL=", "TEST_RABBITMQ_URL=")
     assert "--numprocesses" in planned("test", *unset)
-    assert "--numprocesses" not in planned("test", *unset, f"{given}=somewhere")
+    assert "--numprocesses" not in planned("test", *unset, f"{variable}=somewhere")
 
 
 @each("lock", ["requirements.lock", "requirements-test.lock"])
-def test_what_builds_the_package_is_locked_too(lock: str) -> None:
+def test_build_requirements_are_locked(lock: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     requires = project["build-system"]["requires"]
     assert project["project"]["optional-dependencies"]["build"] == requires
@@ -108,7 +108,7 @@ def test_what_builds_the_package_is_locked_too(lock: str) -> None:
         assert f"\n{requirement.partition('>=')[0]}==" in (ROOT / lock).read_text()
 
 
-def test_the_package_is_built_with_what_is_locked() -> None:
+def test_the_package_is_built_with_locked_requirements() -> None:
     builds = [line for line in (ROOT / "Makefile").read_text().splitlines() if "--editable" in line]
     assert builds
     assert all("--no-build-isolation" in line for line in builds)

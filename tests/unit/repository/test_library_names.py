@@ -1,4 +1,4 @@
-"""Private names of libraries: each is used in one module, and exists in the version that is installed."""
+"""Private names of libraries: each is used in one module, and exists in the installed version."""
 
 import ast
 import inspect
@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[3]
 PRODUCT = ("common", "gateway", "auth_service", "catalog_service", "upload_service", "client_registry", "deploy")
 PRIVATE = re.compile(r"_[a-z][A-Za-z_]*|_[A-Z][A-Za-z]*")
 OWN_OBJECTS = {"self", "cls"}
-# By module of the product: the classes and modules of libraries of which it uses private or undocumented names.
+# By module of the product: the classes and modules of libraries with private or undocumented names that it uses.
 NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
     "common/http/aiohttp_private.py": {
         "aiohttp:BaseConnector": ("_create_connection",),
@@ -59,7 +59,7 @@ def test_a_name_of_a_library_exists_and_its_module_uses_it(module: str, owner: s
     path, _, class_name = owner.partition(":")
     library = import_module(path)
     holder = getattr(library, class_name) if class_name else library
-    # Some classes set the name on each object only.
+    # Some classes set the name on instances only.
     assert hasattr(holder, name) or f"self.{name} =" in inspect.getsource(holder)
     assert re.search(rf"\b{name}\b", (ROOT / module).read_text(encoding="utf-8"))
 
@@ -67,17 +67,17 @@ def test_a_name_of_a_library_exists_and_its_module_uses_it(module: str, owner: s
 def test_no_other_module_uses_a_private_name_of_another_object() -> None:
     unknown = []
     for module, tree in sources():
-        listed = {name for names in NAMES.get(module, {}).values() for name in names}
+        allowed = {name for names in NAMES.get(module, {}).values() for name in names}
         own = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and of_own_object(node)}
         own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Attribute) and PRIVATE.fullmatch(node.attr) and not of_own_object(node):
-                if node.attr not in listed | own:
+                if node.attr not in allowed | own:
                     unknown.append(f"{module}: {ast.unparse(node)}")
             elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
                 foreign = node.module.split(".")[0] not in PRODUCT
                 names = {alias.name for alias in node.names if PRIVATE.fullmatch(alias.name)}
-                unknown += [f"{module}: {name}" for name in names - listed if foreign]
+                unknown += [f"{module}: {name}" for name in names - allowed if foreign]
     assert unknown == []
 
 
@@ -89,7 +89,9 @@ def of_own_object(node: ast.Attribute) -> bool:
 def test_a_library_whose_private_names_are_used_has_an_upper_bound(library: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     (bound,) = [
-        found[1] for one in project["dependencies"] if (found := re.fullmatch(rf"{library}>=[\d.]+,<([\d.]+)", one))
+        match[1]
+        for requirement in project["dependencies"]
+        if (match := re.fullmatch(rf"{library}>=[\d.]+,<([\d.]+)", requirement))
     ]
     assert numbers(version(library)) < numbers(bound)
 

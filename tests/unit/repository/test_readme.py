@@ -27,7 +27,7 @@ SETTINGS = sorted(
         for name in kind.model_fields.keys() - FIXED
     }
 )
-# The sign-in page and what pages load are for browsers only.
+# The sign-in page and its assets are for browsers only.
 NAMED = [row for row in OPERATIONS if row.name != "sign_in" and "assets" not in row.parts]
 
 
@@ -64,8 +64,8 @@ def test_operator_commands_in_compose_have_no_deps(page: str) -> None:
 
 
 def test_every_line_that_adds_the_winget_source_trusts_it() -> None:
-    shown = [ROOT / page for page in PAGES] + sorted((ROOT / "gateway" / "dashboard" / "templates").rglob("*.html"))
-    lines = [line for page in shown for line in page.read_text(encoding="utf-8").splitlines()]
+    pages = [ROOT / page for page in PAGES] + sorted((ROOT / "gateway" / "dashboard" / "templates").rglob("*.html"))
+    lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]
     adding = [line for line in lines if "winget source add " in line]
 
     assert len(adding) >= 3

@@ -1,4 +1,4 @@
-"""What others made is unchanged, and the pages need nothing that is not on their own origin."""
+"""Vendored files are unchanged, and the pages need nothing from another origin."""
 
 import hashlib
 import re
@@ -12,8 +12,8 @@ FOLDERS = (GATEWAY / "documentation" / "static", *(GATEWAY / "dashboard" / name 
 PAGES = sorted(path for folder in FOLDERS for path in folder.iterdir() if path.suffix in {".html", ".js", ".css"})
 OURS = {"CHECKSUMS", "README.md"}
 
-# An address with a host, in whatever a browser would follow: `https://…`, `//…` after a quote or a bracket. A template
-# has sentences of addresses, too; what a browser follows there stands in attributes.
+# A URL with a host that a browser would load: `https://…`, or `//…` after a quote or a bracket. Templates have URLs
+# in their texts, too; there, browsers load only the URLs in attributes.
 OFF_ORIGIN = re.compile(r"""\b(?:https?|wss?|ftp):|["'(]\s*//|@import""", re.IGNORECASE)
 FOLLOWED = re.compile(r"""\b(?:src|href|action|content|srcset|hx-\w+)\s*=\s*["'][^"']*""", re.IGNORECASE)
 REFERENCE = re.compile(r"""(?:src|href)="([^"]*)\"""")
@@ -26,8 +26,8 @@ def checksums() -> dict[str, str]:
 
 
 def test_vendored_files_match_their_checksums() -> None:
-    found = {name: hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() for name in checksums()}
-    assert found == checksums()
+    checksums_found = {name: hashlib.sha256((VENDOR / name).read_bytes()).hexdigest() for name in checksums()}
+    assert checksums_found == checksums()
 
 
 def test_nothing_in_vendor_is_unlisted() -> None:
@@ -40,17 +40,17 @@ def test_no_source_map_is_vendored() -> None:
 
 
 @each("page", PAGES, ids=lambda page: page.name)
-def test_pages_refer_to_nothing_off_the_origin(page: Path) -> None:
+def test_pages_load_nothing_from_another_origin(page: Path) -> None:
     text = page.read_text()
     followed = "\n".join(FOLLOWED.findall(text)) if page.parent.name == "templates" else text
     assert OFF_ORIGIN.findall(followed) == []
 
 
 @each("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
-def test_every_asset_of_a_page_is_there(page: Path) -> None:
+def test_every_asset_of_a_page_exists(page: Path) -> None:
     assets = {*PAGES, *(VENDOR / "swagger-ui").iterdir()}
-    wanted = [address for address in REFERENCE.findall(page.read_text()) if "docs/assets/" in address]
-    assert {address.removeprefix("docs/assets/") for address in wanted} <= {asset.name for asset in assets}
+    required = [address for address in REFERENCE.findall(page.read_text()) if "docs/assets/" in address]
+    assert {address.removeprefix("docs/assets/") for address in required} <= {asset.name for asset in assets}
 
 
 @each("page", [page for page in PAGES if page.suffix == ".html"], ids=lambda page: page.name)
@@ -58,5 +58,5 @@ def test_pages_have_no_inline_script_or_style(page: Path) -> None:
     assert re.findall(r"<style|<script>|\s(?:style|on[a-z]+)=", page.read_text()) == []
 
 
-def test_the_bundle_is_told_not_to_ask_a_validator() -> None:
+def test_swagger_ui_uses_no_online_validator() -> None:
     assert "validatorUrl: null" in (GATEWAY / "documentation" / "static" / "docs.js").read_text()

@@ -43,7 +43,7 @@ def test_a_valid_file_id_is_unchanged(text: str) -> None:
         "x" * 129,
         "x" * 300,
         "\udcff",
-        "\u0430bc",  # a Cyrillic letter that looks like a Latin one
+        "\u0430bc",  # a Cyrillic letter like a Latin one
         "\uff41",
         "a%2fb",
         "a:b",

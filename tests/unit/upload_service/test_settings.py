@@ -1,4 +1,4 @@
-"""The settings of object storage, and those that stop the start."""
+"""The settings of object storage, and settings that prevent the start."""
 
 import pytest
 
@@ -20,14 +20,14 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     return monkeypatch
 
 
-def told(environment: pytest.MonkeyPatch, **settings: str) -> StorageSettings:
+def storage_settings(environment: pytest.MonkeyPatch, **settings: str) -> StorageSettings:
     for name, value in settings.items():
         environment.setenv(name, value)
     return load(StorageSettings)
 
 
 def test_installers_stay_in_the_folder_by_default(environment: pytest.MonkeyPatch) -> None:
-    settings = told(environment)
+    settings = storage_settings(environment)
     assert (settings.installer_storage, settings.object_storage, settings.s3_redirect) == (
         StorageKind.FOLDER,
         None,
@@ -36,7 +36,7 @@ def test_installers_stay_in_the_folder_by_default(environment: pytest.MonkeyPatc
 
 
 def test_object_storage_is_configured_by_its_url(environment: pytest.MonkeyPatch) -> None:
-    settings = told(
+    settings = storage_settings(
         environment,
         INSTALLER_STORAGE="s3",
         S3_URL="s3://bucket/some/prefix/",
@@ -54,14 +54,14 @@ def test_object_storage_is_configured_by_its_url(environment: pytest.MonkeyPatch
     assert SECRET not in repr(settings)
 
 
-def test_object_storage_can_be_configured_beside_the_folder(environment: pytest.MonkeyPatch) -> None:
-    settings = told(environment, INSTALLER_STORAGE="folder", S3_URL="s3://bucket")
+def test_object_storage_can_be_configured_along_with_the_folder(environment: pytest.MonkeyPatch) -> None:
+    settings = storage_settings(environment, INSTALLER_STORAGE="folder", S3_URL="s3://bucket")
     assert settings.object_storage is not None
     assert settings.object_storage.prefix == ""
 
 
 @each(
-    ("settings", "said"),
+    ("settings", "reason"),
     [
         ({"INSTALLER_STORAGE": "tape"}, "INSTALLER_STORAGE: "),
         ({"INSTALLER_STORAGE": "s3"}, "S3_URL: must be given where INSTALLER_STORAGE is s3"),
@@ -83,11 +83,11 @@ def test_object_storage_can_be_configured_beside_the_folder(environment: pytest.
         ({"S3_REDIRECT": "perhaps"}, "S3_REDIRECT: "),
     ],
 )
-def test_a_wrong_or_missing_setting_is_reported_in_one_line(
-    environment: pytest.MonkeyPatch, settings: dict[str, str], said: str
+def test_an_invalid_or_missing_setting_is_reported_in_one_line(
+    environment: pytest.MonkeyPatch, settings: dict[str, str], reason: str
 ) -> None:
     with environment.context() as patched, pytest.raises(BadSetting) as caught:
-        told(patched, **settings)
-    assert str(caught.value).startswith(said)
+        storage_settings(patched, **settings)
+    assert str(caught.value).startswith(reason)
     assert "\n" not in str(caught.value)
     assert SECRET not in str(caught.value)

@@ -24,7 +24,7 @@ GOOD = picture(size=(512, 512))
 
 @pytest.fixture(autouse=True)
 def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test depend on how busy the machine is."""
+    """Make the tests independent of the load of the machine."""
     monkeypatch.setattr(service, "SLOT_TIMEOUT", 60)
     monkeypatch.setattr(service, "WALL_TIME", 60)
 
@@ -47,7 +47,7 @@ async def test_a_small_jpeg_of_thousands_of_scans_is_refused(catalog: Catalog) -
     assert await catalog.packages(caller) == []
 
 
-async def test_six_pictures_of_sixteen_million_pixels_do_not_grow_the_service(catalog: Catalog) -> None:
+async def test_six_images_of_sixteen_million_pixels_need_little_memory(catalog: Catalog) -> None:
     logo = picture(size=(4000, 4000), mode="RGBA")
     await add(catalog, make_caller(), GOOD)
     growth = Growth()
@@ -60,7 +60,7 @@ async def test_six_pictures_of_sixteen_million_pixels_do_not_grow_the_service(ca
     assert [answer.body.get("detail") for answer in answers] == ["Logo: has more than 4000000 pixels"] * 6
 
 
-async def test_six_pictures_of_four_million_pixels_do_not_grow_the_service(catalog: Catalog) -> None:
+async def test_six_images_of_four_million_pixels_need_little_memory(catalog: Catalog) -> None:
     logo = picture(size=(2000, 2000), mode="RGBA")
     await add(catalog, make_caller(), GOOD)
     growth = Growth()
@@ -74,12 +74,12 @@ async def test_six_pictures_of_four_million_pixels_do_not_grow_the_service(catal
 
 
 @pytest.fixture
-def held_logos(monkeypatch: pytest.MonkeyPatch) -> "HeldLogos":
-    return HeldLogos(monkeypatch)
+def blocked_logos(monkeypatch: pytest.MonkeyPatch) -> "BlockedLogos":
+    return BlockedLogos(monkeypatch)
 
 
-class HeldLogos:
-    """Lets the decoding of one picture last until it is released."""
+class BlockedLogos:
+    """Blocks the decoding of one image until the test releases it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.picture = picture(size=(9, 9))
@@ -94,38 +94,40 @@ class HeldLogos:
         return await run_confined(module, stdin=stdin, wall_time=wall_time, output_limit=output_limit)
 
 
-async def test_a_tenant_adds_a_logo_while_those_of_another_tenant_wait(catalog: Catalog, held_logos: HeldLogos) -> None:
+async def test_waiting_logos_of_a_tenant_do_not_delay_another_tenant(
+    catalog: Catalog, blocked_logos: BlockedLogos
+) -> None:
     hostile, other = make_caller(), make_caller()
     names = [f"acme.{number}" for number in range(2 * PROCESSES)]
-    hostile_calls = [asyncio.create_task(add(catalog, hostile, held_logos.picture, name)) for name in names]
+    hostile_calls = [asyncio.create_task(add(catalog, hostile, blocked_logos.picture, name)) for name in names]
 
-    async def begun() -> bool:
-        return held_logos.begun > 0
+    async def decoding_started() -> bool:
+        return blocked_logos.begun > 0
 
-    await until(begun)
+    await until(decoding_started)
     answer = await add(catalog, other, GOOD)
-    listed = await catalog.packages(other)
-    held_logos.released.set()
+    packages = await catalog.packages(other)
+    blocked_logos.released.set()
 
     assert answer.status == 200
-    assert [package["PACKAGE_ID"] for package in listed] == ["acme.editor"]
-    assert held_logos.begun == 1
+    assert [package["PACKAGE_ID"] for package in packages] == ["acme.editor"]
+    assert blocked_logos.begun == 1
     assert [(await call).status for call in hostile_calls] == [200] * len(names)
 
 
-async def test_a_logo_that_waits_too_long_is_answered_503_and_adds_no_package(
-    catalog: Catalog, held_logos: HeldLogos, monkeypatch: pytest.MonkeyPatch
+async def test_a_logo_that_waits_too_long_gets_503_and_adds_no_package(
+    catalog: Catalog, blocked_logos: BlockedLogos, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = make_caller()
-    first = asyncio.create_task(add(catalog, caller, held_logos.picture, "acme.first"))
+    first = asyncio.create_task(add(catalog, caller, blocked_logos.picture, "acme.first"))
 
-    async def begun() -> bool:
-        return held_logos.begun > 0
+    async def decoding_started() -> bool:
+        return blocked_logos.begun > 0
 
-    await until(begun)
+    await until(decoding_started)
     monkeypatch.setattr(service, "SLOT_TIMEOUT", 0.01)
     answer = await add(catalog, caller, GOOD, "acme.second")
-    held_logos.released.set()
+    blocked_logos.released.set()
 
     assert (answer.status, answer.body["code"]) == (503, "overloaded")
     assert int(answer.headers["Retry-After"]) > 0
@@ -154,7 +156,7 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         ("yes", "Logo: is not a PNG or JPEG image"),
     ],
 )
-async def test_a_logo_that_ends_its_decoder_is_refused(
+async def test_a_logo_that_crashes_its_decoder_is_refused(
     catalog: Catalog, stand_in: Path, script: str, detail: str
 ) -> None:
     stand_in.write_text(f"#!/bin/sh\n{script}\n")
@@ -166,7 +168,7 @@ async def test_a_logo_that_ends_its_decoder_is_refused(
     assert await catalog.packages(caller) == []
 
 
-async def test_a_decoder_without_an_end_is_killed_and_adds_no_package(
+async def test_an_endless_decoder_is_killed_and_adds_no_package(
     catalog: Catalog, stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "WALL_TIME", 0.2)
@@ -180,7 +182,7 @@ async def test_a_decoder_without_an_end_is_killed_and_adds_no_package(
     assert not _runs(tmp_path / "started")
 
 
-async def test_a_caller_that_goes_away_ends_its_decoder_and_adds_no_package(
+async def test_a_disconnect_ends_the_decoder_and_adds_no_package(
     catalog: Catalog, stand_in: Path, tmp_path: Path
 ) -> None:
     started = tmp_path / "started"
@@ -188,27 +190,27 @@ async def test_a_caller_that_goes_away_ends_its_decoder_and_adds_no_package(
     caller = make_caller()
     call = asyncio.create_task(add(catalog, caller, GOOD))
 
-    async def begun() -> bool:
+    async def decoding_started() -> bool:
         return started.exists()
 
     async def ended() -> bool:
         return not _runs(started)
 
-    await until(begun)
+    await until(decoding_started)
     call.cancel()
     await until(ended)
 
     assert await catalog.packages(caller) == []
 
 
-async def test_the_slot_of_a_caller_that_goes_away_is_free(catalog: Catalog, held_logos: HeldLogos) -> None:
+async def test_a_disconnect_frees_the_slot_of_the_caller(catalog: Catalog, blocked_logos: BlockedLogos) -> None:
     caller = make_caller()
-    call = asyncio.create_task(add(catalog, caller, held_logos.picture, "acme.first"))
+    call = asyncio.create_task(add(catalog, caller, blocked_logos.picture, "acme.first"))
 
-    async def begun() -> bool:
-        return held_logos.begun > 0
+    async def decoding_started() -> bool:
+        return blocked_logos.begun > 0
 
-    await until(begun)
+    await until(decoding_started)
     call.cancel()
     answer = await add(catalog, caller, GOOD, "acme.second")
 
@@ -216,7 +218,7 @@ async def test_the_slot_of_a_caller_that_goes_away_is_free(catalog: Catalog, hel
     assert [package["PACKAGE_ID"] for package in await catalog.packages(caller)] == ["acme.second"]
 
 
-async def test_the_decoding_process_can_open_nothing() -> None:
+async def test_the_decoding_process_can_open_no_file() -> None:
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "catalog_service.logos"),
         stdin=asyncio.subprocess.PIPE,
@@ -237,7 +239,7 @@ def _limits(path: Path) -> dict[str, list[str]]:
 
 
 def _runs(pid_file: Path) -> bool:
-    """Whether one of the processes runs; one that nobody waited for yet does not."""
+    """Whether one of the processes runs; a zombie does not."""
     numbers = pid_file.read_text().split() if pid_file.exists() else []
     states = [Path("/proc", number, "stat") for number in numbers]
     return any(state.exists() and state.read_text().split()[2] != "Z" for state in states)

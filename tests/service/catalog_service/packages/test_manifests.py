@@ -1,4 +1,4 @@
-"""What winget shows of packages and versions, through catalog_service's own door."""
+"""The winget manifest fields of packages and versions, over HTTP."""
 
 import json
 from typing import Any
@@ -21,13 +21,13 @@ NESTED = {"file_nested_path": ["a.exe", "b.exe"]}
 def encoded(fields: dict[str, Any], *, multipart: bool = False) -> FormData:
     form = FormData(default_to_multipart=multipart)
     for name, value in fields.items():
-        for one in value if isinstance(value, list) else [value]:
-            form.add_field(name, one)
+        for item in value if isinstance(value, list) else [value]:
+            form.add_field(name, item)
     return form
 
 
 async def edit(catalog: Catalog, caller: Caller, **fields: Any) -> dict[str, list[str]]:
-    """What an edit of acme.editor says that was before and is after."""
+    """The audit changes of an edit of acme.editor, before and after."""
     answer = await catalog.call(caller, "PATCH", "edit_package", "acme.editor", data=encoded(fields))
     assert answer.status == 200, answer.body
     changes: dict[str, list[str]] = json.loads(answer.headers[AUDIT_HEADER])["changes"]
@@ -35,40 +35,40 @@ async def edit(catalog: Catalog, caller: Caller, **fields: Any) -> dict[str, lis
 
 
 async def details(catalog: Catalog, caller: Caller) -> dict[str, Any]:
-    """All that the package acme.editor says of itself."""
+    """All manifest fields of the package acme.editor."""
     answer = await catalog.call(caller, "GET", "get_package_details", "acme.editor")
     assert answer.status == 200, answer.body
-    found: dict[str, Any] = answer.body
-    return found
+    package: dict[str, Any] = answer.body
+    return package
 
 
 async def version_details(catalog: Catalog, caller: Caller, uid: str) -> dict[str, Any]:
     answer = await catalog.call(caller, "GET", "get_version_details", uid)
     assert answer.status == 200, answer.body
-    found: dict[str, Any] = answer.body
-    return found
+    version: dict[str, Any] = answer.body
+    return version
 
 
 @pytest.mark.parametrize("multipart", [True, False])
-async def test_all_that_a_package_says_is_shown_again(catalog: Catalog, multipart: bool) -> None:
+async def test_all_fields_of_a_package_are_returned(catalog: Catalog, multipart: bool) -> None:
     caller = make_caller()
-    said = {
+    fields_sent = {
         "package_id": "acme.editor",
         "package_name": "Editor",
         "package_publisher": "Acme",
         "package_description": "Edits\ntext.",
     }
 
-    form = encoded({**said, **form_of(PACKAGE)}, multipart=multipart)
+    form = encoded({**fields_sent, **form_of(PACKAGE)}, multipart=multipart)
     answer = await catalog.call(caller, "POST", "add_package", data=form)
 
     assert answer.status == 200, answer.body
-    assert await details(catalog, caller) == {**said, "package_active": "1", "package_logo": "", **PACKAGE}
+    assert await details(catalog, caller) == {**fields_sent, "package_active": "1", "package_logo": "", **PACKAGE}
 
 
 @pytest.mark.parametrize("multipart", [True, False])
-async def test_all_that_a_version_says_is_shown_again(catalog: Catalog, caller: Caller, multipart: bool) -> None:
-    said = {
+async def test_all_fields_of_a_version_are_returned(catalog: Catalog, caller: Caller, multipart: bool) -> None:
+    fields_sent = {
         **version_form(**PORTABLE),
         **NESTED,
         "package_locale": "de-AT",
@@ -87,17 +87,17 @@ async def test_all_that_a_version_says_is_shown_again(catalog: Catalog, caller: 
     }
     file = {"server_filename": catalog.others.uploaded()}
 
-    form = encoded({**said, **form_of(VERSION), **file}, multipart=multipart)
+    form = encoded({**fields_sent, **form_of(VERSION), **file}, multipart=multipart)
     answer = await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=form)
 
     assert answer.status == 201, answer.body
     uid = answer.body["UID"]
-    shown = await version_details(catalog, caller, uid)
-    here = {"installer_url": "", "installer_sha256": "", "winget_refusals": []}
-    assert shown == {"uid": uid, "package_id": "acme.editor", **said, **VERSION, **here}
+    returned = await version_details(catalog, caller, uid)
+    own_fields = {"installer_url": "", "installer_sha256": "", "winget_refusals": []}
+    assert returned == {"uid": uid, "package_id": "acme.editor", **fields_sent, **VERSION, **own_fields}
 
 
-async def test_the_specified_answers_have_exactly_their_fields_all_the_same(catalog: Catalog, caller: Caller) -> None:
+async def test_the_specified_responses_keep_exactly_their_fields(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_version(caller, release_notes="Faster.", commands="edit")
     before = await catalog.packages(caller), (await catalog.versions(caller))[0].keys()
 
@@ -106,19 +106,17 @@ async def test_the_specified_answers_have_exactly_their_fields_all_the_same(cata
     assert (await catalog.packages(caller), (await catalog.versions(caller))[0].keys()) == before
 
 
-async def test_the_catalog_reads_nothing_of_what_it_does_not_show(catalog: Catalog, caller: Caller) -> None:
+async def test_the_catalog_reads_only_the_fields_that_it_returns(catalog: Catalog, caller: Caller) -> None:
     await edit(catalog, caller, license="MIT")
 
-    async with catalog.queries() as asked:
+    async with catalog.queries() as queries:
         await catalog.packages(caller)
 
-    (packages,) = [one["command"] for one in asked if one["command"].get("find") == "packages"]
+    (packages,) = [query["command"] for query in queries if query["command"].get("find") == "packages"]
     assert packages["projection"] == {"manifest": False}
 
 
-async def test_an_edit_keeps_what_it_does_not_name_and_takes_away_what_is_empty(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_an_edit_keeps_absent_fields_and_removes_empty_ones(catalog: Catalog, caller: Caller) -> None:
     await edit(catalog, caller, **form_of(PACKAGE))
 
     changes = await edit(catalog, caller, license="Apache-2.0", moniker="", tags="", locales="", author="Bob")
@@ -139,13 +137,13 @@ async def test_an_edit_keeps_what_it_does_not_name_and_takes_away_what_is_empty(
     assert changes.keys() == {"license", "moniker", "tags", "locales", "author"}
 
 
-async def test_two_edits_of_different_fields_at_once_are_both_kept(catalog: Catalog, caller: Caller) -> None:
+async def test_concurrent_edits_of_different_fields_are_both_stored(catalog: Catalog, caller: Caller) -> None:
     await edit(catalog, caller, license="MIT")
     await edit(catalog, caller, package_name="Text Editor", moniker="editor")
 
-    found = await details(catalog, caller)
+    package = await details(catalog, caller)
 
-    assert (found["license"], found["moniker"], found["package_name"]) == ("MIT", "editor", "Text Editor")
+    assert (package["license"], package["moniker"], package["package_name"]) == ("MIT", "editor", "Text Editor")
 
 
 async def test_an_edit_of_every_field_is_in_the_audit_log(catalog: Catalog, caller: Caller) -> None:
@@ -161,7 +159,7 @@ async def test_an_edit_of_every_field_is_in_the_audit_log(catalog: Catalog, call
     assert json.loads(answer.headers[AUDIT_HEADER])["changes"].keys() == fields.keys()
 
 
-async def test_what_was_there_before_there_were_manifests_is_read_as_it_was(catalog: Catalog, caller: Caller) -> None:
+async def test_records_older_than_manifests_are_read_unchanged(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller)
     new = await version_details(catalog, caller, uid), await details(catalog, caller), await catalog.versions(caller)
     for name in ("packages", "versions"):
@@ -189,7 +187,7 @@ async def test_what_was_there_before_there_were_manifests_is_read_as_it_was(cata
     ],
     ids=lambda value: value[:30],
 )
-async def test_what_cannot_be_is_refused_and_nothing_is_written(
+async def test_an_invalid_edit_is_refused_and_changes_nothing(
     catalog: Catalog, caller: Caller, field: str, sent: str
 ) -> None:
     form = {"package_id": "acme.viewer", "package_name": "Viewer", "package_publisher": "Acme", field: sent}
@@ -205,7 +203,7 @@ async def test_what_cannot_be_is_refused_and_nothing_is_written(
     assert not (await details(catalog, caller))[field]
 
 
-async def test_a_version_that_says_what_cannot_be_is_not_created(catalog: Catalog, caller: Caller) -> None:
+async def test_a_version_with_invalid_fields_is_not_created(catalog: Catalog, caller: Caller) -> None:
     answer = await catalog.try_version(caller, allowed_markets="DE", excluded_markets="US")
 
     assert (answer.status, answer.body["detail"]) == (
@@ -216,7 +214,7 @@ async def test_a_version_that_says_what_cannot_be_is_not_created(catalog: Catalo
     assert catalog.others.asked == []
 
 
-async def test_why_a_version_is_not_offered_to_winget_clients_can_be_read(catalog: Catalog, caller: Caller) -> None:
+async def test_the_reasons_of_a_version_hidden_from_winget_are_listed(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller, file_type="ZIP")
 
     assert (await version_details(catalog, caller, uid))["winget_refusals"] == [
@@ -226,10 +224,10 @@ async def test_why_a_version_is_not_offered_to_winget_clients_can_be_read(catalo
 
 
 @pytest.mark.parametrize("channel", ["stable", "beta"])
-async def test_indistinguishable_installers_are_reported_within_a_channel(catalog: Catalog, channel: str) -> None:
+async def test_indistinguishable_installers_of_a_channel_are_reported(catalog: Catalog, channel: str) -> None:
     caller = make_caller(make_tenant(version_key=VersionKey.INSTALLER))
     await catalog.add_package(caller)
-    # What is nested in them tells them apart for us, and says nothing of what is no archive.
+    # Nested files distinguish archives for the server; other types ignore them.
     uids = [
         await catalog.add_version(caller),
         await catalog.add_version(caller, file_type_nested="WIX", channel=channel),
@@ -241,7 +239,7 @@ async def test_indistinguishable_installers_are_reported_within_a_channel(catalo
     assert len([reasons for reasons in refused if reasons]) == (1 if channel == "stable" else 0)
 
 
-async def test_an_installer_of_the_same_language_is_there_already(catalog: Catalog) -> None:
+async def test_an_installer_of_the_same_language_already_exists(catalog: Catalog) -> None:
     caller = make_caller(make_tenant(version_key=VersionKey.INSTALLER))
     await catalog.add_package(caller)
     await catalog.add_version(caller, package_locale="ko-KR")
@@ -252,31 +250,29 @@ async def test_an_installer_of_the_same_language_is_there_already(catalog: Catal
     await catalog.add_version(caller, package_locale="de-DE")
 
 
-async def test_a_version_that_ended_halfway_goes_on_only_where_it_says_the_same(
-    catalog: Catalog, caller: Caller
-) -> None:
-    said = {"server_filename": catalog.others.uploaded(), "release_notes": "Faster.", "commands": "edit"}
+async def test_an_interrupted_version_continues_with_equal_fields_only(catalog: Catalog, caller: Caller) -> None:
+    fields_sent = {"server_filename": catalog.others.uploaded(), "release_notes": "Faster.", "commands": "edit"}
     catalog.others.refusal = Unavailable("away")
-    await catalog.try_version(caller, **said)
+    await catalog.try_version(caller, **fields_sent)
     catalog.others.refusal = None
 
-    assert (await catalog.try_version(caller, **{**said, "commands": "editor"})).status == 409
-    assert (await catalog.try_version(caller, **{**said, "commands": ""})).status == 409
-    assert (await catalog.try_version(caller, **said)).status == 201
+    assert (await catalog.try_version(caller, **{**fields_sent, "commands": "editor"})).status == 409
+    assert (await catalog.try_version(caller, **{**fields_sent, "commands": ""})).status == 409
+    assert (await catalog.try_version(caller, **fields_sent)).status == 201
 
 
-async def test_details_are_of_this_tenant_s_things_only(catalog: Catalog, caller: Caller) -> None:
+async def test_details_exist_in_the_own_tenant_only(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller)
-    stranger = make_caller()
+    other_tenant = make_caller()
 
-    package = await catalog.call(stranger, "GET", "get_package_details", "acme.editor")
-    version = await catalog.call(stranger, "GET", "get_version_details", uid)
+    package = await catalog.call(other_tenant, "GET", "get_package_details", "acme.editor")
+    version = await catalog.call(other_tenant, "GET", "get_version_details", uid)
 
     assert (package.status, package.body["code"]) == (404, "package_not_found")
     assert (version.status, version.body["code"]) == (404, "version_not_found")
 
 
-async def test_what_is_being_deleted_has_no_details(catalog: Catalog, caller: Caller) -> None:
+async def test_packages_under_deletion_have_no_details(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller)
     await catalog.store.packages.begin_deletion(caller.tenant_id, "acme.editor")
 

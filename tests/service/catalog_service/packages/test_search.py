@@ -1,4 +1,4 @@
-"""Packages by what administrators look for, and their logos as images, through catalog_service's own door."""
+"""The package search of administrators, and logos as images, over HTTP."""
 
 import io
 from typing import Any
@@ -20,7 +20,7 @@ PACKAGES = {
 
 @pytest.fixture
 async def caller(catalog: Catalog) -> Caller:
-    """The administrator of a tenant that has three packages, one of them inactive."""
+    """The administrator of a tenant with three packages, one of them inactive."""
     caller = make_caller()
     for package_id, fields in PACKAGES.items():
         await catalog.add_package(caller, package_id, **fields)
@@ -29,13 +29,13 @@ async def caller(catalog: Catalog) -> Caller:
 
 
 async def find(catalog: Catalog, caller: Caller, **query: str) -> tuple[list[str], int]:
-    """The ids that `find_packages` answers, and the total."""
+    """The ids in a `find_packages` response, and the total."""
     answer = await catalog.call(caller, "GET", "find_packages", params=query)
     assert answer.status == 200, answer.body
     return [package["package_id"] for package in answer.body["packages"]], answer.body["total"]
 
 
-async def test_found_packages_have_their_newest_version_and_no_long_fields(catalog: Catalog, caller: Caller) -> None:
+async def test_results_have_the_newest_version_and_no_long_fields(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_version(caller, "acme.a.b", package_version="1.10")
     await catalog.add_version(caller, "acme.a.b", package_version="1.9")
 
@@ -58,7 +58,7 @@ async def test_found_packages_have_their_newest_version_and_no_long_fields(catal
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected"),
     [
         ("ED.ED", ["Zed.Editor"]),
         ("a.b", ["acme.a.b"]),
@@ -69,14 +69,14 @@ async def test_found_packages_have_their_newest_version_and_no_long_fields(catal
         ("$", []),
     ],
 )
-async def test_a_text_is_found_as_it_stands_in_any_letter_case(
-    catalog: Catalog, caller: Caller, text: str, found: list[str]
+async def test_a_literal_text_is_found_in_any_letter_case(
+    catalog: Catalog, caller: Caller, text: str, expected: list[str]
 ) -> None:
-    assert await find(catalog, caller, text=text) == (found, len(found))
+    assert await find(catalog, caller, text=text) == (expected, len(expected))
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "expected"),
     [
         ({}, ["acme.a.b", "acme.axb", "Zed.Editor"]),
         ({"descending": "1"}, ["Zed.Editor", "acme.axb", "acme.a.b"]),
@@ -87,15 +87,13 @@ async def test_a_text_is_found_as_it_stands_in_any_letter_case(
         ({"active": "0"}, ["acme.axb"]),
     ],
 )
-async def test_packages_are_found_in_the_order_and_state_that_is_asked_for(
-    catalog: Catalog, caller: Caller, query: dict[str, str], found: list[str]
+async def test_packages_are_found_in_the_requested_order_and_state(
+    catalog: Catalog, caller: Caller, query: dict[str, str], expected: list[str]
 ) -> None:
-    assert (await find(catalog, caller, **query))[0] == found
+    assert (await find(catalog, caller, **query))[0] == expected
 
 
-async def test_a_page_has_as_many_as_it_is_to_have_and_tells_how_many_there_are(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_a_page_has_the_requested_size_and_the_total(catalog: Catalog, caller: Caller) -> None:
     assert await find(catalog, caller, limit="2") == (["acme.a.b", "acme.axb"], 3)
     assert await find(catalog, caller, limit="2", offset="2") == (["Zed.Editor"], 3)
     assert await find(catalog, caller, offset="2147483647") == ([], 3)
@@ -114,9 +112,7 @@ async def test_a_page_has_as_many_as_it_is_to_have_and_tells_how_many_there_are(
         {"text": "a" * 257},
     ],
 )
-async def test_what_cannot_be_looked_for_is_refused_by_its_name(
-    catalog: Catalog, caller: Caller, query: dict[str, str]
-) -> None:
+async def test_an_invalid_search_parameter_is_named(catalog: Catalog, caller: Caller, query: dict[str, str]) -> None:
     answer = await catalog.call(caller, "GET", "find_packages", params=query)
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, *query)
 
@@ -132,7 +128,7 @@ async def logo_of(catalog: Catalog, caller: Caller) -> Any:
     return answer.body["packages"][0]["package_logo"]
 
 
-async def test_a_logo_is_an_image_that_caches_keep_under_its_name(catalog: Catalog, caller: Caller) -> None:
+async def test_a_logo_is_an_image_that_caches_may_store(catalog: Catalog, caller: Caller) -> None:
     async def draw(size: tuple[int, int]) -> None:
         form = FormData()
         form.add_field("Logo", picture(size=size), filename="logo.png")
@@ -140,25 +136,25 @@ async def test_a_logo_is_an_image_that_caches_keep_under_its_name(catalog: Catal
 
     await draw((3, 5))
     logo = await logo_of(catalog, caller)
-    named = await catalog.call(caller, "GET", "get_package_logo", "acme.axb", params={"package_logo": logo})
-    assert Image.open(io.BytesIO(named.body)).size == (3, 5)
-    assert named.headers["Content-Type"] == "image/png"
-    assert named.headers["Cache-Control"] == "private, max-age=31536000, immutable"
+    answer_with_digest = await catalog.call(
+        caller, "GET", "get_package_logo", "acme.axb", params={"package_logo": logo}
+    )
+    assert Image.open(io.BytesIO(answer_with_digest.body)).size == (3, 5)
+    assert answer_with_digest.headers["Content-Type"] == "image/png"
+    assert answer_with_digest.headers["Cache-Control"] == "private, max-age=31536000, immutable"
 
-    known = {"If-None-Match": named.headers["ETag"]}
-    assert (await catalog.call(caller, "GET", "get_package_logo", "acme.axb", headers=known)).status == 304
+    conditions = {"If-None-Match": answer_with_digest.headers["ETag"]}
+    assert (await catalog.call(caller, "GET", "get_package_logo", "acme.axb", headers=conditions)).status == 304
 
     await draw((5, 3))
     assert await logo_of(catalog, caller) != logo
     changed = await catalog.call(
-        caller, "GET", "get_package_logo", "acme.axb", params={"package_logo": logo}, headers=known
+        caller, "GET", "get_package_logo", "acme.axb", params={"package_logo": logo}, headers=conditions
     )
     assert (changed.status, changed.headers["Cache-Control"]) == (200, "private, no-cache")
 
 
 @pytest.mark.parametrize(("package_id", "code"), [("acme.axb", "logo_not_found"), ("unknown", "package_not_found")])
-async def test_a_logo_that_is_not_there_is_told_of(
-    catalog: Catalog, caller: Caller, package_id: str, code: str
-) -> None:
+async def test_a_missing_logo_is_reported(catalog: Catalog, caller: Caller, package_id: str, code: str) -> None:
     answer = await catalog.call(caller, "GET", "get_package_logo", package_id)
     assert (answer.status, answer.body["code"]) == (404, code)

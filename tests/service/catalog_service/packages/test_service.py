@@ -1,4 +1,4 @@
-"""Packages through catalog_service's own door (sections 2.1, 3, 4.2 and 4.3)."""
+"""Packages over HTTP (sections 2.1, 3, 4.2 and 4.3)."""
 
 import base64
 import hashlib
@@ -84,16 +84,16 @@ async def test_a_duplicate_package_id_is_answered_401(catalog: Catalog) -> None:
     assert [package["PACKAGE_NAME"] for package in await catalog.packages(caller)] == ["Editor"]
 
 
-async def test_two_tenants_may_have_packages_of_one_id(catalog: Catalog) -> None:
-    one, other = make_caller(), make_caller()
-    await catalog.add_package(one, package_name="One")
-    await catalog.add_package(other, package_name="Other")
+async def test_two_tenants_may_have_the_same_package_id(catalog: Catalog) -> None:
+    first, second = make_caller(), make_caller()
+    await catalog.add_package(first, package_name="One")
+    await catalog.add_package(second, package_name="Other")
 
-    assert [package["PACKAGE_NAME"] for package in await catalog.packages(one)] == ["One"]
+    assert [package["PACKAGE_NAME"] for package in await catalog.packages(first)] == ["One"]
 
 
 @pytest.mark.parametrize("missing", ["package_id", "package_name", "package_publisher"])
-async def test_a_field_that_is_missing_is_named(catalog: Catalog, missing: str) -> None:
+async def test_a_missing_field_is_named(catalog: Catalog, missing: str) -> None:
     answer = await catalog.call(make_caller(), "POST", "add_package", data=package_form(**{missing: ""}))
 
     assert (answer.status, answer.body["detail"]) == (400, f"{missing}: is required")
@@ -109,7 +109,7 @@ async def test_a_field_that_is_missing_is_named(catalog: Catalog, missing: str) 
         ("package_description", "x" * 10_001),
     ],
 )
-async def test_text_that_is_not_allowed_is_refused_and_never_cut(catalog: Catalog, field: str, text: str) -> None:
+async def test_invalid_text_is_refused_and_never_truncated(catalog: Catalog, field: str, text: str) -> None:
     caller = make_caller()
 
     answer = await catalog.call(caller, "POST", "add_package", data=package_form(**{field: text}))
@@ -119,14 +119,14 @@ async def test_text_that_is_not_allowed_is_refused_and_never_cut(catalog: Catalo
     assert await catalog.packages(caller) == []
 
 
-async def test_fields_that_nobody_knows_change_nothing(catalog: Catalog) -> None:
+async def test_unknown_fields_change_nothing(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.add_package(caller, active="0", PACKAGE_ACTIVE="0", tenant_id="another", **{"logo[$ne]": ""})
 
     assert [package["PACKAGE_ACTIVE"] for package in await catalog.packages(caller)] == ["1"]
 
 
-async def test_a_body_that_is_no_form_is_refused(catalog: Catalog) -> None:
+async def test_a_body_that_is_not_a_form_is_refused(catalog: Catalog) -> None:
     answer = await catalog.call(make_caller(), "POST", "add_package", json=package_form())
 
     assert answer.status == 400
@@ -147,7 +147,7 @@ async def test_a_logo_becomes_a_small_png_data_uri(catalog: Catalog, name: str, 
 @pytest.mark.parametrize(
     "image", [picture("GIF"), b"<svg/>", picture() + bytes(5 << 20), picture(mode="1", size=(9000, 9000))], ids=len
 )
-async def test_a_logo_that_cannot_be_shown_is_refused_by_its_name(catalog: Catalog, image: bytes) -> None:
+async def test_an_invalid_logo_is_named(catalog: Catalog, image: bytes) -> None:
     caller = make_caller()
 
     answer = await catalog.call(caller, "POST", "add_package", data=with_logo(image))
@@ -157,13 +157,13 @@ async def test_a_logo_that_cannot_be_shown_is_refused_by_its_name(catalog: Catal
     assert await catalog.packages(caller) == []
 
 
-async def test_a_logo_that_is_no_file_is_refused(catalog: Catalog) -> None:
+async def test_a_logo_without_a_file_is_refused(catalog: Catalog) -> None:
     answer = await catalog.call(make_caller(), "POST", "add_package", data=package_form(Logo="logo.png"))
 
     assert (answer.status, answer.body["detail"]) == (400, "Logo: must be a file")
 
 
-async def test_a_form_larger_than_any_logo_is_refused(catalog: Catalog) -> None:
+async def test_a_form_over_the_logo_limit_is_refused(catalog: Catalog) -> None:
     answer = await catalog.call(make_caller(), "POST", "add_package", data=with_logo(bytes(7 << 20)))
 
     assert answer.status == 413
@@ -184,7 +184,7 @@ async def test_packages_are_ordered_by_id(catalog: Catalog) -> None:
     assert [package["PACKAGE_ID"] for package in await catalog.packages(caller)] == ["C", "a", "b", "b.a"]
 
 
-async def test_versions_stand_newest_first_beside_their_uids(catalog: Catalog) -> None:
+async def test_versions_and_their_uids_are_listed_newest_first(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
     uids = {text: await catalog.add_version(caller, package_version=text) for text in ("1.9", "1.10", "1.10-rc")}
@@ -194,7 +194,7 @@ async def test_versions_stand_newest_first_beside_their_uids(catalog: Catalog) -
     assert package["VERSIONS_UID"] == [uids[text] for text in package["VERSIONS"]]
 
 
-async def test_an_inactive_package_is_shown_only_when_asked_for(catalog: Catalog) -> None:
+async def test_an_inactive_package_is_shown_on_request_only(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
 
@@ -206,7 +206,7 @@ async def test_an_inactive_package_is_shown_only_when_asked_for(catalog: Catalog
     assert [package["PACKAGE_ACTIVE"] for package in await catalog.packages(caller, include_disabled="true")] == ["0"]
 
 
-async def test_a_package_is_made_active_again(catalog: Catalog) -> None:
+async def test_a_package_can_be_activated_again(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
     for active in ("0", "1"):
@@ -232,19 +232,19 @@ async def test_include_disabled_is_true_or_false(catalog: Catalog) -> None:
     assert answer.body["detail"].startswith("include_disabled: ")
 
 
-async def test_a_client_does_not_see_what_the_blacklist_hides(catalog: Catalog) -> None:
+async def test_a_client_does_not_see_blacklisted_packages(catalog: Catalog) -> None:
     caller = make_caller()
     for package_id in ("a", "b", "c"):
         await catalog.add_package(caller, package_id)
     catalog.others.hidden[caller.tenant_id] = ["b", "unknown"]
 
-    shown = await catalog.packages(caller.as_client("a client"))
+    listed = await catalog.packages(caller.as_client("a client"))
 
-    assert [package["PACKAGE_ID"] for package in shown] == ["a", "c"]
+    assert [package["PACKAGE_ID"] for package in listed] == ["a", "c"]
     assert len(await catalog.packages(caller)) == 3
 
 
-async def test_the_catalog_is_not_shown_to_a_client_whose_blacklist_is_unknown(catalog: Catalog) -> None:
+async def test_a_client_with_an_unknown_blacklist_gets_no_catalog(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
     catalog.others.refusal = Unavailable("away")
@@ -255,18 +255,18 @@ async def test_the_catalog_is_not_shown_to_a_client_whose_blacklist_is_unknown(c
     assert len(await catalog.packages(caller)) == 1
 
 
-async def test_the_catalog_takes_three_queries_at_most_whatever_its_size(catalog: Catalog) -> None:
+async def test_a_catalog_of_any_size_needs_at_most_three_queries(catalog: Catalog) -> None:
     caller = make_caller()
     for number in range(40):
         await catalog.add_package(caller, f"package.{number}")
     await catalog.add_version(caller, "package.7")
-    async with catalog.queries() as asked:
+    async with catalog.queries() as queries:
         assert len(await catalog.packages(caller.as_client("a client"))) == 40
 
-    assert 1 <= len(asked) <= 3
+    assert 1 <= len(queries) <= 3
 
 
-async def test_an_edit_changes_what_is_sent_and_keeps_the_rest(catalog: Catalog) -> None:
+async def test_an_edit_changes_the_sent_fields_only(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.call(caller, "POST", "add_package", data=with_logo(picture(), package_description="Edits."))
     (before,) = await catalog.packages(caller)
@@ -290,7 +290,7 @@ async def test_every_field_of_a_package_can_be_edited(catalog: Catalog) -> None:
     assert logo_of(package).size == (3, 5)
 
 
-async def test_an_edit_of_nothing_changes_nothing(catalog: Catalog) -> None:
+async def test_an_edit_without_fields_changes_nothing(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
     before = await catalog.packages(caller)
@@ -300,7 +300,7 @@ async def test_an_edit_of_nothing_changes_nothing(catalog: Catalog) -> None:
 
 
 @pytest.mark.parametrize("field", ["package_name", "package_publisher"])
-async def test_a_name_cannot_be_edited_away(catalog: Catalog, field: str) -> None:
+async def test_a_name_cannot_be_removed(catalog: Catalog, field: str) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
 
@@ -319,7 +319,7 @@ async def test_a_name_cannot_be_edited_away(catalog: Catalog, field: str) -> Non
         ("DELETE", "delete_package_version", {"versions_uids": "0a1b2c3d-0000-4000-8000-00000000000f"}),
     ],
 )
-async def test_a_package_that_is_not_there_is_answered_404(
+async def test_an_unknown_package_is_answered_404(
     catalog: Catalog, method: str, operation: str, data: dict[str, str]
 ) -> None:
     answers = {}
@@ -330,14 +330,14 @@ async def test_a_package_that_is_not_there_is_answered_404(
     assert {name: answer for name, answer in answers.items() if answer != (404, "package_not_found")} == {}
 
 
-async def test_a_path_that_is_no_text_names_no_package(catalog: Catalog) -> None:
+async def test_a_path_that_is_not_utf_8_names_no_package(catalog: Catalog) -> None:
     answer = await catalog.call_raw(make_caller(), "DELETE", "delete_package", "%FF%ED%A0%80")
 
     assert (answer.status, answer.body["code"]) == (404, "package_not_found")
 
 
 @pytest.mark.parametrize("package_id", ["a b", "日本.editor", "a{b}", "a%2Fb", "a+b&c=d;e", "A\u0308"])
-async def test_a_package_is_found_by_whatever_id_it_was_given(catalog: Catalog, package_id: str) -> None:
+async def test_a_package_is_found_by_any_valid_id(catalog: Catalog, package_id: str) -> None:
     caller = make_caller()
     await catalog.add_package(caller, package_id)
 
@@ -345,13 +345,13 @@ async def test_a_package_is_found_by_whatever_id_it_was_given(catalog: Catalog, 
     assert (await catalog.call(caller, "DELETE", "delete_package", package_id)).status == 200
 
 
-async def test_one_tenant_cannot_touch_the_packages_of_another(catalog: Catalog) -> None:
-    owner, stranger = make_caller(), make_caller()
+async def test_a_tenant_cannot_access_the_packages_of_another(catalog: Catalog) -> None:
+    owner, other_tenant = make_caller(), make_caller()
     await catalog.add_package(owner)
     before = await catalog.packages(owner)
 
-    edited = await catalog.call(stranger, "PATCH", "edit_package", "acme.editor", data={"package_name": "Mine"})
-    deleted = await catalog.call(stranger, "DELETE", "delete_package", "acme.editor")
+    edited = await catalog.call(other_tenant, "PATCH", "edit_package", "acme.editor", data={"package_name": "Mine"})
+    deleted = await catalog.call(other_tenant, "DELETE", "delete_package", "acme.editor")
 
     assert (edited.status, deleted.status) == (404, 404)
     assert await catalog.packages(owner) == before
@@ -362,13 +362,13 @@ async def test_a_package_is_deleted_with_its_versions_and_files(catalog: Catalog
     await catalog.add_package(caller)
     await catalog.add_package(caller, "kept")
     gone = [await catalog.add_version(caller, package_version=str(number)) for number in range(3)]
-    kept = await catalog.add_version(caller, "kept")
+    kept_version = await catalog.add_version(caller, "kept")
 
     answer = await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
 
     assert (answer.status, answer.body) == (200, {"Message": "Package was deleted successfully!"})
     assert [package["PACKAGE_ID"] for package in await catalog.packages(caller)] == ["kept"]
-    assert catalog.others.linked_uids == {kept}
+    assert catalog.others.linked_uids == {kept_version}
     for uid in gone:
         assert (await catalog.call(caller, "GET", "get_specific_package_version", uid)).status == 404
 
@@ -404,7 +404,7 @@ async def test_deleting_a_package_again_after_a_failure_finishes_it(catalog: Cat
     assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 404
 
 
-async def test_a_deletion_that_was_broken_off_finishes_without_a_hand(catalog: Catalog) -> None:
+async def test_an_interrupted_deletion_finishes_by_itself(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
     await catalog.add_version(caller)
@@ -420,7 +420,7 @@ async def test_a_deletion_that_was_broken_off_finishes_without_a_hand(catalog: C
     assert await catalog.count_of(caller) == 0
 
 
-async def test_a_package_added_again_shows_nothing_of_the_old_one(catalog: Catalog) -> None:
+async def test_a_package_added_again_has_no_data_of_the_old_one(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.call(caller, "POST", "add_package", data=with_logo(picture(), package_description="Old."))
     await catalog.add_version(caller)
@@ -441,7 +441,7 @@ async def test_a_package_added_again_shows_nothing_of_the_old_one(catalog: Catal
         ("DELETE", "delete_package", {}, {"package_id": "acme.editor"}),
     ],
 )
-async def test_a_write_says_what_it_was_about(
+async def test_a_write_has_an_audit_target(
     catalog: Catalog, method: str, operation: str, data: dict[str, str], target: dict[str, str]
 ) -> None:
     caller = make_caller()
@@ -452,7 +452,7 @@ async def test_a_write_says_what_it_was_about(
     assert answer.audit_target == target
 
 
-async def test_an_edit_says_what_was_before_and_is_after(catalog: Catalog) -> None:
+async def test_an_edit_has_the_changes_before_and_after(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.add_package(caller, package_name="Old")
     long = "x" * 257
@@ -476,7 +476,7 @@ async def test_an_edit_says_what_was_before_and_is_after(catalog: Catalog) -> No
         ("DELETE", "delete_package_version", {"versions_uids": str(UUID(int=7))}),
     ],
 )
-async def test_a_refused_write_says_what_it_was_about(
+async def test_a_refused_write_has_an_audit_target(
     catalog: Catalog, method: str, operation: str, data: dict[str, str]
 ) -> None:
     answer = await catalog.call(make_caller(), method, operation, "acme.editor", data=data or None)

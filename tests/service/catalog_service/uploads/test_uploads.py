@@ -1,4 +1,4 @@
-"""Finished uploads: heard of, listed until they belong to a version, in whatever order and however often."""
+"""Finished uploads: received as events and listed until claimed, in any order and with repeated delivery."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -26,20 +26,20 @@ async def catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalog]:
 
 
 def finished(caller: Caller, server_filename: str = "a.msi", **fields: Any) -> Event:
-    """The fact that a tenant's upload is finished."""
+    """The event of a finished upload of a tenant."""
     data = {"server_filename": server_filename, "file_id": "setup", "size": 4096, "sha256": DIGEST, **fields}
     return Event(uuid4().hex, "upload.finished", "/upload_service", caller.tenant_id, FINISHED_AT, data)
 
 
-async def listed(catalog: Catalog, caller: Caller) -> list[str]:
-    """The server filenames that `get_finished_uploads` answers."""
+async def listed_filenames(catalog: Catalog, caller: Caller) -> list[str]:
+    """The server filenames that `get_finished_uploads` returns."""
     answer = await catalog.call(caller, "GET", "get_finished_uploads")
     assert answer.status == 200, answer.body
     return [upload["server_filename"] for upload in answer.body]
 
 
 async def test_without_uploads_the_list_is_empty(catalog: Catalog) -> None:
-    assert await listed(catalog, make_caller()) == []
+    assert await listed_filenames(catalog, make_caller()) == []
 
 
 async def test_a_finished_upload_is_listed_with_its_fields(catalog: Catalog) -> None:
@@ -59,30 +59,30 @@ async def test_a_finished_upload_is_listed_with_its_fields(catalog: Catalog) -> 
     ]
 
 
-async def test_hearing_of_an_upload_twice_changes_nothing(catalog: Catalog) -> None:
+async def test_a_repeated_event_of_an_upload_changes_nothing(catalog: Catalog) -> None:
     caller = make_caller()
     for _ in range(2):
         await catalog.events.publish(finished(caller))
 
-    assert await listed(catalog, caller) == ["a.msi"]
+    assert await listed_filenames(catalog, caller) == ["a.msi"]
 
 
-async def test_fifty_deliveries_at_once_make_one_entry(catalog: Catalog) -> None:
+async def test_fifty_concurrent_deliveries_make_one_entry(catalog: Catalog) -> None:
     caller = make_caller()
 
     await asyncio.gather(*(catalog.events.publish(finished(caller)) for _ in range(50)))
 
-    assert await listed(catalog, caller) == ["a.msi"]
+    assert await listed_filenames(catalog, caller) == ["a.msi"]
 
 
 async def test_an_upload_is_listed_to_its_own_tenant_only(catalog: Catalog) -> None:
     await catalog.events.publish(finished(make_caller()))
 
-    assert await listed(catalog, make_caller()) == []
+    assert await listed_filenames(catalog, make_caller()) == []
 
 
 @pytest.mark.parametrize("order", ["heard of first", "linked first", "heard of again"])
-async def test_an_upload_that_belongs_to_a_version_is_not_listed(catalog: Catalog, order: str) -> None:
+async def test_an_upload_with_a_version_is_not_listed(catalog: Catalog, order: str) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
     name = catalog.others.uploaded()
@@ -93,16 +93,16 @@ async def test_an_upload_that_belongs_to_a_version_is_not_listed(catalog: Catalo
     if order != "heard of first":
         await catalog.events.publish(finished(caller, name))
 
-    assert await listed(catalog, caller) == []
+    assert await listed_filenames(catalog, caller) == []
 
 
-async def test_an_upload_whose_file_is_gone_is_not_listed(catalog: Catalog) -> None:
+async def test_an_upload_without_a_file_is_not_listed(catalog: Catalog) -> None:
     caller = make_caller()
     for name in ("a.msi", "gone.msi"):
         await catalog.events.publish(finished(caller, name))
     catalog.others.gone = {"gone.msi"}
 
-    assert await listed(catalog, caller) == ["a.msi"]
+    assert await listed_filenames(catalog, caller) == ["a.msi"]
 
 
 async def test_an_upload_of_a_client_release_is_not_listed(catalog: Catalog) -> None:
@@ -110,7 +110,7 @@ async def test_an_upload_of_a_client_release_is_not_listed(catalog: Catalog) -> 
     await catalog.events.publish(finished(caller, name))
     catalog.others.links[name] = "a release that the catalog does not know of"
 
-    assert await listed(catalog, caller) == []
+    assert await listed_filenames(catalog, caller) == []
 
 
 async def test_any_number_of_uploads_is_listed(catalog: Catalog) -> None:
@@ -118,23 +118,23 @@ async def test_any_number_of_uploads_is_listed(catalog: Catalog) -> None:
     names = [f"{number:04}.msi" for number in range(1001)]
     await asyncio.gather(*(catalog.events.publish(finished(caller, name)) for name in names))
 
-    assert await listed(catalog, caller) == names
+    assert await listed_filenames(catalog, caller) == names
 
 
-async def test_an_upload_is_forgotten_after_its_age(catalog: Catalog) -> None:
+async def test_an_upload_is_removed_from_the_list_after_its_maximum_age(catalog: Catalog) -> None:
     caller = make_caller()
     before = datetime.now(UTC)
     await catalog.events.publish(finished(caller))
 
-    kept = await catalog.database["finished_uploads"].find_one({"tenant_id": caller.tenant_id})
+    stored = await catalog.database["finished_uploads"].find_one({"tenant_id": caller.tenant_id})
     indexes = await catalog.database["finished_uploads"].index_information()
 
-    assert kept is not None
-    assert timedelta(0) <= kept["expires_at"] - before - timedelta(seconds=3599) < timedelta(seconds=60)
+    assert stored is not None
+    assert timedelta(0) <= stored["expires_at"] - before - timedelta(seconds=3599) < timedelta(seconds=60)
     assert indexes["expires_at_1"]["expireAfterSeconds"] == 0
 
 
-async def test_an_event_that_lacks_a_field_is_not_taken(catalog: Catalog) -> None:
+async def test_an_event_with_a_missing_field_is_not_accepted(catalog: Catalog) -> None:
     event = finished(make_caller())
     del event.data["size"]
 
@@ -142,8 +142,8 @@ async def test_an_event_that_lacks_a_field_is_not_taken(catalog: Catalog) -> Non
         await catalog.events.publish(event)
 
 
-class Heard:
-    """Events over a broker, each of which `handled` tells of once it was taken."""
+class ObservedEvents:
+    """Events over a broker; `handled` receives each event after it was processed."""
 
     def __init__(self, events: Events) -> None:
         self._events = events
@@ -153,35 +153,39 @@ class Heard:
         await self._events.publish(event)
 
     async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
-        async def take(event: Event) -> None:
+        async def process(event: Event) -> None:
             await handle(event)
             self.handled.put_nowait(event)
 
-        await self._events.subscribe(queue, event_type, take, count)
+        await self._events.subscribe(queue, event_type, process, count)
 
     async def listen_ephemeral(self, event_type: str, hear: Listener) -> None:
         await self._events.listen_ephemeral(event_type, hear)
 
 
-async def test_uploads_are_heard_of_over_rabbitmq(
+async def test_uploads_are_received_over_rabbitmq(
     mongo_url: str, redis_url: str, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(consumer, "QUEUE", f"uploads-{uuid4().hex}")  # The other queue belongs to the whole service.
     caller = make_caller()
-    async with open_events(rabbitmq_url) as here, open_events(rabbitmq_url) as there, asyncio.timeout(TIMEOUT):
-        heard = Heard(here)
-        async with serving_catalog(mongo_url, redis_url, heard) as catalog:
+    async with (
+        open_events(rabbitmq_url) as subscriber,
+        open_events(rabbitmq_url) as publisher,
+        asyncio.timeout(TIMEOUT),
+    ):
+        observed = ObservedEvents(subscriber)
+        async with serving_catalog(mongo_url, redis_url, observed) as catalog:
             sent = [finished(caller, name) for name in ("a.msi", "b.msi", "a.msi")]
             for event in sent:
-                await publish_once_heard(there, event)
-            taken = [await heard.handled.get() for _ in sent]
+                await publish_after_subscription(publisher, event)
+            handled = [await observed.handled.get() for _ in sent]
 
-            assert {event.event_id for event in taken} == {event.event_id for event in sent}
-            assert await listed(catalog, caller) == ["a.msi", "b.msi"]
+            assert {event.event_id for event in handled} == {event.event_id for event in sent}
+            assert await listed_filenames(catalog, caller) == ["a.msi", "b.msi"]
 
 
-async def publish_once_heard(events: Events, event: Event) -> None:
-    """Publish as soon as somebody listens."""
+async def publish_after_subscription(events: Events, event: Event) -> None:
+    """Publish as soon as there is a consumer."""
     while True:
         try:
             await events.publish(event)

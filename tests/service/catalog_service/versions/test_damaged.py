@@ -1,4 +1,4 @@
-"""The list of damaged installers: each with the version that an administrator has to publish again."""
+"""The list of damaged installers, each with the version to publish again."""
 
 from typing import Any
 from uuid import uuid4
@@ -12,7 +12,7 @@ FOUND_AT = "2026-01-31T09:30:00+00:00"
 
 
 def damaged(version_uid: str, damage: str = "altered") -> dict[str, str]:
-    """A file as upload_service lists it."""
+    """A damaged file in the format of upload_service."""
     return {
         "server_filename": f"{uuid4().hex}.msi",
         "version_uid": version_uid,
@@ -21,15 +21,15 @@ def damaged(version_uid: str, damage: str = "altered") -> dict[str, str]:
     }
 
 
-async def listed(catalog: Catalog, caller: Caller) -> list[dict[str, Any]]:
+async def damaged_files(catalog: Catalog, caller: Caller) -> list[dict[str, Any]]:
     answer = await catalog.call(caller, "GET", "get_damaged_installers")
     assert answer.status == 200, answer.body
-    found: list[dict[str, Any]] = answer.body
-    return found
+    files: list[dict[str, Any]] = answer.body
+    return files
 
 
-async def test_where_nothing_is_damaged_the_list_is_empty(catalog: Catalog) -> None:
-    assert await listed(catalog, make_caller()) == []
+async def test_the_list_is_empty_without_damaged_files(catalog: Catalog) -> None:
+    assert await damaged_files(catalog, make_caller()) == []
 
 
 async def test_a_damaged_file_is_listed_with_its_version(catalog: Catalog) -> None:
@@ -38,21 +38,23 @@ async def test_a_damaged_file_is_listed_with_its_version(catalog: Catalog) -> No
     uids = [await catalog.add_version(caller, package_version=version) for version in ("1.0", "2.0")]
     files = catalog.others.damaged = [damaged(uids[1]), damaged(uids[0], "missing")]
     versions = [{"package_id": "acme.editor", "version": version} for version in ("2.0", "1.0")]
-    assert await listed(catalog, caller) == [{**file, **version} for file, version in zip(files, versions, strict=True)]
+    assert await damaged_files(catalog, caller) == [
+        {**file, **version} for file, version in zip(files, versions, strict=True)
+    ]
 
 
-async def test_a_file_that_no_package_version_has_is_listed_without_one(catalog: Catalog) -> None:
+async def test_a_file_without_a_version_is_listed_without_one(catalog: Catalog) -> None:
     files = catalog.others.damaged = [damaged(""), damaged(str(uuid4()))]
-    assert await listed(catalog, make_caller()) == [{**file, "package_id": "", "version": ""} for file in files]
+    assert await damaged_files(catalog, make_caller()) == [{**file, "package_id": "", "version": ""} for file in files]
 
 
 async def test_a_version_of_another_tenant_is_not_named(catalog: Catalog) -> None:
     owner = make_caller()
     await catalog.add_package(owner)
     catalog.others.damaged = [damaged(await catalog.add_version(owner))]
-    assert [file["package_id"] for file in await listed(catalog, make_caller())] == [""]
+    assert [file["package_id"] for file in await damaged_files(catalog, make_caller())] == [""]
 
 
-async def test_an_upload_service_that_is_away_is_told_of(catalog: Catalog) -> None:
+async def test_an_unavailable_upload_service_is_reported(catalog: Catalog) -> None:
     catalog.others.refusal = Unavailable("The upload service does not answer.")
     assert (await catalog.call(make_caller(), "GET", "get_damaged_installers")).status == 500

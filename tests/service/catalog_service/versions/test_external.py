@@ -1,4 +1,4 @@
-"""Versions whose installers stay where their makers have them, through catalog_service's own door."""
+"""Versions with external installers, over HTTP."""
 
 import asyncio
 from typing import Any
@@ -22,7 +22,7 @@ ADDRESS, DIGEST = EXTERNAL["installer_url"], EXTERNAL["installer_sha256"]
 
 @pytest.fixture
 async def caller(catalog: Catalog) -> Caller:
-    """An administrator of a tenant that has the package Acme.Editor."""
+    """An administrator of a tenant with the package Acme.Editor."""
     return await administrator(catalog)
 
 
@@ -37,8 +37,8 @@ async def add(catalog: Catalog, caller: Caller, **fields: str) -> str:
 
 
 async def details(catalog: Catalog, caller: Caller, uid: str) -> dict[str, Any]:
-    found: dict[str, Any] = (await catalog.call(caller, "GET", "get_version_details", uid)).body
-    return found
+    version: dict[str, Any] = (await catalog.call(caller, "GET", "get_version_details", uid)).body
+    return version
 
 
 async def shown_to_winget(catalog: Catalog, caller: Caller) -> list[dict[str, Any]]:
@@ -51,24 +51,24 @@ async def shown_to_winget(catalog: Catalog, caller: Caller) -> list[dict[str, An
     return installers
 
 
-async def test_the_address_and_the_digest_are_given_as_they_were_sent(catalog: Catalog, caller: Caller) -> None:
+async def test_the_url_and_the_digest_are_returned_as_sent(catalog: Catalog, caller: Caller) -> None:
     uid = await add(catalog, caller, installer_sha256=DIGEST.upper())
 
-    shown = await catalog.version(caller, uid)
+    version = await catalog.version(caller, uid)
 
-    assert (shown["INSTALLER_URL"], shown["INSTALLER_SHA256"]) == (ADDRESS, DIGEST)
-    assert await catalog.versions(caller, PACKAGE) == [shown]
+    assert (version["INSTALLER_URL"], version["INSTALLER_SHA256"]) == (ADDRESS, DIGEST)
+    assert await catalog.versions(caller, PACKAGE) == [version]
     (installer,) = await shown_to_winget(catalog, caller)
     assert (installer["InstallerUrl"], installer["InstallerSha256"]) == (ADDRESS, DIGEST.upper())
 
 
-async def test_nobody_is_asked_for_the_installer(catalog: Catalog, caller: Caller) -> None:
+async def test_the_installer_is_not_requested_from_upload_service(catalog: Catalog, caller: Caller) -> None:
     await add(catalog, caller)
 
     assert catalog.others.asked == []
 
 
-async def test_it_is_there_where_upload_service_is_away(catalog: Catalog) -> None:
+async def test_an_external_version_needs_no_upload_service(catalog: Catalog) -> None:
     caller = await administrator(catalog, strict_installers=True)
     catalog.others.refusal = Unavailable("away")
 
@@ -77,18 +77,22 @@ async def test_it_is_there_where_upload_service_is_away(catalog: Catalog) -> Non
     assert len(await catalog.versions(caller, PACKAGE)) == 1
 
 
-async def test_details_tell_which_installers_stay_elsewhere(catalog: Catalog, caller: Caller) -> None:
+async def test_details_mark_external_installers(catalog: Catalog, caller: Caller) -> None:
     external, stored = await add(catalog, caller), await catalog.add_version(caller, PACKAGE, package_version="2.0")
 
-    there, here = await details(catalog, caller, external), await details(catalog, caller, stored)
+    external_details, stored_details = await details(catalog, caller, external), await details(catalog, caller, stored)
 
-    assert (there["installer_url"], there["installer_sha256"], there["winget_refusals"]) == (ADDRESS, DIGEST, [])
-    assert (here["installer_url"], here["installer_sha256"]) == ("", "")
-    assert there.keys() == here.keys()
+    assert (
+        external_details["installer_url"],
+        external_details["installer_sha256"],
+        external_details["winget_refusals"],
+    ) == (ADDRESS, DIGEST, [])
+    assert (stored_details["installer_url"], stored_details["installer_sha256"]) == ("", "")
+    assert external_details.keys() == stored_details.keys()
 
 
 @pytest.mark.parametrize("field", ["package_version", "file_architect", "file_type", "file_scope"])
-async def test_what_an_installer_here_would_say_has_to_be_said(catalog: Catalog, caller: Caller, field: str) -> None:
+async def test_fields_of_the_installer_are_required(catalog: Catalog, caller: Caller, field: str) -> None:
     answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, field: ""})
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
@@ -103,7 +107,7 @@ async def test_what_an_installer_here_would_say_has_to_be_said(catalog: Catalog,
         {"server_filename": "file.msi"},
     ],
 )
-async def test_what_is_refused_leaves_nothing_behind(catalog: Catalog, caller: Caller, fields: dict[str, str]) -> None:
+async def test_a_refused_version_leaves_no_data(catalog: Catalog, caller: Caller, fields: dict[str, str]) -> None:
     answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, **fields})
 
     assert answer.status == 400
@@ -111,17 +115,17 @@ async def test_what_is_refused_leaves_nothing_behind(catalog: Catalog, caller: C
     assert catalog.others.asked == []
 
 
-async def test_wherever_its_installer_is_a_version_is_unique(catalog: Catalog, caller: Caller) -> None:
+async def test_a_version_is_unique_with_external_installers_too(catalog: Catalog, caller: Caller) -> None:
     await add(catalog, caller)
     await catalog.add_version(caller, PACKAGE, package_version="2.0")
 
-    for taken in ("1.0", "2.0"):
-        answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, "package_version": taken})
+    for existing in ("1.0", "2.0"):
+        answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, "package_version": existing})
         assert (answer.status, answer.body["code"]) == (409, "version_exists")
     assert (await catalog.try_version(caller, PACKAGE)).status == 409
 
 
-async def test_installers_here_and_elsewhere_stand_in_one_version(catalog: Catalog) -> None:
+async def test_stored_and_external_installers_share_one_version(catalog: Catalog) -> None:
     caller = await administrator(catalog, version_key=VersionKey.INSTALLER)
     await add(catalog, caller)
     await catalog.add_version(caller, PACKAGE, file_architect="arm64")
@@ -131,20 +135,22 @@ async def test_installers_here_and_elsewhere_stand_in_one_version(catalog: Catal
     )
 
     assert (again.status, again.body["code"]) == (409, "version_exists")
-    addresses = {one["Architecture"]: one["InstallerUrl"] for one in await shown_to_winget(catalog, caller)}
+    addresses = {
+        installer["Architecture"]: installer["InstallerUrl"] for installer in await shown_to_winget(catalog, caller)
+    }
     assert addresses["x64"] == ADDRESS
     assert addresses["arm64"].startswith(f"{caller.base_url}/download/")
 
 
-async def test_of_equal_requests_at_once_one_wins(catalog: Catalog, caller: Caller) -> None:
+async def test_one_of_many_concurrent_equal_requests_wins(catalog: Catalog, caller: Caller) -> None:
     answers = await asyncio.gather(*(catalog.try_version(caller, PACKAGE, **EXTERNAL) for _ in range(20)))
 
     assert sorted(answer.status for answer in answers) == [201] + [409] * 19
     assert len(await catalog.versions(caller, PACKAGE)) == 1
 
 
-async def left_halfway(catalog: Catalog, caller: Caller) -> PendingVersion:
-    """A version as a crash leaves it between the two steps of its creation."""
+async def interrupted_creation(catalog: Catalog, caller: Caller) -> PendingVersion:
+    """A version after a crash between the two steps of its creation."""
     form = Form({name: (value,) for name, value in version_form(**EXTERNAL).items()})
     package_uid = await catalog.store.packages.package_uid(caller.tenant_id, PACKAGE)
     pending = PendingVersion(caller.tenant_id, str(package_uid), new_version(form, PACKAGE))
@@ -152,19 +158,19 @@ async def left_halfway(catalog: Catalog, caller: Caller) -> PendingVersion:
     return pending
 
 
-async def test_one_that_was_left_halfway_is_finished_without_a_hand(catalog: Catalog, caller: Caller) -> None:
-    pending = await left_halfway(catalog, caller)
+async def test_an_interrupted_creation_is_finished_by_the_sweeper(catalog: Catalog, caller: Caller) -> None:
+    pending = await interrupted_creation(catalog, caller)
     assert await catalog.versions(caller, PACKAGE) == []
 
     await catalog.let_time_pass()
 
-    (shown,) = await catalog.versions(caller, PACKAGE)
-    assert (shown["UID"], shown["INSTALLER_URL"]) == (pending.version.uid, ADDRESS)
+    (version,) = await catalog.versions(caller, PACKAGE)
+    assert (version["UID"], version["INSTALLER_URL"]) == (pending.version.uid, ADDRESS)
     assert catalog.others.asked == []
 
 
-async def test_the_same_request_finishes_one_that_was_left_halfway(catalog: Catalog, caller: Caller) -> None:
-    pending = await left_halfway(catalog, caller)
+async def test_the_same_request_finishes_an_interrupted_creation(catalog: Catalog, caller: Caller) -> None:
+    pending = await interrupted_creation(catalog, caller)
     other = {**EXTERNAL, "installer_url": "https://mirror.example.com/editor.msi"}
 
     assert (await catalog.try_version(caller, PACKAGE, **other)).status == 409
@@ -172,8 +178,8 @@ async def test_the_same_request_finishes_one_that_was_left_halfway(catalog: Cata
 
 
 @pytest.mark.parametrize("whole_package", [False, True])
-async def test_it_is_deleted_like_any_other(catalog: Catalog, caller: Caller, whole_package: bool) -> None:
-    uid, kept = await add(catalog, caller), await catalog.add_version(caller, PACKAGE, package_version="2.0")
+async def test_an_external_version_can_be_deleted(catalog: Catalog, caller: Caller, whole_package: bool) -> None:
+    uid, kept_version = await add(catalog, caller), await catalog.add_version(caller, PACKAGE, package_version="2.0")
 
     if whole_package:
         answer = await catalog.call(caller, "DELETE", "delete_package", PACKAGE)
@@ -183,10 +189,10 @@ async def test_it_is_deleted_like_any_other(catalog: Catalog, caller: Caller, wh
 
     assert answer.status == 200
     assert await catalog.count_of(caller) == (0 if whole_package else 2)
-    assert catalog.others.linked_uids == (set() if whole_package else {kept})
+    assert catalog.others.linked_uids == (set() if whole_package else {kept_version})
 
 
-async def test_versions_that_race_the_deletion_of_their_package_leave_nothing(catalog: Catalog, caller: Caller) -> None:
+async def test_versions_racing_the_deletion_of_their_package_leave_nothing(catalog: Catalog, caller: Caller) -> None:
     async def delete() -> int:
         return (await catalog.call(caller, "DELETE", "delete_package", PACKAGE)).status
 
@@ -201,18 +207,18 @@ async def test_versions_that_race_the_deletion_of_their_package_leave_nothing(ca
     assert await catalog.count_of(caller) == 0
 
 
-async def test_the_catalog_shows_it_at_once_and_not_to_another_tenant(catalog: Catalog, caller: Caller) -> None:
-    stranger = make_caller()
+async def test_the_catalog_of_its_tenant_shows_a_new_external_version(catalog: Catalog, caller: Caller) -> None:
+    other_tenant = make_caller()
     assert [package["VERSIONS"] for package in await catalog.packages(caller)] == [[]]
 
     uid = await add(catalog, caller)
 
     assert [package["VERSIONS_UID"] for package in await catalog.packages(caller)] == [[uid]]
-    assert (await catalog.call(stranger, "GET", "get_specific_package_version", uid)).status == 404
-    assert (await catalog.call(stranger, "GET", "get_version_details", uid)).status == 404
+    assert (await catalog.call(other_tenant, "GET", "get_specific_package_version", uid)).status == 404
+    assert (await catalog.call(other_tenant, "GET", "get_version_details", uid)).status == 404
 
 
-async def test_it_waits_for_nothing_and_nothing_of_it_is_damaged(catalog: Catalog, caller: Caller) -> None:
+async def test_an_external_version_is_neither_unassigned_nor_damaged(catalog: Catalog, caller: Caller) -> None:
     await add(catalog, caller)
 
     assert (await catalog.call(caller, "GET", "get_finished_uploads")).body == []
@@ -220,7 +226,7 @@ async def test_it_waits_for_nothing_and_nothing_of_it_is_damaged(catalog: Catalo
     assert await catalog.database["finished_uploads"].count_documents({"tenant_id": caller.tenant_id}) == 0
 
 
-async def test_the_audit_names_the_host_and_no_secret_of_an_external_address(catalog: Catalog, caller: Caller) -> None:
+async def test_the_audit_log_has_the_host_and_no_secret_of_a_url(catalog: Catalog, caller: Caller) -> None:
     address = f"https://downloads.example.com:8443/{uuid4()}/editor.msi?token=secret"
 
     answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, "installer_url": address})

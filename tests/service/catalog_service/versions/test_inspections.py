@@ -1,4 +1,4 @@
-"""What a creation form leaves out is taken from the installer, and a strict tenant's may not contradict it."""
+"""Fields of a new version that are read from the installer. A strict tenant refuses contradictions."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ SAID = {
 
 @pytest.fixture
 async def strict(catalog: Catalog) -> Caller:
-    """An administrator of a tenant that is strict about its installers."""
+    """An administrator of a tenant with strict checks."""
     return await administrator(catalog, strict_installers=True)
 
 
@@ -41,7 +41,7 @@ async def administrator(catalog: Catalog, **settings: Any) -> Caller:
 
 
 async def create(catalog: Catalog, caller: Caller, **fields: str) -> Answer:
-    """The answer to a form of these fields alone, about a file that was just uploaded."""
+    """The response to a form with these fields only, for a new upload."""
     data = {"server_filename": catalog.others.uploaded(), **fields}
     return await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=data)
 
@@ -58,19 +58,19 @@ async def create(catalog: Catalog, caller: Caller, **fields: str) -> Answer:
         ("ZIP", {}),
     ],
 )
-async def test_identifiers_that_a_type_has_are_filled_in_with_the_file(
+async def test_windows_identifiers_are_read_from_the_installer(
     catalog: Catalog, caller: Caller, file_type: str, filled: dict[str, str]
 ) -> None:
     catalog.others.found = SAID
     version = await catalog.version(caller, await catalog.add_version(caller, file_type=file_type))
-    shown = {name: version[name] for name in ("PRODUCTCODE", "UPGRADECODE", "PACKAGE_FAMILY_NAME")}
-    assert shown == {"PRODUCTCODE": "", "UPGRADECODE": "", "PACKAGE_FAMILY_NAME": "", **filled}
-    # A file without identifiers keeps nobody waiting.
+    identifiers = {name: version[name] for name in ("PRODUCTCODE", "UPGRADECODE", "PACKAGE_FAMILY_NAME")}
+    assert identifiers == {"PRODUCTCODE": "", "UPGRADECODE": "", "PACKAGE_FAMILY_NAME": "", **filled}
+    # A file without identifiers does not delay the response.
     assert catalog.others.asked == [*(["inspect_installer"] if filled else []), "claim_installer"]
 
 
 async def signature_of(catalog: Catalog, caller: Caller, **fields: str) -> str:
-    """The digest of the signature file that a new version has."""
+    """The digest of the signature file of a new version."""
     uid = await catalog.add_version(caller, **fields)
     details = await catalog.call(caller, "GET", "get_version_details", uid)
     return str(details.body["signature_sha256"])
@@ -79,19 +79,19 @@ async def signature_of(catalog: Catalog, caller: Caller, **fields: str) -> str:
 @pytest.mark.parametrize(
     ("file_type", "digest"), [("MSIX", SIGNATURE), ("APPX", SIGNATURE), ("MSI", ""), ("EXE", ""), ("ZIP", "")]
 )
-async def test_the_digest_of_a_signature_file_is_filled_in_for_packages(
+async def test_the_signature_digest_of_a_package_is_read(
     catalog: Catalog, caller: Caller, file_type: str, digest: str
 ) -> None:
     catalog.others.found = SAID
     assert await signature_of(catalog, caller, file_type=file_type) == digest
 
 
-async def test_the_digest_of_a_signature_file_is_waited_for(catalog: Catalog, caller: Caller) -> None:
+async def test_a_version_waits_for_the_signature_digest(catalog: Catalog, caller: Caller) -> None:
     catalog.others.found_late = SAID
     assert await signature_of(catalog, caller, file_type="MSIX", package_family_name="Tiny.App_x") == SIGNATURE
 
 
-async def test_the_digest_of_a_signature_file_that_was_given_stays(catalog: Catalog, caller: Caller) -> None:
+async def test_a_sent_signature_digest_stays(catalog: Catalog, caller: Caller) -> None:
     catalog.others.found = SAID
     assert await signature_of(catalog, caller, file_type="MSIX", signature_sha256="cd" * 32) == "cd" * 32
 
@@ -102,13 +102,13 @@ async def test_a_new_version_waits_for_the_identifiers_of_an_uninspected_file(ca
     assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (PRODUCT, UPGRADE)
 
 
-async def test_identifiers_that_are_given_wait_for_no_inspection(catalog: Catalog, caller: Caller) -> None:
+async def test_sent_identifiers_wait_for_no_inspection(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_version(caller, file_type="MSI", productcode=PRODUCT, upgradecode=UPGRADE)
     assert catalog.others.asked == ["claim_installer"]
 
 
 @pytest.mark.parametrize("refusal", [Unavailable("Others are inspected."), TooManyRequests("Too many.")])
-async def test_a_version_has_no_identifiers_where_its_file_cannot_be_inspected(
+async def test_a_version_of_an_uninspectable_file_has_no_identifiers(
     catalog: Catalog, caller: Caller, refusal: Problem
 ) -> None:
     catalog.others.not_inspected = refusal
@@ -116,22 +116,22 @@ async def test_a_version_has_no_identifiers_where_its_file_cannot_be_inspected(
     assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == ("", "")
 
 
-async def test_what_was_given_stays(catalog: Catalog, caller: Caller) -> None:
+async def test_sent_fields_stay(catalog: Catalog, caller: Caller) -> None:
     catalog.others.found, other = SAID, PRODUCT.replace("0A", "FF")
     version = await catalog.version(caller, await catalog.add_version(caller, productcode=other))
     assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (other, UPGRADE)
 
 
-async def test_required_fields_that_are_left_out_are_those_of_the_installer(catalog: Catalog, caller: Caller) -> None:
+async def test_missing_required_fields_are_read_from_the_installer(catalog: Catalog, caller: Caller) -> None:
     catalog.others.inspected = MSI
     answer = await create(catalog, caller)
     assert answer.status == 201, answer.body
     version = await catalog.version(caller, answer.body["UID"])
-    shown = [version[name] for name in ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE")]
-    assert shown == ["1.2.3", "x64", "MSI", "machine"]
+    fields_shown = [version[name] for name in ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE")]
+    assert fields_shown == ["1.2.3", "x64", "MSI", "machine"]
 
 
-async def test_a_required_field_that_was_given_stays(catalog: Catalog, caller: Caller) -> None:
+async def test_a_sent_required_field_stays(catalog: Catalog, caller: Caller) -> None:
     catalog.others.inspected = MSI
     answer = await create(catalog, caller, package_version="7", file_type="EXE")
     version = await catalog.version(caller, answer.body["UID"])
@@ -139,9 +139,7 @@ async def test_a_required_field_that_was_given_stays(catalog: Catalog, caller: C
 
 
 @pytest.mark.parametrize("field", ["package_version", "file_architect", "file_type", "file_scope"])
-async def test_a_required_field_that_is_neither_given_nor_found_is_required(
-    catalog: Catalog, caller: Caller, field: str
-) -> None:
+async def test_a_field_that_is_neither_sent_nor_read_is_required(catalog: Catalog, caller: Caller, field: str) -> None:
     catalog.others.inspected = {**MSI, field: ""}
     answer = await create(catalog, caller)
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
@@ -149,19 +147,19 @@ async def test_a_required_field_that_is_neither_given_nor_found_is_required(
     assert catalog.others.linked_uids == set()
 
 
-async def test_what_a_file_says_is_checked_like_what_a_form_says(catalog: Catalog, caller: Caller) -> None:
+async def test_fields_of_a_file_are_validated_like_fields_of_a_form(catalog: Catalog, caller: Caller) -> None:
     catalog.others.inspected = {**MSI, "package_version": "x" * 129}
     assert (await create(catalog, caller)).status == 400
 
 
-async def test_a_form_without_an_existing_file_gets_the_same_answer_as_ever(catalog: Catalog, caller: Caller) -> None:
+async def test_a_form_with_an_unknown_file_gets_the_usual_response(catalog: Catalog, caller: Caller) -> None:
     unknown = {"server_filename": "0" * 32}
     assert (await create(catalog, caller, **unknown)).body["detail"].startswith("file_type: ")
     whole = await catalog.try_version(caller, **unknown)
     assert (whole.status, whole.body["code"]) == (404, "installer_not_found")
 
 
-async def test_an_installer_that_cannot_be_inspected_now_is_tried_again(catalog: Catalog, caller: Caller) -> None:
+async def test_an_unavailable_inspection_is_retried(catalog: Catalog, caller: Caller) -> None:
     catalog.others.refusal = Unavailable("Others are being inspected.")
     answer = await create(catalog, caller, package_version="1")
     assert answer.status == 500
@@ -186,7 +184,7 @@ async def test_an_installer_that_cannot_be_inspected_now_is_tried_again(catalog:
         ({}, {"state": "failed", "reason": "damaged"}, "file"),
     ],
 )  # fmt: skip
-async def test_a_strict_tenant_takes_no_version_that_contradicts_its_installer(
+async def test_a_strict_tenant_refuses_a_contradiction_to_the_installer(
     catalog: Catalog, strict: Caller, caller: Caller, fields: dict[str, str], inspected: dict[str, str], field: str
 ) -> None:
     catalog.others.inspected = inspected
@@ -219,7 +217,7 @@ async def test_a_strict_tenant_takes_no_version_that_contradicts_its_installer(
         ),
     ],
 )
-async def test_a_strict_tenant_takes_what_its_installer_does_not_contradict(
+async def test_a_strict_tenant_accepts_fields_without_a_contradiction(
     catalog: Catalog, strict: Caller, fields: dict[str, str], inspected: dict[str, str]
 ) -> None:
     catalog.others.inspected = inspected

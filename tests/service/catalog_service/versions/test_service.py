@@ -1,4 +1,4 @@
-"""Versions of packages through catalog_service's own door (sections 2.2, 4.4, 4.5 and 9)."""
+"""Package versions over HTTP (sections 2.2, 4.4, 4.5 and 9)."""
 
 import asyncio
 import time
@@ -43,11 +43,11 @@ FIELDS = [
 
 
 def with_key(caller: Caller, version_key: VersionKey) -> Caller:
-    """The same administrator after the tenant's version key was changed."""
+    """The same administrator after a change of the tenant's version key."""
     return make_caller(make_tenant(tenant_id=caller.tenant_id, version_key=version_key))
 
 
-async def test_a_version_is_created_around_an_uploaded_file(catalog: Catalog, caller: Caller) -> None:
+async def test_a_version_is_created_for_an_uploaded_file(catalog: Catalog, caller: Caller) -> None:
     data = version_form(server_filename=catalog.others.uploaded())
 
     answer = await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=data)
@@ -83,7 +83,7 @@ async def test_a_version_has_exactly_the_specified_fields(catalog: Catalog, call
     }
 
 
-async def test_the_version_list_shows_what_was_sent_in_the_specified_spelling(catalog: Catalog, caller: Caller) -> None:
+async def test_the_version_list_uses_the_specified_spelling(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(
         caller,
         package_version="2.0-rc.1",
@@ -121,7 +121,7 @@ async def test_the_version_list_shows_what_was_sent_in_the_specified_spelling(ca
     }
 
 
-async def test_switches_upgrades_and_dependencies_are_kept(catalog: Catalog, caller: Caller) -> None:
+async def test_switches_upgrades_and_dependencies_are_stored(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(
         caller,
         switch_Silent="/quiet $HOME",
@@ -131,15 +131,15 @@ async def test_switches_upgrades_and_dependencies_are_kept(catalog: Catalog, cal
         dep_pkg_min_version="2",
     )
 
-    kept = await catalog.database["versions"].find_one({"tenant_id": caller.tenant_id, "uid": uid})
+    stored = await catalog.database["versions"].find_one({"tenant_id": caller.tenant_id, "uid": uid})
 
-    assert kept is not None
-    assert (kept["switches"]["silent"], kept["upgrades"]) == ("/quiet $HOME", "deny")
-    assert kept["dependencies"]["external"] == ["A licence"]
-    assert kept["dependencies"]["packages"] == [{"package_id": "acme.runtime", "min_version": "2"}]
+    assert stored is not None
+    assert (stored["switches"]["silent"], stored["upgrades"]) == ("/quiet $HOME", "deny")
+    assert stored["dependencies"]["external"] == ["A licence"]
+    assert stored["dependencies"]["packages"] == [{"package_id": "acme.runtime", "min_version": "2"}]
 
 
-async def test_installers_are_fetched_past_the_gateway_where_that_is_set(mongo_url: str, redis_url: str) -> None:
+async def test_installer_urls_can_bypass_the_gateway(mongo_url: str, redis_url: str) -> None:
     async with serving_catalog(mongo_url, redis_url, download_url="https://files.example.com") as catalog:
         caller = make_caller()
         await catalog.add_package(caller, "acme")
@@ -150,7 +150,7 @@ async def test_installers_are_fetched_past_the_gateway_where_that_is_set(mongo_u
     assert address.startswith(f"https://files.example.com/{caller.tenant_id}/download/")
 
 
-async def test_the_installer_url_is_a_signed_address_that_expires(catalog: Catalog) -> None:
+async def test_the_installer_url_is_signed_and_expires(catalog: Catalog) -> None:
     caller = make_caller(base_url="https://packages.example.com/acme")
     await catalog.add_package(caller, "acme ö")
     uid = await catalog.add_version(caller, "acme ö", file_type="wix", package_version="1.0 b")
@@ -178,9 +178,9 @@ async def test_versions_are_listed_newest_first(catalog: Catalog, caller: Caller
     for text in ("1.9", "1.10", "1.10-beta", "0.1"):
         await catalog.add_version(caller, package_version=text)
 
-    listed = [version["VERSION"] for version in await catalog.versions(caller)]
+    numbers = [version["VERSION"] for version in await catalog.versions(caller)]
 
-    assert listed == ["1.10", "1.10-beta", "1.9", "0.1"]
+    assert numbers == ["1.10", "1.10-beta", "1.9", "0.1"]
 
 
 async def test_without_a_file_nothing_is_created(catalog: Catalog, caller: Caller) -> None:
@@ -206,7 +206,7 @@ async def test_a_version_of_an_unknown_package_is_answered_404(catalog: Catalog)
     assert catalog.others.linked_uids == set()
 
 
-async def test_a_version_around_an_unknown_file_is_not_created(catalog: Catalog, caller: Caller) -> None:
+async def test_a_version_for_an_unknown_file_is_not_created(catalog: Catalog, caller: Caller) -> None:
     answer = await catalog.try_version(caller, server_filename="unknown.msi")
 
     assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
@@ -243,7 +243,7 @@ async def test_two_packages_and_two_tenants_may_have_one_version(catalog: Catalo
         await catalog.add_version(tenant, package_id)
 
 
-async def test_a_tenant_may_choose_that_installers_are_unique(catalog: Catalog) -> None:
+async def test_a_tenant_may_require_unique_installers(catalog: Catalog) -> None:
     caller = make_caller(make_tenant(version_key=VersionKey.INSTALLER))
     await catalog.add_package(caller)
     uids = {await catalog.add_version(caller)}
@@ -265,7 +265,7 @@ async def test_a_tenant_may_choose_that_installers_are_unique(catalog: Catalog) 
     assert set(package["VERSIONS_UID"]) == uids
 
 
-async def test_versions_made_under_one_key_count_under_the_other(catalog: Catalog, caller: Caller) -> None:
+async def test_versions_created_under_one_key_count_under_the_other(catalog: Catalog, caller: Caller) -> None:
     by_installer = with_key(caller, VersionKey.INSTALLER)
     await catalog.add_version(caller, package_version="1")
     await catalog.add_version(by_installer, package_version="2")
@@ -276,7 +276,7 @@ async def test_versions_made_under_one_key_count_under_the_other(catalog: Catalo
 
 
 @pytest.mark.parametrize("version_key", VersionKey)
-async def test_of_many_racing_requests_for_one_version_one_wins(
+async def test_one_of_many_racing_requests_for_a_version_wins(
     catalog: Catalog, caller: Caller, version_key: VersionKey
 ) -> None:
     caller = with_key(caller, version_key)
@@ -288,7 +288,7 @@ async def test_of_many_racing_requests_for_one_version_one_wins(
     assert len(catalog.others.linked_uids) == 1
 
 
-async def test_of_many_equal_requests_with_one_file_one_wins(catalog: Catalog, caller: Caller) -> None:
+async def test_one_of_many_equal_requests_with_one_file_wins(catalog: Catalog, caller: Caller) -> None:
     name = catalog.others.uploaded()
 
     answers = await asyncio.gather(*(catalog.try_version(caller, server_filename=name) for _ in range(20)))
@@ -299,21 +299,21 @@ async def test_of_many_equal_requests_with_one_file_one_wins(catalog: Catalog, c
 
 
 async def test_a_version_is_not_seen_before_it_has_its_file(catalog: Catalog, caller: Caller) -> None:
-    seen: list[object] = []
+    versions_seen: list[object] = []
 
-    async def look() -> None:
-        seen.append(await catalog.versions(caller))
-        seen.append((await catalog.packages(caller))[0]["VERSIONS"])
+    async def list_versions() -> None:
+        versions_seen.append(await catalog.versions(caller))
+        versions_seen.append((await catalog.packages(caller))[0]["VERSIONS"])
         (uid,) = catalog.others.linked_uids
-        seen.append((await catalog.call(caller, "GET", "get_specific_package_version", uid)).status)
+        versions_seen.append((await catalog.call(caller, "GET", "get_specific_package_version", uid)).status)
 
-    catalog.others.during = look
+    catalog.others.during = list_versions
     await catalog.add_version(caller)
 
-    assert seen == [[], [], 404]
+    assert versions_seen == [[], [], 404]
 
 
-async def test_the_same_request_after_a_failure_goes_on_where_that_ended(catalog: Catalog, caller: Caller) -> None:
+async def test_the_same_request_after_a_failure_continues(catalog: Catalog, caller: Caller) -> None:
     name = catalog.others.uploaded()
     catalog.others.during = fail
     assert (await catalog.try_version(caller, server_filename=name)).status == 500
@@ -327,7 +327,7 @@ async def test_the_same_request_after_a_failure_goes_on_where_that_ended(catalog
     assert answer.audit_target["uid"] == answer.body["UID"]
 
 
-async def test_another_request_after_a_failure_does_not_take_its_place(catalog: Catalog, caller: Caller) -> None:
+async def test_another_request_after_a_failure_does_not_replace_it(catalog: Catalog, caller: Caller) -> None:
     catalog.others.refusal = Unavailable("away")
     name = catalog.others.uploaded()
     await catalog.try_version(caller, server_filename=name)
@@ -337,7 +337,7 @@ async def test_another_request_after_a_failure_does_not_take_its_place(catalog: 
     assert (await catalog.try_version(caller, server_filename=name, switch_Silent="/quiet")).status == 409
 
 
-async def test_a_version_left_pending_is_finished_without_a_hand(catalog: Catalog, caller: Caller) -> None:
+async def test_a_pending_version_is_finished_by_the_sweeper(catalog: Catalog, caller: Caller) -> None:
     name = catalog.others.uploaded()
     catalog.others.during = fail
     await catalog.try_version(caller, server_filename=name)
@@ -350,7 +350,7 @@ async def test_a_version_left_pending_is_finished_without_a_hand(catalog: Catalo
     assert version["INSTALLER_SHA256"] == DIGEST
 
 
-async def test_a_version_left_pending_whose_file_is_gone_is_undone(catalog: Catalog, caller: Caller) -> None:
+async def test_a_pending_version_without_a_file_is_removed(catalog: Catalog, caller: Caller) -> None:
     catalog.others.refusal = Unavailable("away")
     await catalog.try_version(caller, server_filename="gone.msi")
     await catalog.let_time_pass()
@@ -363,7 +363,7 @@ async def test_a_version_left_pending_whose_file_is_gone_is_undone(catalog: Cata
     await catalog.add_version(caller)
 
 
-async def test_a_version_that_is_just_being_made_is_left_alone(catalog: Catalog, caller: Caller) -> None:
+async def test_a_version_during_its_creation_is_not_swept(catalog: Catalog, caller: Caller) -> None:
     catalog.others.refusal = Unavailable("away")
     await catalog.try_version(caller)
     catalog.others.refusal = None
@@ -374,7 +374,7 @@ async def test_a_version_that_is_just_being_made_is_left_alone(catalog: Catalog,
     assert await catalog.count_of(caller) == 2
 
 
-async def test_a_request_that_the_sweeper_overtook_makes_no_second_version(catalog: Catalog, caller: Caller) -> None:
+async def test_a_request_overtaken_by_the_sweeper_adds_no_second_version(catalog: Catalog, caller: Caller) -> None:
     async def overtake() -> None:
         catalog.others.during = None
         await catalog.let_time_pass()
@@ -388,7 +388,7 @@ async def test_a_request_that_the_sweeper_overtook_makes_no_second_version(catal
     assert catalog.others.linked_uids == {version["UID"]}
 
 
-async def test_a_package_deleted_meanwhile_takes_the_version_with_it(catalog: Catalog, caller: Caller) -> None:
+async def test_a_package_deleted_meanwhile_removes_the_new_version(catalog: Catalog, caller: Caller) -> None:
     async def delete() -> None:
         assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 200
 
@@ -418,7 +418,7 @@ async def test_a_package_added_again_meanwhile_does_not_get_the_old_version(cata
     assert catalog.others.linked_uids == {version["UID"]}
 
 
-async def test_versions_that_race_a_deletion_leave_nothing_behind(catalog: Catalog, caller: Caller) -> None:
+async def test_versions_racing_a_deletion_leave_no_data(catalog: Catalog, caller: Caller) -> None:
     async def delete() -> int:
         return (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status
 
@@ -435,12 +435,12 @@ async def test_versions_that_race_a_deletion_leave_nothing_behind(catalog: Catal
 
 
 @pytest.mark.parametrize("installer", [{"server_filename": "a.msi"}, EXTERNAL], ids=["stored", "external"])
-async def test_a_package_deleted_before_the_claim_takes_the_version_with_it(
+async def test_a_package_deleted_before_the_claim_removes_the_version(
     catalog: Catalog, caller: Caller, installer: dict[str, str]
 ) -> None:
     store = MongoCatalogStore(catalog.database, uploads_age=60)
     package_uid = await store.packages.package_uid(caller.tenant_id, "acme.editor")
-    versions = Versions(store.versions, NoInstallers(), LeavingPackage(package_uid).package_uid, store.uploads.link)
+    versions = Versions(store.versions, NoInstallers(), DeletedPackage(package_uid).package_uid, store.uploads.link)
     form = Form({name: (value,) for name, value in version_form(**installer).items()})
 
     with pytest.raises(PackageNotFound):
@@ -449,15 +449,13 @@ async def test_a_package_deleted_before_the_claim_takes_the_version_with_it(
     assert await catalog.count_of(caller) == 1
 
 
-async def test_a_file_claimed_for_a_deleted_package_is_released_without_a_hand(
-    catalog: Catalog, caller: Caller
-) -> None:
+async def test_a_file_claimed_for_a_deleted_package_is_released(catalog: Catalog, caller: Caller) -> None:
     name = catalog.others.uploaded()
     catalog.others.during = fail
     await catalog.try_version(caller, server_filename=name)
     (uid,) = catalog.others.linked_uids
     await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
-    catalog.others.links[name] = uid  # as if the claim had come after the deletion, and then a crash
+    catalog.others.links[name] = uid  # like a claim after the deletion and then a crash
 
     await catalog.let_time_pass()
 
@@ -478,37 +476,39 @@ async def test_a_uid_is_found_in_any_letter_case(catalog: Catalog, caller: Calle
     assert (await catalog.version(caller, uid.upper()))["UID"] == uid
 
 
-async def test_one_tenant_does_not_see_the_versions_of_another(catalog: Catalog, caller: Caller) -> None:
+async def test_a_tenant_does_not_see_the_versions_of_another(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller)
-    stranger = make_caller()
-    await catalog.add_package(stranger)
+    other_tenant = make_caller()
+    await catalog.add_package(other_tenant)
 
-    found = await catalog.call(stranger, "GET", "get_specific_package_version", uid)
+    answer = await catalog.call(other_tenant, "GET", "get_specific_package_version", uid)
     deleted = await catalog.call(
-        stranger, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": uid}
+        other_tenant, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": uid}
     )
 
-    assert (found.status, deleted.status) == (404, 404)
-    assert await catalog.versions(stranger) == []
+    assert (answer.status, deleted.status) == (404, 404)
+    assert await catalog.versions(other_tenant) == []
     assert catalog.others.linked_uids == {uid}
 
 
 @pytest.mark.parametrize("separated", [True, False])
 async def test_only_the_listed_versions_are_deleted(catalog: Catalog, caller: Caller, separated: bool) -> None:
     uids = [await catalog.add_version(caller, package_version=str(number)) for number in range(3)]
-    listed = uids[:2]
-    data = [("versions_uids", ",".join(listed))] if separated else [("versions_uids", uid) for uid in listed]
+    deleted_uids = uids[:2]
+    data = (
+        [("versions_uids", ",".join(deleted_uids))] if separated else [("versions_uids", uid) for uid in deleted_uids]
+    )
 
     answer = await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)
 
     assert (answer.status, answer.body) == (200, {"Message": "Package versions deleted successfully!"})
-    assert answer.audit_target == {"package_id": "acme.editor", "uids": ",".join(listed)}
+    assert answer.audit_target == {"package_id": "acme.editor", "uids": ",".join(deleted_uids)}
     assert [version["UID"] for version in await catalog.versions(caller)] == uids[2:]
     assert catalog.others.linked_uids == set(uids[2:])
 
 
 @pytest.mark.parametrize("foreign", ["unknown", "another package's", "no uid"])
-async def test_with_a_uid_that_the_package_does_not_have_nothing_is_deleted(
+async def test_a_uid_of_no_version_of_the_package_deletes_nothing(
     catalog: Catalog, caller: Caller, foreign: str
 ) -> None:
     uid = await catalog.add_version(caller)
@@ -529,7 +529,7 @@ async def test_with_a_uid_that_the_package_does_not_have_nothing_is_deleted(
 
 
 @pytest.mark.parametrize("data", [{}, {"versions_uids": ""}, {"versions_uids": ","}])
-async def test_versions_to_delete_must_be_listed(catalog: Catalog, caller: Caller, data: dict[str, str]) -> None:
+async def test_a_deletion_requires_uids(catalog: Catalog, caller: Caller, data: dict[str, str]) -> None:
     answer = await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)
 
     assert (answer.status, answer.body["detail"]) == (400, "versions_uids: is required")
@@ -563,27 +563,27 @@ async def test_an_interrupted_deletion_of_versions_finishes_by_itself(catalog: C
     assert await catalog.count_of(caller) == 1
 
 
-async def test_many_files_are_removed_a_few_at_a_time_and_patiently(
+async def test_many_files_are_removed_in_batches_with_a_long_timeout(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[tuple[list[str], float]] = []
+    requests: list[tuple[list[str], float]] = []
 
     async def ask(
         _: ServiceClient, caller: Caller, operation: str, body: dict[str, list[str]], *, timeout: float
     ) -> None:
-        asked.append((body["version_uids"], timeout))
+        requests.append((body["version_uids"], timeout))
 
     monkeypatch.setattr(ServiceClient, "json", ask)
     uids = [str(number) for number in range(950)]
     async with open_service(catalog.api.address, service="upload_service", keys=KEYS) as client:
         await UploadService(client).release(caller, uids)
 
-    assert sorted(uid for slice_, _ in asked for uid in slice_) == sorted(uids)
-    assert max(len(slice_) for slice_, _ in asked) == 100
-    assert {timeout for _, timeout in asked} == {25}
+    assert sorted(uid for slice_, _ in requests for uid in slice_) == sorted(uids)
+    assert max(len(slice_) for slice_, _ in requests) == 100
+    assert {timeout for _, timeout in requests} == {25}
 
 
-async def test_a_deletion_that_cannot_be_finished_keeps_no_other(
+async def test_an_unfinished_deletion_does_not_block_others(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck, other = [await catalog.add_version(caller, package_version=text) for text in ("1", "2")]
@@ -604,7 +604,7 @@ async def test_a_deletion_that_cannot_be_finished_keeps_no_other(
     assert catalog.others.linked_uids == {stuck}
 
 
-async def test_a_long_deletion_says_what_it_was_about_in_a_header(catalog: Catalog, caller: Caller) -> None:
+async def test_the_audit_target_of_a_long_deletion_fits_a_header(catalog: Catalog, caller: Caller) -> None:
     uids = await asyncio.gather(*(catalog.add_version(caller, package_version=str(number)) for number in range(102)))
 
     answer = await catalog.call(
@@ -615,7 +615,7 @@ async def test_a_long_deletion_says_what_it_was_about_in_a_header(catalog: Catal
     assert answer.audit_target["uids"] == ",".join(uids)
 
 
-async def test_a_creation_says_what_it_was_about(catalog: Catalog, caller: Caller) -> None:
+async def test_a_creation_has_an_audit_target(catalog: Catalog, caller: Caller) -> None:
     answer = await catalog.try_version(caller, package_version="1.2")
 
     assert answer.audit_target == {
@@ -626,12 +626,12 @@ async def test_a_creation_says_what_it_was_about(catalog: Catalog, caller: Calle
 
 
 async def fail() -> None:
-    """Break off an answer of upload_service after it has done what was asked."""
+    """Raise an error after upload_service has done the work."""
     raise Unavailable("away")
 
 
-class LeavingPackage:
-    """A package that is there at the first look only."""
+class DeletedPackage:
+    """A package that exists at the first lookup only."""
 
     def __init__(self, package_uid: str | None) -> None:
         self._seen = [None, package_uid]
@@ -641,7 +641,7 @@ class LeavingPackage:
 
 
 class NoInstallers(UploadService):
-    """An upload_service that must not be asked."""
+    """An upload_service that must not be called."""
 
     def __init__(self) -> None:
         pass

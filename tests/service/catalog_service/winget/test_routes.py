@@ -1,4 +1,4 @@
-"""What winget is shown through catalog_service's own door, as the catalog changes."""
+"""The winget interface over HTTP, while the catalog changes."""
 
 import asyncio
 import time
@@ -46,45 +46,45 @@ async def search(catalog: Catalog, caller: Caller, token: str = "", **body: Any)
     return answer
 
 
-async def found(catalog: Catalog, caller: Caller, **body: Any) -> list[str]:
-    """The ids of a search's first page."""
+async def result_ids(catalog: Catalog, caller: Caller, **body: Any) -> list[str]:
+    """The ids of the first page of a search."""
     answer = await search(catalog, caller, **body)
     assert answer.status in {200, 204}, answer.body
     return [hit["PackageIdentifier"] for hit in answer.body["Data"]] if answer.status == 200 else []
 
 
 async def versions(catalog: Catalog, caller: Caller, package_id: str, **query: str) -> list[dict[str, Any]]:
-    """What the manifest of a package has; none where there is nothing to show."""
+    """The versions in the manifest of a package; empty without a manifest."""
     answer = await catalog.call(caller, "GET", MANIFEST, package_id, params=query, headers=LATEST)
     if answer.status == 204:
         return []
     assert answer.status == 200, answer.body
     check_manifest(answer.body["Data"], 28)
-    listed: list[dict[str, Any]] = answer.body["Data"]["Versions"]
-    return listed
+    manifest_versions: list[dict[str, Any]] = answer.body["Data"]["Versions"]
+    return manifest_versions
 
 
-async def test_a_search_shows_the_catalog_as_it_is(catalog: Catalog, caller: Caller) -> None:
-    assert await found(catalog, caller) == []
+async def test_a_search_shows_the_current_catalog(catalog: Catalog, caller: Caller) -> None:
+    assert await result_ids(catalog, caller) == []
     await catalog.add_package(caller, "Acme.Editor")
-    assert await found(catalog, caller) == []  # It has nothing to be installed.
+    assert await result_ids(catalog, caller) == []  # The package has no installable version.
     uid = await catalog.add_version(caller, "Acme.Editor")
-    assert await found(catalog, caller) == ["Acme.Editor"]
+    assert await result_ids(catalog, caller) == ["Acme.Editor"]
     await catalog.call(caller, "PATCH", "edit_package", "Acme.Editor", data={"package_name": "Renamed", "tags": "new"})
     by_tag = {"PackageMatchField": "Tag", "RequestMatch": {"KeyWord": "NEW", "MatchType": "CaseInsensitive"}}
     (hit,) = (await search(catalog, caller, Filters=[by_tag])).body["Data"]
     assert (hit["PackageName"], hit["Publisher"]) == ("Renamed", "Acme")
     await catalog.call(caller, "PATCH", "set_package_active", "Acme.Editor", data={"package_active": "0"})
-    assert await found(catalog, caller) == []
+    assert await result_ids(catalog, caller) == []
     assert await versions(catalog, caller, "Acme.Editor") == []
     await catalog.call(caller, "PATCH", "set_package_active", "Acme.Editor", data={"package_active": "1"})
-    assert await found(catalog, caller) == ["Acme.Editor"]
+    assert await result_ids(catalog, caller) == ["Acme.Editor"]
     await catalog.call(caller, "DELETE", "delete_package_version", "Acme.Editor", data={"versions_uids": uid})
-    assert await found(catalog, caller) == []
+    assert await result_ids(catalog, caller) == []
     assert await versions(catalog, caller, "Acme.Editor") == []
 
 
-async def test_what_a_client_would_refuse_is_left_out_and_spoils_nothing(catalog: Catalog, caller: Caller) -> None:
+async def test_packages_that_clients_refuse_are_omitted(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_package(caller, "Acme.Editor")
     await catalog.add_version(caller, "Acme.Editor", package_version="1.0")
     await catalog.add_version(caller, "Acme.Editor", package_version="1.1", channel="beta")
@@ -109,13 +109,13 @@ async def test_what_a_client_would_refuse_is_left_out_and_spoils_nothing(catalog
     assert await versions(catalog, caller, "editor") == await versions(catalog, caller, "Acme.Blank") == []
 
 
-async def test_a_client_sees_of_both_what_the_blacklist_lets_it_see(catalog: Catalog, caller: Caller) -> None:
+async def test_searches_and_manifests_apply_the_blacklist(catalog: Catalog, caller: Caller) -> None:
     for package_id in ("Acme.Editor", "Acme.Hidden"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id)
     catalog.others.hidden[caller.tenant_id] = ["Acme.Hidden"]
     client = make_caller(caller.tenant, kind=Kind.CLIENT, client_id="c1")
-    assert await found(catalog, client) == ["Acme.Editor"]
+    assert await result_ids(catalog, client) == ["Acme.Editor"]
     assert await versions(catalog, client, "Acme.Hidden") == await versions(catalog, client, "acme.hidden") == []
     assert len(await versions(catalog, caller, "Acme.Hidden")) == 1
     catalog.others.refusal = Unavailable("away")
@@ -123,7 +123,7 @@ async def test_a_client_sees_of_both_what_the_blacklist_lets_it_see(catalog: Cat
         assert answer.status == 500
 
 
-async def test_pages_stay_right_while_the_catalog_changes(catalog: Catalog, caller: Caller) -> None:
+async def test_pages_stay_correct_while_the_catalog_changes(catalog: Catalog, caller: Caller) -> None:
     for number in range(6):
         await catalog.add_package(caller, f"Acme.App{number}")
         await catalog.add_version(caller, f"Acme.App{number}")
@@ -134,43 +134,48 @@ async def test_pages_stay_right_while_the_catalog_changes(catalog: Catalog, call
     for package_id in ("Acme.App00", "Acme.App22"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id)
-    seen: list[str] = []
+    ids_seen: list[str] = []
     token = first["ContinuationToken"]
-    while token and len(seen) < 10:
+    while token and len(ids_seen) < 10:
         page = (await search(catalog, caller, token, MaximumResults=2)).body
-        seen += [hit["PackageIdentifier"] for hit in page["Data"]]
+        ids_seen += [hit["PackageIdentifier"] for hit in page["Data"]]
         token = page.get("ContinuationToken", "")
-    assert seen == ["Acme.App2", "Acme.App22", "Acme.App4", "Acme.App5"]
+    assert ids_seen == ["Acme.App2", "Acme.App22", "Acme.App4", "Acme.App5"]
     other = {"Query": {"KeyWord": "app", "MatchType": "Substring"}}
     answer = await search(catalog, caller, first["ContinuationToken"], **other)
     assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, "ContinuationToken")
 
 
-async def test_a_page_ends_where_it_would_grow_too_large(
-    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_page_has_a_maximum_size(catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(5):
         await catalog.add_package(caller, f"Acme.App{number}")
         await catalog.add_version(caller, f"Acme.App{number}")
-    one = len(orjson.dumps((await search(catalog, caller)).body["Data"][0]))
-    for size, pages in ((2 * one, [2, 2, 1]), (2 * one - 1, [1] * 5), (1, [1] * 5), (5 * one, [5])):
+    size_of_one = len(orjson.dumps((await search(catalog, caller)).body["Data"][0]))
+    for size, pages in (
+        (2 * size_of_one, [2, 2, 1]),
+        (2 * size_of_one - 1, [1] * 5),
+        (1, [1] * 5),
+        (5 * size_of_one, [5]),
+    ):
         monkeypatch.setattr("catalog_service.winget.routes.PAGE_SIZE", size)
-        seen: list[list[str]] = []
+        pages_seen: list[list[str]] = []
         token = ""
-        while (token or not seen) and len(seen) < 10:
+        while (token or not pages_seen) and len(pages_seen) < 10:
             page = (await search(catalog, caller, token)).body
-            seen.append([hit["PackageIdentifier"] for hit in page["Data"]])
+            pages_seen.append([hit["PackageIdentifier"] for hit in page["Data"]])
             token = page.get("ContinuationToken", "")
-        assert [len(page) for page in seen] == pages
-        assert [package_id for page in seen for package_id in page] == [f"Acme.App{number}" for number in range(5)]
+        assert [len(page) for page in pages_seen] == pages
+        assert [package_id for page in pages_seen for package_id in page] == [
+            f"Acme.App{number}" for number in range(5)
+        ]
 
 
-async def test_a_manifest_tells_of_one_version_or_market(catalog: Catalog, caller: Caller) -> None:
+async def test_a_manifest_can_be_limited_to_a_version_or_market(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_package(caller, "Acme.Editor")
     await catalog.add_version(caller, "Acme.Editor", package_version="1.0-Beta")
     await catalog.add_version(caller, "Acme.Editor", package_version="2.0", allowed_markets="DE")
-    listed = [version["PackageVersion"] for version in await versions(catalog, caller, "ACME.editor")]
-    assert listed == ["2.0", "1.0-Beta"]
+    numbers = [version["PackageVersion"] for version in await versions(catalog, caller, "ACME.editor")]
+    assert numbers == ["2.0", "1.0-Beta"]
     assert len(await versions(catalog, caller, "Acme.Editor", version="1.0-BETA")) == 1
     assert await versions(catalog, caller, "Acme.Editor", Version="1.0") == []
     assert len(await versions(catalog, caller, "Acme.Editor", MARKET="de")) == 2
@@ -185,7 +190,7 @@ async def test_a_manifest_tells_of_one_version_or_market(catalog: Catalog, calle
     [("MSIX", "ab" * 32, range(DAY, DAY + HOUR)), ("MSIX", "", range(HOUR + 1)), ("EXE", "ab" * 32, range(HOUR + 1))],
     ids=["MSIX", "unsigned MSIX", "EXE"],
 )
-async def test_the_address_of_a_signed_package_outlives_its_installation(
+async def test_the_url_of_a_signed_package_outlives_its_installation(
     catalog: Catalog, caller: Caller, file_type: str, signature: str, lifetime: range
 ) -> None:
     await catalog.add_package(caller, "Acme.Editor")
@@ -196,16 +201,16 @@ async def test_the_address_of_a_signed_package_outlives_its_installation(
     assert expires - int(time.time()) in lifetime
 
 
-async def test_a_manifest_of_many_versions_is_made_beside_the_event_loop(
+async def test_a_manifest_of_many_versions_is_built_in_a_thread(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: list[int] = []
 
-    def watched(*asked: Any) -> Any:
+    def record_thread(*arguments: Any) -> Any:
         threads.append(get_ident())
-        return manifest(*asked)
+        return manifest(*arguments)
 
-    monkeypatch.setattr("catalog_service.winget.routes.manifest", watched)
+    monkeypatch.setattr("catalog_service.winget.routes.manifest", record_thread)
     monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
     await catalog.add_package(caller, "Acme.Editor")
     for count, version in enumerate(("1.0", "2.0"), start=1):
@@ -214,21 +219,21 @@ async def test_a_manifest_of_many_versions_is_made_beside_the_event_loop(
     assert threads[0] == get_ident() != threads[1]
 
 
-async def test_many_versions_are_read_and_told_beside_the_event_loop(
+async def test_many_versions_are_read_and_encoded_in_a_thread(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: dict[str, list[int]] = defaultdict(list)
 
-    def watched(name: str, work: Any) -> Any:
-        def noting(*given: Any) -> Any:
+    def record_function(name: str, work: Any) -> Any:
+        def record_thread(*arguments: Any) -> Any:
             threads[name].append(get_ident())
-            return work(*given)
+            return work(*arguments)
 
-        return noting
+        return record_thread
 
-    monkeypatch.setattr("catalog_service.versions.store.version_of", watched("reading", version_of))
-    monkeypatch.setattr("catalog_service.winget.search.service.record_of", watched("finding", record_of))
-    monkeypatch.setattr(Contract, "hit", watched("telling", Contract.hit))
+    monkeypatch.setattr("catalog_service.versions.store.version_of", record_function("reading", version_of))
+    monkeypatch.setattr("catalog_service.winget.search.service.record_of", record_function("finding", record_of))
+    monkeypatch.setattr(Contract, "hit", record_function("telling", Contract.hit))
     monkeypatch.setattr("catalog_service.versions.store.MAX_IN_LOOP", 1)
     monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
     await catalog.add_package(caller, "Acme.Editor")
@@ -237,88 +242,90 @@ async def test_many_versions_are_read_and_told_beside_the_event_loop(
         await search(catalog, caller)
         answer = await catalog.call(caller, "POST", SEARCH, json={}, headers={"Version": "1.0.0"})
         assert answer.body["Data"][0]["Versions"][0]["PackageVersion"] == version
-    here = {name: [thread == get_ident() for thread in told] for name, told in threads.items()}
-    # Few are read, or told in other words, on the loop; and however many there are, what is told as it is kept.
-    assert here == {
+    on_loop = {name: [thread == get_ident() for thread in idents] for name, idents in threads.items()}
+    # A few versions are read or encoded on the loop. Stored documents need no encoding.
+    assert on_loop == {
         "reading": [True, False, False],
         "finding": [False, False],
         "telling": [True, True, True, False],
     }
 
 
-async def test_what_a_contract_does_not_know_is_not_found_in_it(catalog: Catalog, caller: Caller) -> None:
+async def test_fields_unknown_to_a_contract_are_not_searched(catalog: Catalog, caller: Caller) -> None:
     for package_id, kind in (("Acme.Font", "FONT"), ("Acme.Tool", "PORTABLE"), ("Acme.Editor", "MSI")):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id, file_type=kind)
     await catalog.add_version(caller, "Acme.Tool", package_version="0.9")
-    for version, shown in {
+    for version, expected in {
         "1.12.0": {"Acme.Font": ["1.0"], "Acme.Tool": ["1.0", "0.9"], "Acme.Editor": ["1.0"]},
         "1.10.0": {"Acme.Tool": ["1.0", "0.9"], "Acme.Editor": ["1.0"]},
         "1.1.0": {"Acme.Tool": ["0.9"], "Acme.Editor": ["1.0"]},
     }.items():
         answer = await catalog.call(caller, "POST", SEARCH, json={}, headers={"Version": version})
         hits = {hit["PackageIdentifier"]: hit["Versions"] for hit in answer.body["Data"]}
-        assert {name: [one["PackageVersion"] for one in versions] for name, versions in hits.items()} == shown
+        assert {
+            name: [version_found["PackageVersion"] for version_found in versions] for name, versions in hits.items()
+        } == expected
 
 
-async def test_the_exact_id_comes_before_one_in_other_letters(catalog: Catalog, caller: Caller) -> None:
+async def test_an_exact_id_precedes_one_in_another_letter_case(catalog: Catalog, caller: Caller) -> None:
     for package_id in ("acme.editor", "Acme.Editor"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id, package_version=package_id[0])
     for package_id, version in (("acme.editor", "a"), ("Acme.Editor", "A"), ("ACME.EDITOR", "A")):
-        assert [one["PackageVersion"] for one in await versions(catalog, caller, package_id)] == [version]
+        assert [version_found["PackageVersion"] for version_found in await versions(catalog, caller, package_id)] == [
+            version
+        ]
 
 
-async def test_another_replica_and_a_catalog_without_room_show_the_same(
-    catalog: Catalog, mongo_url: str, redis_url: str
-) -> None:
+async def test_another_replica_and_a_full_cache_show_the_same(catalog: Catalog, mongo_url: str, redis_url: str) -> None:
     caller = make_caller(make_tenant())
     await catalog.add_package(caller, "Acme.Editor")
     await catalog.add_version(caller, "Acme.Editor")
     async with serving_catalog(mongo_url, redis_url, database=catalog.settings.database, search_memory=0) as small:
         for replica in (catalog, small):
-            assert await found(replica, caller) == ["Acme.Editor"]
+            assert await result_ids(replica, caller) == ["Acme.Editor"]
         await small.call(caller, "DELETE", "delete_package", "Acme.Editor")
         await small.add_package(caller, "Acme.Other")
         await small.add_version(caller, "Acme.Other")
         for replica in (catalog, small):
-            assert await found(replica, caller) == ["Acme.Other"]
+            assert await result_ids(replica, caller) == ["Acme.Other"]
 
 
-async def test_indexes_of_all_tenants_stay_within_their_bound(catalog: Catalog) -> None:
+async def test_indexes_of_all_tenants_stay_within_their_limit(catalog: Catalog) -> None:
     callers = [make_caller() for _ in range(4)]
     for caller in callers:
         await catalog.add_package(caller, "Acme.Editor")
         await catalog.add_version(caller, "Acme.Editor")
     entries = Entries(catalog.store.packages.described, catalog.store.versions.versions)
-    one = WingetSearch(catalog.store.revisions, entries, memory=1 << 20)
-    await one.find(callers[0].tenant_id, Search(), frozenset())
-    bounded = WingetSearch(catalog.store.revisions, entries, memory=2 * one.size)
+    winget_search = WingetSearch(catalog.store.revisions, entries, memory=1 << 20)
+    await winget_search.find(callers[0].tenant_id, Search(), frozenset())
+    bounded = WingetSearch(catalog.store.revisions, entries, memory=2 * winget_search.size)
     for caller in callers * 2:
         (record,) = (await bounded.find(caller.tenant_id, Search(), frozenset())).records
         assert record.package_id == "Acme.Editor"
-        assert 0 < bounded.size <= 2 * one.size
+        assert 0 < bounded.size <= 2 * winget_search.size
 
 
-async def test_what_did_not_change_is_not_read_again(catalog: Catalog, caller: Caller) -> None:
+async def test_unchanged_packages_are_not_read_again(catalog: Catalog, caller: Caller) -> None:
     for package_id in ("Acme.Editor", "Acme.Other"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id)
-    assert len(await found(catalog, caller)) == 2
-    async with catalog.queries() as asked:
-        assert len(await found(catalog, caller)) == 2
-    assert {query["command"].get("find") for query in asked} == {"revisions"}
+    assert len(await result_ids(catalog, caller)) == 2
+    async with catalog.queries() as queries:
+        assert len(await result_ids(catalog, caller)) == 2
+    assert {query["command"].get("find") for query in queries} == {"revisions"}
     await catalog.add_version(caller, "Acme.Other", package_version="2.0")
-    async with catalog.queries() as asked:
-        assert len(await found(catalog, caller)) == 2
-    wanted = [
-        query["command"]["filter"]["package_id"] for query in asked if query["command"].get("find") != "revisions"
+    async with catalog.queries() as queries:
+        assert len(await result_ids(catalog, caller)) == 2
+    expected = [
+        query["command"]["filter"]["package_id"] for query in queries if query["command"].get("find") != "revisions"
     ]
-    assert wanted == [{"$in": ["Acme.Other"]}] * 2
+    assert expected == [{"$in": ["Acme.Other"]}] * 2
 
 
 @pytest.mark.parametrize("text", ["editor", "Acme.", "a" * 5_000, "../Acme.Editor", "Acme.Ed*tor", "编辑器", "-"])
-async def test_text_that_cannot_be_an_id_costs_no_query(catalog: Catalog, caller: Caller, text: str) -> None:
+async def test_text_that_cannot_be_an_id_needs_no_query(catalog: Catalog, caller: Caller, text: str) -> None:
     async with catalog.queries() as queries:
         answer = await catalog.call(caller, "GET", MANIFEST, text, headers=LATEST)
 
@@ -350,7 +357,7 @@ async def test_version_with_a_wrong_windows_feature_is_not_created(catalog: Cata
     )
 
 
-async def test_of_msix_and_appx_installers_that_are_equal_one_is_offered(catalog: Catalog) -> None:
+async def test_one_of_equal_msix_and_appx_installers_is_offered(catalog: Catalog) -> None:
     caller = make_caller(make_tenant(version_key=VersionKey.INSTALLER))
     await catalog.add_package(caller, "Acme.Editor")
     for file_type in ("MSIX", "APPX"):
@@ -374,86 +381,84 @@ UPGRADE: dict[str, Any] = {
 }
 
 
-SEARCHES_WAITING = 16  # fewer than in production, so that few requests fill the queue
+SEARCHES_WAITING = 16  # fewer than in production, so few requests fill the queue
 
 
 class Gate:
-    """Holds the searches that scan texts until it opens, and counts those that run."""
+    """Blocks the searches that scan texts until the test opens it, and counts the running ones."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.opened, self.running, self.most = asyncio.Event(), 0, 0
         self.by_tenant: Counter[str] = Counter()
         find = WingetSearch.find
 
-        async def held(searches: WingetSearch, tenant_id: str, wanted: Search, *others: Any) -> SearchResult:
-            if all(match.of_whole_values for match in (*wanted.either, *wanted.filters)):
-                return await find(searches, tenant_id, wanted, *others)
+        async def blocked_search(searches: WingetSearch, tenant_id: str, query: Search, *others: Any) -> SearchResult:
+            if all(match.of_whole_values for match in (*query.either, *query.filters)):
+                return await find(searches, tenant_id, query, *others)
             self.running += 1
             self.by_tenant[tenant_id] += 1
             self.most = max(self.most, self.running)
             await self.opened.wait()
             self.running -= 1
-            return await find(searches, tenant_id, wanted, *others)
+            return await find(searches, tenant_id, query, *others)
 
-        monkeypatch.setattr(WingetSearch, "find", held)
+        monkeypatch.setattr(WingetSearch, "find", blocked_search)
         monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCH_TIMEOUT", TIMEOUT)
         monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCHES_WAITING", SEARCHES_WAITING)
 
-    async def wait_for(self, running: int) -> None:
+    async def wait_for_running(self, running: int) -> None:
         async with asyncio.timeout(TIMEOUT):
             while self.running < running:  # noqa: ASYNC110  the gate does not tell who waits
                 await asyncio.sleep(0.001)
 
 
 def start(catalog: Catalog, *callers: Caller) -> list[asyncio.Task[Answer]]:
-    """Send a search that scans texts for each caller, of the kinds in turn."""
+    """Send a search that scans texts for each caller, with alternating match types."""
     bodies = zip(callers, cycle(SCANS), strict=False)
     return [asyncio.create_task(search(catalog, caller, **body)) for caller, body in bodies]
 
 
-async def test_one_network_runs_a_bounded_number_of_searches_that_scan_texts(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, addresses = Gate(monkeypatch), ("2001:db8::1", "2001:db8::2")  # They are in one /64 network.
+async def test_text_searches_of_one_network_are_limited(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
+    gate, addresses = Gate(monkeypatch), ("2001:db8::1", "2001:db8::2")  # Both addresses are in one /64 network.
     too_many = 12
     callers = range(SEARCHES_OF_NETWORK + SEARCHES_WAITING + too_many)
-    crowd = [make_caller(ip=addresses[number % 2]) for number in callers]  # Each is of another tenant.
-    sent = start(catalog, *crowd)
-    await gate.wait_for(SEARCHES_OF_NETWORK)
-    # The queue is full, so the others are refused at once.
+    callers_of_network = [
+        make_caller(ip=addresses[number % 2]) for number in callers
+    ]  # Each caller is of another tenant.
+    sent = start(catalog, *callers_of_network)
+    await gate.wait_for_running(SEARCHES_OF_NETWORK)
+    # The queue is full, so the other searches are refused at once.
     async with asyncio.timeout(TIMEOUT):
         coming = asyncio.as_completed(sent)
         refused = [await next(coming) for _ in range(too_many)]
     assert {(answer.status, answer.headers["Retry-After"]) for answer in refused} == {(503, "2")}
-    # Another network has a limit of its own.
+    # Another network has its own limit.
     sent += start(catalog, make_caller(ip="192.0.2.1"))
-    await gate.wait_for(SEARCHES_OF_NETWORK + 1)
+    await gate.wait_for_running(SEARCHES_OF_NETWORK + 1)
     gate.opened.set()
     statuses = Counter(answer.status for answer in await asyncio.gather(*sent))
     assert statuses == {204: SEARCHES_OF_NETWORK + SEARCHES_WAITING + 1, 503: too_many}
     assert gate.most == SEARCHES_OF_NETWORK + 1
 
 
-async def test_one_tenant_runs_a_bounded_number_of_searches_that_scan_texts(
-    catalog: Catalog, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_text_searches_of_one_tenant_are_limited(catalog: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     gate, tenant = Gate(monkeypatch), make_tenant()
     sent = start(catalog, *(make_caller(tenant, ip=f"192.0.2.{number}") for number in range(SEARCHES_OF_TENANT + 6)))
-    await gate.wait_for(SEARCHES_OF_TENANT)
+    await gate.wait_for_running(SEARCHES_OF_TENANT)
     sent += start(catalog, make_caller(ip="198.51.100.1"))  # of another tenant
-    await gate.wait_for(SEARCHES_OF_TENANT + 1)
+    await gate.wait_for_running(SEARCHES_OF_TENANT + 1)
     assert gate.by_tenant[tenant.tenant_id] == SEARCHES_OF_TENANT
     gate.opened.set()
     assert {answer.status for answer in await asyncio.gather(*sent)} == {204}
     assert gate.most == SEARCHES_OF_TENANT + 1
 
 
-async def test_the_searches_of_an_upgrade_never_wait_for_text_searches(
+async def test_searches_of_an_upgrade_never_wait_for_text_searches(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gate, caller = Gate(monkeypatch), make_caller(ip="192.0.2.1")
     sent = start(catalog, *[caller] * (SEARCHES_OF_NETWORK + SEARCHES_WAITING))
-    await gate.wait_for(SEARCHES_OF_NETWORK)
+    await gate.wait_for_running(SEARCHES_OF_NETWORK)
     async with asyncio.timeout(TIMEOUT):
         answers = await asyncio.gather(*(search(catalog, caller, **UPGRADE) for _ in range(200)))
     assert {answer.status for answer in answers} == {204}

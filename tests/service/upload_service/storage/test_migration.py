@@ -1,4 +1,4 @@
-"""Installers are moved between storages, and after any interruption one storage has the whole file."""
+"""Moves of installers between storages: after any interruption one storage has the whole file."""
 
 import asyncio
 import shutil
@@ -35,7 +35,7 @@ SAMPLES = {
     (StorageKind.FOLDER, "remove", "before"),
 }
 EACH_STEP = pytest.mark.parametrize(
-    ("old", "new", "method", "when"),
+    ("old", "new", "method", "moment"),
     [
         pytest.param(
             *(old, new, *step),
@@ -52,35 +52,35 @@ class Killed(BaseException):
     """A process was killed."""
 
 
-class Meddled:
-    """A proxy that does something before or after the first call of one method."""
+class InterruptingProxy:
+    """A proxy that runs an action before or after the first call of one method."""
 
-    def __init__(self, real: object, method: str, when: str, what: Callable[[], Awaitable[object]]) -> None:
+    def __init__(self, real: object, method: str, moment: str, action: Callable[[], Awaitable[object]]) -> None:
         self._real = real
         self._method = method
-        self._when = when
-        self._what: Callable[[], Awaitable[object]] | None = what
+        self._when = moment
+        self._what: Callable[[], Awaitable[object]] | None = action
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._real, name)
-        what = self._what
-        if name != self._method or what is None:
+        action = self._what
+        if name != self._method or action is None:
             return method
 
-        async def meddled(*given: Any) -> Any:
+        async def call_with_action(*arguments: Any) -> Any:
             self._what = None
             if self._when == "before":
-                await what()
-            result = await method(*given)
+                await action()
+            result = await method(*arguments)
             if self._when == "after":
-                await what()
+                await action()
             return result
 
-        return meddled
+        return call_with_action
 
 
-class Mortal:
-    """The store of a process that can be killed; then it changes nothing."""
+class KillableStore:
+    """The store of a process that can be killed; a killed process changes nothing."""
 
     def __init__(self, real: object) -> None:
         self._real = real
@@ -93,16 +93,16 @@ class Mortal:
 async def _nothing(*_: object) -> None: ...
 
 
-def meddling(
-    storages: StoragePair, new: StorageKind, method: str, when: str, what: Callable[[], Awaitable[object]]
+def interrupted_mover(
+    storages: StoragePair, new: StorageKind, method: str, moment: str, action: Callable[[], Awaitable[object]]
 ) -> Any:
     """A mover that is interrupted at a step, and its store, which can be killed."""
     (old,) = set(StorageKind) - {new}
-    mortal: Any = Mortal(Meddled(storages.store, method, when, what))
+    store: Any = KillableStore(InterruptingProxy(storages.store, method, moment, action))
     homes: Any = {old: storages.home(old), new: storages.home(new)}
     side = new if method in {"put", "size"} else old
-    homes[side] = Meddled(homes[side], method, when, what)
-    return storages.mover(new, store=mortal, homes=StorageBackends(homes)), mortal
+    homes[side] = InterruptingProxy(homes[side], method, moment, action)
+    return storages.mover(new, store=store, homes=StorageBackends(homes)), store
 
 
 @BOTH_WAYS
@@ -123,15 +123,15 @@ async def test_a_file_is_moved_to_object_storage_and_back(storages: StoragePair)
 
 @EACH_STEP
 async def test_a_mover_killed_at_any_step_loses_nothing(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
     async def kill() -> None:
-        mortal.dead = True
+        store.dead = True
         raise Killed
 
-    mover, mortal = meddling(storages, new, method, when, kill)
+    mover, store = interrupted_mover(storages, new, method, moment, kill)
     with pytest.raises(Killed):
         await mover.run()
     home = StorageKind((await storages.record(upload))["home"])
@@ -143,7 +143,7 @@ async def test_a_mover_killed_at_any_step_loses_nothing(
 
 @EACH_STEP
 async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
@@ -151,7 +151,7 @@ async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
         task.cancel()
         await asyncio.sleep(0)
 
-    mover, _ = meddling(storages, new, method, when, stop)
+    mover, _ = interrupted_mover(storages, new, method, moment, stop)
     task = asyncio.create_task(mover.run())
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -165,74 +165,74 @@ async def test_many_movers_at_once_move_each_file_once(
 ) -> None:
     uploads = [await storages.keep(home=old) for _ in range(8)]
     outcomes = await asyncio.gather(*(storages.move_all(new) for _ in range(4)))
-    assert [one for several in outcomes for one in several] == [Outcome.MOVED] * len(uploads)
+    assert [outcome for several in outcomes for outcome in several] == [Outcome.MOVED] * len(uploads)
     for upload in uploads:
         await storages.expect_at(new, upload)
 
 
 @EACH_STEP
 async def test_a_mover_without_its_lease_changes_nothing(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
-    async def oversleep() -> None:
+    async def run_after_lease_expiry() -> None:
         await storages.let_leases_pass()
         await storages.mover(new).run()
 
-    mover, _ = meddling(storages, new, method, when, oversleep)
+    mover, _ = interrupted_mover(storages, new, method, moment, run_after_lease_expiry)
     await mover.run()
     await storages.expect_at(new, upload)
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_delayed_mover_keeps_a_file_that_was_moved_back(
-    storages: StoragePair, old: StorageKind, new: StorageKind, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
-    async def oversleep() -> None:
+    async def run_after_lease_expiry() -> None:
         for home in (new, old):
             await storages.let_leases_pass()
             await storages.mover(home).run()
 
-    mover, _ = meddling(storages, new, "set_storage", when, oversleep)
+    mover, _ = interrupted_mover(storages, new, "set_storage", moment, run_after_lease_expiry)
     await mover.run()
     home = StorageKind((await storages.record(upload))["home"])
     assert await storages.bytes_at(home, upload) == FILE
 
 
 @EACH_STEP
-async def test_a_file_deleted_during_a_move_leaves_nothing(
-    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
+async def test_a_file_deleted_during_a_move_leaves_no_copy(
+    storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
 
     async def delete() -> None:
         await storages.removal.remove(upload)
 
-    mover, _ = meddling(storages, new, method, when, delete)
+    mover, _ = interrupted_mover(storages, new, method, moment, delete)
     await mover.run()
     assert await storages.store.find(upload) is None
     assert [await storages.home(home).size(upload) for home in StorageKind] == [None, None]
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("when", ["before", "after"])
-async def test_a_delayed_mover_that_cleans_up_keeps_the_recorded_file(
-    storages: StoragePair, old: StorageKind, new: StorageKind, when: str
+@pytest.mark.parametrize("moment", ["before", "after"])
+async def test_a_delayed_cleanup_of_a_mover_keeps_the_recorded_file(
+    storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
 ) -> None:
     """Another mover brings the file back before the first one removes the old copy."""
     upload = await storages.keep(home=old)
     await arrive_and_stop(storages, upload, new)
 
-    async def oversleep() -> None:
+    async def run_after_lease_expiry() -> None:
         await storages.let_leases_pass()
         for home in (new, old):
             await storages.mover(home).run()
 
-    mover, _ = meddling(storages, new, "renew", when, oversleep)
+    mover, _ = interrupted_mover(storages, new, "renew", moment, run_after_lease_expiry)
     await mover.remove_leftovers()
     await storages.expect_at(old, upload)
 
@@ -248,25 +248,25 @@ async def arrive_and_stop(storages: StoragePair, upload: Upload, new: StorageKin
 
 
 @BOTH_WAYS
-@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("moment", ["before", "after"])
 async def test_a_delayed_mover_that_rejects_a_copy_keeps_the_recorded_file(
-    storages: StoragePair, old: StorageKind, new: StorageKind, when: str
+    storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
 ) -> None:
     upload = await storages.keep(home=old)
     (storages.root / "other").write_bytes(bytes(upload.size))
     await storages.home(new).put(upload, storages.root / "other")
 
-    async def oversleep() -> None:
-        for _ in range(2):  # The first that comes removes the other file.
+    async def run_after_lease_expiry() -> None:
+        for _ in range(2):  # The first mover removes the other file.
             await storages.let_leases_pass()
             await storages.mover(new).run()
 
-    mover, _ = meddling(storages, new, "renew", when, oversleep)
+    mover, _ = interrupted_mover(storages, new, "renew", moment, run_after_lease_expiry)
     await mover.run()
     await storages.expect_at(new, upload)
 
 
-class Late:
+class DelayedStorage:
     """A storage that stores a file only after another step."""
 
     def __init__(self, real: InstallerStorage, on_its_way: Path, first: Callable[[], Awaitable[object]]) -> None:
@@ -293,7 +293,7 @@ async def test_a_copy_stored_after_a_deletion_is_removed(
         await storages.removal.remove(upload)
 
     homes = StorageBackends(
-        {old: storages.home(old), new: Late(storages.home(new), storages.root / "on its way", delete)}
+        {old: storages.home(old), new: DelayedStorage(storages.home(new), storages.root / "on its way", delete)}
     )
     assert [outcome async for _, outcome in storages.mover(new, homes=homes).moves()] == [Outcome.CHANGED]
     assert [await storages.home(home).size(upload) for home in StorageKind] == [None, None]
@@ -310,12 +310,12 @@ async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(
             {"tenant_id": upload.tenant_id}, {"$set": {"status": Status.LINKED}, "$inc": {"fence": 1}}
         )
 
-    mover, _ = meddling(storages, new, "put", "before", claim)
+    mover, _ = interrupted_mover(storages, new, "put", "before", claim)
     await mover.run()
     await storages.expect_at(new, upload)
 
 
-def flip(storages: StoragePair, upload: Upload) -> None:
+def flip_bit(storages: StoragePair, upload: Upload) -> None:
     path = storages.folder.path(upload)
     content = bytearray(path.read_bytes())
     content[7] ^= 1
@@ -324,7 +324,7 @@ def flip(storages: StoragePair, upload: Upload) -> None:
 
 async def test_an_altered_file_is_not_moved_and_is_marked(storages: StoragePair) -> None:
     damaged, sound = await storages.keep(), await storages.keep()
-    flip(storages, damaged)
+    flip_bit(storages, damaged)
     assert sorted(await storages.move_all(StorageKind.S3)) == [Outcome.ALTERED, Outcome.MOVED]
     record = await storages.record(damaged)
     assert (record["home"], record["damage"]) == (StorageKind.FOLDER, Damage.ALTERED)
@@ -346,7 +346,7 @@ async def test_a_missing_file_is_reported_and_does_not_stop_the_scrub(
 
 
 @BOTH_WAYS
-async def test_another_file_under_the_name_is_not_taken_for_the_file(
+async def test_another_file_with_the_same_name_is_no_copy(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
     upload = await storages.keep(home=old)
@@ -375,23 +375,23 @@ async def test_a_full_disk_stops_the_migration_before_a_fetch(
 async def test_a_slow_disk_blocks_no_request(storages: StoragePair, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = list[threading.Thread]()
 
-    def noting(work: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*given: Any) -> Any:
+    def recording(work: Callable[..., Any]) -> Callable[..., Any]:
+        def record_thread(*arguments: Any) -> Any:
             threads.append(threading.current_thread())
-            return work(*given)
+            return work(*arguments)
 
-        return noted
+        return record_thread
 
-    monkeypatch.setattr(shutil, "disk_usage", noting(shutil.disk_usage))
+    monkeypatch.setattr(shutil, "disk_usage", recording(shutil.disk_usage))
     for name in ("write", "sync", "close"):
-        monkeypatch.setattr(PartFile, name, noting(getattr(PartFile, name)))
+        monkeypatch.setattr(PartFile, name, recording(getattr(PartFile, name)))
     await storages.keep(home=StorageKind.S3)
     assert await storages.move_all(StorageKind.FOLDER) == [Outcome.MOVED]
     assert len(threads) == 4
     assert threading.main_thread() not in threads
 
 
-async def test_a_file_that_is_only_just_complete_is_left_alone(storages: StoragePair) -> None:
+async def test_a_file_that_was_just_completed_is_not_moved(storages: StoragePair) -> None:
     upload = await storages.keep()
     now: list[Any] = [{"$set": {"updated_at": "$$NOW"}}]
     await storages.database["uploads"].update_one({"tenant_id": upload.tenant_id}, now)

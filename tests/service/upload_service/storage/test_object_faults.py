@@ -1,4 +1,4 @@
-"""The network to the object storage fails: a read is complete or refused, and ends in time."""
+"""Network faults of the object storage: a read is complete or refused, and ends in time."""
 
 import asyncio
 import os
@@ -25,8 +25,8 @@ LARGE = os.urandom(24 << 20)
 
 
 @dataclass(frozen=True)
-class Far:
-    """An object storage behind a network that a test breaks, with a large installer."""
+class RemoteStorage:
+    """An object storage behind a network that a test can break, with a large installer."""
 
     network: Proxy
     objects: S3Storage
@@ -49,42 +49,42 @@ def source(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-async def far(object_server: ObjectServer) -> AsyncIterator[Far]:
+async def remote(object_server: ObjectServer) -> AsyncIterator[RemoteStorage]:
     async with proxy(f"127.0.0.1:{object_server.port}") as network:
         settings = {**object_server.settings(uuid4().hex), "s3_endpoint": f"http://{network.address}"}
         storage = StorageSettings(**settings).object_storage
         assert storage is not None
         upload = Upload("acme", "f", "u", len(LARGE), server_filename=uuid4().hex, size=len(LARGE))
-        yield Far(network, S3Storage(storage), upload)
+        yield RemoteStorage(network, S3Storage(storage), upload)
 
 
 @pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(s3, "TIMEOUT", 0.3)
     monkeypatch.setattr(s3, "BLOCK_TIMEOUT", 0.3)
 
 
 @pytest.fixture
-def once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The library makes no retries, as a minute after the start of a read."""
+def no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library makes no retries, as in the second minute of a read."""
     monkeypatch.setitem(s3_client.RETRIES, "max_retries", 0)
 
 
-async def test_a_broken_read_is_resumed(once: None, far: Far, source: Path) -> None:
-    await far.put(source)
+async def test_a_broken_read_is_resumed(no_retries: None, remote: RemoteStorage, source: Path) -> None:
+    await remote.put(source)
     content = bytearray()
-    async for block in far.objects.read(far.upload, 0, len(LARGE)):
+    async for block in remote.objects.read(remote.upload, 0, len(LARGE)):
         if len(content) < 3 << 20:
-            await far.network.cut()
+            await remote.network.cut()
         content += block
     assert content == LARGE
 
 
-async def test_a_stalled_read_ends_with_an_error(far: Far, source: Path, impatient: None) -> None:
-    await far.put(source)
-    async with aclosing(far.objects.read(far.upload, 0, len(LARGE))) as blocks:
+async def test_a_stalled_read_ends_with_an_error(remote: RemoteStorage, source: Path, short_timeouts: None) -> None:
+    await remote.put(source)
+    async with aclosing(remote.objects.read(remote.upload, 0, len(LARGE))) as blocks:
         assert LARGE.startswith(await anext(blocks))
-        await far.network.switch(Mode.HALF_OPEN)
+        await remote.network.switch(Mode.HALF_OPEN)
         with pytest.raises(Unavailable):
             b"".join([block async for block in blocks])
 
@@ -97,63 +97,65 @@ async def test_a_stalled_read_ends_with_an_error(far: Far, source: Path, impatie
     ],
 )
 async def test_every_call_fails_cleanly_while_the_network_is_broken(
-    far: Far, source: Path, impatient: None, mode: Mode
+    remote: RemoteStorage, source: Path, short_timeouts: None, mode: Mode
 ) -> None:
-    async with far.network.failing(mode):
-        for question in (
-            far.objects.size(far.upload),
-            far.objects.remove(far.upload),
-            anext(far.objects.read(far.upload, 0, 1)),
-            anext(far.objects.list_files()),
+    async with remote.network.failing(mode):
+        for call in (
+            remote.objects.size(remote.upload),
+            remote.objects.remove(remote.upload),
+            anext(remote.objects.read(remote.upload, 0, 1)),
+            anext(remote.objects.list_files()),
         ):
             with pytest.raises(Unavailable):
-                await question
+                await call
 
 
 @pytest.mark.parametrize("mode", [Mode.RESET, pytest.param(Mode.REFUSE, marks=pytest.mark.full)])
-async def test_an_interrupted_put_stores_nothing_and_can_be_repeated(far: Far, source: Path, mode: Mode) -> None:
-    far.network.latency = 0.002
-    putting = asyncio.create_task(far.put(source))
-    await far.until_connected()
-    async with far.network.failing(mode):
+async def test_an_interrupted_put_stores_nothing_and_can_be_repeated(
+    remote: RemoteStorage, source: Path, mode: Mode
+) -> None:
+    remote.network.latency = 0.002
+    putting = asyncio.create_task(remote.put(source))
+    await remote.until_connected()
+    async with remote.network.failing(mode):
         with pytest.raises(Unavailable):
             await putting
-    far.network.latency = 0.0
-    assert await far.objects.size(far.upload) is None
-    await far.put(source)
-    assert b"".join([block async for block in far.objects.read(far.upload, 0, len(LARGE))]) == LARGE
+    remote.network.latency = 0.0
+    assert await remote.objects.size(remote.upload) is None
+    await remote.put(source)
+    assert b"".join([block async for block in remote.objects.read(remote.upload, 0, len(LARGE))]) == LARGE
 
 
-async def test_a_cancelled_put_leaves_no_readable_object(far: Far, source: Path) -> None:
-    far.network.latency = 0.002
-    putting = asyncio.create_task(far.put(source))
-    await far.until_connected()
+async def test_a_cancelled_put_leaves_no_readable_object(remote: RemoteStorage, source: Path) -> None:
+    remote.network.latency = 0.002
+    putting = asyncio.create_task(remote.put(source))
+    await remote.until_connected()
     putting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await putting
-    assert await far.objects.size(far.upload) is None
+    assert await remote.objects.size(remote.upload) is None
 
 
 @pytest.mark.parametrize("content", [b"small", LARGE], ids=["small", "large"])
 async def test_a_file_that_disappears_during_the_put_is_reported_as_missing(
-    far: Far, source: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+    remote: RemoteStorage, source: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     source.write_bytes(content)
-    look = Path.stat
+    stat = Path.stat
 
-    def look_and_remove(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
-        found = look(path, follow_symlinks=follow_symlinks)
+    def stat_and_remove(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        result = stat(path, follow_symlinks=follow_symlinks)
         if path == source:
             path.unlink()
-        return found
+        return result
 
-    monkeypatch.setattr(Path, "stat", look_and_remove)
+    monkeypatch.setattr(Path, "stat", stat_and_remove)
     with pytest.raises(InstallerMissing):
-        await far.put(source)
+        await remote.put(source)
 
 
 @dataclass
-class Old:
+class OldProvider:
     """A provider without conditional writes."""
 
     objects: dict[str, bytes] = field(default_factory=dict)
@@ -172,9 +174,9 @@ class Old:
 
 
 async def test_a_provider_without_conditional_put_is_detected_once(
-    once: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    no_retries: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old, app = Old(), web.Application()
+    old, app = OldProvider(), web.Application()
     app.router.add_route("*", "/{key:.*}", old.answer)
     async with serving(app, "127.0.0.1:0") as address:
         port = int(address.rpartition(":")[2])

@@ -1,4 +1,4 @@
-"""Uploads are moved to object storage, are served from there, and wait while it is unavailable."""
+"""Object storage: uploads are moved to it and served from it, and wait while it is unavailable."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -47,7 +47,7 @@ REQUESTS: list[dict[str, str]] = [
     {"If_None_Match": '"other"'},
     {"If_Match": '"other"'},
 ]
-PASSED_OVER = {"date", "server", "x-request-id"}
+IGNORED_HEADERS = {"date", "server", "x-request-id"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Setup:
     objects: S3Storage
 
     async def upload(self, content: bytes = FILE, *, wait: bool = True) -> tuple[Caller, str]:
-        """A version's installer, moved."""
+        """A linked installer that was moved."""
         caller = make_uploader()
         name = await self.api.upload(caller, content, name="setup.exe")
         assert (await self.api.claim(caller, name)).status == 200
@@ -79,12 +79,12 @@ class Setup:
         await until(moved)
 
     async def record(self, caller: Caller) -> dict[str, Any]:
-        found = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id})
-        assert found is not None
-        return found
+        document = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id})
+        assert document is not None
+        return document
 
     async def size(self, caller: Caller, name: str) -> int | None:
-        """The key of the object."""
+        """The size of the object."""
         return await self.objects.size(Upload(caller.tenant_id, "f", "u", 0, server_filename=name))
 
 
@@ -96,20 +96,22 @@ def quick() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def serving_house(mongo_url: str, folder: Path, server: ObjectServer, **settings: Any) -> AsyncIterator[Setup]:
-    given = settings_for(
+async def serving_with_objects(
+    mongo_url: str, folder: Path, server: ObjectServer, **settings: Any
+) -> AsyncIterator[Setup]:
+    upload_settings = settings_for(
         mongo_url, folder, installer_storage=StorageKind.S3, **server.settings(uuid4().hex), **settings
     )
-    assert given.object_storage is not None
-    async with serving_uploads(given) as api, open_database(mongo_url, given.database) as database:
-        yield Setup(api, database, S3Storage(given.object_storage))
+    assert upload_settings.object_storage is not None
+    async with serving_uploads(upload_settings) as api, open_database(mongo_url, upload_settings.database) as database:
+        yield Setup(api, database, S3Storage(upload_settings.object_storage))
 
 
 @pytest.fixture(scope="module")
 async def setup(
     quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
 ) -> AsyncIterator[Setup]:
-    async with serving_house(mongo_url, tmp_path_factory.mktemp("installers"), object_server) as served:
+    async with serving_with_objects(mongo_url, tmp_path_factory.mktemp("installers"), object_server) as served:
         yield served
 
 
@@ -118,13 +120,13 @@ async def redirecting(
     quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
 ) -> AsyncIterator[Setup]:
     folder = tmp_path_factory.mktemp("installers")
-    async with serving_house(mongo_url, folder, object_server, s3_redirect=True) as served:
+    async with serving_with_objects(mongo_url, folder, object_server, s3_redirect=True) as served:
         yield served
 
 
 @pytest.fixture
-def away() -> Any:
-    """An object storage that a test starts later, with a known port."""
+def stopped_server() -> Any:
+    """An object storage with a known port that a test starts later."""
     server = ObjectServer()
     server.start()
     server.make_bucket()
@@ -134,16 +136,16 @@ def away() -> Any:
 
 
 @pytest.fixture
-async def without(
-    quick: None, mongo_url: str, database: MongoDatabase, tmp_path: Path, away: ObjectServer
+async def setup_without_objects(
+    quick: None, mongo_url: str, database: MongoDatabase, tmp_path: Path, stopped_server: ObjectServer
 ) -> AsyncIterator[Setup]:
-    """A setup whose object storage is not started."""
-    async with serving_house(mongo_url, tmp_path, away, database=database.name) as served:
+    """A setup without a running object storage."""
+    async with serving_with_objects(mongo_url, tmp_path, stopped_server, database=database.name) as served:
         yield served
 
 
-def seen(answer: Answer) -> tuple[int, Any, dict[str, str]]:
-    headers = {name: value for name, value in answer.headers.items() if name.lower() not in PASSED_OVER}
+def observable(answer: Answer) -> tuple[int, Any, dict[str, str]]:
+    headers = {name: value for name, value in answer.headers.items() if name.lower() not in IGNORED_HEADERS}
     body = answer.body if isinstance(answer.body, bytes) else answer.body["code"]
     return answer.status, body, headers
 
@@ -153,14 +155,14 @@ async def test_a_download_is_the_same_before_and_after_the_file_has_moved(setup:
     name = await setup.api.upload(caller, FILE, name="setup.exe")
     await setup.api.claim(caller, name)
     address = setup.api.address(caller, name)
-    before = [seen(await setup.api.get(address, **request)) for request in REQUESTS]
+    before = [observable(await setup.api.get(address, **request)) for request in REQUESTS]
     await setup.let_time_pass()
     await setup.until_moved(caller)
     assert setup.api.files(caller) == []
     assert await setup.size(caller, name) == len(FILE)
-    after = [seen(await setup.api.get(address, **request)) for request in REQUESTS]
-    for request, one, other in zip(REQUESTS, before, after, strict=True):
-        assert one == other, request
+    after = [observable(await setup.api.get(address, **request)) for request in REQUESTS]
+    for request, first, second in zip(REQUESTS, before, after, strict=True):
+        assert first == second, request
     assert before[0][:2] == (200, FILE)
 
 
@@ -187,9 +189,9 @@ async def test_a_client_that_disconnects_is_not_logged_as_an_error(
             assert await answer.content.readexactly(1000) == bytes(1000)
             answer.close()
     assert sha256((await setup.api.get(setup.api.address(caller, name))).body) == sha256(content)
-    said = capsys.readouterr().out
-    assert "crashed" not in said
-    assert "broke_off" not in said
+    log = capsys.readouterr().out
+    assert "crashed" not in log
+    assert "broke_off" not in log
 
 
 async def test_repeated_chunks_are_compared_with_a_moved_file(setup: Setup) -> None:
@@ -203,44 +205,44 @@ async def test_repeated_chunks_are_compared_with_a_moved_file(setup: Setup) -> N
 
 
 async def test_uploads_continue_without_object_storage_and_move_once_it_is_back(
-    without: Setup, away: ObjectServer
+    setup_without_objects: Setup, stopped_server: ObjectServer
 ) -> None:
-    uploads = [await without.upload(FILE, wait=False) for _ in range(5)]
+    uploads = [await setup_without_objects.upload(FILE, wait=False) for _ in range(5)]
     for caller, name in uploads:
-        assert (await without.api.get(without.api.address(caller, name))).body == FILE
-        assert without.api.files(caller) == [name]
-    away.start()
+        assert (await setup_without_objects.api.get(setup_without_objects.api.address(caller, name))).body == FILE
+        assert setup_without_objects.api.files(caller) == [name]
+    stopped_server.start()
     for caller, name in uploads:
-        await without.until_moved(caller)
-        assert (await without.api.get(without.api.address(caller, name))).body == FILE
-        assert without.api.files(caller) == []
+        await setup_without_objects.until_moved(caller)
+        assert (await setup_without_objects.api.get(setup_without_objects.api.address(caller, name))).body == FILE
+        assert setup_without_objects.api.files(caller) == []
 
 
 async def test_a_moved_file_is_unavailable_without_object_storage(
-    without: Setup, away: ObjectServer, capsys: pytest.CaptureFixture[str]
+    setup_without_objects: Setup, stopped_server: ObjectServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    away.start()
-    caller, name = await without.upload()
-    away.stop()
-    answer = await without.api.get(without.api.address(caller, name))
+    stopped_server.start()
+    caller, name = await setup_without_objects.upload()
+    stopped_server.stop()
+    answer = await setup_without_objects.api.get(setup_without_objects.api.address(caller, name))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"]
-    released = await without.api.ask(caller, "release_installers", version_uids=["v1"])
+    released = await setup_without_objects.api.ask(caller, "release_installers", version_uids=["v1"])
     assert (released.status, released.body["code"]) == (500, "dependency_unavailable")
-    away.start()
-    assert (await without.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
-    assert await without.size(caller, name) is None
-    said = capsys.readouterr().out
-    assert "object_storage_failed" in said
-    assert SECRET not in said
-    assert KEY_ID not in said
+    stopped_server.start()
+    assert (await setup_without_objects.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert await setup_without_objects.size(caller, name) is None
+    log = capsys.readouterr().out
+    assert "object_storage_failed" in log
+    assert SECRET not in log
+    assert KEY_ID not in log
 
 
-async def test_a_transfer_can_be_cancelled_without_object_storage(without: Setup) -> None:
+async def test_a_transfer_can_be_cancelled_without_object_storage(setup_without_objects: Setup) -> None:
     caller = make_uploader()
-    await without.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
-    assert (await without.api.cancel(caller, "f")).status == 200
-    assert (without.api.files(caller), await without.api.usage(caller)) == ([], (0, 0))
+    await setup_without_objects.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
+    assert (await setup_without_objects.api.cancel(caller, "f")).status == 200
+    assert (setup_without_objects.api.files(caller), await setup_without_objects.api.usage(caller)) == ([], (0, 0))
 
 
 async def test_a_release_removes_the_object(setup: Setup) -> None:
@@ -252,12 +254,12 @@ async def test_a_release_removes_the_object(setup: Setup) -> None:
 
 async def test_a_deleted_tenant_has_no_objects(setup: Setup) -> None:
     caller, name = await setup.upload()
-    other, kept = await setup.upload()
+    other, remaining = await setup.upload()
     stores = MongoUploadStore(setup.database), MongoQuotaStore(setup.database)
     homes: Any = [setup.objects]
     await forget_tenant(caller.tenant_id, homes, *stores)
     assert await setup.size(caller, name) is None
-    assert await setup.size(other, kept) == len(FILE)
+    assert await setup.size(other, remaining) == len(FILE)
 
 
 @pytest.mark.parametrize(
@@ -310,11 +312,11 @@ async def test_a_file_that_moves_after_its_record_was_read_is_found(
     before = await MongoUploadStore(setup.database).find_installer(caller.tenant_id, name)
     await setup.let_time_pass()
     await setup.until_moved(caller)
-    found = MongoUploadStore.find_installer
+    find_installer = MongoUploadStore.find_installer
     answers = [before]
 
     async def late(store: MongoUploadStore, tenant_id: str, server_filename: str) -> Upload | None:
-        return answers.pop() if answers else await found(store, tenant_id, server_filename)
+        return answers.pop() if answers else await find_installer(store, tenant_id, server_filename)
 
     monkeypatch.setattr(MongoUploadStore, "find_installer", late)
     answer = await setup.api.get(setup.api.address(caller, name))
@@ -352,12 +354,12 @@ async def test_a_download_can_be_redirected_to_object_storage(redirecting: Setup
     assert (head.status, head.headers["Content-Length"]) == (200, str(len(FILE)))
 
 
-async def test_a_redirect_url_is_valid_for_a_while_and_for_one_file(redirecting: Setup) -> None:
+async def test_a_redirect_url_expires_and_is_valid_for_one_file(redirecting: Setup) -> None:
     caller, name = await redirecting.upload()
-    there = await location(redirecting, caller, name)
-    assert there.query["X-Amz-Expires"] == "300"
-    assert there.path.endswith(f"/{caller.tenant_id}/{name}")
-    assert SECRET not in str(there)
+    redirect_url = await location(redirecting, caller, name)
+    assert redirect_url.query["X-Amz-Expires"] == "300"
+    assert redirect_url.path.endswith(f"/{caller.tenant_id}/{name}")
+    assert SECRET not in str(redirect_url)
 
 
 async def test_a_file_in_the_folder_is_not_redirected(redirecting: Setup) -> None:

@@ -1,4 +1,4 @@
-"""No file is moved or removed in a foreign storage, and no record is deleted before its file."""
+"""No file in a foreign storage is moved or removed, and no record is deleted before its file."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,7 +29,7 @@ async def other_database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
         yield database
 
 
-async def give(home: StorageKind, homes: StorageBackends, folder: Path, database: MongoDatabase) -> None:
+async def write_storage_id(home: StorageKind, homes: StorageBackends, folder: Path, database: MongoDatabase) -> None:
     assert await StorageOwnership(MongoFileIndex(database), homes, folder).is_ours(home)
 
 
@@ -38,7 +38,7 @@ async def give(home: StorageKind, homes: StorageBackends, folder: Path, database
 async def test_nothing_is_moved_if_a_storage_is_foreign(
     storages: StoragePair, other_database: MongoDatabase, anothers: StorageKind, chosen: StorageKind
 ) -> None:
-    await give(anothers, storages.homes, storages.root, other_database)
+    await write_storage_id(anothers, storages.homes, storages.root, other_database)
     (old,) = set(StorageKind) - {chosen}
     upload = await storages.keep(home=old)
     for _ in range(2):
@@ -51,7 +51,7 @@ async def test_nothing_is_moved_if_a_storage_is_foreign(
 async def test_no_copy_is_removed_if_a_storage_is_foreign(
     storages: StoragePair, other_database: MongoDatabase, anothers: StorageKind
 ) -> None:
-    await give(anothers, storages.homes, storages.root, other_database)
+    await write_storage_id(anothers, storages.homes, storages.root, other_database)
     upload = await storages.keep(left=StorageKind.S3)
     (storages.root / "copy").write_bytes(b"copy")
     await storages.objects.put(upload, storages.root / "copy")
@@ -60,24 +60,24 @@ async def test_no_copy_is_removed_if_a_storage_is_foreign(
     assert await storages.objects.size(upload) == len(b"copy")
 
 
-async def until_said(api: UploadApi, word: str) -> None:
-    """Wait until a service reports that it is ready, or why it is not."""
+async def until_reported(api: UploadApi, text: str) -> None:
+    """Wait until the readiness response of a service contains this text."""
 
-    async def said() -> bool:
+    async def is_reported() -> bool:
         async with api.service.session.get(f"{api.service.address}/readyz") as answer:
-            return f'"{word}"' in await answer.text()
+            return f'"{text}"' in await answer.text()
 
-    await until(said)
+    await until(is_reported)
 
 
 async def test_a_service_with_a_foreign_bucket_is_not_ready(
     mongo_url: str, tmp_path: Path, object_server: ObjectServer
 ) -> None:
     bucket = object_server.settings(uuid4().hex)
-    for folder, word in ((tmp_path / "ours", "ready"), (tmp_path / "theirs", "StorageIsNotOurs")):
+    for folder, text in ((tmp_path / "ours", "ready"), (tmp_path / "theirs", "StorageIsNotOurs")):
         settings = settings_for(mongo_url, folder, installer_storage=StorageKind.S3, **bucket)
         async with serving_uploads(settings) as api:
-            await until_said(api, word)
+            await until_reported(api, text)
 
 
 async def test_a_service_without_its_object_storage_is_ready(
@@ -86,7 +86,7 @@ async def test_a_service_without_its_object_storage_is_ready(
     bucket = {**object_server.settings(uuid4().hex), "s3_endpoint": "http://127.0.0.1:9"}
     settings = settings_for(mongo_url, tmp_path, database=database.name, installer_storage=StorageKind.S3, **bucket)
     async with serving_uploads(settings) as api:
-        await until_said(api, "ready")
+        await until_reported(api, "ready")
 
 
 async def test_an_upload_in_an_unknown_storage_keeps_its_record(storages: StoragePair) -> None:
@@ -96,8 +96,8 @@ async def test_an_upload_in_an_unknown_storage_keeps_its_record(storages: Storag
         await make_removal(store, quota, storages.root).remove(upload)
     assert (await storages.record(upload))["status"] == Status.DELETING
     assert await storages.objects.size(upload) == upload.size
-    found = await storages.store.find(upload)
-    assert found is not None
-    await storages.removal.remove(found)
+    stored = await storages.store.find(upload)
+    assert stored is not None
+    await storages.removal.remove(stored)
     assert await storages.store.find(upload) is None
     assert await storages.objects.size(upload) is None

@@ -1,4 +1,4 @@
-"""Unusual requests: raw headers, slow bodies, two at once."""
+"""Unusual requests: raw headers, slow bodies, concurrent bodies."""
 
 import asyncio
 
@@ -39,7 +39,7 @@ async def status_of(api: UploadApi, caller: Caller, *lines: bytes) -> int:
     return int(answer.split(b" ", 2)[1])
 
 
-async def test_a_raw_request_of_the_right_form_is_taken(api: UploadApi) -> None:
+async def test_a_well_formed_raw_request_is_accepted(api: UploadApi) -> None:
     lines = b"X-File-ID: f", b"Content-Range: bytes 0-0/1"
     assert await status_of(api, make_uploader(), *lines) == 200
 

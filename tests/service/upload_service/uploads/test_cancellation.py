@@ -1,4 +1,4 @@
-"""Cancelled transfers: their storage is free at once, and their X-File-ID takes no more chunks."""
+"""Cancelled transfers: their storage is free at once, and their X-File-ID accepts no more chunks."""
 
 import asyncio
 
@@ -106,7 +106,7 @@ async def test_a_cancellation_that_waits_refuses_the_next_chunk(
 ) -> None:
     monkeypatch.setattr(
         "upload_service.uploads.service.LEASE_PAUSE", 1.0
-    )  # The cancellation sleeps when the lease is free.
+    )  # The cancellation sleeps when the lease becomes free.
     caller = make_uploader()
     chunk = await replicas.held(caller, 0)
     cancellation = asyncio.create_task(replicas.two.cancel(caller, "f"))
@@ -124,14 +124,14 @@ async def test_a_cancellation_that_waits_refuses_the_next_chunk(
 
 
 async def test_an_unknown_transfer_cannot_be_cancelled(replicas: Replicas) -> None:
-    caller, stranger = await replicas.begun(), make_uploader()
-    asked = await replicas.one.state(stranger, "f")
+    caller, other_tenant = await replicas.begun(), make_uploader()
+    state = await replicas.one.state(other_tenant, "f")
     for _ in range(2):
-        answer = await replicas.one.cancel(stranger, "f")
+        answer = await replicas.one.cancel(other_tenant, "f")
         assert (answer.status, answer.body["code"], answer.body["detail"]) == (
             404,
             "transfer_not_found",
-            asked.body["detail"],
+            state.body["detail"],
         )
     assert (await replicas.one.state(caller, "f")).body["received"] == HALF
 
@@ -191,9 +191,9 @@ async def test_an_interrupted_cancellation_is_finished_by_the_next_one(
     with monkeypatch.context() as patched:
         patched.setattr(MongoQuotaStore, "release", die)
         assert (await replicas.one.cancel(caller, "f")).status == 500
-    found = await replicas.database["uploads"].find_one({"tenant_id": caller.tenant_id})
-    assert found is not None
-    assert found["status"] == Status.DELETING  # The collector would come for it, too.
+    record = await replicas.database["uploads"].find_one({"tenant_id": caller.tenant_id})
+    assert record is not None
+    assert record["status"] == Status.DELETING  # The collector would find it, too.
     assert await replicas.two.usage(caller) == (0, len(FILE))
     assert (await replicas.two.cancel(caller, "f")).status == 200
     assert await has_nothing(replicas, caller)

@@ -1,6 +1,6 @@
-"""Chunks as bad networks, careless clients and dying processes send them, over HTTP to two replicas.
+"""Chunks from unreliable networks, faulty clients and dying processes, over HTTP to two replicas.
 
-The model is the bytes that were acknowledged: whatever else was sent, a transfer's file is made of them.
+The model is the acknowledged bytes of a transfer: they are the content of its file.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ from upload_service.settings import UploadSettings
 
 Got = TypeVar("Got")
 FILE_IDS = ("one", "two", "three", "four")
-SIZES = (2, 40, 300_000)  # bytes of a file; the last is more than a socket holds
+SIZES = (2, 40, 300_000)  # bytes of a file; the last size is more than a socket buffer
 
 
 @dataclass
 class Transfer:
-    """A transfer: `content` is the file of its sender, and the first `offset` bytes are acknowledged."""
+    """A transfer: `content` is the file of the client, and the first `offset` bytes are acknowledged."""
 
     content: bytes
     offset: int = 0
@@ -48,7 +48,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Setup:
-    """Two replicas with one database and one folder, and the loop that they run in."""
+    """Two replicas with one database, one folder and one event loop."""
 
     runner: asyncio.Runner
     replicas: tuple[UploadApi, UploadApi]
@@ -59,13 +59,13 @@ class Setup:
 
     async def leases(self, caller: Caller, file_id: str) -> int | None:
         """The number of leases of a transfer; None without a record."""
-        found = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": file_id})
-        return int(found["fence"]) if found else None
+        record = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": file_id})
+        return int(record["fence"]) if record else None
 
     async def date(self, caller: Caller, file_id: str, **dates: datetime) -> None:
-        """Set dates of a transfer."""
-        named = {"tenant_id": caller.tenant_id, "file_id": file_id}
-        await self.database["uploads"].update_one(named, {"$set": dates})
+        """Set the dates of a transfer."""
+        query = {"tenant_id": caller.tenant_id, "file_id": file_id}
+        await self.database["uploads"].update_one(query, {"$set": dates})
 
 
 class Chunks(RuleBasedStateMachine):
@@ -88,7 +88,7 @@ class Chunks(RuleBasedStateMachine):
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
-    def go_on(self, data: st.DataObject) -> None:
+    def continue_transfer(self, data: st.DataObject) -> None:
         self.send_next(data, self.one_of(data, self.open))
 
     @precondition(lambda self: self.open)
@@ -97,25 +97,25 @@ class Chunks(RuleBasedStateMachine):
         """Two transfers, or the same chunk through both replicas."""
         names = data.draw(st.sampled_from([self.open[:2], self.open[:1] * 2]), "file ids")
         rests = [self.chunk(data, name, self.transfers[name].offset, self.transfers[name].total) for name in names]
-        for name, answer in zip(names, self.setup.run(all_of(rests)), strict=True):
-            self.acknowledge(name, answer, self.transfers[name].total)
+        for name, answer in zip(names, self.setup.run(whole_file(rests)), strict=True):
+            self.expect_acknowledged(name, answer, self.transfers[name].total)
 
     @precondition(lambda self: self.transfers)
     @rule(data=st.data())
-    def repeat(self, data: st.DataObject) -> None:
+    def resend(self, data: st.DataObject) -> None:
         """Resend acknowledged bytes, possibly the last chunk or the whole file."""
         file_id = self.one_of(data, self.transfers)
         start, stop = self.part_before(data, file_id)
-        self.acknowledge(
+        self.expect_acknowledged(
             file_id, self.setup.run(self.chunk(data, file_id, start, stop)), self.transfers[file_id].offset
         )
 
     @precondition(lambda self: self.transfers)
     @rule(data=st.data())
-    def repeat_with_other_bytes(self, data: st.DataObject) -> None:
+    def resend_with_other_bytes(self, data: st.DataObject) -> None:
         file_id = self.one_of(data, self.transfers)
         start, stop = self.part_before(data, file_id)
-        self.refused(file_id, self.chunk(data, file_id, start, stop, spoilt=True))
+        self.refused(file_id, self.chunk(data, file_id, start, stop, altered=True))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
@@ -151,7 +151,7 @@ class Chunks(RuleBasedStateMachine):
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), length=st.integers(0, 100))
-    def send_more_or_less_than_the_range(self, data: st.DataObject, length: int) -> None:
+    def send_a_body_that_differs_from_its_range(self, data: st.DataObject, length: int) -> None:
         file_id = self.one_of(data, self.open)
         transfer = self.transfers[file_id]
         end = data.draw(st.integers(transfer.offset, transfer.total - 1), "end")
@@ -166,8 +166,8 @@ class Chunks(RuleBasedStateMachine):
         file_id = self.one_of(data, self.open)
 
         async def broken_off() -> None:
-            held = await self.held(data, file_id)
-            await held.break_off()
+            held_chunk = await self.half_sent_chunk(data, file_id)
+            await held_chunk.break_off()
 
         self.setup.run(broken_off())
         self.send_next(data, file_id)
@@ -179,19 +179,19 @@ class Chunks(RuleBasedStateMachine):
         file_id = self.one_of(data, self.open)
 
         async def stand_still() -> HeldChunk:
-            held = await self.held(data, file_id)
+            held_chunk = await self.half_sent_chunk(data, file_id)
             await self.setup.date(self.caller, file_id, lease_until=datetime.now(UTC) - timedelta(seconds=1))
-            return held
+            return held_chunk
 
-        held = self.setup.run(stand_still())
+        held_chunk = self.setup.run(stand_still())
         self.send_next(data, file_id)
-        late = self.setup.run(held.go_on())
+        late = self.setup.run(held_chunk.go_on())
         assert (late.status, "Retry-After" in late.headers) == (500, True), late.body
 
     @precondition(lambda self: self.transfers)
     @rule(data=st.data())
     def abandon(self, data: st.DataObject) -> None:
-        """The transfer is idle for days: the collector removes it, and its id is free."""
+        """Leave the transfer idle for days: the collector removes it, and its id is free."""
         file_id = self.one_of(data, self.transfers)
 
         async def gone() -> bool:
@@ -204,7 +204,7 @@ class Chunks(RuleBasedStateMachine):
     @precondition(lambda self: self.transfers)
     @rule(data=st.data())
     def give_up(self, data: st.DataObject) -> None:
-        """An open transfer is removed, and a file stays."""
+        """Remove an open transfer and keep the complete files."""
         file_id = self.one_of(data, self.transfers)
         is_open = self.transfers[file_id].open
         answer = self.setup.run(self.replica(data).cancel(self.caller, file_id))
@@ -215,34 +215,34 @@ class Chunks(RuleBasedStateMachine):
 
     @precondition(lambda self: self.cancelled)
     @rule(data=st.data(), start=st.integers(0, 39))
-    def go_on_after_a_cancellation(self, data: st.DataObject, start: int) -> None:
+    def continue_after_a_cancellation(self, data: st.DataObject, start: int) -> None:
         file_id = self.one_of(data, self.cancelled)
         answer = self.setup.run(self.replica(data).chunk(self.caller, file_id, b"x", start, 40))
         assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
 
     @invariant()
-    def every_transfer_stands_where_it_was_acknowledged(self) -> None:
+    def every_transfer_has_its_acknowledged_offset(self) -> None:
         for file_id, transfer in self.transfers.items():
-            for answer in self.setup.run(all_of(api.state(self.caller, file_id) for api in self.setup.replicas)):
+            for answer in self.setup.run(whole_file(api.state(self.caller, file_id) for api in self.setup.replicas)):
                 self.shows(transfer, answer)
 
     @invariant()
-    def the_room_of_every_transfer_is_reserved(self) -> None:
+    def the_size_of_every_transfer_is_reserved(self) -> None:
         usage = self.setup.run(self.setup.replicas[0].usage(self.caller))
         assert usage == (0, sum(transfer.total for transfer in self.transfers.values()))
 
     def teardown(self) -> None:
-        """Every file can be finished, and has the acknowledged bytes."""
+        """Complete every file, and check its bytes."""
         _, api = self.setup.replicas
         for file_id, transfer in self.transfers.items():
             if transfer.open:
                 rest = transfer.content[transfer.offset :]
                 answer = self.setup.run(api.chunk(self.caller, file_id, rest, transfer.offset, transfer.total))
-                self.acknowledge(file_id, answer, transfer.total)
+                self.expect_acknowledged(file_id, answer, transfer.total)
             claim = self.setup.run(api.claim(self.caller, transfer.server_filename, file_id))
             assert claim.body == {"size": transfer.total, "sha256": sha256(transfer.content)}
-            found = self.setup.run(api.get(api.address(self.caller, transfer.server_filename)))
-            assert found.body == transfer.content
+            download = self.setup.run(api.get(api.address(self.caller, transfer.server_filename)))
+            assert download.body == transfer.content
         usage = self.setup.run(api.usage(self.caller))
         assert usage == (sum(transfer.total for transfer in self.transfers.values()), 0)
         files = (path.name for path in (api.folder / self.caller.tenant_id).rglob("*") if path.is_file())
@@ -259,38 +259,38 @@ class Chunks(RuleBasedStateMachine):
         return self.setup.replicas[data.draw(st.integers(0, 1), "replica")]
 
     def part_before(self, data: st.DataObject, file_id: str) -> tuple[int, int]:
-        """Some of the acknowledged bytes."""
+        """A range of acknowledged bytes."""
         start = data.draw(st.integers(0, self.transfers[file_id].offset - 1), "start")
         return start, data.draw(st.integers(start + 1, self.transfers[file_id].offset), "stop")
 
     def send_next(self, data: st.DataObject, file_id: str) -> None:
         transfer = self.transfers[file_id]
         stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "stop")
-        self.acknowledge(file_id, self.setup.run(self.chunk(data, file_id, transfer.offset, stop)), stop)
+        self.expect_acknowledged(file_id, self.setup.run(self.chunk(data, file_id, transfer.offset, stop)), stop)
 
-    async def chunk(self, data: st.DataObject, file_id: str, start: int, stop: int, *, spoilt: bool = False) -> Answer:
+    async def chunk(self, data: st.DataObject, file_id: str, start: int, stop: int, *, altered: bool = False) -> Answer:
         transfer = self.transfers[file_id]
         sent = bytearray(transfer.content[start:stop])
-        if spoilt:
+        if altered:
             sent[data.draw(st.integers(0, len(sent) - 1), "place")] ^= 1
         return await self.replica(data).chunk(self.caller, file_id, bytes(sent), start, transfer.total)
 
-    async def held(self, data: st.DataObject, file_id: str) -> HeldChunk:
-        """A request that has the lease, and half of a body with other bytes."""
+    async def half_sent_chunk(self, data: st.DataObject, file_id: str) -> HeldChunk:
+        """A request with the lease that has sent half of its body, with other bytes."""
         transfer = self.transfers[file_id]
         stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "held until")
         before = await self.setup.leases(self.caller, file_id)
         body = self.random.randbytes(stop - transfer.offset)
-        held = HeldChunk(self.replica(data), self.caller, file_id, body, transfer.offset, transfer.total)
+        chunk_with_lease = HeldChunk(self.replica(data), self.caller, file_id, body, transfer.offset, transfer.total)
 
         async def leased() -> bool:
             return await self.setup.leases(self.caller, file_id) != before
 
         await until(leased)
-        return held
+        return chunk_with_lease
 
-    def acknowledge(self, file_id: str, answer: Answer, offset: int) -> None:
-        """The transfer has `offset` bytes; the name of its file never changes."""
+    def expect_acknowledged(self, file_id: str, answer: Answer, offset: int) -> None:
+        """Expect `offset` bytes and an unchanged file name."""
         transfer = self.transfers[file_id]
         transfer.offset = offset
         if not transfer.open and not transfer.server_filename:
@@ -299,14 +299,14 @@ class Chunks(RuleBasedStateMachine):
 
     def shows(self, transfer: Transfer, answer: Answer) -> None:
         assert answer.status == 200, answer.body
-        shown = {name: value for name, value in answer.body.items() if name != "Message"}
+        fields = {name: value for name, value in answer.body.items() if name != "Message"}
         expected: dict[str, Any] = {"received": transfer.offset, "total": transfer.total, "complete": not transfer.open}
         if not transfer.open:
             expected |= {"server_filename": transfer.server_filename, "sha256": sha256(transfer.content)}
-        assert shown == expected
+        assert fields == expected
 
     def refused(self, file_id: str, request: Coroutine[Any, Any, Answer]) -> None:
-        """The request is refused with the expected byte; the invariant checks that nothing changed."""
+        """Expect a refusal with the expected byte; the invariant checks that nothing changed."""
         answer, transfer = self.setup.run(request), self.transfers[file_id]
         assert answer.status == 400, answer.body
         assert (answer.body["received"], answer.body["total"]) == (transfer.offset, transfer.total)
@@ -314,7 +314,7 @@ class Chunks(RuleBasedStateMachine):
         assert expected in answer.body["detail"]
 
 
-async def all_of(requests: Any) -> list[Answer]:
+async def whole_file(requests: Any) -> list[Answer]:
     return list(await asyncio.gather(*requests))
 
 
@@ -340,7 +340,7 @@ def test_a_file_has_exactly_the_acknowledged_bytes(setup: Setup, examples: int) 
             stateful_step_count=25,
             deadline=None,
             derandomize=True,
-            phases=[hypothesis.Phase.generate],  # The steps are few; making them fewer takes minutes.
+            phases=[hypothesis.Phase.generate],  # A failing run has few steps; shrinking it takes minutes.
             suppress_health_check=list(hypothesis.HealthCheck),
         ),
     )

@@ -32,22 +32,22 @@ CONTENT = {"one": bytes(range(TOTAL)), "two": bytes(range(100, 100 + TOTAL))}
 
 @dataclass
 class Body:
-    """A chunk's bytes; the connection breaks after the first `until` of them."""
+    """The body of a chunk; the connection breaks after the first `until` bytes."""
 
     data: bytes
     until: int | None = None
     suffix: str = ".exe"
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        for place in range(0, len(self.data), 7):
-            if self.until is not None and place >= self.until:
+        for position in range(0, len(self.data), 7):
+            if self.until is not None and position >= self.until:
                 raise ConnectionResetError
-            yield self.data[place : place + 7]
+            yield self.data[position : position + 7]
 
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores that all examples share; each example has its own tenant."""
+    """The stores shared by all examples; each example has its own tenant."""
 
     runner: asyncio.Runner
     database: MongoDatabase
@@ -91,9 +91,9 @@ class Chunks(RuleBasedStateMachine):
         self.known[file_id] = answer
 
     @precondition(lambda self: self.known)
-    @rule(file_id=FILE_IDS, place=st.tuples(st.integers(0, TOTAL - 1), st.integers(1, TOTAL)))
-    def again(self, file_id: str, place: tuple[int, int]) -> None:
-        start, end = place[0], sum(place)
+    @rule(file_id=FILE_IDS, chunk=st.tuples(st.integers(0, TOTAL - 1), st.integers(1, TOTAL)))
+    def repeated_chunk(self, file_id: str, chunk: tuple[int, int]) -> None:
+        start, end = chunk[0], sum(chunk)
         if end > self.offset(file_id):
             return
         answer = self.send(file_id, start, Body(CONTENT[file_id][start:end]))
@@ -115,7 +115,7 @@ class Chunks(RuleBasedStateMachine):
             self.refused(file_id, self.offset(file_id), Body(b"x"), total=total)
 
     @rule(file_id=FILE_IDS, length=st.integers(1, TOTAL), difference=st.integers(-TOTAL, TOTAL))
-    def shorter_or_longer(self, file_id: str, length: int, difference: int) -> None:
+    def wrong_length(self, file_id: str, length: int, difference: int) -> None:
         offset = self.offset(file_id)
         length = min(length, TOTAL - offset)
         if not length or not difference or length + difference < 0:
@@ -123,7 +123,7 @@ class Chunks(RuleBasedStateMachine):
         self.refused(file_id, offset, Body(bytes(length + difference)), length=length)
 
     @rule(file_id=FILE_IDS, length=st.integers(1, TOTAL), until=st.integers(0, TOTAL))
-    def broken_off(self, file_id: str, length: int, until: int) -> None:
+    def interrupted_chunk(self, file_id: str, length: int, until: int) -> None:
         offset = self.offset(file_id)
         data = CONTENT[file_id][offset : offset + length]
         if len(data) <= until + 7:
@@ -136,7 +136,7 @@ class Chunks(RuleBasedStateMachine):
 
     @rule()
     def another_process(self) -> None:
-        """Continue in a process that has seen no chunk."""
+        """Continue in a new process."""
         self.transfers = make_transfers(self.store, self.quota, self.stores.folder, READERS)
 
     @invariant()
@@ -149,8 +149,8 @@ class Chunks(RuleBasedStateMachine):
             assert (upload.offset == TOTAL) == (upload.status is Status.COMPLETE)
             if upload.status is Status.COMPLETE:
                 assert upload.sha256 == hashlib.sha256(CONTENT[file_id]).hexdigest()
-            found = self.run(self.transfers.find(self.tenant.tenant_id, FileId(file_id)))
-            assert replace(found, fence=0) == replace(upload, fence=0)
+            record = self.run(self.transfers.find(self.tenant.tenant_id, FileId(file_id)))
+            assert replace(record, fence=0) == replace(upload, fence=0)
         assert files == expected
         assert self.run(self.quota.usage(self.tenant.tenant_id)) == (0, TOTAL * len(self.known))
 

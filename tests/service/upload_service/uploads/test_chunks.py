@@ -1,4 +1,4 @@
-"""Chunks: each stored once, in order (section 4.5)."""
+"""Chunks are stored once and in order (section 4.5)."""
 
 import asyncio
 import errno
@@ -57,22 +57,22 @@ async def test_a_chunk_is_synced_before_it_is_acknowledged(api: UploadApi, monke
     assert steps == ["file on the disk", f"record at {HALF}", "file on the disk", f"record at {len(FILE)}"]
 
 
-async def begun(api: UploadApi) -> Caller:
+async def half_sent_caller(api: UploadApi) -> Caller:
     """A tenant whose transfer `f` has the first half of the file."""
     caller = make_uploader()
     assert (await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
     return caller
 
 
-async def stands_at(api: UploadApi, caller: Caller, offset: int) -> bool:
-    """Whether `f` has this offset, and no other byte on the disk."""
+async def has_offset(api: UploadApi, caller: Caller, offset: int) -> bool:
+    """Whether `f` has this offset and exactly these bytes on disk."""
     state = await api.state(caller, "f")
     stored = api.part(caller, "f").read_bytes()
     return bool(state.body["received"] == offset) and stored == FILE[:offset]
 
 
 async def test_the_state_of_a_transfer_has_the_fields_of_a_chunk_response(api: UploadApi) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     assert (await api.state(caller, "f")).body == {
         "Message": "Chunk received",
         "received": HALF,
@@ -89,28 +89,28 @@ async def test_an_unknown_transfer_is_not_found(api: UploadApi) -> None:
 
 
 async def test_a_part_file_is_named_after_its_file_id(api: UploadApi) -> None:
-    assert api.files(await begun(api)) == ["upload_f.part"]
+    assert api.files(await half_sent_caller(api)) == ["upload_f.part"]
 
 
 async def test_a_repeated_chunk_gets_the_same_response(api: UploadApi) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     again = await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
     part_of_it = await api.chunk(caller, "f", FILE[10:20], 10, len(FILE))
     assert (again.status, again.body["received"]) == (200, HALF)
     assert (part_of_it.status, part_of_it.body["received"]) == (200, HALF)
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
 async def test_a_repeated_chunk_with_other_bytes_is_refused(api: UploadApi) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     answer = await api.chunk(caller, "f", FILE[1 : HALF + 1], 0, len(FILE))
     assert (answer.status, answer.body["code"]) == (400, "unexpected_chunk")
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
 async def test_the_last_chunk_sent_again_gives_the_same_file(api: UploadApi) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     last = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     again = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (again.status, again.body) == (200, last.body)
@@ -118,7 +118,7 @@ async def test_the_last_chunk_sent_again_gives_the_same_file(api: UploadApi) -> 
 
 
 async def test_after_completion_only_a_repeated_chunk_is_accepted(api: UploadApi) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     last = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     again = await api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
     other = await api.chunk(caller, "f", b"x" * HALF, 0, len(FILE))
@@ -138,32 +138,32 @@ async def test_after_completion_only_a_repeated_chunk_is_accepted(api: UploadApi
     ],
 )
 async def test_a_chunk_that_does_not_continue_is_refused(api: UploadApi, start: int, length: int, total: int) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     answer = await api.chunk(caller, "f", FILE[start : start + length], start, total)
     assert (answer.status, answer.body["code"]) == (400, "unexpected_chunk")
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
     assert (answer.body["received"], answer.body["total"]) == (HALF, len(FILE))
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
 @pytest.mark.parametrize("length", [1, 99, 101, HALF], ids=str)
 async def test_a_body_shorter_or_longer_than_its_range_is_refused(api: UploadApi, length: int) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     answer = await api.chunk(caller, "f", FILE[HALF : HALF + length], HALF, len(FILE), end=HALF + 99)
     assert (answer.status, answer.body["code"]) == (400, "unexpected_chunk")
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
     assert (await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))).body["sha256"] == sha256(FILE)
 
 
 async def test_a_long_body_is_refused_before_it_is_written(api: UploadApi) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     answer = await api.chunk(caller, "f", bytes(5 << 20), HALF, len(FILE), end=HALF + 99)
     assert answer.status == 400
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
-async def test_a_first_chunk_that_begins_late_begins_nothing(api: UploadApi) -> None:
+async def test_a_first_chunk_with_an_offset_creates_no_transfer(api: UploadApi) -> None:
     caller = make_uploader()
     answer = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert answer.status == 400
@@ -172,7 +172,7 @@ async def test_a_first_chunk_that_begins_late_begins_nothing(api: UploadApi) -> 
     assert api.files(caller) == []
 
 
-async def test_a_first_chunk_that_fails_leaves_nothing_behind(api: UploadApi) -> None:
+async def test_a_failed_first_chunk_leaves_no_data(api: UploadApi) -> None:
     caller = make_uploader()
     assert (await api.chunk(caller, "f", FILE[:10], 0, 99, end=49)).status == 400
     refused = await api.send(caller, "f", "bytes 0-1", form(("chunk", b"x", "c")))
@@ -184,15 +184,15 @@ async def test_a_first_chunk_that_fails_leaves_nothing_behind(api: UploadApi) ->
 
 
 async def test_bytes_after_the_offset_are_truncated(api: UploadApi) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     with api.part(caller, "f").open("ab") as file:
-        file.write(bytes(2 * len(FILE)))  # from a process that died before it could say so
+        file.write(bytes(2 * len(FILE)))  # left by a process that died before it acknowledged them
     last = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (api.folder / caller.tenant_id / last.body["server_filename"]).read_bytes() == FILE
 
 
 async def test_acknowledged_bytes_that_are_gone_are_reported(api: UploadApi) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     os.truncate(api.part(caller, "f"), 10)
     answer = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (answer.status, answer.body["code"]) == (500, "transfer_damaged")
@@ -203,15 +203,15 @@ async def test_the_digest_is_right_if_another_process_saw_a_chunk(
 ) -> None:
     settings = settings_for(mongo_url, tmp_path_factory.mktemp("installers"))
     caller = make_uploader()
-    async with serving_uploads(settings) as one:
-        await one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
+    async with serving_uploads(settings) as first_api:
+        await first_api.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
     async with serving_uploads(settings) as two:
         last = await two.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert last.body["sha256"] == sha256(FILE)
 
 
-async def test_a_body_that_ends_early_leaves_the_offset_as_it_was(api: UploadApi) -> None:
-    caller = await begun(api)
+async def test_a_body_that_ends_early_does_not_change_the_offset(api: UploadApi) -> None:
+    caller = await half_sent_caller(api)
 
     async def broken() -> AsyncIterator[bytes]:
         yield b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n' + FILE[HALF : HALF + 10]
@@ -242,7 +242,7 @@ async def test_a_body_that_ends_early_leaves_the_offset_as_it_was(api: UploadApi
     ],
 )
 async def test_a_malformed_body_is_refused(api: UploadApi, body: bytes) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
     headers = {
         "X-File-ID": "f",
         "Content-Range": f"bytes {HALF}-{HALF + 99}/{len(FILE)}",
@@ -252,12 +252,12 @@ async def test_a_malformed_body_is_refused(api: UploadApi, body: bytes) -> None:
     assert answer.status == 400
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
     assert (answer.body["received"], answer.body["total"]) == (HALF, len(FILE))
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
 
 
 @pytest.mark.parametrize("content_range", ["bytes */9", "bytes 5-1/9", "bytes 1-2", "chunks 0-1/2"])
 async def test_a_malformed_range_is_answered_with_the_expected_byte(api: UploadApi, content_range: str) -> None:
-    answer = await api.send(await begun(api), "f", content_range, form(("chunk", b"x", "c")))
+    answer = await api.send(await half_sent_caller(api), "f", content_range, form(("chunk", b"x", "c")))
     assert answer.status == 400
     assert f"byte {HALF} of {len(FILE)} is expected" in answer.body["detail"]
     assert (answer.body["received"], answer.body["total"]) == (HALF, len(FILE))
@@ -269,14 +269,14 @@ async def test_a_chunk_may_be_a_field_without_a_file_name(api: UploadApi) -> Non
     assert answer.body["sha256"] == sha256(FILE)
 
 
-async def test_parts_beside_the_chunk_are_ignored(api: UploadApi) -> None:
+async def test_other_parts_of_the_body_are_ignored(api: UploadApi) -> None:
     caller = make_uploader()
     body = form(("before", "x", None), ("chunk", FILE, None), ("after", "y", "y.txt"))
     answer = await api.send(caller, "f", f"bytes 0-{len(FILE) - 1}/{len(FILE)}", body)
     assert answer.body["sha256"] == sha256(FILE)
 
 
-async def test_long_parts_beside_the_chunk_are_refused(api: UploadApi) -> None:
+async def test_long_other_parts_of_the_body_are_refused(api: UploadApi) -> None:
     body = form(("before", "x" * 100_000, None), ("chunk", FILE, None))
     answer = await api.send(make_uploader(), "f", f"bytes 0-{len(FILE) - 1}/{len(FILE)}", body)
     assert answer.status == 413
@@ -311,21 +311,21 @@ async def test_a_file_id_cannot_leave_the_tenants_folder(api: UploadApi, file_id
 
 
 async def test_one_file_id_in_two_tenants_never_mixes(api: UploadApi) -> None:
-    one, two = await begun(api), make_uploader()
-    assert (await api.state(two, "f")).status == 404
-    await api.chunk(two, "f", FILE[::-1], 0, len(FILE))
-    last = await api.chunk(one, "f", FILE[HALF:], HALF, len(FILE))
+    first, second = await half_sent_caller(api), make_uploader()
+    assert (await api.state(second, "f")).status == 404
+    await api.chunk(second, "f", FILE[::-1], 0, len(FILE))
+    last = await api.chunk(first, "f", FILE[HALF:], HALF, len(FILE))
     assert last.body["sha256"] == sha256(FILE)
-    assert (await api.state(two, "f")).body["sha256"] == sha256(FILE[::-1])
+    assert (await api.state(second, "f")).body["sha256"] == sha256(FILE[::-1])
 
 
 async def test_two_transfers_of_a_tenant_may_alternate(api: UploadApi) -> None:
     caller = make_uploader()
     await api.chunk(caller, "one", FILE[:HALF], 0, len(FILE))
     await api.chunk(caller, "two", FILE[HALF:], 0, len(FILE))
-    one = await api.chunk(caller, "one", FILE[HALF:], HALF, len(FILE))
+    first_answer = await api.chunk(caller, "one", FILE[HALF:], HALF, len(FILE))
     two = await api.chunk(caller, "two", FILE[:HALF], HALF, len(FILE))
-    assert one.body["sha256"] == sha256(FILE)
+    assert first_answer.body["sha256"] == sha256(FILE)
     assert two.body["sha256"] == sha256(FILE[HALF:] + FILE[:HALF])
 
 
@@ -342,7 +342,7 @@ async def test_concurrent_equal_chunks_are_written_once(api: UploadApi) -> None:
 async def test_a_transfer_continues_after_a_full_disk(
     api: UploadApi, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    caller = await begun(api)
+    caller = await half_sent_caller(api)
 
     def full(*_: object) -> int:
         raise OSError(number, "no room")
@@ -351,7 +351,7 @@ async def test_a_transfer_continues_after_a_full_disk(
         patched.setattr(os, "pwrite", full)
         answer = await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (answer.status, answer.body["code"]) == (500, "storage_full")
-    assert await stands_at(api, caller, HALF)
+    assert await has_offset(api, caller, HALF)
     assert (await api.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))).body["sha256"] == sha256(FILE)
 
 

@@ -1,4 +1,4 @@
-"""A full disk loses no acknowledged byte, is reported, and the transfer continues when it has room."""
+"""A full disk loses no acknowledged byte and is reported; the transfer continues when there is space."""
 
 import errno
 import os
@@ -38,7 +38,7 @@ async def send_from(api: UploadApi, caller: Caller, content: bytes, start: int) 
         start = answer.body["received"]
 
 
-async def test_a_transfer_continues_when_the_disk_has_room_again(api: UploadApi) -> None:
+async def test_a_transfer_continues_when_the_disk_has_space_again(api: UploadApi) -> None:
     caller, content = make_uploader(), os.urandom(3 * MIB)
     await api.claim(caller, await api.upload(caller, bytes(2 * MIB)), "v1")
     offset, refused = await send_from(api, caller, content, 0)
@@ -57,7 +57,7 @@ async def test_a_transfer_continues_when_the_disk_has_room_again(api: UploadApi)
 
 
 @pytest.mark.full
-async def test_a_first_chunk_on_a_full_disk_leaves_nothing_and_can_be_resent(api: UploadApi) -> None:
+async def test_a_first_chunk_on_a_full_disk_leaves_no_data_and_can_be_resent(api: UploadApi) -> None:
     caller, content = make_uploader(), os.urandom(2 * MIB)
     await api.claim(caller, await api.upload(caller, bytes(3 * MIB)), "v1")
     refused = await api.chunk(caller, "f", content, 0, len(content))
@@ -69,7 +69,7 @@ async def test_a_first_chunk_on_a_full_disk_leaves_nothing_and_can_be_resent(api
 
 
 @pytest.mark.full
-async def test_a_single_request_upload_on_a_full_disk_leaves_nothing(api: UploadApi) -> None:
+async def test_a_single_request_upload_on_a_full_disk_leaves_no_data(api: UploadApi) -> None:
     caller = make_uploader()
     refused = await api.store(caller, ("file", bytes(DISK + 1), "a.exe"))
     assert (refused.status, refused.body["code"]) == (500, "storage_full")
@@ -87,12 +87,12 @@ async def test_the_last_chunk_can_be_resent_after_a_full_disk(
     real: Callable[..., Any] = getattr(os, call)
     full = False
 
-    def find_no_room(*given: Any, **words: Any) -> Any:
+    def fail_with_full_disk(*arguments: Any, **keywords: Any) -> Any:
         if full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(*given, **words)
+        return real(*arguments, **keywords)
 
-    monkeypatch.setattr(os, call, find_no_room)
+    monkeypatch.setattr(os, call, fail_with_full_disk)
     async with serving_uploads(settings) as api:
         assert (await api.chunk(caller, "f", content[:600], 0, 1000)).status == 200
         full = True

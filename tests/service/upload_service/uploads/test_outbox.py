@@ -1,4 +1,4 @@
-"""Announcements: every complete file is announced, whatever the broker does."""
+"""Announcements: every complete file is announced, also after failures of the broker."""
 
 import asyncio
 from uuid import uuid4
@@ -18,14 +18,14 @@ FILE = b"installer " * 100
 MANY = 40  # more than a relay announces at once
 
 
-class Ear:
+class WaitingListener:
     """A listener that waits for a number of events."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
         self._news = asyncio.Condition()
 
-    async def hear(self, event: Event) -> None:
+    async def handle(self, event: Event) -> None:
         async with self._news:
             self.events.append(event)
             self._news.notify_all()
@@ -37,7 +37,7 @@ class Ear:
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An announcement that failed is soon repeated."""
+    """A failed announcement is repeated soon."""
     monkeypatch.setattr("upload_service.app.RELAY_PAUSE", 0.05)
     monkeypatch.setattr("upload_service.uploads.store.ANNOUNCING", 300)
 
@@ -52,16 +52,16 @@ async def settled(database: MongoDatabase) -> None:
 
 
 async def test_a_complete_file_is_announced(settings: UploadSettings, database: MongoDatabase) -> None:
-    caller, ear, events = make_uploader(), Ear(), LocalEvents()
-    await events.subscribe("tests", "upload.finished", ear.hear)
+    caller, listener, events = make_uploader(), WaitingListener(), LocalEvents()
+    await events.subscribe("tests", "upload.finished", listener.handle)
     async with serving_uploads(settings, events) as api:
         first = await api.chunk(caller, "f", FILE[:10], 0, len(FILE))
         assert first.status == 200
-        assert ear.events == []
+        assert listener.events == []
         last = await api.chunk(caller, "f", FILE[10:], 10, len(FILE))
-        await ear.until({"f"})
+        await listener.until({"f"})
         await settled(database)
-    (event,) = ear.events
+    (event,) = listener.events
     assert (event.type, event.source, event.tenant_id) == ("upload.finished", "upload_service", caller.tenant_id)
     assert event.data == {
         "file_id": "f",
@@ -72,60 +72,60 @@ async def test_a_complete_file_is_announced(settings: UploadSettings, database: 
 
 
 async def test_a_single_request_upload_is_announced(settings: UploadSettings, database: MongoDatabase) -> None:
-    ear, events = Ear(), LocalEvents()
-    await events.subscribe("tests", "upload.finished", ear.hear)
+    listener, events = WaitingListener(), LocalEvents()
+    await events.subscribe("tests", "upload.finished", listener.handle)
     async with serving_uploads(settings, events) as api:
         stored = await api.store(make_uploader(), ("file", FILE, "a.exe"))
         await settled(database)
-    assert [event.data["server_filename"] for event in ear.events] == [stored.body["server_filename"]]
+    assert [event.data["server_filename"] for event in listener.events] == [stored.body["server_filename"]]
 
 
 async def test_an_announcement_waits_for_its_first_consumer(settings: UploadSettings, database: MongoDatabase) -> None:
-    caller, ear, events = make_uploader(), Ear(), LocalEvents()
+    caller, listener, events = make_uploader(), WaitingListener(), LocalEvents()
     async with serving_uploads(settings, events) as api:
         answers = await asyncio.gather(*(api.chunk(caller, f"f{n}", FILE, 0, len(FILE)) for n in range(MANY)))
         assert {answer.status for answer in answers} == {200}
-        await events.subscribe("tests", "upload.finished", ear.hear)
-        await ear.until({f"f{n}" for n in range(MANY)})
+        await events.subscribe("tests", "upload.finished", listener.handle)
+        await listener.until({f"f{n}" for n in range(MANY)})
         await settled(database)
 
 
 async def test_a_repeated_announcement_has_the_same_id(settings: UploadSettings, database: MongoDatabase) -> None:
-    ear, events = Ear(), LocalEvents()
+    listener, events = WaitingListener(), LocalEvents()
 
     async def fail_once(event: Event) -> None:
-        await ear.hear(event)
-        if len(ear.events) == 1:
+        await listener.handle(event)
+        if len(listener.events) == 1:
             raise ValueError("not this time")
 
     await events.subscribe("tests", "upload.finished", fail_once)
     async with serving_uploads(settings, events) as api:
         await api.upload(make_uploader(), FILE)
         await settled(database)
-    assert len(ear.events) == 2
-    assert len({event.event_id for event in ear.events}) == 1
+    assert len(listener.events) == 2
+    assert len({event.event_id for event in listener.events}) == 1
 
 
 async def test_another_process_announces_after_a_crash(settings: UploadSettings) -> None:
-    caller, ear, events = make_uploader(), Ear(), LocalEvents()
+    caller, listener, events = make_uploader(), WaitingListener(), LocalEvents()
     async with serving_uploads(settings, LocalEvents()) as api:
         assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
-    await events.subscribe("tests", "upload.finished", ear.hear)
+    await events.subscribe("tests", "upload.finished", listener.handle)
     async with serving_uploads(settings, events):
-        await ear.until({"f"})
+        await listener.until({"f"})
 
 
 async def test_metrics_count_unannounced_uploads(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.telemetry.metrics.CACHE_LIFETIME", 0)
-    caller, ear, events = make_uploader(), Ear(), LocalEvents()
+    caller, listener, events = make_uploader(), WaitingListener(), LocalEvents()
     async with serving_uploads(settings, events) as api:
         assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
         before = await api.figures()
         assert before.value("pkgrepo_outbox_waiting") == 1
         assert 0 < (await api.figures()).value("pkgrepo_outbox_lag_seconds") < TIMEOUT
-        await events.subscribe("tests", "upload.finished", ear.hear)
+        await events.subscribe("tests", "upload.finished", listener.handle)
         await settled(database)
         after = await api.figures()
     assert (after.value("pkgrepo_outbox_waiting"), after.value("pkgrepo_outbox_lag_seconds")) == (0, 0)
@@ -136,21 +136,24 @@ async def test_metrics_count_unannounced_uploads(
 async def test_announcements_travel_over_rabbitmq(
     settings: UploadSettings, database: MongoDatabase, rabbitmq_url: str
 ) -> None:
-    caller, ear, queue = make_uploader(), Ear(), f"test.{uuid4().hex[:8]}"
+    caller, listener, queue = make_uploader(), WaitingListener(), f"test.{uuid4().hex[:8]}"
     ids = {f"f{n}" for n in range(20)}
-    async with open_events(rabbitmq_url) as heard, open_events(rabbitmq_url) as told:
-        await heard.subscribe(queue, "upload.finished", ear.hear)
-        async with serving_uploads(settings, told) as api:
+    async with open_events(rabbitmq_url) as subscriber, open_events(rabbitmq_url) as publisher:
+        await subscriber.subscribe(queue, "upload.finished", listener.handle)
+        async with serving_uploads(settings, publisher) as api:
             await asyncio.gather(*(api.chunk(caller, file_id, FILE, 0, len(FILE)) for file_id in ids))
-            await ear.until(ids)
+            await listener.until(ids)
             await settled(database)
-    # An event that no consumer takes must not count as taken in other tests because of this queue.
+    # This queue must not count as a consumer in other tests.
     async with await aio_pika.connect(rabbitmq_url) as connection:
         await (await connection.channel()).queue_delete(queue)
 
 
 async def test_uploads_are_accepted_without_a_broker(settings: UploadSettings) -> None:
-    async with open_events("amqp://guest:guest@127.0.0.1:1/") as away, serving_uploads(settings, away) as api:
+    async with (
+        open_events("amqp://guest:guest@127.0.0.1:1/") as broken_events,
+        serving_uploads(settings, broken_events) as api,
+    ):
         caller = make_uploader()
         name = await api.upload(caller, FILE)
         assert (await api.claim(caller, name)).status == 200

@@ -1,4 +1,4 @@
-"""Files that are read again, because several processes received their chunks."""
+"""Files are read again if several processes received their chunks."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from upload_service.uploads.part_files import digest_of
 
 FILE = b"installer " * 100
 SIZE = len(FILE)
-MANY = 40  # more than the threads that a process shares
+MANY = 40  # more than the shared threads of a process
 
 
 async def test_rereading_files_leaves_the_shared_threads_free(

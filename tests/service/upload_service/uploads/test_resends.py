@@ -1,4 +1,4 @@
-"""A chunk that is sent again after its transfer is complete, with the file in any storage."""
+"""A repeated chunk of a complete transfer, with the file in any storage."""
 
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,8 +18,8 @@ from upload_service.uploads.store import MongoUploadStore
 LAST = 100  # bytes of the chunk
 
 
-class Overtaken:
-    """A chunk whose body arrives after the file has moved to the other storage."""
+class LateBody:
+    """A chunk whose body arrives after the file was moved to the other storage."""
 
     suffix = ""
 
@@ -43,5 +43,5 @@ async def test_a_repeated_chunk_is_answered_while_its_file_moves(storages: Stora
         transfers = Transfers(store, quota, sessions, ResendCheck(store, parts, storages.homes), storages.removal)
         span = ContentRange(len(FILE) - LAST, len(FILE) - 1, len(FILE))
         tenant, file_id = make_tenant(tenant_id=upload.tenant_id), FileId(upload.file_id)
-        answered = await transfers.append(tenant, file_id, span, Overtaken(storages))
-    assert answered.server_filename == upload.server_filename
+        progress = await transfers.append(tenant, file_id, span, LateBody(storages))
+    assert progress.server_filename == upload.server_filename

@@ -1,4 +1,4 @@
-"""The one-call form: its installer is stored, its fields are returned."""
+"""The one-call form: its installer is stored, and its fields are returned."""
 
 import asyncio
 import errno
@@ -99,14 +99,14 @@ async def test_long_fields_are_refused(api: UploadApi) -> None:
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
 
 
-async def test_a_file_that_does_not_fit_is_refused_and_leaves_nothing(api: UploadApi) -> None:
+async def test_a_file_over_the_quota_is_refused_and_leaves_no_data(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=SIZE - 1)
     answer = await api.store(caller, ("file", FILE, "a"))
     assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
     assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
 
 
-async def test_a_file_on_a_full_disk_is_refused_and_leaves_nothing(
+async def test_a_file_on_a_full_disk_is_refused_and_leaves_no_data(
     api: UploadApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> int:
@@ -138,10 +138,10 @@ async def test_a_large_file_of_unknown_length_over_the_quota_is_refused(api: Upl
 async def test_concurrent_files_of_unknown_length_never_exceed_the_quota(api: UploadApi) -> None:
     caller = make_uploader(storage_quota=5 * SIZE)
     answers = await asyncio.gather(*(api.store(caller, ("file", FILE, "a")) for _ in range(20)))
-    kept = [answer for answer in answers if answer.status == 200]
+    stored = [answer for answer in answers if answer.status == 200]
     assert {answer.status for answer in answers} <= {200, 407}
-    assert 1 <= len(kept) <= 5
-    assert (await api.usage(caller), len(api.files(caller))) == ((0, len(kept) * SIZE), len(kept))
+    assert 1 <= len(stored) <= 5
+    assert (await api.usage(caller), len(api.files(caller))) == ((0, len(stored) * SIZE), len(stored))
 
 
 async def test_a_form_that_is_not_multipart_is_refused(api: UploadApi) -> None:

@@ -1,4 +1,4 @@
-"""A process continues the transfer of another one, however that one ended."""
+"""A process continues the transfer of another process that ended in any way."""
 
 import asyncio
 import errno
@@ -28,21 +28,21 @@ OTHER = FILE[:HALF] + FILE[:HALF]
 
 @pytest.fixture
 async def replicas(settings: UploadSettings) -> AsyncIterator[Replicas]:
-    """Two services for one test, which may change what they do from their start."""
+    """Two services for one test that needs special settings."""
     async with two_replicas(settings) as both:
         yield both
 
 
-async def let_lease_pass(replicas: Replicas, caller: Caller) -> None:
-    then = datetime.now(UTC) - timedelta(seconds=1)
+async def expire_lease(replicas: Replicas, caller: Caller) -> None:
+    expired_at = datetime.now(UTC) - timedelta(seconds=1)
     record = {"tenant_id": caller.tenant_id, "file_id": "f"}
-    await replicas.database["uploads"].update_one(record, {"$set": {"lease_until": then}})
+    await replicas.database["uploads"].update_one(record, {"$set": {"lease_until": expired_at}})
 
 
 async def test_a_sender_without_its_lease_changes_nothing(replicas: Replicas) -> None:
     caller = await replicas.begun()
     slow = await replicas.held(caller, HALF)
-    await let_lease_pass(replicas, caller)
+    await expire_lease(replicas, caller)
     quarter = HALF + HALF // 2
     first = await replicas.two.chunk(caller, "f", OTHER[HALF:quarter], HALF, len(FILE))
     assert (first.status, first.body["received"]) == (200, quarter)
@@ -58,7 +58,7 @@ async def test_a_sender_without_its_lease_changes_nothing(replicas: Replicas) ->
 async def test_a_sender_without_its_lease_cannot_finish_the_file(replicas: Replicas) -> None:
     caller = await replicas.begun()
     slow = await replicas.held(caller, HALF)
-    await let_lease_pass(replicas, caller)
+    await expire_lease(replicas, caller)
     last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
     late = await slow.go_on()
     assert (last.status, late.status) == (200, 500)
@@ -67,10 +67,10 @@ async def test_a_sender_without_its_lease_cannot_finish_the_file(replicas: Repli
     assert await replicas.one.usage(caller) == (0, len(FILE))
 
 
-async def test_a_failed_take_over_keeps_the_acknowledged_bytes(replicas: Replicas) -> None:
+async def test_a_failed_takeover_keeps_the_acknowledged_bytes(replicas: Replicas) -> None:
     caller = await replicas.begun()
     slow = await replicas.held(caller, HALF)
-    await let_lease_pass(replicas, caller)
+    await expire_lease(replicas, caller)
     short = await replicas.two.chunk(caller, "f", OTHER[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
     assert (short.status, short.body["received"]) == (400, HALF)
     assert (await slow.go_on()).status == 500
@@ -80,17 +80,17 @@ async def test_a_failed_take_over_keeps_the_acknowledged_bytes(replicas: Replica
 
 
 class Pause:
-    """Stops the first worker thread that calls a method of `PartFiles`, until the test releases it."""
+    """Blocks the first worker thread that calls a method of `PartFiles` until the test releases it."""
 
     def __init__(self, patched: pytest.MonkeyPatch, method: str) -> None:
         self._inside, self._go_on = threading.Event(), threading.Event()
         real = getattr(PartFiles, method)
 
-        def stopping(*given: object) -> object:
+        def stopping(*arguments: object) -> object:
             if not self._inside.is_set():
                 self._inside.set()
                 self._go_on.wait(60)
-            return real(*given)
+            return real(*arguments)
 
         patched.setattr(PartFiles, method, stopping)
 
@@ -101,49 +101,49 @@ class Pause:
         self._go_on.set()
 
 
-async def test_a_lost_take_over_removes_no_file_of_its_successor(
+async def test_a_lost_takeover_removes_no_file_of_its_successor(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.begun()
-    await let_lease_pass(replicas, caller)  # A holder has died.
+    await expire_lease(replicas, caller)  # The previous holder has died.
     pause, quarter = Pause(monkeypatch, "copy"), HALF + HALF // 2
     stale = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
     await pause.reached()
-    await let_lease_pass(replicas, caller)
-    ours = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
+    await expire_lease(replicas, caller)
+    answer = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
     pause.end()
-    assert (ours.status, (await stale).status) == (200, 500)
+    assert (answer.status, (await stale).status) == (200, 500)
     last = await replicas.two.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
     assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
     assert replicas.one.files(caller) == [last.body["server_filename"]]
 
 
-async def test_a_delayed_cleanup_keeps_the_file_of_a_later_take_over(
+async def test_a_delayed_cleanup_keeps_the_file_of_a_later_takeover(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.begun()
-    await let_lease_pass(replicas, caller)
+    await expire_lease(replicas, caller)
     pause, quarter = Pause(monkeypatch, "remove_older"), HALF + HALF // 2
     slow = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
     await pause.reached()
-    await let_lease_pass(replicas, caller)
-    ours = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
+    await expire_lease(replicas, caller)
+    answer = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
     pause.end()
-    assert (ours.status, (await slow).status) == (200, 500)
+    assert (answer.status, (await slow).status) == (200, 500)
     last = await replicas.two.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
     assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
 
 
 async def test_a_copy_is_kept_when_its_chunk_fails(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     caller, copies = await replicas.begun(), list[int]()
-    await let_lease_pass(replicas, caller)
+    await expire_lease(replicas, caller)
     real = PartFiles.copy
 
-    def counted(parts: PartFiles, upload: Upload, part: int) -> Digest:
+    def counted_copy(parts: PartFiles, upload: Upload, part: int) -> Digest:
         copies.append(part)
         return real(parts, upload, part)
 
-    monkeypatch.setattr(PartFiles, "copy", counted)
+    monkeypatch.setattr(PartFiles, "copy", counted_copy)
     for _ in range(3):
         short = await replicas.two.chunk(caller, "f", FILE[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
         assert short.status == 400
@@ -176,8 +176,8 @@ def test_files_of_a_deleted_transfer_with_a_freed_id_are_removed(tmp_path: Path)
     assert list(tmp_path.rglob("*id*")) == []
 
 
-async def complete_without_a_name(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[Caller, str]:
-    """A file whose process died between completing the record and renaming the file; its server filename."""
+async def complete_before_rename(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[Caller, str]:
+    """The server filename of a complete file whose process died before the rename."""
     caller = await replicas.begun()
 
     async def die(*_: object) -> None:
@@ -191,27 +191,27 @@ async def complete_without_a_name(replicas: Replicas, monkeypatch: pytest.Monkey
 
 
 @pytest.fixture
-def nobody_relays(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_relay(monkeypatch: pytest.MonkeyPatch) -> None:
     async def rest(_: object) -> None:
         return
 
     monkeypatch.setattr("upload_service.uploads.outbox.Outbox.relay", rest)
 
 
-@pytest.mark.usefixtures("nobody_relays")
+@pytest.mark.usefixtures("no_relay")
 async def test_a_complete_file_is_served_after_a_crash_before_its_rename(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller, name = await complete_without_a_name(replicas, monkeypatch)
+    caller, name = await complete_before_rename(replicas, monkeypatch)
     assert (await replicas.two.claim(caller, name)).status == 200
     assert (await replicas.two.get(replicas.two.address(caller, name))).body == FILE
 
 
-@pytest.mark.usefixtures("nobody_relays")
+@pytest.mark.usefixtures("no_relay")
 async def test_a_resent_last_chunk_succeeds_after_a_crash_before_the_rename(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller, name = await complete_without_a_name(replicas, monkeypatch)
+    caller, name = await complete_before_rename(replicas, monkeypatch)
     again = await replicas.two.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (again.status, again.body["server_filename"]) == (200, name)
 

@@ -36,36 +36,40 @@ def snapshot(packages: int) -> Snapshot:
     return Snapshot("").replaced("0", {f"{number:04}": fragment(f"{number:04}") for number in range(packages)})
 
 
-def shown(kept: Snapshot, view: View) -> list[str]:
-    """The ids that a view lists; the same in each encoding."""
-    plain = b"".join(kept.answer(view, PLAIN))
-    assert gzip.decompress(b"".join(kept.answer(view, GZIP))) == plain
+def listed_ids(catalog: Snapshot, view: View) -> list[str]:
+    """The ids in a view; the same in each encoding."""
+    plain = b"".join(catalog.answer(view, PLAIN))
+    assert gzip.decompress(b"".join(catalog.answer(view, GZIP))) == plain
     return [package_id for package_id, _ in json.loads(plain)]
 
 
 @settings(max_examples=30)
 @given(first=CHANGES, second=CHANGES)
-def test_changes_lead_to_what_a_fresh_rendering_gives(
+def test_changes_give_the_same_catalog_as_a_new_snapshot(
     first: Mapping[str, tuple[bool, int] | None], second: Mapping[str, tuple[bool, int] | None]
 ) -> None:
-    kept, expected = snapshot(600), {f"{number:04}": fragment(f"{number:04}") for number in range(600)}
+    catalog, expected = snapshot(600), {f"{number:04}": fragment(f"{number:04}") for number in range(600)}
     for changes in (first, second):
         fragments = {
             package_id: fragment(package_id, *values) if values else None for package_id, values in changes.items()
         }
-        shown(kept, ACTIVE)  # what was joined before is not to be given again
-        kept = kept.replaced("", fragments)
-        expected = {package_id: one for package_id, one in {**expected, **fragments}.items() if one}
+        listed_ids(catalog, ACTIVE)  # Cached encodings of the previous snapshot must not be reused.
+        catalog = catalog.replaced("", fragments)
+        expected = {
+            package_id: fragment_of for package_id, fragment_of in {**expected, **fragments}.items() if fragment_of
+        }
 
-    everything = [one for segment in kept.segments for one in segment.fragments()]
-    assert everything == [one for _, one in sorted(expected.items())]
-    assert all(0 < len(segment.ids) < 2 * SEGMENT for segment in kept.segments)
-    assert shown(kept, ALL) == sorted(expected)
-    assert shown(kept, ACTIVE) == sorted(package_id for package_id, one in expected.items() if one.active)
+    everything = [fragment_of for segment in catalog.segments for fragment_of in segment.fragments()]
+    assert everything == [fragment_of for _, fragment_of in sorted(expected.items())]
+    assert all(0 < len(segment.ids) < 2 * SEGMENT for segment in catalog.segments)
+    assert listed_ids(catalog, ALL) == sorted(expected)
+    assert listed_ids(catalog, ACTIVE) == sorted(
+        package_id for package_id, fragment_of in expected.items() if fragment_of.active
+    )
 
 
 @each("packages", [1000, 10_000])
-def test_a_change_renders_one_segment_anew_at_any_size(packages: int) -> None:
+def test_a_change_renders_one_segment_in_a_catalog_of_any_size(packages: int) -> None:
     before = snapshot(packages)
     before.answer(ALL, GZIP)
 
@@ -73,18 +77,18 @@ def test_a_change_renders_one_segment_anew_at_any_size(packages: int) -> None:
 
     assert len(set(after.segments) - set(before.segments)) == 1
     assert len(after.lacking(ALL, GZIP)) == 1
-    assert shown(after, ALL) == shown(before, ALL)
+    assert listed_ids(after, ALL) == listed_ids(before, ALL)
 
 
 def test_a_package_announced_before_it_exists_appears_in_the_catalog() -> None:
     announced = Snapshot("").replaced("1", {"0001": None})
 
-    there = announced.replaced("2", {"0001": fragment("0001")})
+    with_package = announced.replaced("2", {"0001": fragment("0001")})
 
-    assert (shown(announced, ALL), shown(there, ALL)) == ([], ["0001"])
+    assert (listed_ids(announced, ALL), listed_ids(with_package, ALL)) == ([], ["0001"])
 
 
-def test_a_change_that_changes_nothing_renders_nothing_anew() -> None:
+def test_a_change_without_effect_renders_nothing() -> None:
     before = snapshot(1000)
     joined = before.answer(ALL, PLAIN)
 
@@ -94,7 +98,7 @@ def test_a_change_that_changes_nothing_renders_nothing_anew() -> None:
     assert after.answer(ALL, PLAIN) is joined
 
 
-class Counted(Gzip):
+class CountingEncoding(Gzip):
     """Counts what it compresses."""
 
     def __init__(self) -> None:
@@ -105,48 +109,48 @@ class Counted(Gzip):
         return super().pack(text)
 
 
-def test_what_is_hidden_is_left_out_and_nothing_is_compressed_for_it() -> None:
-    kept = snapshot(1000).replaced("1", {"0001": fragment("0001", active=False)})
+def test_hidden_packages_are_omitted_without_new_compression() -> None:
+    catalog = snapshot(1000).replaced("1", {"0001": fragment("0001", active=False)})
     expected = [f"{number:04}" for number in range(1000) if number not in {1, 7, 999}]
     hidden = frozenset(["0007", "0999", "unknown"])
 
-    assert shown(kept, View(include_disabled=False, hidden=hidden)) == expected
-    counted = Counted()
-    snapshot(1000).answer(View(include_disabled=True, hidden=hidden), counted)
-    assert counted.packed == 2  # of four: nothing is hidden in these
+    assert listed_ids(catalog, View(include_disabled=False, hidden=hidden)) == expected
+    counting = CountingEncoding()
+    snapshot(1000).answer(View(include_disabled=True, hidden=hidden), counting)
+    assert counting.packed == 2  # of four: the others have no hidden package
 
 
-def test_a_catalog_of_which_nothing_may_be_seen_is_empty() -> None:
+def test_a_catalog_with_hidden_packages_only_is_empty() -> None:
     everything = frozenset(f"{number:04}" for number in range(300))
 
-    assert shown(snapshot(300), View(include_disabled=True, hidden=everything)) == []
-    assert shown(snapshot(0), ALL) == []
+    assert listed_ids(snapshot(300), View(include_disabled=True, hidden=everything)) == []
+    assert listed_ids(snapshot(0), ALL) == []
 
 
 @each(
-    ("known", "changed"),
+    ("since", "changed"),
     [("3", {"open"}), ("2", {"c", "open"}), ("1", {"a", "c", "open"}), ("0", None), ("", None)],
 )
-def test_changes_since_one_of_the_latest_revisions_are_known(known: str, changed: set[str] | None) -> None:
+def test_changes_since_one_of_the_latest_revisions_are_known(since: str, changed: set[str] | None) -> None:
     state = CatalogState("3", [Change("1", "b"), Change("2", "a"), Change("3", "c")], frozenset(["open"]))
 
-    assert state.since(known) == changed
+    assert state.since(since) == changed
 
 
 class Revisions:
-    """A database with a new revision for each query, and one package that every change concerns."""
+    """A database with a new revision for each query; each change concerns the same package."""
 
     def __init__(self, text: str = "") -> None:
         self.number = 0
         self.text = text
         self.active = True
         self.reads: list[object] = []
-        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        self.requested, self.go_on = asyncio.Event(), asyncio.Event()
 
-    async def state(self, tenant_id: str, known: str) -> CatalogState:
+    async def state(self, tenant_id: str, known_revision: str) -> CatalogState:
         self.number += 1
         state = CatalogState(str(self.number), [Change(str(number), "a") for number in range(self.number + 1)])
-        self.asked.set()
+        self.requested.set()
         await self.go_on.wait()
         return state
 
@@ -161,7 +165,7 @@ async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
     revisions = Revisions()
     catalogs = CatalogCache(revisions, revisions, views.rendered_package, memory=10_000)
     first = asyncio.create_task(catalogs.check("acme"))
-    await revisions.asked.wait()
+    await revisions.requested.wait()
     late = [asyncio.create_task(catalogs.check("acme")) for _ in range(5)]
     await asyncio.sleep(0)
     revisions.go_on.set()
@@ -203,7 +207,7 @@ async def nothing_is_retained(catalogs: CatalogCache) -> bool:
 
 
 async def until_answered(ask: Callable[[], Awaitable[CatalogBody | None]]) -> None:
-    """Ask until there is room: a thread keeps what it worked on for a moment after its result is there."""
+    """Repeat a request until there is room: a thread holds its data briefly after its result is available."""
 
     async def is_answered() -> bool:
         return await ask() is not None
@@ -216,7 +220,8 @@ async def test_memory_of_old_catalogs_for_slow_clients_is_bounded(large: Revisio
 
     slow = [await read(catalogs) for _ in range(20)]
 
-    assert [answer is not None for answer in slow] == [True] * 4 + [False] * 16  # Three of before are too many.
+    # Three previous catalogs exceed the limit.
+    assert [answer is not None for answer in slow] == [True] * 4 + [False] * 16
     assert catalogs.size <= 10_000
     slow.clear()
     for _ in range(20):
@@ -251,14 +256,14 @@ async def test_tenants_without_recent_requests_are_removed(large: Revisions, mon
         assert b"acme 6" in b"".join(answer.blocks)
 
 
-async def test_what_is_inactive_is_left_out_on_a_thread(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_inactive_packages_are_filtered_in_a_thread(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
-    def watched(segment: Segment, hidden: Set[str]) -> bytes:
+    def record_thread(segment: Segment, hidden: Set[str]) -> bytes:
         threads.append(threading.current_thread())
         return b""
 
-    monkeypatch.setattr(Segment, "_without", watched)
+    monkeypatch.setattr(Segment, "_without", record_thread)
     monkeypatch.setattr(large, "active", False)
 
     assert await read(memory_of(large), ACTIVE)

@@ -1,4 +1,4 @@
-"""Answers that are joined of parts decode to the same JSON array, whoever decodes them."""
+"""Responses joined from parts decode to the same JSON array with every decoder."""
 
 import gzip
 import json
@@ -19,7 +19,7 @@ else:
 
 COMPRESSED = GZIP, ZSTD = ENCODINGS["gzip"], ENCODINGS["zstd"]
 TEXTS = st.lists(st.text(max_size=50).map(lambda text: json.dumps(text).encode()), max_size=5)
-LARGE = b'"' + b"0123456789abcdef" * 200_000 + b'"'  # several blocks, and frames, that are not compressed
+LARGE = b'"' + b"0123456789abcdef" * 200_000 + b'"'  # several uncompressed blocks and frames
 
 
 def decoded(encoding: Encoding, data: bytes) -> bytes:
@@ -33,8 +33,8 @@ def decoded(encoding: Encoding, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("encoding", [PLAIN, *COMPRESSED], ids=lambda encoding: encoding.name or "plain")
 @given(texts=TEXTS, wrapped=st.sets(st.integers(0, 4)))
-def test_parts_decode_to_the_array_of_what_they_list(encoding: Encoding, texts: list[bytes], wrapped: set[int]) -> None:
-    parts = [encoding.wrap(text) if place in wrapped else encoding.pack(text) for place, text in enumerate(texts)]
+def test_joined_parts_decode_to_one_array(encoding: Encoding, texts: list[bytes], wrapped: set[int]) -> None:
+    parts = [encoding.wrap(text) if number in wrapped else encoding.pack(text) for number, text in enumerate(texts)]
 
     assert decoded(encoding, b"".join(encoding.joined(parts))) == b"[" + b",".join(texts) + b"]"
 
@@ -47,8 +47,8 @@ def test_parts_may_be_of_any_size(encoding: Encoding, packed: bool) -> None:
     assert decoded(encoding, b"".join(encoding.joined([part, part]))) == b"[" + LARGE + b"," + LARGE + b"]"
 
 
-def test_a_gzip_answer_is_one_member() -> None:
-    """A decoder that stops after the first member loses nothing."""
+def test_a_gzip_response_is_one_member() -> None:
+    """A decoder that stops after the first member still gets everything."""
     decoder = zlib.decompressobj(31)
     parts = [GZIP.pack(b'"a"'), GZIP.wrap(b'"b"')]
 
@@ -57,7 +57,7 @@ def test_a_gzip_answer_is_one_member() -> None:
     assert decoder.unused_data == b""
 
 
-def test_no_zstd_frame_wants_a_window_of_more_than_8_mib() -> None:
+def test_a_zstd_frame_has_a_window_of_at_most_8_mib() -> None:
     for part in (ZSTD.pack(LARGE * 4), ZSTD.wrap(LARGE * 4)):
         decoder = zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: 23})
         decoder.decompress(part.data, max_length=1 << 20)

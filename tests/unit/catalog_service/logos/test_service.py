@@ -1,4 +1,4 @@
-"""Logos: what is taken, what is refused, and what is left of them."""
+"""Logos: accepted and refused images, and the resulting PNG."""
 
 import io
 import struct
@@ -24,7 +24,7 @@ SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 
 @pytest.fixture(autouse=True)
 def long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no test depend on how busy the machine is."""
+    """Make the tests independent of the load of the machine."""
     monkeypatch.setattr(service, "WALL_TIME", 60)
 
 
@@ -37,7 +37,7 @@ def opened(image: bytes) -> Image.Image:
 
 
 def bomb(width: int, height: int) -> bytes:
-    """A PNG that says how large it is and has no pixels."""
+    """A PNG that declares a size and has no pixels."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -55,32 +55,32 @@ def bomb(width: int, height: int) -> bytes:
     ],
 )
 async def test_png_and_jpeg_of_every_mode_become_png(kind: str, mode: str) -> None:
-    drawn = opened(await decode(picture(kind, mode=mode)))
+    png = opened(await decode(picture(kind, mode=mode)))
 
-    assert (drawn.format, drawn.size) == ("PNG", (8, 8))
+    assert (png.format, png.size) == ("PNG", (8, 8))
 
 
 @each(
-    ("size", "drawn"),
+    ("size", "expected"),
     [((1024, 512), (256, 128)), ((100, 1000), (26, 256)), ((256, 256), (256, 256)), ((3000, 1), (256, 1))],
 )
-async def test_a_logo_is_at_most_256_pixels_wide_and_high(size: tuple[int, int], drawn: tuple[int, int]) -> None:
-    assert opened(await decode(picture(size=size))).size == drawn
+async def test_a_logo_is_at_most_256_pixels_wide_and_high(size: tuple[int, int], expected: tuple[int, int]) -> None:
+    assert opened(await decode(picture(size=size))).size == expected
 
 
-async def test_the_colours_and_transparency_stay() -> None:
+async def test_colours_and_transparency_stay() -> None:
     sent = Image.new("RGBA", (4, 4), (200, 100, 50, 0))
     sent.paste((10, 20, 30, 255), (0, 0, 2, 2))
     written = io.BytesIO()
     sent.save(written, "PNG")
 
-    drawn = opened(await decode(written.getvalue())).convert("RGBA")
+    png = opened(await decode(written.getvalue())).convert("RGBA")
 
-    assert drawn.getpixel((0, 0)) == (10, 20, 30, 255)
-    assert drawn.getpixel((3, 3))[3] == 0  # type: ignore[index]  # a pixel of four bands
+    assert png.getpixel((0, 0)) == (10, 20, 30, 255)
+    assert png.getpixel((3, 3))[3] == 0  # type: ignore[index]  # a pixel of four bands
 
 
-async def test_metadata_is_dropped() -> None:
+async def test_metadata_is_removed() -> None:
     exif = Image.Exif()
     exif[0x010E] = "taken at home"
     text = PngInfo()
@@ -90,13 +90,13 @@ async def test_metadata_is_dropped() -> None:
         ("PNG", {"exif": exif, "pnginfo": text, "icc_profile": b"taken at home"}),
     ]
     for kind, metadata in options:
-        drawn = await decode(picture(kind, **metadata))
+        png = await decode(picture(kind, **metadata))
 
-        assert opened(drawn).info == {}
-        assert b"taken at home" not in drawn
+        assert opened(png).info == {}
+        assert b"taken at home" not in png
 
 
-async def test_what_stands_behind_the_image_is_dropped() -> None:
+async def test_bytes_after_the_image_are_removed() -> None:
     assert b"<script>" not in await decode(picture() + b"<script>alert(1)</script>")
 
 
@@ -119,7 +119,7 @@ async def test_what_stands_behind_the_image_is_dropped() -> None:
     ],
     ids=lambda image: repr(image[:8]),
 )
-async def test_what_is_not_a_whole_png_or_jpeg_is_refused(image: bytes) -> None:
+async def test_an_incomplete_or_other_image_is_refused(image: bytes) -> None:
     with pytest.raises(InvalidField, match=r"^Logo: is not a PNG or JPEG image"):
         await decode(image)
 
@@ -174,7 +174,7 @@ async def test_a_jpeg_of_more_than_64_scans_is_refused(image: bytes) -> None:
         await decode(image)
 
 
-async def test_a_jpeg_of_several_pictures_becomes_the_first() -> None:
+async def test_a_jpeg_of_several_images_becomes_the_first() -> None:
     second = Image.new("RGB", (9, 9))
     image = io.BytesIO()
     Image.new("RGB", (8, 8)).save(image, "MPO", save_all=True, append_images=[second])
@@ -183,12 +183,12 @@ async def test_a_jpeg_of_several_pictures_becomes_the_first() -> None:
 
 
 @each("operation", ["add_package", "edit_package"])
-def test_a_logo_is_decoded_or_refused_before_the_gateway_gives_up(operation: str) -> None:
+def test_a_logo_is_decoded_or_refused_within_the_gateway_timeout(operation: str) -> None:
     (row,) = (row for row in OPERATIONS if row.name == operation)
     assert row.timeout > SLOT_TIMEOUT + WALL_TIME + 1
 
 
-async def test_a_text_chunk_that_grows_without_end_is_refused() -> None:
+async def test_a_text_chunk_that_unpacks_without_limit_is_refused() -> None:
     grown = PngInfo()
     grown.add_text("Comment", "a" * (8 << 20), zip=True)
 

@@ -1,4 +1,4 @@
-"""Where clients may be sent for an installer: to a host on https, never to themselves or a number in their network."""
+"""Hosts of external installers: public, over https, and never the client itself or a number in its network."""
 
 from ipaddress import ip_address
 
@@ -176,12 +176,12 @@ REFUSED = {
 
 
 @each("address", KEPT)
-def test_an_address_is_kept_as_it_is(address: str) -> None:
+def test_a_url_is_stored_unchanged(address: str) -> None:
     assert parse_address(address) == address
 
 
 @each(("address", "reason"), [(address, reason) for reason, group in REFUSED.items() for address in group])
-def test_a_misleading_address_is_refused_with_its_reason(address: str, reason: str) -> None:
+def test_a_misleading_url_is_refused_with_its_reason(address: str, reason: str) -> None:
     with pytest.raises(InvalidField, match=r"^installer_url: ") as refused:
         parse_address(address)
     assert reason in refused.value.detail
@@ -189,9 +189,9 @@ def test_a_misleading_address_is_refused_with_its_reason(address: str, reason: s
 
 
 @each("text", ["0.0.0.0", "127.0.0.1", "169.254.1.1", "192.168.0.1", "239.1.1.1"])
-def test_an_ipv6_address_is_no_more_public_than_the_one_within_it(text: str) -> None:
+def test_an_ipv6_address_is_as_public_as_its_embedded_address(text: str) -> None:
     inside = int(ip_address(text))
     assert not is_public(ip_address(text))
-    for outside, place in (("::ffff:0:0", 0), ("64:ff9b::", 0), ("2002::", 80)):
-        assert not is_public(ip_address(int(ip_address(outside)) + (inside << place)))
-        assert is_public(ip_address(int(ip_address(outside)) + (int(ip_address("1.1.1.1")) << place)))
+    for outside, offset in (("::ffff:0:0", 0), ("64:ff9b::", 0), ("2002::", 80)):
+        assert not is_public(ip_address(int(ip_address(outside)) + (inside << offset)))
+        assert is_public(ip_address(int(ip_address(outside)) + (int(ip_address("1.1.1.1")) << offset)))

@@ -1,4 +1,4 @@
-"""Which version is newer."""
+"""The order of versions."""
 
 import random
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ texts = st.one_of(
 
 
 @dataclass(frozen=True)
-class One:
+class Version:
     version: str
     uid: str = ""
 
@@ -40,20 +40,20 @@ def test_versions_compare_by_their_numeric_parts(older: str, newer: str) -> None
     assert VersionOrder(older) < VersionOrder(newer)
 
 
-@each(("one", "other"), [("1.2", "1.2.0"), ("v1.2", "1.2"), ("1.02", "1.2"), ("", "0"), ("1.RC", "1.rc")])
-def test_versions_that_differ_in_spelling_alone_are_equal(one: str, other: str) -> None:
-    assert VersionOrder(one) == VersionOrder(other)
-    assert hash(VersionOrder(one)) == hash(VersionOrder(other))
+@each(("first", "second"), [("1.2", "1.2.0"), ("v1.2", "1.2"), ("1.02", "1.2"), ("", "0"), ("1.RC", "1.rc")])
+def test_versions_with_different_spellings_are_equal(first: str, second: str) -> None:
+    assert VersionOrder(first) == VersionOrder(second)
+    assert hash(VersionOrder(first)) == hash(VersionOrder(second))
 
 
 @given(numbers, numbers)
-def test_numeric_versions_compare_as_sequences_of_numbers(left: list[int], right: list[int]) -> None:
+def test_numeric_versions_compare_as_sequences_of_numbers(first: list[int], second: list[int]) -> None:
     def version(parts: list[int]) -> VersionOrder:
         return VersionOrder(".".join(map(str, parts)))
 
-    longest = max(len(left), len(right))
-    padded_left, padded_right = (parts + [0] * (longest - len(parts)) for parts in (left, right))
-    assert (version(left) < version(right)) == (padded_left < padded_right)
+    longest = max(len(first), len(second))
+    padded_left, padded_right = (parts + [0] * (longest - len(parts)) for parts in (first, second))
+    assert (version(first) < version(second)) == (padded_left < padded_right)
 
 
 @given(texts, texts, texts)
@@ -65,8 +65,8 @@ def test_the_order_is_total_and_transitive(first: str, second: str, third: str) 
 
 
 @given(st.lists(texts, max_size=8), st.randoms(use_true_random=False))
-def test_newest_first_does_not_depend_on_the_order_given(versions: list[str], shuffle: random.Random) -> None:
-    given_order = [One(version, str(index)) for index, version in enumerate(versions)]
+def test_newest_first_does_not_depend_on_the_input_order(versions: list[str], shuffle: random.Random) -> None:
+    given_order = [Version(version, str(index)) for index, version in enumerate(versions)]
     shuffled = list(given_order)
     shuffle.shuffle(shuffled)
 
@@ -74,6 +74,6 @@ def test_newest_first_does_not_depend_on_the_order_given(versions: list[str], sh
 
 
 def test_the_newest_comes_first() -> None:
-    versions = [One("1.9"), One("1.10"), One("1.10-rc1"), One("2.0")]
+    versions = [Version("1.9"), Version("1.10"), Version("1.10-rc1"), Version("2.0")]
 
-    assert [one.version for one in newest_first(versions)] == ["2.0", "1.10", "1.10-rc1", "1.9"]
+    assert [version.version for version in newest_first(versions)] == ["2.0", "1.10", "1.10-rc1", "1.9"]

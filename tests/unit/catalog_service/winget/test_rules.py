@@ -1,4 +1,4 @@
-"""The client of these tests refuses what the real one does."""
+"""The simulated winget client refuses the same manifests as the real client."""
 
 from typing import Any
 
@@ -46,13 +46,13 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
-def test_each_thing_that_is_wrong_spoils_all_of_a_manifest() -> None:
+def test_one_error_makes_a_whole_manifest_invalid() -> None:
     assert WRONG.keys() == INSTALLER_RULES.keys()
     locale = {"PackageLocale": "en-US", "Publisher": "A", "PackageName": "B", "ShortDescription": "C", "License": "D"}
 
     def of(*installers: dict[str, Any], **version: Any) -> dict[str, Any]:
-        told = {"PackageVersion": "1.0", "DefaultLocale": locale, "Installers": list(installers), **version}
-        return {"PackageIdentifier": "A.B", "Versions": [told]}
+        fields = {"PackageVersion": "1.0", "DefaultLocale": locale, "Installers": list(installers), **version}
+        return {"PackageIdentifier": "A.B", "Versions": [fields]}
 
     check_manifest(of(GOOD), 28)
     for reason, change in WRONG.items():

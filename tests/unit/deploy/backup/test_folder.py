@@ -1,4 +1,4 @@
-"""A folder of backups that others can write to: links are not followed, and a seal shows every change."""
+"""Backup folders that others can write to: links are not followed, and a seal reveals every change."""
 
 import os
 from datetime import UTC, datetime
@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> BackupFolder:
 
 
 def make_backup(folder: BackupFolder, audit_key: SecretStr = AUDIT_KEY) -> str:
-    """A backup without installers; its name."""
+    """Make a backup without installers; returns its name."""
     (folder.begin() / UPLOADS).touch()
     return folder.finish(BackupManifest(made_at=datetime.now(UTC), keys={}, records=[], lacking=[]), audit_key)
 
@@ -38,7 +38,7 @@ def test_a_backup_is_sealed_under_the_audit_key(folder: BackupFolder) -> None:
     assert not folder.load(None).is_sealed(OTHER_KEY)
 
 
-def test_a_seal_of_the_old_key_is_valid_while_that_key_is_kept(folder: BackupFolder) -> None:
+def test_a_seal_of_the_old_key_is_valid_while_that_key_exists(folder: BackupFolder) -> None:
     make_backup(folder)
     both = SecretStr(f"{OTHER_KEY.get_secret_value()} {KEY}")
     assert folder.load(None).is_sealed(both)
@@ -79,16 +79,16 @@ def test_an_old_backup_under_a_newer_name_does_not_match_its_seal(folder: Backup
         ("acme", ""),
     ],
 )
-def test_a_name_that_leads_out_of_the_backups_is_refused(
+def test_a_name_outside_of_the_backup_folder_is_refused(
     folder: BackupFolder, tenant_id: str, server_filename: str
 ) -> None:
     with pytest.raises(BackupProblem, match="a name that leads out of the backups"):
         folder.file(tenant_id, server_filename)
 
 
-@pytest.mark.parametrize("place", ["files", "files/acme", f"files/acme/{NAME}"])
-def test_a_link_on_the_way_to_an_installer_is_refused(folder: BackupFolder, tmp_path: Path, place: str) -> None:
-    link = folder.path / place
+@pytest.mark.parametrize("linked_part", ["files", "files/acme", f"files/acme/{NAME}"])
+def test_a_link_on_the_way_to_an_installer_is_refused(folder: BackupFolder, tmp_path: Path, linked_part: str) -> None:
+    link = folder.path / linked_part
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(tmp_path)
     with pytest.raises(BackupProblem, match="is a link, and backups have none"):

@@ -26,7 +26,7 @@ UPLOAD = Upload(
 
 
 class Records:
-    """The record at the time of the second read."""
+    """The upload record at the time of the second read."""
 
     def __init__(self, now: Upload | None) -> None:
         self._now = now
@@ -44,7 +44,7 @@ def home(folder: Path, content: bytes | None) -> FolderStorage:
 
 
 @pytest.mark.parametrize(
-    ("here", "there", "now", "outcome"),
+    ("in_folder", "in_bucket", "now", "outcome"),
     [
         (CONTENT, None, UPLOAD, CopyOutcome.COPIED),
         (None, CONTENT, replace(UPLOAD, storage=StorageKind.S3), CopyOutcome.COPIED),
@@ -57,15 +57,15 @@ def home(folder: Path, content: bytes | None) -> FolderStorage:
     ids=["there", "moved", "missing", "deleted", "being-deleted", "shorter", "other-bytes"],
 )
 async def test_a_copy_has_the_expected_outcome(
-    tmp_path: Path, here: bytes | None, there: bytes | None, now: Upload | None, outcome: CopyOutcome
+    tmp_path: Path, in_folder: bytes | None, in_bucket: bytes | None, now: Upload | None, outcome: CopyOutcome
 ) -> None:
     homes = StorageBackends(
-        {StorageKind.FOLDER: home(tmp_path / "here", here), StorageKind.S3: home(tmp_path / "there", there)}
+        {StorageKind.FOLDER: home(tmp_path / "here", in_folder), StorageKind.S3: home(tmp_path / "there", in_bucket)}
     )
     target, progress = tmp_path / "copies" / "acme" / UPLOAD.server_filename, FileProgress()
     assert await InstallerSource(Records(now).find, homes).copy(UPLOAD, target, progress) is outcome
-    left = [path.name for path in target.parent.iterdir()]
-    assert left == ([target.name] if outcome is CopyOutcome.COPIED else [])
+    file_names = [path.name for path in target.parent.iterdir()]
+    assert file_names == ([target.name] if outcome is CopyOutcome.COPIED else [])
     assert progress.done == (len(CONTENT) if outcome is CopyOutcome.COPIED else 0)
 
 

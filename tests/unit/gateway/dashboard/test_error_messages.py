@@ -1,4 +1,4 @@
-"""Every problem that the forms of the pages can get has a message in every language."""
+"""Every problem in a form of the dashboard has a message in every language."""
 
 import ast
 import re
@@ -17,7 +17,7 @@ from tests.support.tables import each
 ROOT = Path(__file__).parents[4]
 SERVICES = ("auth_service", "catalog_service", "client_registry", "upload_service", "gateway", "common")
 FIELD_ERRORS = {"InvalidField", "InstallerContradicts"}
-# No form of the pages has these fields: they are of commands, winget requests, manifests and scripts.
+# No form of the dashboard has these fields: they belong to commands, winget requests, manifests and scripts.
 WITHOUT_FORM = (
     "auth_service/audit/model.py",
     "auth_service/tenants/service.py",
@@ -28,7 +28,7 @@ WITHOUT_FORM = (
     "upload_service/forms.py",
 )
 FIELDS_WITHOUT_FORM = {"limit", "installer_sha256", "dep_pkg_min_version", "dep_pkg_identifier"}
-# The first is a query parameter, the second a field of the one-call form, the third has a code of its own.
+# a query parameter, a field of the one-call form, and a field with its own code
 MESSAGES_WITHOUT_FORM = (
     "must be a date or a time",
     "or server_filename or installer_url",
@@ -39,7 +39,7 @@ LOGO_REASONS = {reason for _, reason, _ in logos.REASONS.values()}
 
 @cache
 def calls() -> Mapping[str, list[ast.Call]]:
-    """The calls of every module of the services, by the path of the module."""
+    """The calls in every module of the services, by the path of the module."""
     modules = {path.relative_to(ROOT).as_posix(): path for name in SERVICES for path in (ROOT / name).rglob("*.py")}
     return {
         name: [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
@@ -48,7 +48,7 @@ def calls() -> Mapping[str, list[ast.Call]]:
 
 
 def raised_field_errors() -> Iterator[ast.Call]:
-    """The calls that make the error of a field of a form."""
+    """The calls that create a field error of a form."""
     for name, calls_there in calls().items():
         if name.startswith(WITHOUT_FORM):
             continue
@@ -62,7 +62,7 @@ def raised_field_errors() -> Iterator[ast.Call]:
 
 
 def reason_of(call: ast.Call) -> str:
-    """The reason of a field error; "" without a constant one."""
+    """The reason of a field error; "" if it is not constant."""
     values = [item.value for item in call.keywords if item.arg == "reason"]
     return str(values[0].value) if values and isinstance(values[0], ast.Constant) else ""
 
@@ -80,7 +80,7 @@ def errors_in(language: str) -> Mapping[str, str]:
 
 
 def sent_codes() -> set[str]:
-    """Every code and reason that the services have in their source."""
+    """Every code and reason in the source of the services."""
     source = "\n".join(path.read_text(encoding="utf-8") for name in SERVICES for path in (ROOT / name).rglob("*.py"))
     return set(re.findall(r'"([a-z][a-z_]+)"', source))
 
@@ -93,7 +93,8 @@ def test_every_field_error_of_a_form_has_a_reason_and_a_message(language: str) -
     errors = list(raised_field_errors())
     assert len(errors) > 30
     missing = [ast.unparse(call) for call in errors if reason_of(call) not in errors_in(language)]
-    assert missing == ["InvalidField(field, message, reason=reason, most=most)"]  # Logos take theirs from a table.
+    # The reasons of logos come from a table.
+    assert missing == ["InvalidField(field, message, reason=reason, most=most)"]
     assert errors_in(language).keys() >= LOGO_REASONS
 
 
@@ -147,7 +148,7 @@ def test_a_problem_of_a_service_keeps_the_values_in_its_message() -> None:
     assert localized(problem, "de") == "Es gibt kein Paket '%(limit)s'."
 
 
-def test_a_problem_without_the_values_of_its_message_is_shown_in_english() -> None:
+def test_a_problem_without_its_message_values_is_shown_in_english() -> None:
     assert localized(UpstreamProblem("There is none.", status=404, code="package_not_found"), "de") == "There is none."
 
 

@@ -13,7 +13,7 @@ from tests.support.tables import each
 
 DASHBOARD = Path(__file__).parents[4] / "gateway" / "dashboard"
 OTHERS = [language for language in LANGUAGES if language != ENGLISH]
-Text = Any  # a string, or the forms of one
+Text = Any  # a string, or its plural forms
 
 
 def texts() -> Iterator[Text]:
@@ -35,8 +35,8 @@ def catalogue(language: str) -> dict[Text, Text]:
 
 @each("language", OTHERS)
 def test_no_text_is_missing_in_a_language(language: str) -> None:
-    there = catalogue(language)
-    assert sorted(str(text) for text in set(texts()) if not there.get(text)) == []
+    translated_texts = catalogue(language)
+    assert sorted(str(text) for text in set(texts()) if not translated_texts.get(text)) == []
 
 
 @each("language", OTHERS)
@@ -56,7 +56,7 @@ def test_a_translation_has_the_same_placeholders(language: str) -> None:
     for text, translated in catalogue(language).items():
         once = [text] if isinstance(text, str) else list(text)
         other = [translated] if isinstance(translated, str) else list(translated)
-        assert {values(one) for one in other} <= {values(one) for one in once}, text
+        assert {values(text_form) for text_form in other} <= {values(text_form) for text_form in once}, text
 
 
 def values(text: str) -> frozenset[str]:

@@ -27,21 +27,21 @@ IDS = [
 ]
 
 
-def read_by_powershell(word: str) -> str:
-    """The value of a word between double quotes, as PowerShell takes it. Raises ValueError where more is meant."""
-    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", word):
-        return word
-    value, at = [], 1
-    while word[at] not in '"\u201c\u201d\u201e':
-        if word[at] == "$":
+def read_by_powershell(quoted: str) -> str:
+    """The value of a word in double quotes, as PowerShell reads it. Raises ValueError if it contains code."""
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", quoted):
+        return quoted
+    value, position = [], 1
+    while quoted[position] not in '"\u201c\u201d\u201e':
+        if quoted[position] == "$":
             raise ValueError("a value is put in")
-        if word[at] == "`":
-            at += 1
-            if word[at] in "0abefnrtuv":
+        if quoted[position] == "`":
+            position += 1
+            if quoted[position] in "0abefnrtuv":
                 raise ValueError("another character is meant")
-        value.append(word[at])
-        at += 1
-    if word[0] != '"' or at != len(word) - 1:
+        value.append(quoted[position])
+        position += 1
+    if quoted[0] != '"' or position != len(quoted) - 1:
         raise ValueError("something stands outside of the quotes")
     return "".join(value)
 
@@ -49,8 +49,8 @@ def read_by_powershell(word: str) -> str:
 @each("package_id", IDS)
 def test_powershell_reads_an_id_unchanged_and_runs_no_part_of_it(package_id: str) -> None:
     command = install_command(package_id, "acme")
-    word = command.removeprefix("winget install --id ").removesuffix(" --source acme")
-    assert read_by_powershell(word) == package_id
+    quoted = command.removeprefix("winget install --id ").removesuffix(" --source acme")
+    assert read_by_powershell(quoted) == package_id
 
 
 def test_a_plain_id_is_not_quoted() -> None:

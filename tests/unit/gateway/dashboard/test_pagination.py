@@ -1,4 +1,4 @@
-"""A page shows one part of a long list."""
+"""Pages of long lists."""
 
 from aiohttp.test_utils import make_mocked_request
 
@@ -10,7 +10,7 @@ ADDRESS = "/acme/dashboard/clients?search=x&page="
 
 
 async def part_of_items(page: str) -> ListPart:
-    """The part of five items, two on a page, that the query parameter `page` asks for."""
+    """The part of five items, two per page, for the query parameter `page`."""
 
     async def fetch(offset: int, limit: int) -> tuple[list[str], int]:
         return ITEMS[offset : offset + limit], len(ITEMS)

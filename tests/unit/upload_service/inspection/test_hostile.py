@@ -1,4 +1,4 @@
-"""The inspection of a hostile file ends soon and harms nothing."""
+"""The inspection of a hostile file ends soon and does no harm."""
 
 import os
 import random
@@ -40,44 +40,44 @@ async def read(content: bytes, folder: Path, *, size: int | None = None) -> Find
 
 
 def bomb(name: str, megabytes: int) -> bytes:
-    """An archive of one file whose header claims a small size."""
+    """An archive with one file whose header declares a small size."""
     block = zlib.compressobj(9, zlib.DEFLATED, -15)
     zeros = block.compress(bytes(MEGABYTE)) + block.flush(zlib.Z_FULL_FLUSH)
     content = zipped({name: b"x"})
-    at = 30 + len(name)
+    position = 30 + len(name)
     packed = zeros * megabytes
     directory = bytearray(content[content.index(b"PK\x01\x02") :])
     struct.pack_into("<I", directory, 20, len(packed))
     end = directory.index(b"PK\x05\x06")
-    struct.pack_into("<I", directory, end + 16, at + len(packed))
-    return content[:at] + packed + bytes(directory)
+    struct.pack_into("<I", directory, end + 16, position + len(packed))
+    return content[:position] + packed + bytes(directory)
 
 
 def looping_msi(sector: int) -> bytes:
-    """A database with a sector that is followed by itself."""
-    made = bytearray(MACHINE_MSI)
-    table = 512 * (1 + struct.unpack_from("<I", made, 76)[0])
-    struct.pack_into("<I", made, table + 4 * sector, sector)
-    return bytes(made)
+    """A database with a sector that points to itself."""
+    content = bytearray(MACHINE_MSI)
+    table = 512 * (1 + struct.unpack_from("<I", content, 76)[0])
+    struct.pack_into("<I", content, table + 4 * sector, sector)
+    return bytes(content)
 
 
-async def test_a_zip_bomb_is_unpacked_up_to_the_manifest_limit_only(tmp_path: Path) -> None:
+async def test_a_zip_bomb_is_unpacked_only_up_to_the_manifest_limit(tmp_path: Path) -> None:
     assert await read(bomb("AppxManifest.xml", 1000), tmp_path) is Reason.DAMAGED
 
 
-async def test_a_file_in_an_archive_is_not_unpacked_at_all(tmp_path: Path) -> None:
-    found = await read(bomb("setup.exe", 1000), tmp_path)
-    assert isinstance(found, Findings)
-    assert [file.path for file in found.nested] == ["setup.exe"]
+async def test_a_file_in_an_archive_is_not_unpacked(tmp_path: Path) -> None:
+    findings = await read(bomb("setup.exe", 1000), tmp_path)
+    assert isinstance(findings, Findings)
+    assert [file.path for file in findings.nested] == ["setup.exe"]
 
 
 async def test_a_manifest_that_declares_entities_is_refused(tmp_path: Path) -> None:
-    said = '<!DOCTYPE Package [<!ENTITY n "grown">]>' + IDENTITY.format(name="&n;")
-    assert await read(zipped({"AppxManifest.xml": said}), tmp_path) is Reason.DAMAGED
+    manifest = '<!DOCTYPE Package [<!ENTITY n "grown">]>' + IDENTITY.format(name="&n;")
+    assert await read(zipped({"AppxManifest.xml": manifest}), tmp_path) is Reason.DAMAGED
 
 
 def manifest_of_references(number: int) -> bytes:
-    """A package whose name has so many character references."""
+    """A package whose name has this many character references."""
     name = "&#65;" * number
     identity = '<Identity Name="T" Publisher="CN=T" Version="1"/>'
     properties = f"<Properties><DisplayName>{name}</DisplayName></Properties>"
@@ -85,7 +85,7 @@ def manifest_of_references(number: int) -> bytes:
 
 
 def calls_of_reading(content: bytes) -> int:
-    """Count the calls of functions, ours and those of libraries, in the inspection of a file."""
+    """Count the function calls of an inspection, including libraries."""
     calls = 0
 
     def count(_frame: FrameType, event: str, _argument: object) -> None:
@@ -100,7 +100,7 @@ def calls_of_reading(content: bytes) -> int:
     return calls
 
 
-def test_many_character_references_cost_no_more_calls_than_few() -> None:
+def test_many_character_references_need_no_more_calls_than_few() -> None:
     hostile = manifest_of_references(800_000)
     assert len(hostile) < 8000
     assert calls_of_reading(hostile) < calls_of_reading(manifest_of_references(4)) + 2000
@@ -109,11 +109,11 @@ def test_many_character_references_cost_no_more_calls_than_few() -> None:
 def test_a_text_of_a_manifest_is_read_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     texts: list[str] = []
 
-    def shown(text: str) -> str:
+    def name_read(text: str) -> str:
         texts.append(text)
         return text
 
-    monkeypatch.setattr(archives, "_shown", shown)
+    monkeypatch.setattr(archives, "_shown", name_read)
     inspect_file(BytesIO(manifest_of_references(800_000)), ".msix")
     assert texts == ["A" * 1024, ""]
 
@@ -127,27 +127,27 @@ def test_a_name_over_the_limit_is_omitted_and_not_truncated() -> None:
 
 
 async def test_a_deeply_nested_manifest_is_read(tmp_path: Path) -> None:
-    said = "<Package>" + "<a>" * 100_000 + "</a>" * 100_000 + "</Package>"
-    found = await read(zipped({"AppxManifest.xml": said}), tmp_path)
-    assert isinstance(found, Findings)
-    assert found.package_family_name == ""
+    manifest = "<Package>" + "<a>" * 100_000 + "</a>" * 100_000 + "</Package>"
+    findings = await read(zipped({"AppxManifest.xml": manifest}), tmp_path)
+    assert isinstance(findings, Findings)
+    assert findings.package_family_name == ""
 
 
 async def test_a_program_of_65535_sections_is_read(tmp_path: Path) -> None:
-    found = await read(program(section_count=65535, behind=os.urandom(3 * MEGABYTE)), tmp_path)
-    assert isinstance(found, Findings)
+    findings = await read(program(section_count=65535, behind=os.urandom(3 * MEGABYTE)), tmp_path)
+    assert isinstance(findings, Findings)
 
 
 @pytest.mark.parametrize("sector", range(4))
-async def test_an_msi_with_circular_sectors_is_read_to_an_end(sector: int, tmp_path: Path) -> None:
-    found = await read(looping_msi(sector), tmp_path)
-    assert found is Reason.DAMAGED or isinstance(found, Findings)
+async def test_the_inspection_of_circular_msi_sectors_ends(sector: int, tmp_path: Path) -> None:
+    findings = await read(looping_msi(sector), tmp_path)
+    assert findings is Reason.DAMAGED or isinstance(findings, Findings)
 
 
 @pytest.mark.parametrize("head", [program(), MACHINE_MSI, b"PK\x03\x04"], ids=["program", "msi", "zip"])
 async def test_a_sparse_file_of_4_gib_is_inspected(head: bytes, tmp_path: Path) -> None:
-    found = await read(head, tmp_path, size=4 << 30)
-    assert found in {Reason.DAMAGED, Reason.TOO_MUCH_MEMORY} or isinstance(found, Findings)
+    findings = await read(head, tmp_path, size=4 << 30)
+    assert findings in {Reason.DAMAGED, Reason.TOO_MUCH_MEMORY} or isinstance(findings, Findings)
 
 
 async def test_an_archive_directory_larger_than_memory_fails_only_the_inspection(tmp_path: Path) -> None:
@@ -181,10 +181,12 @@ def test_a_truncated_or_altered_installer_is_inspected_or_damaged(content: bytes
     cut = [content[: chance.randrange(len(content))] for _ in range(times)]
     altered = []
     for _ in range(3 * times):
-        made = bytearray(content)
+        content_altered = bytearray(content)
         for _ in range(chance.randrange(1, 9)):
-            made[chance.randrange(len(made))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
-        altered.append(bytes(made))
+            content_altered[chance.randrange(len(content_altered))] = chance.choice(
+                [0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)]
+            )
+        altered.append(bytes(content_altered))
     for hostile in cut + altered:
         try:
             assert inspect_file(BytesIO(hostile), "").format in Format
@@ -194,7 +196,7 @@ def test_a_truncated_or_altered_installer_is_inspected_or_damaged(content: bytes
 
 @pytest.fixture
 def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """A program that is started instead of Python; it is the shell's."""
+    """A shell script that runs instead of Python."""
     path = tmp_path / "python"
     path.touch(mode=0o700)
     monkeypatch.setattr(sys, "executable", str(path))
@@ -212,7 +214,7 @@ async def test_an_endless_inspection_is_killed_with_its_children(stand_in: Path,
     assert await read_by(stand_in, f"sleep 99 & echo $$ $! > {started}; wait", tmp_path) is Reason.TOO_LONG
 
     async def gone() -> bool:
-        # Whoever takes up orphans may take a moment to notice.
+        # The adopting process may need a moment.
         states = [Path("/proc", number, "stat") for number in started.read_text().split()]
         return all(not state.exists() or state.read_text().split()[2] == "Z" for state in states)
 
@@ -223,7 +225,7 @@ async def test_an_endless_inspection_is_killed_with_its_children(stand_in: Path,
     "script",
     ["yes", "echo '{}'", "echo '[]'", "echo nothing", "printf '\\377'", "exit 1", "kill -SEGV $$", "true"],
 )
-async def test_invalid_output_is_an_inspection_that_ended_early(script: str, stand_in: Path, tmp_path: Path) -> None:
+async def test_invalid_output_counts_as_an_early_end(script: str, stand_in: Path, tmp_path: Path) -> None:
     assert await read_by(stand_in, script, tmp_path) is Reason.ENDED_EARLY
 
 
@@ -246,16 +248,16 @@ async def test_an_inspection_process_inherits_no_settings(
     stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("INTERNAL_KEY", "a secret")
-    told = tmp_path / "told"
-    await read_by(stand_in, f"env > {told}", tmp_path)
-    names = {line.partition("=")[0] for line in told.read_text().splitlines()}
+    output = tmp_path / "told"
+    await read_by(stand_in, f"env > {output}", tmp_path)
+    names = {line.partition("=")[0] for line in output.read_text().splitlines()}
     assert names <= {"PYTHONPATH", "PWD", "SHLVL", "_", "OLDPWD"}
 
 
 async def test_an_inspection_process_has_only_its_file_and_output_open(stand_in: Path, tmp_path: Path) -> None:
-    told = tmp_path / "told"
+    output = tmp_path / "told"
     with (tmp_path / "another").open("wb") as other:
         os.set_inheritable(other.fileno(), True)
-        await read_by(stand_in, f"readlink /proc/$$/fd/* > {told}", tmp_path)
-    assert "another" not in told.read_text()
-    assert "installer" in told.read_text()
+        await read_by(stand_in, f"readlink /proc/$$/fd/* > {output}", tmp_path)
+    assert "another" not in output.read_text()
+    assert "installer" in output.read_text()

@@ -1,4 +1,4 @@
-"""What packages and versions say beyond the specification: what is taken, how it is kept, and what is refused."""
+"""Manifest fields of packages and versions beyond the specification: validation and storage."""
 
 import json
 from contextlib import suppress
@@ -21,7 +21,7 @@ from tests.support.tables import each
 
 
 def part_of(annotation: Any) -> type[Fields] | None:
-    """Return the kind of the objects that a field holds, if it holds objects."""
+    """The model of the objects in a field, if it holds objects."""
     kinds = [kind for kind in get_args(annotation) if isinstance(kind, type) and issubclass(kind, Fields)]
     return kinds[0] if kinds else None
 
@@ -37,30 +37,30 @@ def form(sent: dict[str, Any]) -> Form:
 
 
 def read(kind: type[Fields], **sent: Any) -> dict[str, Any]:
-    """What a manifest of this kind has after a form, as documents have it."""
+    """The document of a manifest of this kind, after a form."""
     return to_document(parse_manifest(kind, form(sent)))
 
 
-@each(("kind", "said"), KINDS, ids=["package", "version"])
-def test_everything_that_can_be_said_is_kept_and_read_again(kind: type[Fields], said: dict[str, Any]) -> None:
-    assert said.keys() == kind.model_fields.keys()
+@each(("kind", "fields"), KINDS, ids=["package", "version"])
+def test_all_fields_are_stored_and_read_again(kind: type[Fields], fields: dict[str, Any]) -> None:
+    assert fields.keys() == kind.model_fields.keys()
 
-    manifest = parse_manifest(kind, form(form_of(said)))
+    manifest = parse_manifest(kind, form(form_of(fields)))
 
-    assert to_document(manifest) == {name: value for name, value in said.items() if value}
+    assert to_document(manifest) == {name: value for name, value in fields.items() if value}
     assert from_document(kind, json.loads(json.dumps(to_document(manifest)))) == manifest
 
 
-@each(("kind", "said"), KINDS, ids=["package", "version"])
-def test_what_is_empty_is_absent(kind: type[Fields], said: dict[str, Any]) -> None:
-    assert read(kind) == read(kind, **dict.fromkeys(said, "")) == {}
+@each(("kind", "fields"), KINDS, ids=["package", "version"])
+def test_empty_values_are_absent(kind: type[Fields], fields: dict[str, Any]) -> None:
+    assert read(kind) == read(kind, **dict.fromkeys(fields, "")) == {}
     assert parse_changes(kind, form({"locales": "", "tags": ("", "")})).get("locales", "") is None
     empty: list[dict[str, Any]] = [{"package_locale": "de", "license": "", "tags": [], "author": None}]
     assert read(PackageManifest, locales=json.dumps(empty)) == {"locales": [{"package_locale": "de"}]}
 
 
 @each(
-    ("kind", "field", "sent", "taken"),
+    ("kind", "field", "sent", "expected"),
     [
         (PackageManifest, "package_locale", "ko_KR", "ko-KR"),
         (PackageManifest, "package_locale", "ZH-hant-tw", "zh-Hant-TW"),
@@ -86,8 +86,8 @@ def test_what_is_empty_is_absent(kind: type[Fields], said: dict[str, Any]) -> No
         (VersionManifest, "unsupported_os_architectures", "ARM64", ["arm64"]),
     ],
 )
-def test_a_value_is_taken_in_its_usual_spelling(kind: type[Fields], field: str, sent: Any, taken: Any) -> None:
-    assert read(kind, **{field: sent}) == {field: taken}
+def test_a_value_is_accepted_in_its_usual_spelling(kind: type[Fields], field: str, sent: Any, expected: Any) -> None:
+    assert read(kind, **{field: sent}) == {field: expected}
 
 
 @each(
@@ -145,7 +145,7 @@ def test_a_value_is_taken_in_its_usual_spelling(kind: type[Fields], field: str, 
         (VersionManifest, "unsupported_os_architectures", "neutral"),
     ],
 )
-def test_a_value_that_winget_would_not_know_is_refused_by_its_field(kind: type[Fields], field: str, sent: Any) -> None:
+def test_a_value_unknown_to_winget_is_refused_with_its_field(kind: type[Fields], field: str, sent: Any) -> None:
     with pytest.raises(InvalidField, match=rf"^{field}(\[\d+\])?: "):
         read(kind, **{field: sent})
 
@@ -205,7 +205,7 @@ def test_a_list_of_objects_is_read_strictly(sent: str) -> None:
         ("locales", {"release_notes": "New."}),
     ],
 )
-def test_an_item_of_a_list_of_objects_is_refused_by_its_place(field: str, item: dict[str, Any]) -> None:
+def test_an_invalid_item_of_a_list_is_refused_with_its_index(field: str, item: dict[str, Any]) -> None:
     with pytest.raises(InvalidField, match=rf"^{field}\[0\]\.[a-z_]+: "):
         read(VersionManifest, **{field: json.dumps([item])})
 
@@ -242,7 +242,7 @@ def test_configuration_is_read_strictly(configuration: object) -> None:
         read(VersionManifest, desired_state_configuration=json.dumps(configuration))
 
 
-def test_configuration_holds_as_much_as_the_schema_allows() -> None:
+def test_configuration_has_the_limits_of_the_schema() -> None:
     resources = [{"name": f"a{number}"} for number in range(64)]
     modules = [{**MODULE, "module_name": f"Acme{number}", "resources": resources} for number in range(16)]
     types = [{"type": f"Acme/a{number}"} for number in range(128)]
@@ -262,17 +262,17 @@ ANYTHING = st.recursive(
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(JSON_FIELDS), st.text() | ANYTHING.map(json.dumps))
-def test_whatever_a_field_of_objects_holds_is_kept_whole_or_refused(field: tuple[type[Fields], str], sent: str) -> None:
-    kept_or_refused(field, [sent])
+def test_any_objects_in_a_field_are_stored_whole_or_refused(field: tuple[type[Fields], str], sent: str) -> None:
+    stored_or_refused(field, [sent])
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.sampled_from(FIELDS), st.lists(st.text(st.characters(exclude_categories=[])), max_size=3))
-def test_whatever_a_field_holds_is_kept_whole_or_refused(field: tuple[type[Fields], str], sent: list[str]) -> None:
-    kept_or_refused(field, sent)
+def test_any_value_of_a_field_is_stored_whole_or_refused(field: tuple[type[Fields], str], sent: list[str]) -> None:
+    stored_or_refused(field, sent)
 
 
-def kept_or_refused(field: tuple[type[Fields], str], sent: list[str]) -> None:
+def stored_or_refused(field: tuple[type[Fields], str], sent: list[str]) -> None:
     kind, name = field
     with suppress(InvalidField):
         manifest = parse_manifest(kind, form({name: sent}))
@@ -280,9 +280,9 @@ def kept_or_refused(field: tuple[type[Fields], str], sent: list[str]) -> None:
 
 
 def documented(kind: type[Fields]) -> dict[str, Any]:
-    """The fields of a kind of manifest in the interface's document."""
-    found: dict[str, Any] = DOCUMENT["components"]["schemas"][f"{kind.__name__}Fields"]["properties"]
-    return found
+    """The fields of a kind of manifest in the OpenAPI document."""
+    properties: dict[str, Any] = DOCUMENT["components"]["schemas"][f"{kind.__name__}Fields"]["properties"]
+    return properties
 
 
 @each("kind", [kind for kind, _ in KINDS])
@@ -293,10 +293,10 @@ def test_openapi_document_has_the_limits_of_the_schema(kind: type[Fields]) -> No
 
 
 def check(kind: type[Fields], name: str, schema: dict[str, Any], *, of_form: bool = False) -> None:
-    """Check that a schema of the document has the limits of a field."""
-    field, found = kind.model_fields[name], resolved(schema)
+    """Check that a schema of the OpenAPI document has the limits of a field."""
+    field, documented_schema = kind.model_fields[name], resolved(schema)
     if part := part_of(field.annotation):
-        item = found["contentSchema"] if of_form else found
+        item = documented_schema["contentSchema"] if of_form else documented_schema
         for rule in field.metadata:
             assert isinstance(rule, Records)
             assert (item["type"], item["maxItems"], item["uniqueItems"]) == ("array", rule.most, True)
@@ -307,29 +307,37 @@ def check(kind: type[Fields], name: str, schema: dict[str, Any], *, of_form: boo
             check(part, member, member_schema)
     else:
         [rule] = field.metadata
-        check_rule(rule, found)
+        check_rule(rule, documented_schema)
 
 
-def check_rule(rule: object, found: dict[str, Any]) -> None:
+def check_rule(rule: object, documented_schema: dict[str, Any]) -> None:
     match rule:
         case Listed(of=item, most=most):
-            assert (found["type"], found["maxItems"]) == ("array", most)
-            assert found.get("uniqueItems", False) is not isinstance(rule, Aliases)
-            check_rule(item, resolved(found["items"]))
+            assert (documented_schema["type"], documented_schema["maxItems"]) == ("array", most)
+            assert documented_schema.get("uniqueItems", False) is not isinstance(rule, Aliases)
+            check_rule(item, resolved(documented_schema["items"]))
         case Text(limit=limit, least=least):
-            assert (found["type"], found.get("minLength", least), found.get("maxLength", limit)) == (
+            assert (
+                documented_schema["type"],
+                documented_schema.get("minLength", least),
+                documented_schema.get("maxLength", limit),
+            ) == (
                 "string",
                 least,
                 limit,
             )
-            assert "pattern" in found
+            assert "pattern" in documented_schema
         case Choice(values=values):
-            assert found["enum"] == [*values]
+            assert documented_schema["enum"] == [*values]
         case Flag():
-            assert found["type"] == "boolean"
+            assert documented_schema["type"] == "boolean"
         case ReturnCode(low=low, high=high):
-            assert (found["type"], found["minimum"], found["maximum"]) == ("integer", low, high)
+            assert (documented_schema["type"], documented_schema["minimum"], documented_schema["maximum"]) == (
+                "integer",
+                low,
+                high,
+            )
         case Day():
-            assert found["format"] == "date"
+            assert documented_schema["format"] == "date"
         case _:
             raise AssertionError(rule)

@@ -1,4 +1,4 @@
-"""What winget clients refuse: answered 400 where the fields are winget's own, else taken and kept from them."""
+"""Values that winget clients refuse: winget's own fields are answered with 400, others are stored and not offered."""
 
 import json
 from dataclasses import replace
@@ -51,7 +51,7 @@ def read(**fields: Any) -> PackageVersion:
     ],
     ids=repr,
 )
-def test_what_a_winget_client_takes_is_offered(fields: dict[str, Any]) -> None:
+def test_a_version_that_clients_accept_is_offered(fields: dict[str, Any]) -> None:
     version = read(**fields)
 
     assert list(contradictions(version)) == []
@@ -80,7 +80,7 @@ def test_what_a_winget_client_takes_is_offered(fields: dict[str, Any]) -> None:
     ],
     ids=repr,
 )
-def test_fields_of_winget_s_own_that_contradict_each_other_are_refused(field: str, fields: dict[str, Any]) -> None:
+def test_contradictory_winget_fields_are_refused(field: str, fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidField, match=f"^{field}: "):
         read(**fields)
 
@@ -103,7 +103,7 @@ def test_fields_of_winget_s_own_that_contradict_each_other_are_refused(field: st
     ],
     ids=repr,
 )
-def test_what_the_specification_allows_is_taken_and_not_offered(field: str, fields: dict[str, Any]) -> None:
+def test_a_version_allowed_by_the_specification_only_is_not_offered(field: str, fields: dict[str, Any]) -> None:
     version = read(**fields)
 
     ((reason,),) = winget_refusals([version]).values()
@@ -119,24 +119,24 @@ def test_stored_version_with_a_wrong_windows_feature_is_not_offered() -> None:
 
 
 @each(
-    ("one", "other"),
+    ("first", "second"),
     [
         ({"file_type": "MSIX"}, {"file_type": "APPX"}),
         ({**ZIP, "file_type_nested": "MSIX"}, {**ZIP, "file_type_nested": "APPX"}),
     ],
     ids=["packages", "archives"],
 )
-def test_msix_and_appx_are_one_installer_type(one: dict[str, str], other: dict[str, str]) -> None:
-    assert len(winget_refusals([read(**one), read(**other)])) == 1
+def test_msix_and_appx_are_one_installer_type(first: dict[str, str], second: dict[str, str]) -> None:
+    assert len(winget_refusals([read(**first), read(**second)])) == 1
 
 
 @each(
-    ("one", "other"),
+    ("first", "second"),
     list(combinations([kind for kind in FileType if kind not in {FileType.APPX, FileType.ZIP}], 2)),
     ids=str,
 )
-def test_other_installer_types_differ(one: FileType, other: FileType) -> None:
-    assert winget_refusals([read(file_type=one), read(file_type=other)]) == {}
+def test_other_installer_types_differ(first: FileType, second: FileType) -> None:
+    assert winget_refusals([read(file_type=first), read(file_type=second)]) == {}
 
 
 @each("package_id", ["editor", "acme.", "acme..editor", "acme.an editor", f"acme.{'e' * 33}"])
@@ -159,14 +159,14 @@ def test_a_version_is_not_refused_for_another() -> None:
         {},
         {"channel": "beta"},
         {"package_locale": "de-DE", "installer_locale": "EN_us"},
-        {"file_type_nested": "WIX"},  # It says nothing of what is no archive.
+        {"file_type_nested": "WIX"},  # The type is no archive, so these fields do not count.
     ],
     ids=repr,
 )
-def test_of_installers_that_clients_cannot_tell_apart_one_is_offered(other: dict[str, str]) -> None:
-    one, two = sorted([read(), read(**other)], key=lambda version: version.uid)
+def test_one_of_indistinguishable_installers_is_offered(other: dict[str, str]) -> None:
+    first, second = sorted([read(), read(**other)], key=lambda version: version.uid)
 
-    assert winget_refusals([one, two]).keys() == winget_refusals([two, one]).keys() == {two.uid}
+    assert winget_refusals([first, second]).keys() == winget_refusals([second, first]).keys() == {second.uid}
 
 
 @each(
@@ -182,7 +182,7 @@ def test_of_installers_that_clients_cannot_tell_apart_one_is_offered(other: dict
     ],
     ids=repr,
 )
-def test_installers_that_clients_can_tell_apart_are_all_offered(other: dict[str, Any]) -> None:
+def test_distinguishable_installers_are_all_offered(other: dict[str, Any]) -> None:
     assert winget_refusals([read(), read(**other)]) == {}
 
 
@@ -193,7 +193,7 @@ def test_a_refused_installer_does_not_hide_others_like_it() -> None:
     assert winget_refusals([bad, good]).keys() == {"0"}
 
 
-def test_the_installer_s_own_language_is_what_tells_it_from_others() -> None:
+def test_the_language_of_an_installer_distinguishes_it() -> None:
     plain, spelt = read(package_locale="ko-KR"), read(installer_locale="KO-kr")
 
     assert (plain.locale, plain.language, spelt.language) == (Locale.KO_KR, "ko-KR", "ko-KR")

@@ -1,4 +1,4 @@
-"""The package's logo as an icon of the client's, at a signed address."""
+"""The logo of a package as a winget icon with a signed URL."""
 
 from catalog_service.model.manifest.package import Icon
 from catalog_service.winget.manifest.icons import icon_url, with_logo_icon
@@ -14,7 +14,7 @@ OWN = Icon(icon_url="https://acme.example/icon.ico", icon_file_type="ico", icon_
     ("size", "resolution"),
     [((16, 16), "16x16"), ((256, 256), "256x256"), ((64, 32), "custom"), ((65, 65), "custom"), ((1, 1), "custom")],
 )
-def test_resolution_is_the_client_s_word_for_the_size(size: tuple[int, int], resolution: str) -> None:
+def test_resolution_is_the_winget_name_of_the_size(size: tuple[int, int], resolution: str) -> None:
     entry = with_logo_icon(make_entry(logo=picture(size=size)), "https://acme.example/logo.png")
 
     (icon,) = entry.package.manifest.icons
@@ -22,14 +22,14 @@ def test_resolution_is_the_client_s_word_for_the_size(size: tuple[int, int], res
     assert icon.icon_resolution == resolution
 
 
-def test_logo_stands_after_the_icons_of_the_package() -> None:
+def test_logo_follows_the_icons_of_the_package() -> None:
     entry = with_logo_icon(make_entry(logo=picture(), icons=(OWN,)), "https://acme.example/logo.png")
 
     assert [icon.icon_url for icon in entry.package.manifest.icons] == [OWN.icon_url, "https://acme.example/logo.png"]
 
 
 @each("package_id", ["Acme.Editor", "Acme.Éditeur", "Acme.100%", "Acme.a&b=c#d"])
-def test_address_holds_the_package_id_as_one_segment(package_id: str) -> None:
+def test_url_has_the_package_id_as_one_segment(package_id: str) -> None:
     address = icon_url(make_caller(), KEYS, package_id=package_id, logo=b"logo", expires=1)
 
     assert address.startswith(f"{make_caller().base_url.rpartition('/')[0]}/")

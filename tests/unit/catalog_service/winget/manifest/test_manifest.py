@@ -1,4 +1,4 @@
-"""Manifests as every contract has them: a client takes what each package may say, and is told of it."""
+"""Manifests in every contract: a client accepts each manifest and receives all its fields."""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -110,21 +110,21 @@ SAID_BY_VERSION: dict[str, Any] = {
 }
 
 
-def shown(entry: WholeEntry, minor: int) -> dict[str, Any] | None:
-    """The one version that a client of the contract sees, once it has taken the manifest."""
-    found = manifest(entry, Contract(minor), Query(), lambda version: f"{URL}/{version.server_filename}")
-    if found is None:
+def version_for_client(entry: WholeEntry, minor: int) -> dict[str, Any] | None:
+    """The version in an accepted manifest, as a client of the contract reads it."""
+    response = manifest(entry, Contract(minor), Query(), lambda version: f"{URL}/{version.server_filename}")
+    if response is None:
         return None
-    check_manifest(found, minor)
-    (version,) = found["Versions"]
+    check_manifest(response, minor)
+    (version,) = response["Versions"]
     return dict(version)
 
 
 def names(members: Mapping[int, str], minor: int) -> set[str]:
-    return {name for since, listed in members.items() if since <= minor for name in listed.split()}
+    return {name for since, members_listed in members.items() if since <= minor for name in members_listed.split()}
 
 
-def test_everything_that_can_be_said_is_said_here() -> None:
+def test_the_sample_package_has_every_field() -> None:
     assert SAID_BY_PACKAGE.keys() == PackageManifest.model_fields.keys()
     own = {member.name for member in fields(PackageVersion)}
     assert SAID_BY_VERSION.keys() - own == VersionManifest.model_fields.keys() - {
@@ -134,11 +134,11 @@ def test_everything_that_can_be_said_is_said_here() -> None:
 
 
 @each("minor", MINORS)
-def test_a_contract_has_all_that_it_knows_and_nothing_else(minor: int) -> None:
+def test_a_contract_has_exactly_its_fields(minor: int) -> None:
     entry = make_entry(
         "Acme.Editor", make_version(**SAID_BY_VERSION), description="Long.\nAnd longer.", **SAID_BY_PACKAGE
     )
-    version = shown(entry, minor)
+    version = version_for_client(entry, minor)
     assert version is not None
     default, (german,), (installer,) = version["DefaultLocale"], version["Locales"], version["Installers"]
     assert default.keys() == names(LOCALE_MEMBERS, minor)
@@ -160,15 +160,15 @@ def test_a_contract_has_all_that_it_knows_and_nothing_else(minor: int) -> None:
             "InstallerType": "burn",
             "UpgradeCode": "{FEDCBA98-7654-3210-FEDC-BA9876543210}",
         }
-        told = [code["InstallerReturnCode"] for code in installer["ExpectedReturnCodes"]]
-        assert told == ([5, 6] if minor >= 4 else [6])
+        codes = [code["InstallerReturnCode"] for code in installer["ExpectedReturnCodes"]]
+        assert codes == ([5, 6] if minor >= 4 else [6])
     if minor >= 4:
         assert installer["InstallationMetadata"]["Files"] == [{"RelativeFilePath": "edit.exe", "FileSha256": "ab" * 32}]
         assert installer["ExpectedReturnCodes"][0]["ReturnResponseUrl"] == URL
 
 
 def test_contract_1_28_has_the_configuration_by_the_client_s_names() -> None:
-    version = shown(make_entry("Acme.Editor", make_version(**SAID_BY_VERSION)), 28)
+    version = version_for_client(make_entry("Acme.Editor", make_version(**SAID_BY_VERSION)), 28)
 
     assert version is not None
     assert version["Installers"][0]["DesiredStateConfiguration"] == {
@@ -194,13 +194,13 @@ KINDS = {
 
 
 @each("minor", MINORS)
-@each(("said", "since"), KINDS.values(), ids=KINDS)
-def test_an_installer_is_offered_to_who_knows_its_kind(said: dict[str, Any], since: int, minor: int) -> None:
-    version = shown(make_entry("Acme.Editor", make_version(**said)), minor)
+@each(("fields", "since"), KINDS.values(), ids=KINDS)
+def test_an_installer_is_offered_to_clients_that_know_its_type(fields: dict[str, Any], since: int, minor: int) -> None:
+    version = version_for_client(make_entry("Acme.Editor", make_version(**fields)), minor)
     assert (version is not None) is (minor >= since)
-    if version and said["installer_type"] is FileType.ZIP:
+    if version and fields["installer_type"] is FileType.ZIP:
         nested = version["Installers"][0]["NestedInstallerFiles"]
-        assert [one["RelativeFilePath"] for one in nested] == list(said["nested_paths"])
+        assert [nested_file["RelativeFilePath"] for nested_file in nested] == list(fields["nested_paths"])
 
 
 @each("installer_type", list(FileType))
@@ -208,24 +208,24 @@ def test_only_packaged_apps_have_the_digest_of_their_signature(installer_type: F
     archive: dict[str, Any] = {"nested_type": FileType.MSIX, "nested_paths": ("a.msix",)}
     nested = archive if installer_type is FileType.ZIP else {}
     version = make_version(installer_type=installer_type, signature_sha256="cd" * 32, **nested)
-    manifest = shown(make_entry("Acme.Editor", version), 12)
+    manifest = version_for_client(make_entry("Acme.Editor", version), 12)
     assert manifest is not None
     digest = "CD" * 32 if installer_type in {FileType.MSIX, FileType.APPX} else None
     assert manifest["Installers"][0].get("SignatureSha256") == digest
 
 
-def test_a_package_that_says_little_has_what_is_needed() -> None:
+def test_a_package_with_few_fields_has_the_required_ones() -> None:
     for description, short in (("", "Editor"), ("a" * 300, "a" * 255 + "…"), ("One.\nTwo.", "One.")):
-        version = shown(make_entry(description=description), 12)
+        version = version_for_client(make_entry(description=description), 12)
         assert version is not None
         assert version["DefaultLocale"]["ShortDescription"] == short
         assert version["DefaultLocale"]["PackageLocale"] == "en-US"
 
 
-def test_installers_of_one_version_stand_side_by_side() -> None:
+def test_installers_of_one_version_are_listed_together() -> None:
     machines = [make_version(architecture=architecture) for architecture in (Architecture.X64, Architecture.ARM64)]
     twin = make_version(architecture=Architecture.X64)
-    version = shown(make_entry("Acme.Editor", *machines, twin), 12)
+    version = version_for_client(make_entry("Acme.Editor", *machines, twin), 12)
     assert version is not None
-    assert {one["Architecture"] for one in version["Installers"]} == {"x64", "arm64"}
+    assert {installer["Architecture"] for installer in version["Installers"]} == {"x64", "arm64"}
     assert len(version["Installers"]) == 2

@@ -1,4 +1,4 @@
-"""What a search finds: every match type in every field, and how they go together."""
+"""The matches of a search: every match type in every field, and their combinations."""
 
 import asyncio
 from collections.abc import Collection
@@ -48,9 +48,8 @@ ENTRIES = (
 )
 BLOCK = IndexSegment([record for entry in ENTRIES if (record := record_of(entry))])
 
-# By field: what it has, in the package that is to be found, spelled as it is, a piece from its beginning, one from its
-# middle, a pattern, and what is left of it without accents and signs; codes are compared whole instead of the last two.
-# No other package has any of them.
+# For each field: a value, its beginning, its middle, a pattern, the value without accents and signs, and the id of the
+# only matching package. Codes have the whole value in other letter cases instead of the pattern and the plain value.
 VALUES: dict[Field, tuple[str, str, str, str, str, str]] = {
     Field.IDENTIFIER: ("Acme.Editor", "acme.edi", "ME.EDIT", "*.editor", "acmeEDITOR", "Acme.Editor"),
     Field.NAME: ("Éditeur de Texte", "éditeur d", "DE TEX", "é*r de ?exte", "Editeur-de-texte", "Acme.Editor"),
@@ -78,27 +77,27 @@ CASES = [
 ]
 
 
-def asked(field: Field, kind: MatchType, keyword: str) -> dict[str, Any]:
+def search_of(field: Field, kind: MatchType, keyword: str) -> dict[str, Any]:
     return {"PackageMatchField": field, "RequestMatch": {"KeyWord": keyword, "MatchType": kind}}
 
 
-def within(block: IndexSegment, **body: Any) -> Collection[int]:
+def parse_and_match(block: IndexSegment, **body: Any) -> Collection[int]:
     return asyncio.run(parse_search(orjson.dumps(body)).numbers_in(block, CooperativeYield()))
 
 
-def found(**body: Any) -> list[str]:
-    return [BLOCK.ids[number] for number in sorted(within(BLOCK, **body))]
+def found_ids(**body: Any) -> list[str]:
+    return [BLOCK.ids[number] for number in sorted(parse_and_match(BLOCK, **body))]
 
 
 @each(("field", "kind", "keyword", "package_id"), CASES)
 def test_every_field_is_matched_in_every_way(field: Field, kind: MatchType, keyword: str, package_id: str) -> None:
-    assert found(Filters=[asked(field, kind, keyword)]) == [package_id]
-    assert found(Inclusions=[asked(field, kind, keyword)]) == [package_id]
-    assert found(Filters=[asked(field, kind, f"{keyword}nothing")]) == []
+    assert found_ids(Filters=[search_of(field, kind, keyword)]) == [package_id]
+    assert found_ids(Inclusions=[search_of(field, kind, keyword)]) == [package_id]
+    assert found_ids(Filters=[search_of(field, kind, f"{keyword}nothing")]) == []
 
 
 @each("letter", ["ä", "\u0390", "\u1fb4", "ß"])
-def test_a_letter_is_its_capital(letter: str) -> None:
+def test_a_letter_matches_its_capital(letter: str) -> None:
     assert folded(letter) == folded(letter.upper())
 
 
@@ -113,7 +112,7 @@ def test_a_letter_is_its_capital(letter: str) -> None:
     ],
 )
 def test_a_market_is_matched_as_a_whole(kind: MatchType, market: str, packages: list[str]) -> None:
-    assert found(Filters=[asked(Field.MARKET, kind, market)]) == packages
+    assert found_ids(Filters=[search_of(Field.MARKET, kind, market)]) == packages
 
 
 @each(
@@ -136,37 +135,39 @@ def test_a_market_is_matched_as_a_whole(kind: MatchType, market: str, packages: 
         (Field.IDENTIFIER, MatchType.SUBSTRING, Field.IDENTIFIER.mark),
     ],
 )
-def test_what_is_not_there_is_not_found(field: Field, kind: MatchType, keyword: str) -> None:
-    assert found(Filters=[asked(field, kind, keyword)]) == []
+def test_a_missing_value_is_not_found(field: Field, kind: MatchType, keyword: str) -> None:
+    assert found_ids(Filters=[search_of(field, kind, keyword)]) == []
 
 
 @each("keyword", ["editor", "ÉDITEUR", "ed-i", "text-", CODE, CODE.lower(), FAMILY.upper(), OTHER_CODE])
-def test_what_is_typed_is_looked_for_in_texts_and_codes(keyword: str) -> None:
-    assert found(Query={"KeyWord": keyword, "MatchType": "Substring"}) in (["Acme.Editor"], ["Acme.Store"])
+def test_a_query_searches_texts_and_codes(keyword: str) -> None:
+    assert found_ids(Query={"KeyWord": keyword, "MatchType": "Substring"}) in (["Acme.Editor"], ["Acme.Store"])
 
 
-def test_part_of_a_code_is_nothing_that_is_typed() -> None:
-    assert found(Query={"KeyWord": "89AB", "MatchType": "Substring"}) == []
+def test_a_query_does_not_match_part_of_a_code() -> None:
+    assert found_ids(Query={"KeyWord": "89AB", "MatchType": "Substring"}) == []
 
 
 def test_the_query_or_an_inclusion_and_every_filter_must_match() -> None:
     typed = {"KeyWord": "tool", "MatchType": "Substring"}
-    editor = asked(Field.IDENTIFIER, MatchType.EXACT, "Acme.Editor")
-    acme = asked(Field.IDENTIFIER, MatchType.STARTS_WITH, "acme")
-    assert found(Query=typed) == ["Acme.Editor", "Other.Tool"]
-    assert found(Query=typed, Inclusions=[acme]) == ["Acme.Editor", "Acme.Store", "Other.Tool"]
-    assert found(Query=typed, Inclusions=[acme], Filters=[acme]) == ["Acme.Editor", "Acme.Store"]
-    assert found(Query=typed, Filters=[acme, editor]) == ["Acme.Editor"]
-    assert found(Filters=[acme]) == ["Acme.Editor", "Acme.Store"]
-    assert found() == found(FetchAllManifests=True, Filters=[acme]) == ["Acme.Editor", "Acme.Store", "Other.Tool"]
+    editor = search_of(Field.IDENTIFIER, MatchType.EXACT, "Acme.Editor")
+    acme = search_of(Field.IDENTIFIER, MatchType.STARTS_WITH, "acme")
+    assert found_ids(Query=typed) == ["Acme.Editor", "Other.Tool"]
+    assert found_ids(Query=typed, Inclusions=[acme]) == ["Acme.Editor", "Acme.Store", "Other.Tool"]
+    assert found_ids(Query=typed, Inclusions=[acme], Filters=[acme]) == ["Acme.Editor", "Acme.Store"]
+    assert found_ids(Query=typed, Filters=[acme, editor]) == ["Acme.Editor"]
+    assert found_ids(Filters=[acme]) == ["Acme.Editor", "Acme.Store"]
+    assert (
+        found_ids() == found_ids(FetchAllManifests=True, Filters=[acme]) == ["Acme.Editor", "Acme.Store", "Other.Tool"]
+    )
 
 
-def test_an_empty_keyword_is_part_of_whatever_is_there() -> None:
-    assert found(Query={"KeyWord": "", "MatchType": "Substring"}) == found()
-    assert found(Filters=[asked(Field.MONIKER, MatchType.SUBSTRING, "")]) == ["Acme.Editor"]
+def test_an_empty_keyword_matches_every_value() -> None:
+    assert found_ids(Query={"KeyWord": "", "MatchType": "Substring"}) == found_ids()
+    assert found_ids(Filters=[search_of(Field.MONIKER, MatchType.SUBSTRING, "")]) == ["Acme.Editor"]
 
 
-def test_what_a_block_is_gone_through_by_is_made_once() -> None:
+def test_derived_texts_of_a_segment_are_computed_once() -> None:
     for lines in (BLOCK.texts, BLOCK.codes):
         assert lines in (BLOCK.texts, BLOCK.codes)
         assert lines.squeezed is lines.squeezed
@@ -177,26 +178,29 @@ TEXTS = st.text(st.sampled_from("ab.É* "), min_size=1, max_size=6).filter(str.s
 
 @pytest.mark.parametrize("long", [0, FILTER_THRESHOLD])
 @given(names=st.lists(TEXTS, max_size=8), keyword=TEXTS)
-def test_scanning_finds_what_looking_at_each_package_finds(long: int, names: list[str], keyword: str) -> None:
+def test_a_filtered_scan_finds_the_same_as_a_full_scan(long: int, names: list[str], keyword: str) -> None:
     entries = [make_entry(f"A.{number}", make_version(f"A.{number}"), name=name) for number, name in enumerate(names)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("catalog_service.winget.search.text_index.FILTER_THRESHOLD", long)
         block = IndexSegment([record for entry in entries if (record := record_of(entry))])
     assert (block.texts.filter is not None) is (long == 0)
-    wanted, small = keyword.casefold(), [name.casefold() for name in names]
+    folded, small = keyword.casefold(), [name.casefold() for name in names]
     for kind, numbers in {
         MatchType.EXACT: [number for number, name in enumerate(names) if name == keyword],
-        MatchType.CASE_INSENSITIVE: [number for number, name in enumerate(small) if name == wanted],
-        MatchType.STARTS_WITH: [number for number, name in enumerate(small) if name.startswith(wanted)],
-        MatchType.SUBSTRING: [number for number, name in enumerate(small) if wanted in name],
-        MatchType.FUZZY: [number for number, name in enumerate(small) if squeezed(name) == squeezed(wanted)],
-        MatchType.FUZZY_SUBSTRING: [number for number, name in enumerate(small) if squeezed(wanted) in squeezed(name)],
+        MatchType.CASE_INSENSITIVE: [number for number, name in enumerate(small) if name == folded],
+        MatchType.STARTS_WITH: [number for number, name in enumerate(small) if name.startswith(folded)],
+        MatchType.SUBSTRING: [number for number, name in enumerate(small) if folded in name],
+        MatchType.FUZZY: [number for number, name in enumerate(small) if squeezed(name) == squeezed(folded)],
+        MatchType.FUZZY_SUBSTRING: [number for number, name in enumerate(small) if squeezed(folded) in squeezed(name)],
     }.items():
-        assert sorted(within(block, Filters=[asked(Field.NAME, kind, keyword)])) == numbers
+        assert sorted(parse_and_match(block, Filters=[search_of(Field.NAME, kind, keyword)])) == numbers
 
 
-def test_a_sieve_lets_every_part_of_its_text_through_and_hardly_another() -> None:
+def test_a_trigram_filter_accepts_parts_of_its_text() -> None:
     text = "".join(f"acme.tool{number}\n" for number in range(300))
-    sieve = TrigramFilter(text)
-    assert all(sieve.may_have(text[start : start + size]) for start in range(60) for size in range(12))
-    assert sum(sieve.may_have(part) for part in ("editor", "vlc", "éditeur", "acme.fool", "lootool", "12.acme")) <= 1
+    trigram_filter = TrigramFilter(text)
+    assert all(trigram_filter.may_have(text[start : start + size]) for start in range(60) for size in range(12))
+    assert (
+        sum(trigram_filter.may_have(part) for part in ("editor", "vlc", "éditeur", "acme.fool", "lootool", "12.acme"))
+        <= 1
+    )

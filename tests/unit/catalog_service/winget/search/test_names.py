@@ -1,4 +1,4 @@
-"""Normalised names: the server removes from a package's name what the client removes from a program's name."""
+"""Normalised names: the server removes the same parts of a package's name as the client does of a program's name."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from catalog_service.winget.search.names import LIMIT, normalized
 from tests.support.tables import each
 
-# Pieces of names that the patterns look for, with and without their ends.
+# Parts of names that the patterns match, complete and incomplete.
 PIECES = [
     "(",
     ")",
@@ -111,7 +111,7 @@ PIECES = [
         ("AB.CD_EF-4.1.2-EN-32", "ab.cd_ef-4.1.2-en-32"),
     ],
 )
-def test_name_keeps_only_what_the_client_keeps(name: str, expected: str) -> None:
+def test_name_is_normalised_as_by_the_client(name: str, expected: str) -> None:
     assert normalized(name) == expected
 
 
@@ -120,10 +120,10 @@ def test_characters_beyond_the_limit_do_not_count(name: str) -> None:
     assert normalized(name) == normalized(name[:LIMIT])
 
 
-def test_name_that_grows_when_composed_is_cut_at_the_limit() -> None:
+def test_name_that_grows_in_normal_form_is_truncated_at_the_limit() -> None:
     assert len(normalized("\ufdfa" * LIMIT)) <= LIMIT
 
 
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=5), max_size=400).map("".join))
-def test_any_name_is_normalised_like_its_first_characters(name: str) -> None:
+def test_any_name_is_normalised_by_its_first_characters_only(name: str) -> None:
     assert normalized(name) == normalized(name[:LIMIT])

@@ -1,4 +1,4 @@
-"""What winget may ask: anything else is refused in words, and a page goes on where the one before ended."""
+"""Winget requests: invalid requests are refused with a reason, and a page continues after the previous one."""
 
 import base64
 from typing import Any
@@ -16,7 +16,7 @@ FILTER = {"PackageMatchField": "Tag", "RequestMatch": GOOD}
 
 
 @each(
-    ("body", "named"),
+    ("body", "field"),
     [
         (b"", "JSON"),
         (b"{", "JSON"),
@@ -46,9 +46,9 @@ FILTER = {"PackageMatchField": "Tag", "RequestMatch": GOOD}
         ({"FetchAllManifests": 1}, "FetchAllManifests"),
     ],
 )
-def test_what_cannot_be_understood_is_refused_by_its_name(body: Any, named: str) -> None:
+def test_an_invalid_request_is_refused_with_its_field(body: Any, field: str) -> None:
     sent = body if isinstance(body, bytes) else orjson.dumps(body)
-    with pytest.raises(InvalidRequest, match=named.replace("[", r"\[").replace(".", r"\.")):
+    with pytest.raises(InvalidRequest, match=field.replace("[", r"\[").replace(".", r"\.")):
         parse_search(sent)
 
 
@@ -58,7 +58,7 @@ def parts(number: int, field: str = "Tag", kind: str = "Substring") -> list[dict
 
 
 @each("kind", ["StartsWith", "Substring"])
-def test_a_search_goes_through_all_values_a_few_times_only(kind: str) -> None:
+def test_a_search_has_few_parts_that_scan_all_values(kind: str) -> None:
     typed = {"KeyWord": "a", "MatchType": kind}
     either, filters, whole = parts(3, kind=kind), parts(PARTS - 4, "Moniker", kind), parts(60, kind="Exact")
     assert parse_search(orjson.dumps({"Query": typed, "Inclusions": [*either, *whole], "Filters": [*filters, *whole]}))
@@ -71,7 +71,7 @@ def test_a_search_goes_through_all_values_a_few_times_only(kind: str) -> None:
 @each("kind", ["Wildcard", "Fuzzy", "FuzzySubstring"])
 def test_a_search_has_at_most_two_wildcard_or_fuzzy_parts(kind: str) -> None:
     typed, (part, other) = {"KeyWord": "a", "MatchType": kind}, parts(2, kind=kind)
-    whole = parts(MATCHES, "ProductCode", kind)  # Codes are looked up as whole values, whatever the match type is.
+    whole = parts(MATCHES, "ProductCode", kind)  # Codes are looked up as whole values with every match type.
     assert parse_search(orjson.dumps({"Query": typed, "Inclusions": whole, "Filters": [part, *parts(6)]}))
     for body in (
         {"Query": typed, "Inclusions": [part], "Filters": [other]},
@@ -82,43 +82,43 @@ def test_a_search_has_at_most_two_wildcard_or_fuzzy_parts(kind: str) -> None:
             parse_search(orjson.dumps(body))
 
 
-def test_whole_values_are_as_many_as_a_client_sends() -> None:
+def test_a_search_accepts_the_values_of_a_client() -> None:
     assert len(parse_search(orjson.dumps({"Inclusions": parts(MATCHES, "ProductCode", "Exact")})).either) == MATCHES
     assert len(parse_search(orjson.dumps({"Inclusions": parts(MATCHES, "ProductCode", "Fuzzy")})).either) == MATCHES
 
 
-def test_what_is_asked_twice_is_looked_for_once() -> None:
+def test_a_repeated_match_is_searched_once() -> None:
     (once,) = parts(1)
-    asked = parse_search(orjson.dumps({"Inclusions": [once] * MATCHES, "Filters": [once] * MATCHES}))
-    assert (len(asked.either), len(asked.filters)) == (1, 1)
+    search = parse_search(orjson.dumps({"Inclusions": [once] * MATCHES, "Filters": [once] * MATCHES}))
+    assert (len(search.either), len(search.filters)) == (1, 1)
 
 
-def test_names_are_understood_in_any_letter_case() -> None:
+def test_field_names_are_accepted_in_any_letter_case() -> None:
     body = {"Filters": [{"PackageMatchField": "TAG", "RequestMatch": {"KeyWord": "a", "MatchType": "exact"}}]}
     assert parse_search(orjson.dumps(body)) == parse_search(orjson.dumps({"Filters": [FILTER]}))
 
 
 @each(("most", "page"), [(None, PAGE), (0, PAGE), (7, 7), (10**9, PAGE)])
-def test_a_page_has_as_many_as_are_wanted_and_no_more_than_fit(most: int | None, page: int) -> None:
+def test_a_page_has_the_requested_size_up_to_a_maximum(most: int | None, page: int) -> None:
     assert parse_search(orjson.dumps({"MaximumResults": most})).page == page
 
 
-def test_a_search_goes_on_after_what_its_token_names() -> None:
-    asked = parse_search(orjson.dumps({"Filters": [FILTER]}))
-    assert asked.continued(asked.token("Acme.Édîteur")).after == "Acme.Édîteur"
-    assert asked.continued(asked.token("A" * 128)).after == "A" * 128
+def test_a_search_continues_after_its_token() -> None:
+    search = parse_search(orjson.dumps({"Filters": [FILTER]}))
+    assert search.continued(search.token("Acme.Édîteur")).after == "Acme.Édîteur"
+    assert search.continued(search.token("A" * 128)).after == "A" * 128
 
 
-def test_a_token_is_good_for_its_own_search_only() -> None:
-    asked, other = parse_search(b"{}"), parse_search(orjson.dumps({"Filters": [FILTER]}))
-    good = asked.token("Acme.Editor")
+def test_a_token_is_valid_for_its_own_search_only() -> None:
+    search, other = parse_search(b"{}"), parse_search(orjson.dumps({"Filters": [FILTER]}))
+    good = search.token("Acme.Editor")
     altered = base64.urlsafe_b64encode(b"\0" + base64.urlsafe_b64decode(good)[1:]).decode()
     broken = base64.urlsafe_b64encode(base64.urlsafe_b64decode(good)[:13] + b"\xff").decode()
     for token in (
         other.token("Acme.Editor"),
         altered,
         broken,
-        asked.token(""),
+        search.token(""),
         "x",
         "é",
         "=",
@@ -126,15 +126,15 @@ def test_a_token_is_good_for_its_own_search_only() -> None:
         f"{good}x",
     ):
         with pytest.raises(InvalidRequest, match="ContinuationToken"):
-            asked.continued(token)
+            search.continued(token)
 
 
-def test_a_token_is_good_at_every_replica() -> None:
-    asked = parse_search(orjson.dumps({"Query": GOOD, "Filters": [FILTER]}))
-    assert asked.token("Acme.Editor") == "Zwr6jeyE7VUCpStUQWNtZS5FZGl0b3I="  # as another process has it
+def test_a_token_is_valid_at_every_replica() -> None:
+    search = parse_search(orjson.dumps({"Query": GOOD, "Filters": [FILTER]}))
+    assert search.token("Acme.Editor") == "Zwr6jeyE7VUCpStUQWNtZS5FZGl0b3I="  # parsed again, as in another process
 
 
-def test_a_query_is_understood_in_any_letter_case() -> None:
+def test_a_query_is_accepted_in_any_letter_case() -> None:
     assert parse_query({"VERSION": "1", "channel": "Stable", "MarKet": "de"}) == parse_query(
         {"Version": "1", "Channel": "Stable", "Market": "de"}
     )
@@ -147,11 +147,11 @@ def test_a_query_is_understood_in_any_letter_case() -> None:
     ("header", "minor"),
     [(None, 0), ("", 0), ("1", 0), ("1.0.0", 0), ("1.7", 7), ("1.10.0", 10), ("1.12.0.1", 12), ("1.28.0", 28)],
 )
-def test_a_contract_is_that_of_the_header(header: str | None, minor: int) -> None:
+def test_the_header_selects_the_contract(header: str | None, minor: int) -> None:
     assert Contract.parse(header).minor == minor
 
 
 @each("header", ["2.0.0", "0.9", "1.", "1.x", "v1.0", "1.0.0.0.0", "10.0", "1.99999", "*"])
-def test_a_contract_that_is_none_is_refused(header: str) -> None:
+def test_an_invalid_contract_is_refused(header: str) -> None:
     with pytest.raises(InvalidRequest, match="Version"):
         Contract.parse(header)

@@ -30,23 +30,25 @@ class Catalogs:
 
     entries: dict[str, Sequence[WholeEntry]] = field(default_factory=dict)
     states: dict[str, CatalogState] = field(default_factory=dict)
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
-    let_on: asyncio.Event = field(default_factory=asyncio.Event)
+    requested: asyncio.Event = field(default_factory=asyncio.Event)
+    release: asyncio.Event = field(default_factory=asyncio.Event)
     slow: str = ""
     reading: int = 0
 
-    async def state(self, tenant_id: str, known: str) -> CatalogState:
+    async def state(self, tenant_id: str, known_revision: str) -> CatalogState:
         return self.states.get(tenant_id, CatalogState("1"))
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[WholeEntry]]:
         if package_ids is not None or tenant_id == self.slow:
-            self.asked.set()
+            self.requested.set()
             self.reading += 1
-            await self.let_on.wait()
+            await self.release.wait()
             self.reading -= 1
-        yield [one for one in self.entries[tenant_id] if package_ids is None or one.package.package_id in package_ids]
+        yield [
+            entry for entry in self.entries[tenant_id] if package_ids is None or entry.package.package_id in package_ids
+        ]
 
 
 async def ids(searches: WingetSearch, tenant_id: str) -> list[str]:
@@ -57,14 +59,14 @@ async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor"), "other": entries_of("Acme.Other", "Acme.Third")})
     alone = WingetSearch(catalogs, catalogs, memory=1 << 20)
     assert await ids(alone, "one") == ["Acme.Editor"]
-    searches = WingetSearch(catalogs, catalogs, memory=alone.size * 5 // 2)  # not enough for both
+    searches = WingetSearch(catalogs, catalogs, memory=alone.size * 5 // 2)  # not enough memory for both
     assert await ids(searches, "one") == ["Acme.Editor"]
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
     catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))
-    await catalogs.asked.wait()
+    await catalogs.requested.wait()
     assert await ids(searches, "other") == ["Acme.Other", "Acme.Third"]
-    catalogs.let_on.set()
+    catalogs.release.set()
     assert await renewing == ["Acme.Editor", "Acme.Later"]
     assert 0 < searches.size <= alone.size * 5 // 2
 
@@ -86,7 +88,7 @@ async def test_evicted_indexes_are_counted() -> None:
     assert searches.size == 2 * alone.size
 
 
-async def test_a_removed_tenant_takes_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
     searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
     await ids(searches, "one")
@@ -95,28 +97,28 @@ async def test_a_removed_tenant_takes_no_memory(monkeypatch: pytest.MonkeyPatch)
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
     catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))
-    await catalogs.asked.wait()
+    await catalogs.requested.wait()
     assert await ids(searches, "other") == ["Acme.Editor"]
-    catalogs.let_on.set()
+    catalogs.release.set()
     assert await renewing == ["Acme.Editor", "Acme.Later"]
     assert searches.size == size
 
 
-async def test_a_reader_of_a_huge_catalog_does_not_delay_other_tenants() -> None:
+async def test_reading_a_huge_catalog_does_not_delay_other_tenants() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
     searches = WingetSearch(catalogs, catalogs, memory=0)
     for tenant_id in catalogs.entries:
         await ids(searches, tenant_id)
     catalogs.slow = "one"
     waiting = [asyncio.create_task(ids(searches, "one")) for _ in range(2 * UNCACHED_READS)]
-    await catalogs.asked.wait()
+    await catalogs.requested.wait()
     assert await ids(searches, "other") == ["Acme.Editor"]
     assert catalogs.reading == 1
-    catalogs.let_on.set()
+    catalogs.release.set()
     assert await asyncio.gather(*waiting) == [["Acme.Editor"]] * 2 * UNCACHED_READS
 
 
-async def test_an_unchanged_index_is_not_built_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unchanged_index_is_not_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
     searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
     await ids(searches, "one")
@@ -129,19 +131,19 @@ async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPat
     searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
     assert await ids(searches, "one") == ["Acme.Editor"]
     running: list[int] = []
-    turns = 0
+    other_turns = 0
 
     def numbers_in(_: Match, block: IndexSegment) -> set[int]:
-        running.append(turns)
+        running.append(other_turns)
         time.sleep(0.006)
         return {0}
 
     monkeypatch.setattr(Match, "numbers_in", numbers_in)
 
     async def others() -> None:
-        nonlocal turns
+        nonlocal other_turns
         while True:
-            turns += 1
+            other_turns += 1
             await asyncio.sleep(0)
 
     matches = tuple(Match(frozenset([Field.TAG]), str(number), MatchType.SUBSTRING) for number in range(3))

@@ -1,0 +1,438 @@
+"""The promises of every event transport, in one process and over RabbitMQ."""
+
+import asyncio
+import gc
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+from uuid import uuid4
+
+import aio_pika
+import pytest
+
+from common.errors import Unavailable
+from common.events import Event, Events, EventsUnavailable, Outcome
+from common.events.broker import RabbitEvents, open_events
+from common.events.deliveries import MAX_DELIVERIES
+from common.events.local import LocalEvents
+from common.mongo import WriteRejected
+from common.telemetry.tracing import traces
+from tests.support.servers.otlp_server import collecting
+from tests.support.tables import each
+
+TIMEOUT = 60  # seconds until a test fails
+
+
+def make_event(event_type: str, **data: Any) -> Event:
+    return Event(uuid4().hex, event_type, "tests", "acme", datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), data)
+
+
+def make_name() -> str:
+    return f"test.{uuid4().hex[:8]}"
+
+
+@asynccontextmanager
+async def rabbit_queue(url: str, name: str) -> AsyncIterator[aio_pika.abc.AbstractQueue]:
+    """An existing queue, opened by the broker's own client."""
+    async with await aio_pika.connect(url, timeout=TIMEOUT) as connection:
+        channel = await connection.channel()
+        yield await channel.get_queue(name)
+
+
+async def publish(events: Events, event: Event) -> None:
+    """Publish like the outbox: retry until the event is accepted."""
+    async with asyncio.timeout(TIMEOUT):
+        while True:
+            try:
+                await events.publish(event)
+            except EventsUnavailable:
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+
+class RecordingHandler:
+    """A handler that records its events."""
+
+    def __init__(self, *, failures: int = 0) -> None:
+        self.events: list[Event] = []
+        self._failures = failures
+        self._news = asyncio.Condition()
+
+    async def handle(self, event: Event) -> None:
+        async with self._news:
+            self.events.append(event)
+            self._news.notify_all()
+        if len(self.events) <= self._failures:
+            raise ValueError("a handler that fails")
+
+    async def until(self, enough: Callable[[list[Event]], bool]) -> None:
+        async with asyncio.timeout(TIMEOUT), self._news:
+            await self._news.wait_for(lambda: enough(self.events))
+
+
+@pytest.fixture(params=["local", "rabbitmq"])
+async def events(request: pytest.FixtureRequest, rabbitmq_url: str) -> AsyncIterator[Events]:
+    if request.param == "local":
+        yield LocalEvents()
+    else:
+        async with open_events(rabbitmq_url) as rabbit:
+            yield rabbit
+
+
+async def test_an_event_handler_belongs_to_the_trace_of_its_request(
+    events: Events,
+) -> None:
+    handler, name = RecordingHandler(), make_name()
+    async with collecting() as collector:
+        traces.begin("tests", collector.url)
+        try:
+            with traces.request_span("POST"):
+                event = replace(make_event(name), traceparent=traces.traceparent)
+            await events.subscribe(name, name, handler.handle)
+            await publish(events, event)
+            await handler.until(bool)
+        finally:
+            await asyncio.to_thread(traces.end)
+    spans = {span.name: span for span in collector.spans if not span.error}
+    assert handler.events[0].traceparent not in {event.traceparent, ""}
+    assert [span.name for span in collector.way(spans[f"process {name}"])] == [
+        f"process {name}",
+        f"publish {name}",
+        "POST",
+    ]
+
+
+async def test_an_event_reaches_its_handler_unchanged(events: Events) -> None:
+    handler, name, outcomes = RecordingHandler(), make_name(), list[Outcome]()
+    await events.subscribe(name, name, handler.handle, outcomes.append)
+    event = make_event(name, size=2**40, text="grün")
+    await publish(events, event)
+    await handler.until(bool)
+    assert handler.events == [event]
+    assert outcomes == [Outcome.HANDLED]
+
+
+async def test_every_queue_receives_every_event_of_its_type(events: Events) -> None:
+    first, second, other = RecordingHandler(), RecordingHandler(), RecordingHandler()
+    name, other_name = make_name(), make_name()
+    await events.subscribe(f"{name}.one", name, first.handle)
+    await events.subscribe(f"{name}.two", name, second.handle)
+    await events.subscribe(other_name, other_name, other.handle)
+    marks = [make_event(name, number=number) for number in range(3)]
+    for mark in marks:
+        await publish(events, mark)
+    # A queue that joined later may have missed the first events; it receives the next ones.
+    last = make_event(name, number=9)
+    async with asyncio.timeout(TIMEOUT):
+        while last not in first.events or last not in second.events:
+            await publish(events, last)
+            await asyncio.sleep(0.05)
+    assert other.events == []
+
+
+async def test_every_ephemeral_listener_receives_every_event(events: Events) -> None:
+    first, second, other_type, name = list[Event](), list[Event](), list[Event](), make_name()
+    await events.subscribe(name, name, RecordingHandler().handle)
+    await events.listen_ephemeral(name, first.append)
+    await events.listen_ephemeral(name, second.append)
+    await events.listen_ephemeral(make_name(), other_type.append)
+    event = make_event(name, size=2**40)
+    async with asyncio.timeout(TIMEOUT):
+        while event not in first or event not in second:  # A later listener has missed the first event.
+            await publish(events, event)
+            await asyncio.sleep(0.05)
+    assert other_type == []
+
+
+async def test_an_event_with_ephemeral_listeners_only_is_not_stored(events: Events) -> None:
+    handler, listened, name, other = RecordingHandler(), list[Event](), make_name(), make_name()
+    await events.subscribe(name, name, handler.handle)
+    for event_type in (name, other):
+        await events.listen_ephemeral(event_type, listened.append)
+    async with asyncio.timeout(TIMEOUT):
+        while not listened:
+            await publish(events, make_event(name))
+            await asyncio.sleep(0.05)
+    with pytest.raises(EventsUnavailable):
+        await events.publish(make_event(other))
+
+
+async def test_over_rabbitmq_a_listener_survives_a_lost_connection(
+    rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.events.broker.RETRY_PAUSE", 0.01)
+    handler, listened, name = RecordingHandler(), list[Event](), make_name()
+    lost = make_event(name)
+    last = make_event(name)
+    opened: list[aio_pika.Connection] = []
+    connect = aio_pika.Connection.connect
+
+    async def record_connection(connection: aio_pika.Connection, *arguments: Any, **options: Any) -> None:
+        opened.append(connection)
+        await connect(connection, *arguments, **options)
+
+    monkeypatch.setattr("aio_pika.Connection.connect", record_connection)
+    async with open_events(rabbitmq_url) as events, asyncio.timeout(TIMEOUT):
+        await events.listen_ephemeral(name, listened.append)
+        await events.subscribe(name, name, handler.handle)
+        while lost not in listened:
+            await publish(events, lost)
+            await asyncio.sleep(0.05)
+        for connection in tuple(opened):  # New queues take their place meanwhile.
+            await connection.transport.connection.close(OSError("lost"))  # type: ignore[union-attr]
+        while last not in listened:
+            await publish(events, last)
+            await asyncio.sleep(0.05)
+
+
+async def test_an_event_without_a_consumer_is_not_accepted(events: Events) -> None:
+    with pytest.raises(EventsUnavailable):
+        await events.publish(make_event(make_name()))
+
+
+async def test_a_failed_handler_receives_the_event_again(events: Events) -> None:
+    handler, name = RecordingHandler(failures=2), make_name()
+    await events.subscribe(name, name, handler.handle)
+    event = make_event(name)
+    await publish(events, event)
+    await handler.until(lambda events_seen: len(events_seen) == 3)
+    assert handler.events == [event] * 3
+
+
+async def test_in_one_process_a_failed_handler_is_reported_to_the_publisher() -> None:
+    events, handler, outcomes = LocalEvents(), RecordingHandler(failures=1), list[Outcome]()
+    await events.subscribe("q", "t", handler.handle, outcomes.append)
+    with pytest.raises(EventsUnavailable):
+        await events.publish(make_event("t"))
+    assert outcomes == [Outcome.FAILED]
+
+
+async def test_over_rabbitmq_an_event_that_always_fails_is_dead_lettered(rabbitmq_url: str) -> None:
+    handler, name, outcomes = RecordingHandler(failures=100), make_name(), list[Outcome]()
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, handler.handle, outcomes.append)
+        await publish(events, event)
+        await handler.until(lambda events_seen: len(events_seen) == MAX_DELIVERIES)
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            message = await next_message(dead)
+    assert Event.decode(message.body) == event
+    assert len(handler.events) == MAX_DELIVERIES
+    assert outcomes == [Outcome.FAILED]
+
+
+async def test_over_rabbitmq_attempts_count_across_consumers(rabbitmq_url: str) -> None:
+    handler, name = RecordingHandler(failures=100), make_name()
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as first, open_events(rabbitmq_url) as second:
+        await first.subscribe(name, name, handler.handle)
+        await second.subscribe(name, name, handler.handle)
+        await publish(first, event)
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            message = await next_message(dead)
+    assert Event.decode(message.body) == event
+    assert handler.events == [event] * MAX_DELIVERIES
+
+
+async def test_over_rabbitmq_a_waiting_event_outlives_its_consumers(rabbitmq_url: str) -> None:
+    handler, name = RecordingHandler(), make_name()
+    event = make_event(name)
+    for number in range(MAX_DELIVERIES + 2):
+        waits = asyncio.Event()
+
+        async def wait(_: Event, waits: asyncio.Event = waits) -> None:
+            waits.set()
+            raise Unavailable("The database does not answer.")
+
+        async with open_events(rabbitmq_url) as consumer, asyncio.timeout(TIMEOUT):
+            await consumer.subscribe(name, name, wait)
+            if not number:
+                await publish(consumer, event)
+            await waits.wait()
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, handler.handle)
+        await handler.until(bool)
+    assert handler.events == [event]
+
+
+async def test_over_rabbitmq_the_next_consumer_handles_an_interrupted_event(
+    rabbitmq_url: str,
+) -> None:
+    failing, next_one, name = RecordingHandler(failures=1), RecordingHandler(), make_name()
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as stopping:
+
+        async def stop_and_fail(event: Event) -> None:
+            stopping._closed = True  # Stopping closes this first; resources of the handler may be closed already.
+            await failing.handle(event)
+
+        await stopping.subscribe(name, name, stop_and_fail)
+        await publish(stopping, event)
+        await failing.until(bool)
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, next_one.handle)
+        await next_one.until(bool)
+    assert (failing.events, next_one.events) == ([event], [event])
+
+
+async def test_over_rabbitmq_an_event_waits_for_an_unavailable_store(
+    rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("common.events.deliveries.RETRY_PAUSE", 0.01)
+    tries, name = 3 * MAX_DELIVERIES, make_name()
+    handler = RecordingHandler()
+
+    async def handle(event: Event) -> None:
+        nonlocal tries
+        tries -= 1
+        if tries:
+            raise Unavailable("The database does not answer.")
+        await handler.handle(event)
+
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, handle)
+        await publish(events, event)
+        await handler.until(lambda events_seen: events_seen == [event])
+
+
+async def next_message(queue: aio_pika.abc.AbstractQueue) -> aio_pika.abc.AbstractIncomingMessage:
+    """The next message of a queue, after it arrives."""
+    async with asyncio.timeout(TIMEOUT), queue.iterator() as messages:
+        message = await anext(messages)
+        await message.ack()
+        return message
+
+
+async def test_over_rabbitmq_an_invalid_message_is_dead_lettered_at_once(rabbitmq_url: str) -> None:
+    handler, name, outcomes = RecordingHandler(), make_name(), list[Outcome]()
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, handler.handle, outcomes.append)
+        await publish(events, make_event(name))
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            await dead.channel.default_exchange.publish(aio_pika.Message(b"poison"), name)
+            message = await next_message(dead)
+    assert message.body == b"poison"
+    assert len(handler.events) == 1
+    assert sorted(outcomes) == [Outcome.HANDLED, Outcome.UNREADABLE]
+
+
+async def test_over_rabbitmq_an_event_is_stored_until_its_handler_returns(rabbitmq_url: str) -> None:
+    handler, name = RecordingHandler(), make_name()
+    async with open_events(rabbitmq_url) as early:
+        await early.subscribe(name, name, RecordingHandler().handle)
+        await publish(early, make_event(name))
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as events:
+        await publish(events, event)
+        await events.subscribe(name, name, handler.handle)
+        await handler.until(lambda events_seen: event in events_seen)
+
+
+@pytest.fixture
+async def unreachable_broker() -> str:
+    """The address of an unreachable broker."""
+    return "amqp://guest:guest@127.0.0.1:1/"
+
+
+async def test_without_a_broker_publishing_fails_and_closing_works(unreachable_broker: str) -> None:
+    async with open_events(unreachable_broker) as events:
+        await events.subscribe("q", "t", RecordingHandler().handle)
+        for _ in range(3):
+            with pytest.raises(EventsUnavailable):
+                await events.publish(make_event("t"))
+
+
+async def test_a_broker_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.events.broker.PUBLISH_TIMEOUT", 0.2)
+    writers: list[asyncio.StreamWriter] = []
+    server = await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with open_events(f"amqp://guest:guest@127.0.0.1:{port}/") as events:
+        with pytest.raises(EventsUnavailable):
+            await events.publish(make_event("t"))
+    for writer in writers:
+        writer.close()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_publishing_continues_after_a_lost_connection(rabbitmq_url: str) -> None:
+    handler, name = RecordingHandler(), make_name()
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, handler.handle)
+        await publish(events, make_event(name))
+        await break_connection(events)
+        event = make_event(name)
+        await publish(events, event)
+        await handler.until(lambda events_seen: event in events_seen)
+
+
+async def break_connection(events: RabbitEvents) -> None:
+    """Break the publisher's connection."""
+    channel = await events._publishing_channel()
+    await (await channel.get_underlay_channel()).connection.close(OSError("lost"))
+
+
+async def test_over_rabbitmq_an_event_of_another_type_is_dead_lettered_at_once(rabbitmq_url: str) -> None:
+    handler, name = RecordingHandler(), make_name()
+    other = make_event(f"{name}.other")
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, handler.handle)
+        await publish(events, other)
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            message = await next_message(dead)
+    assert Event.decode(message.body) == other
+    assert handler.events == []
+
+
+async def test_over_rabbitmq_an_event_that_the_store_refuses_is_not_retried(rabbitmq_url: str) -> None:
+    name = make_name()
+
+    async def refuse(_: Event) -> None:
+        raise WriteRejected("BSONObj size is invalid", 10334)
+
+    event = make_event(name)
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, refuse)
+        await publish(events, event)
+        async with rabbit_queue(rabbitmq_url, f"{name}.dead") as dead:
+            message = await next_message(dead)
+    assert Event.decode(message.body) == event
+
+
+async def test_over_rabbitmq_a_subscriber_declares_a_deleted_queue_again(rabbitmq_url: str) -> None:
+    handler, name = RecordingHandler(), make_name()
+    async with open_events(rabbitmq_url) as events:
+        await events.subscribe(name, name, handler.handle)
+        await publish(events, make_event(name))
+        async with rabbit_queue(rabbitmq_url, name) as queue:
+            await queue.delete(if_unused=False, if_empty=False)
+        event = make_event(name)
+        await publish(events, event)
+        await handler.until(lambda events_seen: event in events_seen)
+
+
+def test_an_event_survives_its_encoding() -> None:
+    event = make_event("t", a=[1, None, "x"])
+    assert Event.decode(event.encode()) == event
+
+
+@each("body", [b"", b"[]", b"{}", b'"x"', b"\xff", b'{"data": 1}', make_event("t").encode().replace(b"2026-", b"x")])
+def test_an_invalid_event_is_refused(body: bytes) -> None:
+    with pytest.raises((ValueError, KeyError, TypeError)):
+        Event.decode(body)
+
+
+async def test_an_unreachable_broker_leaves_no_open_connection() -> None:
+    async with open_events("amqp://guest:guest@127.0.0.1:1/") as events:
+        with pytest.raises(EventsUnavailable):
+            await events.publish(make_event("upload.finished"))
+    # `isinstance` would also match the proxies of other libraries.
+    connections = [
+        value for value in gc.get_objects() if issubclass(type(value), aio_pika.Connection) and value.url.port == 1
+    ]
+    assert all(connection.is_closed for connection in connections)

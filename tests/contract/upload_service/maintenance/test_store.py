@@ -1,0 +1,208 @@
+"""The records for maintenance: files to scrub next, damaged files, and known file names."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from common.mongo import MongoDatabase, make_indexes, open_database
+from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.model import Damage, Status, StorageKind, Upload
+from upload_service.store import INDEXES
+from upload_service.uploads.store import MongoUploadStore
+
+WEEK = 7 * 24 * 3600
+
+
+@pytest.fixture
+async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+    async with open_database(mongo_url, f"test_care_{uuid4().hex[:8]}") as opened:
+        await make_indexes(opened, INDEXES)
+        yield opened
+        await opened.client.drop_database(opened.name)
+
+
+@pytest.fixture
+def store(database: MongoDatabase) -> MongoScrubStore:
+    return MongoScrubStore(database)
+
+
+async def complete(database: MongoDatabase, tenant_id: str = "acme", **fields: Any) -> Upload:
+    """A file that was just completed."""
+    uploads = MongoUploadStore(database)
+    file_id = uuid4().hex
+    await uploads.create(tenant_id, file_id, 10)
+    lease = await uploads.acquire_lease(tenant_id, file_id)
+    assert lease is not None
+    name = f"{lease.upload_id}.msi"
+    whole = replace(lease, offset=10, size=10, sha256="digest", server_filename=name, **fields)
+    assert await uploads.complete(whole)
+    return replace(whole, status=Status.COMPLETE)
+
+
+async def change(database: MongoDatabase, upload: Upload, **fields: Any) -> None:
+    await database["uploads"].update_one({"upload_id": upload.upload_id}, {"$set": fields})
+
+
+async def age(database: MongoDatabase, upload: Upload, **ages: float) -> None:
+    """Set how long ago a file was read."""
+    await change(database, upload, checked_at=datetime.now(UTC) - timedelta(**ages))
+
+
+async def test_an_intact_file_is_read_again_later(store: MongoScrubStore, database: MongoDatabase) -> None:
+    upload = await complete(database)
+    assert await store.lease_due(WEEK) is None
+    await age(database, upload, days=7.1)
+    due = await store.lease_due(WEEK)
+    assert due is not None
+    assert due.upload_id == upload.upload_id
+
+
+async def test_a_file_that_was_never_read_is_read_first(store: MongoScrubStore, database: MongoDatabase) -> None:
+    old, never = await complete(database), await complete(database)
+    await age(database, old, days=99)
+    await database["uploads"].update_one({"upload_id": never.upload_id}, {"$unset": {"checked_at": ""}})
+    due = [await store.lease_due(WEEK) for _ in range(3)]
+    assert [upload and upload.upload_id for upload in due] == [never.upload_id, old.upload_id, None]
+
+
+async def test_two_replicas_do_not_read_the_same_file(store: MongoScrubStore, database: MongoDatabase) -> None:
+    uploads = [await complete(database) for _ in range(5)]
+    for upload in uploads:
+        await age(database, upload, days=8)
+    due = await asyncio.gather(*(store.lease_due(WEEK) for _ in range(10)))
+    assert sorted(upload.upload_id for upload in due if upload) == sorted(upload.upload_id for upload in uploads)
+
+
+async def test_an_interrupted_inspection_is_repeated(store: MongoScrubStore, database: MongoDatabase) -> None:
+    upload = await complete(database)
+    await age(database, upload, days=8)
+    assert await store.lease_due(WEEK)
+    await change(database, upload, checking_until=datetime.now(UTC) - timedelta(seconds=1))
+    assert await store.lease_due(WEEK)
+
+
+@pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
+async def test_open_and_deleting_uploads_are_not_scrubbed(
+    store: MongoScrubStore, database: MongoDatabase, status: Status
+) -> None:
+    upload = await complete(database)
+    await age(database, upload, days=8)
+    await change(database, upload, status=status)
+    assert await store.lease_due(WEEK) is None
+
+
+async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubStore, database: MongoDatabase) -> None:
+    upload = await complete(database)
+    assert await store.mark_damaged(upload, Damage.ALTERED)
+    assert await store.lease_due(WEEK) is None
+    await age(database, upload, hours=1.1)
+    assert await store.lease_due(WEEK)
+
+
+class RecordedCommands(CommandListener):
+    """Records the changes that the driver requests."""
+
+    def __init__(self) -> None:
+        self.changes: list[dict[str, Any]] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name == "findAndModify":
+            keys = ("findAndModify", "query", "sort", "update")
+            self.changes.append({key: event.command[key] for key in keys})
+
+    def succeeded(self, event: CommandSucceededEvent) -> None: ...
+
+    def failed(self, event: CommandFailedEvent) -> None: ...
+
+
+async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database: MongoDatabase) -> None:
+    for _ in range(20):
+        await complete(database)
+    commands = RecordedCommands()
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[commands])
+    await MongoScrubStore(client[database.name]).lease_due(WEEK)
+    client.close()
+    assert len(commands.changes) == 2
+    for asking in commands.changes:
+        plan = await database.command("explain", asking)
+        assert plan["executionStats"]["totalDocsExamined"] == 0
+
+
+async def test_damage_is_listed_with_the_time_it_was_first_found(
+    store: MongoScrubStore, database: MongoDatabase
+) -> None:
+    upload, other, foreign = await complete(database), await complete(database), await complete(database, "globex")
+    for damaged in (upload, foreign):
+        assert await store.mark_damaged(damaged, Damage.MISSING)
+    (first,) = await store.damaged_installers("acme")
+    await store.mark_damaged(upload, Damage.ALTERED)
+    (second,) = await store.damaged_installers("acme")
+    assert (first.server_filename, first.version_uid, first.damage) == (upload.server_filename, "", Damage.MISSING)
+    assert second == replace(first, damage=Damage.ALTERED)
+    assert await store.count_damaged("acme") == 1
+    assert await store.mark_intact(other)
+
+
+async def test_a_restored_file_is_unmarked_by_the_scrub(store: MongoScrubStore, database: MongoDatabase) -> None:
+    upload = await complete(database)
+    await store.mark_damaged(upload, Damage.ALTERED)
+    assert await store.mark_intact(upload)
+    assert (await store.damaged_installers("acme"), await store.count_damaged("acme")) == ([], 0)
+
+
+@pytest.mark.parametrize("meanwhile", [{"status": "deleting"}, {"home": "s3"}], ids=str)
+async def test_a_file_that_was_moved_or_removed_meanwhile_is_not_marked(
+    store: MongoScrubStore, database: MongoDatabase, meanwhile: dict[str, str]
+) -> None:
+    upload = await complete(database)
+    await change(database, upload, **meanwhile)
+    assert not await store.mark_damaged(upload, Damage.MISSING)
+    assert await database["uploads"].count_documents({"damage": {"$gt": ""}}) == 0
+
+
+async def test_all_files_are_listed_page_by_page(
+    store: MongoScrubStore, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("upload_service.maintenance.store.PAGE", 2)
+    uploads = [await complete(database) for _ in range(5)]
+    await complete(database, "globex")
+    assert [record.upload_id async for record in store.complete_uploads("acme")] == [
+        upload.upload_id for upload in uploads
+    ]
+    assert len([record async for record in store.complete_uploads(None)]) == 6
+    assert (await store.total_size("acme"), await store.total_size(None), await store.total_size("nobody")) == (
+        50,
+        60,
+        0,
+    )
+
+
+async def test_names_and_uploads_are_known_in_their_own_tenant_only(database: MongoDatabase) -> None:
+    file_index = MongoFileIndex(database)
+    upload, foreign = await complete(database), await complete(database, "globex")
+    names = [upload.server_filename, foreign.server_filename, "0" * 32]
+    assert await file_index.known_names("acme", names) == {upload.server_filename}
+    uploads = await file_index.find_uploads("acme", [upload.upload_id, foreign.upload_id, "0" * 32])
+    assert [stored.upload_id for stored in uploads] == [upload.upload_id]
+
+
+async def test_the_storage_id_is_created_once(database: MongoDatabase) -> None:
+    file_index = MongoFileIndex(database)
+    assert await file_index.storage_id() is None
+    storage_ids = await asyncio.gather(*(file_index.create_storage_id() for _ in range(10)))
+    assert set(storage_ids) == {await file_index.storage_id()}
+
+
+async def test_has_files_at_finds_the_records_of_a_storage(database: MongoDatabase) -> None:
+    file_index = MongoFileIndex(database)
+    assert not await file_index.has_files_at(StorageKind.FOLDER)
+    await complete(database)
+    assert await file_index.has_files_at(StorageKind.FOLDER)
+    assert not await file_index.has_files_at(StorageKind.S3)

@@ -1,0 +1,150 @@
+"""The records of moves: one mover leases a file, and only the current holder changes records."""
+
+import asyncio
+from typing import Any
+
+from motor.motor_asyncio import AsyncIOMotorClient
+from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
+
+from tests.support.services.storage_pair import StoragePair, storages
+from tests.support.services.tenant_first import TenantFirst
+from upload_service.maintenance.purge import Collector
+from upload_service.model import Damage, Move, Status, StorageKind
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.migration_store import MongoMoveStore
+from upload_service.uploads.store import MongoUploadStore
+
+__all__ = ["storages"]
+
+
+async def leased(store: MongoMoveStore, home: StorageKind = StorageKind.FOLDER) -> Move:
+    move = await store.lease_next(home, ())
+    assert move is not None
+    return move
+
+
+async def test_a_file_is_leased_to_one_of_many(storages: StoragePair) -> None:
+    await storages.keep()
+    moves = await asyncio.gather(*(storages.store.lease_next(StorageKind.FOLDER, ()) for _ in range(20)))
+    assert len([move for move in moves if move]) == 1
+
+
+async def test_a_released_move_lease_is_free_at_once(storages: StoragePair) -> None:
+    await storages.keep()
+    move = await leased(storages.store)
+    await storages.store.release(move)
+    assert (await leased(storages.store)).token != move.token
+
+
+async def test_a_holder_of_an_expired_move_lease_changes_nothing(storages: StoragePair) -> None:
+    upload = await storages.keep()
+    stale = await leased(storages.store)
+    await storages.let_leases_pass()
+    current = await leased(storages.store)
+    before = await storages.record(upload)
+    assert not await storages.store.renew(stale)
+    assert not await storages.store.set_storage(stale, StorageKind.S3)
+    await storages.store.clear_previous(stale)
+    await storages.store.mark_damaged(stale, Damage.ALTERED)
+    await storages.store.release(stale)
+    assert await storages.record(upload) == before
+    assert await storages.store.renew(current)
+    assert await storages.store.set_storage(current, StorageKind.S3)
+
+
+async def test_a_file_is_not_moved_back_before_its_old_copy_is_removed(storages: StoragePair) -> None:
+    upload = await storages.keep()
+    move = await leased(storages.store)
+    assert await storages.store.set_storage(move, StorageKind.S3)
+    await storages.store.release(move)
+    assert await storages.store.lease_next(StorageKind.S3, ()) is None
+    leftover = await storages.store.lease_leftover([StorageKind.FOLDER], ())
+    assert leftover is not None
+    assert (leftover.upload.upload_id, leftover.previous) == (upload.upload_id, StorageKind.FOLDER)
+    await storages.store.clear_previous(leftover)
+    await storages.store.release(leftover)
+    assert await storages.store.lease_leftover(list(StorageKind), ()) is None
+    assert (await leased(storages.store, StorageKind.S3)).upload.upload_id == upload.upload_id
+
+
+async def test_remaining_omits_damaged_files(storages: StoragePair) -> None:
+    for content in (b"abc", b"defgh"):
+        await storages.keep(content)
+    await storages.keep(damage=Damage.ALTERED)
+    await storages.keep(status=Status.DELETING)
+    await storages.keep(home=StorageKind.S3)
+    assert await storages.store.remaining(StorageKind.FOLDER) == (2, 8)
+    assert await storages.store.count(StorageKind.FOLDER) == 3
+
+
+async def test_remaining_can_omit_files_that_cannot_be_moved(storages: StoragePair) -> None:
+    failed, other = await storages.keep(b"abc"), await storages.keep(b"defgh")
+    assert await storages.store.remaining(StorageKind.FOLDER, [failed.upload_id]) == (1, 5)
+    assert await storages.store.remaining(StorageKind.FOLDER, [failed.upload_id, other.upload_id]) == (0, 0)
+
+
+class RecordedTimeouts(CommandListener):
+    """Records the time limit of each aggregation in milliseconds."""
+
+    def __init__(self) -> None:
+        self.given: list[int] = []
+
+    def started(self, event: CommandStartedEvent) -> None:
+        if event.command_name == "aggregate":
+            self.given.append(event.command["maxTimeMS"])
+
+    def succeeded(self, event: CommandSucceededEvent) -> None:
+        pass
+
+    def failed(self, event: CommandFailedEvent) -> None:
+        pass
+
+
+async def test_counting_all_files_may_take_minutes(mongo_url: str, storages: StoragePair) -> None:
+    timeout = RecordedTimeouts()
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(
+        mongo_url, timeoutMS=2500, event_listeners=[timeout]
+    )
+    store = MongoMoveStore(client[storages.database.name])
+    await store.remaining(StorageKind.FOLDER)
+    await store.count(StorageKind.FOLDER)
+    client.close()
+    assert len(timeout.given) == 2
+    assert min(timeout.given) > 60_000
+
+
+async def test_has_any_finds_the_tenants_files_in_a_storage(storages: StoragePair) -> None:
+    in_folder, in_bucket = await storages.keep(), await storages.keep(home=StorageKind.S3)
+    assert not await storages.store.has_any(in_folder.tenant_id, StorageKind.S3)
+    assert await storages.store.has_any(in_bucket.tenant_id, StorageKind.S3)
+
+
+async def test_every_query_of_one_file_begins_with_its_tenant(mongo_url: str, storages: StoragePair) -> None:
+    upload = await storages.keep()
+    move = await leased(storages.store)
+    listener = TenantFirst()
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[listener])
+    store = MongoMoveStore(client[storages.database.name])
+    await store.renew(move)
+    await store.set_storage(move, StorageKind.S3)
+    await store.clear_previous(move)
+    await store.mark_damaged(move, Damage.NONE)
+    await store.find(upload)
+    await store.has_any(upload.tenant_id, StorageKind.S3)
+    await store.release(move)
+    client.close()
+    assert listener.seen == 7
+    assert listener.violations == []
+
+
+async def test_the_collector_removes_from_every_storage(storages: StoragePair) -> None:
+    unclaimed = [await storages.keep(home=home, status=Status.COMPLETE) for home in StorageKind]
+    half_done = [await storages.keep(home=home, status=Status.DELETING) for home in StorageKind]
+    stored = [await storages.keep(home=home) for home in StorageKind]
+    store, quota = MongoUploadStore(storages.database), MongoQuotaStore(storages.database)
+    await Collector(store, quota, storages.removal, transfer_idle=60, unclaimed_age=60).collect()
+    for upload in (*unclaimed, *half_done):
+        assert await storages.home(upload.storage).size(upload) is None
+        assert await storages.store.find(upload) is None
+    for upload in stored:
+        await storages.expect_at(upload.storage, upload)

@@ -1,0 +1,326 @@
+"""The settings of a tenant: reading, changes by administrators, notification of gateways, and deletion."""
+
+import json
+from dataclasses import replace
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from auth_service.tenants.service import to_audit_text
+from common.auth.callers import Caller
+from common.errors import Problem
+from common.http.middleware import AUDIT_HEADER
+from common.service_client.client import HEADER_LIMIT
+from tests.support.api import Answer
+from tests.support.factories import make_caller
+from tests.support.services.auth import Auth, serving_auth
+
+HERE = "192.0.2.7"
+
+
+@pytest.fixture
+async def caller(auth: Auth) -> Caller:
+    return replace(await auth.tenant(), ip=HERE)
+
+
+async def edit(auth: Auth, caller: Caller, **form: str) -> Answer:
+    return await auth.call(caller, "PATCH", "edit_settings", data=form)
+
+
+async def settings(auth: Auth, caller: Caller) -> dict[str, Any]:
+    body_settings: dict[str, Any] = (await auth.call(caller, "GET", "server_information")).body["settings"]
+    return body_settings
+
+
+async def test_the_state_of_the_tenant_is_shown(auth: Auth) -> None:
+    caller = await auth.tenant(storage_quota=1000, max_clients=50)
+
+    answer = await auth.call(caller, "GET", "server_information")
+
+    assert (answer.status, answer.body) == (
+        200,
+        {
+            "tenant_id": caller.tenant_id,
+            "software_version": version("pkgrepo"),
+            "storage_used": 700,
+            "storage_reserved": 100,
+            "storage_quota": 1000,
+            "damaged_installers": 1,
+            "clients": 42,
+            "max_clients": 50,
+            "settings": {
+                "client_authentication": False,
+                "allowed_networks": [],
+                "version_key": "version",
+                "strict_installers": False,
+                "source_agreements": [],
+            },
+        },
+    )
+
+
+async def test_no_limit_is_shown_as_null(auth: Auth, caller: Caller) -> None:
+    information = (await auth.call(caller, "GET", "server_information")).body
+
+    assert (information["storage_quota"], information["max_clients"]) == (None, None)
+
+
+async def test_an_unavailable_service_is_reported(auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(auth.others, "refusal", Problem("a secret of the driver"))
+
+    answer = await auth.call(caller, "GET", "server_information")
+
+    assert answer.status == 500
+
+
+async def test_a_service_that_does_not_answer_is_reported(mongo_url: str, redis_url: str) -> None:
+    async with serving_auth(mongo_url, redis_url, client_registry_url="http://127.0.0.1:1") as auth:
+        answer = await auth.call(await auth.tenant(), "GET", "server_information")
+
+    assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
+    assert int(answer.headers["Retry-After"]) > 0
+
+
+async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
+    answer = await edit(
+        auth,
+        caller,
+        client_authentication="true",
+        allowed_networks=f"{HERE},10.0.0.0/8",
+        version_key="installer",
+        strict_installers="1",
+        source_agreements='[{"label": "Terms", "url": ""}, {"text": "Be kind.\\nAlways."}]',
+    )
+
+    assert (answer.status, answer.body) == (200, {"Message": "Settings were updated successfully!"})
+    assert await settings(auth, caller) == {
+        "client_authentication": True,
+        "allowed_networks": [HERE, "10.0.0.0/8"],
+        "version_key": "installer",
+        "strict_installers": True,
+        "source_agreements": [{"label": "Terms"}, {"text": "Be kind.\nAlways."}],
+    }
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"client_authentication": "false"},
+        {"allowed_networks": f"{HERE}/32,2001:db8::/32"},
+        {"version_key": "version"},
+        {"strict_installers": "0"},
+        {"source_agreements": ""},
+        {},
+        {"storage_quota": "1", "max_clients": "1", "tenant_id": "acme", "user_deletions": "9"},
+    ],
+    ids=str,
+)
+async def test_a_partial_change_keeps_the_rest(auth: Auth, caller: Caller, form: dict[str, str]) -> None:
+    everything = {
+        "client_authentication": "true",
+        "allowed_networks": HERE,
+        "version_key": "installer",
+        "strict_installers": "true",
+        "source_agreements": '[{"label": "Terms"}]',
+    }
+    await edit(auth, caller, **everything)
+    before = (await auth.call(caller, "GET", "server_information")).body
+
+    assert (await edit(auth, caller, **form)).status == 200
+
+    after = (await auth.call(caller, "GET", "server_information")).body
+    assert {**after, "settings": None} == {**before, "settings": None}
+    changed = {name for name, value in after["settings"].items() if value != before["settings"][name]}
+    assert changed == form.keys() & everything.keys()
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        "terms",
+        "{}",
+        "[1]",
+        "[{}]",
+        '[{"label": " "}]',
+        '[{"label": 1}]',
+        '[{"url": "javascript:alert(1)"}]',
+        '[{"label": "\\u0000"}]',
+        json.dumps([{"label": "a" * 101}]),
+        json.dumps([{"text": "a" * 9000}] * 2),
+    ],
+    ids=lambda sent: sent[:20],
+)
+async def test_invalid_source_agreements_are_refused(auth: Auth, caller: Caller, sent: str) -> None:
+    answer = await edit(auth, caller, source_agreements=sent)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert answer.body["detail"].startswith("source_agreements: ")
+    assert (await settings(auth, caller))["source_agreements"] == []
+
+
+@pytest.mark.parametrize(("sent", "meant"), [("1", True), ("TRUE", True), ("0", False), ("False", False)])
+async def test_booleans_have_two_spellings(auth: Auth, caller: Caller, sent: str, meant: bool) -> None:
+    await edit(auth, caller, client_authentication=sent)
+
+    assert (await settings(auth, caller))["client_authentication"] is meant
+
+
+async def test_an_empty_list_allows_every_address(auth: Auth, caller: Caller) -> None:
+    await edit(auth, caller, allowed_networks=HERE)
+
+    assert (await edit(auth, caller, allowed_networks="")).status == 200
+    assert (await settings(auth, caller))["allowed_networks"] == []
+
+
+@pytest.mark.parametrize(
+    ("ip", "sent", "stored"),
+    [
+        (HERE, HERE, HERE),
+        (HERE, f"{HERE}/24", "192.0.2.0/24"),
+        (HERE, "192.0.2.1-192.0.2.9", "192.0.2.1-192.0.2.9"),
+        (HERE, "192.0.2.7 - 192.0.2.7", "192.0.2.7-192.0.2.7"),
+        (HERE, "0.0.0.0/0", "0.0.0.0/0"),
+        (HERE, "::ffff:192.0.2.7", HERE),
+        ("::ffff:192.0.2.7", HERE, HERE),
+        ("2001:db8::7", "2001:DB8:0::7", "2001:db8::7"),
+        ("2001:db8::7", "2001:db8::/32", "2001:db8::/32"),
+        ("2001:db8::7", "2001:db8::1-2001:db8::f", "2001:db8::1-2001:db8::f"),
+    ],
+)
+async def test_addresses_networks_and_ranges_are_stored_in_one_spelling(
+    auth: Auth, caller: Caller, ip: str, sent: str, stored: str
+) -> None:
+    caller = replace(caller, ip=ip)
+
+    assert (await edit(auth, caller, allowed_networks=sent)).status == 200
+    assert (await settings(auth, caller))["allowed_networks"] == [stored]
+
+
+@pytest.mark.parametrize(
+    ("ip", "networks"),
+    [
+        (HERE, "192.0.2.8"),
+        (HERE, "10.0.0.0/8, 2001:db8::/32"),
+        (HERE, "192.0.2.0/30"),
+        (HERE, "192.0.2.8-192.0.2.255"),
+        (HERE, "::/0"),
+        ("2001:db8::7", "0.0.0.0/0"),
+        ("2001:db8::7", "2001:db8::8-2001:db8::ffff"),
+    ],
+)
+async def test_a_list_that_locks_out_the_caller_is_refused(auth: Auth, caller: Caller, ip: str, networks: str) -> None:
+    answer = await edit(auth, replace(caller, ip=ip), allowed_networks=networks, client_authentication="true")
+
+    assert (answer.status, answer.body["code"]) == (400, "shuts_out_caller")
+    assert ip in answer.body["detail"]
+    current = await settings(auth, caller)
+    assert (current["allowed_networks"], current["client_authentication"]) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("allowed_networks", f"{HERE},nonsense"),
+        ("allowed_networks", f"{HERE},10.0.0.0/33"),
+        ("allowed_networks", f"{HERE},10.0.0.9-10.0.0.1"),
+        ("allowed_networks", f"{HERE},10.0.0.1-2001:db8::1"),
+        ("allowed_networks", f"{HERE},10.0.0.1-"),
+        ("allowed_networks", f"{HERE},fe80::1%eth0"),
+        ("allowed_networks", f"{HERE},010.0.0.1"),
+        ("allowed_networks", ",".join([HERE] * 1001)),
+        ("client_authentication", "yes"),
+        ("client_authentication", ""),
+        ("version_key", "neither"),
+        ("version_key", ""),
+        ("strict_installers", "perhaps"),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+async def test_an_invalid_setting_is_refused_and_changes_nothing(
+    auth: Auth, caller: Caller, field: str, value: str
+) -> None:
+    before = await settings(auth, caller)
+    form = {"client_authentication": "true", "allowed_networks": HERE, "version_key": "installer", field: value}
+
+    answer = await edit(auth, caller, **form)
+
+    assert (answer.status, answer.body["detail"].partition(":")[0]) == (400, field)
+    assert await settings(auth, caller) == before
+
+
+async def test_a_change_has_an_audit_target(auth: Auth, caller: Caller) -> None:
+    answer = await edit(auth, caller, client_authentication="1", allowed_networks=f"{HERE},10.0.0.0/8")
+
+    changes = {"client_authentication": ["false", "true"], "allowed_networks": ["", f"{HERE},10.0.0.0/8"]}
+    assert json.loads(answer.headers[AUDIT_HEADER]) == {"target": {}, "changes": changes}
+
+
+async def test_a_refused_change_has_an_audit_target(auth: Auth) -> None:
+    unknown_caller = make_caller(ip=HERE)
+
+    answer = await edit(auth, unknown_caller, version_key="installer")
+
+    assert answer.status == 404
+    assert json.loads(answer.headers[AUDIT_HEADER]) == {"target": {"version_key": "installer"}, "changes": {}}
+
+
+async def test_the_audit_target_of_the_longest_list_fits_a_header(auth: Auth, caller: Caller) -> None:
+    longest = [HERE, *(f"2001:db8:ffff:{n:x}::ffff:ffff-2001:db8:ffff:{n:x}:ffff:ffff:ffff:ffff" for n in range(999))]
+
+    for _ in range(2):
+        answer = await edit(auth, caller, allowed_networks=",".join(longest))
+
+    assert answer.status == 200
+    stored = (await auth.tenants.find(caller.tenant_id)).allowed_networks
+    assert len(stored) == len(longest)
+    assert len(answer.headers[AUDIT_HEADER]) < HEADER_LIMIT
+    assert json.loads(answer.headers[AUDIT_HEADER])["changes"]["allowed_networks"] == [to_audit_text(stored)] * 2
+
+
+async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
+    caller = await auth.tenant(storage_quota=5, max_clients=2, allowed_networks=("10.0.0.0/8",))
+
+    answer = await auth.call(caller, "POST", "find_tenant", json={})
+
+    assert (answer.status, answer.body) == (
+        200,
+        {
+            "tenant_id": caller.tenant_id,
+            "client_authentication": False,
+            "allowed_networks": ["10.0.0.0/8"],
+            "storage_quota": 5,
+            "max_clients": 2,
+            "version_key": "version",
+            "strict_installers": False,
+            "source_agreements": "",
+        },
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "operation"), [("POST", "find_tenant"), ("GET", "server_information"), ("PATCH", "edit_settings")]
+)
+async def test_an_unknown_tenant_is_refused(auth: Auth, method: str, operation: str) -> None:
+    answer = await auth.call(make_caller(ip=HERE), method, operation, data={"version_key": "version"})
+
+    assert (answer.status, answer.body["code"]) == (404, "tenant_not_found")
+
+
+async def test_a_deleted_tenant_leaves_no_data(auth: Auth, caller: Caller) -> None:
+    await auth.login(caller)
+
+    await auth.tenants.delete(caller.tenant_id)
+
+    assert (await auth.call(caller, "POST", "find_tenant", json={})).status == 404
+    assert (await auth.call(caller, "GET", "get_users")).body == []
+    assert await auth.audit_log(caller) == []
+    assert (await auth.login(caller)).status == 401
+
+
+async def test_deleting_a_tenant_keeps_other_tenants(auth: Auth, caller: Caller) -> None:
+    other = await auth.tenant()
+
+    await auth.tenants.delete(other.tenant_id)
+
+    assert (await auth.login(caller)).status == 200

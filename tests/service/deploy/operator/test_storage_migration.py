@@ -1,0 +1,63 @@
+"""`pkgrepo storage migrate` while replicas move files too."""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+
+import pytest
+
+from common.mongo import MongoDatabase
+from deploy.cli import migrate as cli_migrate
+from deploy.cli.migrate import StorageMigration
+from deploy.local.folder import Addresses
+from deploy.operator.storage import Storage
+from deploy.operator.stores import StoreAddresses
+from tests.support.services.storage_pair import StoragePair
+from upload_service.model import StorageKind
+from upload_service.storage.migration_store import MongoMoveStore
+
+
+@pytest.fixture
+def migration(storages: StoragePair, monkeypatch: pytest.MonkeyPatch) -> StorageMigration:
+    """The command without pauses."""
+
+    @asynccontextmanager
+    async def opened(*_: str) -> AsyncIterator[MongoDatabase]:
+        yield storages.database
+
+    monkeypatch.setattr(cli_migrate, "open_database", opened)
+    monkeypatch.setattr(cli_migrate, "PAUSE", 0)
+    return StorageMigration(Storage(storages.root, storages.homes, storages.staging, StorageKind.S3), StorageKind.S3)
+
+
+async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
+    storages: StoragePair,
+    migration: StorageMigration,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    failing, waiting = await storages.keep(), await storages.keep()
+    content = storages.folder.path(failing).read_bytes()
+    await storages.folder.remove(failing)
+    assert await storages.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by a mover that dies
+    steps = iter(("first", "before a round", "after it", "after another"))
+
+    class ConcurrentMoveStore(MongoMoveStore):
+        """The records, with changes of other replicas between the checks."""
+
+        async def remaining(self, home: StorageKind, passed_over: Collection[str] = ()) -> tuple[int, int]:
+            step = next(steps, "")
+            if step == "after it":
+                (storages.root / "copy").write_bytes(content)
+                await storages.objects.put(failing, storages.root / "copy")
+                moved = {"$set": {"home": StorageKind.S3, "moving_by": ""}}
+                await storages.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
+            elif step == "after another":
+                await storages.let_leases_pass()
+            return await super().remaining(home, passed_over)
+
+    monkeypatch.setattr(cli_migrate, "MongoMoveStore", ConcurrentMoveStore)
+    await migration.run(StoreAddresses(Addresses("", "", ""), storages.root, None))
+    migration.report()
+    await storages.expect_at(StorageKind.S3, waiting)
+    await storages.expect_at(StorageKind.S3, failing)
+    assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out

@@ -1,0 +1,243 @@
+"""Files without a record are removed, except young files and files of another installation."""
+
+import os
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from unittest.mock import AsyncMock, Mock
+from uuid import uuid4
+
+import pytest
+
+from common.auth.callers import Caller
+from common.mongo import MongoDatabase, open_database
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
+from tests.support.wait import until
+from upload_service.maintenance.orphans import OrphanCollector
+from upload_service.maintenance.store import MongoFileIndex
+from upload_service.model import StorageKind, Upload
+from upload_service.settings import UploadSettings
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
+from upload_service.uploads.part_files import PartFiles
+from upload_service.uploads.store import MongoUploadStore
+
+FILE = b"installer " * 100
+DAY = 24 * 3600
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A service, its database, and an orphan collector that a test starts."""
+
+    api: UploadApi
+    database: MongoDatabase
+
+    @property
+    def identity(self) -> StorageOwnership:
+        return StorageOwnership(
+            MongoFileIndex(self.database), StorageBackends({StorageKind.FOLDER: self._installers}), self.api.folder
+        )
+
+    async def collect(self) -> None:
+        """Make all files two days old, and collect orphans."""
+        two_days_ago = time.time() - 2 * DAY
+        for path in self.api.folder.rglob("*"):
+            os.utime(path, (two_days_ago, two_days_ago))
+        await self.collect_old()
+
+    async def collect_old(self) -> None:
+        store, homes = MongoFileIndex(self.database), StorageBackends({StorageKind.FOLDER: self._installers})
+        await OrphanCollector(store, homes, self._installers, self.api.folder, self.identity, age=DAY).collect()
+
+    async def complete(self, caller: Caller) -> Upload:
+        """An announced upload, so that the relay no longer uses its files."""
+        await self.api.chunk(caller, "f", FILE, 0, len(FILE))
+
+        async def announced() -> bool:
+            query = {"tenant_id": caller.tenant_id, "announced": True}
+            return await self.database["uploads"].count_documents(query) == 1
+
+        await until(announced)
+        return await self.record(caller, "f")
+
+    async def record(self, caller: Caller, file_id: str) -> Upload:
+        upload = await MongoUploadStore(self.database).find(caller.tenant_id, file_id)
+        assert upload is not None
+        return upload
+
+    async def change(self, upload: Upload, **fields: object) -> None:
+        await self.database["uploads"].update_one({"upload_id": upload.upload_id}, {"$set": fields})
+
+    def tenant(self, caller: Caller) -> Path:
+        return self.api.folder / caller.tenant_id
+
+    def orphan(self, caller: Caller, name: str = "") -> Path:
+        """A file that looks like an installer and has no record."""
+        path = self.tenant(caller) / (name or f"{uuid4().hex}.msi")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(FILE)
+        return path
+
+    def remains(self, caller: Caller, upload_id: str, part: str, file_id: str = "f") -> Path:
+        """The folder of a transfer, with its file."""
+        path = self.tenant(caller) / "transfers" / f"{upload_id}.{part}"
+        path.mkdir(parents=True)
+        (path / f"upload_{file_id}.part").write_bytes(FILE)
+        return path
+
+    @property
+    def _installers(self) -> FolderStorage:
+        return FolderStorage(self.api.folder, PartFiles(self.api.folder))
+
+
+@pytest.fixture
+async def setup(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Setup]:
+    # The background work of the service would disturb the test.
+    monkeypatch.setattr("upload_service.app.OrphanCollector", lambda *_: Mock(collect=AsyncMock()))
+    async with serving_uploads(settings.model_copy(update={"scrub_interval": 0})) as api:
+        setup = Setup(api, database)
+        assert await setup.identity.is_ours(StorageKind.FOLDER)
+        yield setup
+
+
+async def test_a_file_without_a_record_is_removed_and_the_others_stay(setup: Setup) -> None:
+    caller, other = make_uploader(), make_uploader()
+    names = [await setup.api.upload(caller, FILE) for _ in range(2)]
+    await setup.api.claim(caller, names[0])
+    orphans = setup.orphan(caller), setup.orphan(other)
+    await setup.collect()
+    assert [path.exists() for path in orphans] == [False, False]
+    assert setup.api.files(caller) == sorted(names)
+
+
+async def test_a_file_of_another_tenants_record_is_not_known(setup: Setup) -> None:
+    caller, other = make_uploader(), make_uploader()
+    name = await setup.api.upload(caller, FILE)
+    orphan = setup.orphan(other, name)
+    await setup.collect()
+    assert not orphan.exists()
+    assert setup.api.files(caller) == [name]
+
+
+async def test_many_files_are_looked_up_in_batches(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("upload_service.maintenance.orphans.BATCH", 3)
+    callers = [make_uploader() for _ in range(3)]
+    names = {caller.tenant_id: [await setup.api.upload(caller, FILE) for _ in range(4)] for caller in callers}
+    orphans = [setup.orphan(caller) for caller in callers for _ in range(4)]
+    await setup.collect()
+    assert not any(path.exists() for path in orphans)
+    assert [setup.api.files(caller) for caller in callers] == [sorted(names[caller.tenant_id]) for caller in callers]
+
+
+async def test_young_files_are_kept(setup: Setup) -> None:
+    caller = make_uploader()
+    orphan, remains = setup.orphan(caller), setup.remains(caller, "0" * 32, "0")
+    await setup.collect_old()
+    assert orphan.exists()
+    assert remains.exists()
+
+
+async def test_a_file_with_a_foreign_name_is_kept(setup: Setup) -> None:
+    caller = make_uploader()
+    foreign = [setup.orphan(caller, "README.txt"), setup.api.folder / "lost+found"]
+    foreign[1].mkdir()
+    await setup.collect()
+    assert all(path.exists() for path in foreign)
+
+
+async def test_an_open_transfer_keeps_its_current_generation_only(setup: Setup) -> None:
+    caller = make_uploader()
+    await setup.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
+    upload = await setup.record(caller, "f")
+    stale = setup.remains(caller, upload.upload_id, "7")
+    await setup.collect()
+    assert not stale.exists()
+    assert setup.api.part(caller, "f").read_bytes() == FILE[:10]
+    answer = await setup.api.chunk(caller, "f", FILE[10:], 10, len(FILE))
+    assert (answer.status, answer.body["complete"]) == (200, True)
+
+
+async def test_the_collector_keeps_the_copy_of_a_running_takeover(setup: Setup) -> None:
+    caller = make_uploader()
+    await setup.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
+    upload = await setup.record(caller, "f")
+    copy = setup.remains(caller, upload.upload_id, str(upload.fence + 1))
+    await setup.change(upload, fence=upload.fence + 1)
+    await setup.collect()
+    assert copy.exists()
+
+
+async def test_a_part_folder_without_a_record_is_removed(setup: Setup) -> None:
+    remains = setup.remains(make_uploader(), "0" * 32, "0")
+    await setup.collect()
+    assert not remains.exists()
+
+
+@pytest.mark.parametrize("part", ["0", "5", "a-copy-on-its-way"])
+async def test_a_complete_transfer_leaves_no_part_files(setup: Setup, part: str) -> None:
+    caller = make_uploader()
+    upload = await setup.complete(caller)
+    remains = setup.remains(caller, upload.upload_id, part)
+    await setup.collect()
+    assert not remains.exists()
+    assert setup.api.files(caller) == [upload.server_filename]
+
+
+async def test_the_collector_renames_a_complete_file_after_a_crash(setup: Setup) -> None:
+    caller = make_uploader()
+    upload = await setup.complete(caller)
+    (setup.tenant(caller) / upload.server_filename).unlink()
+    remains = setup.remains(caller, upload.upload_id, "0")
+    await setup.collect()
+    assert not remains.exists()
+    assert (setup.tenant(caller) / upload.server_filename).read_bytes() == FILE
+
+
+async def test_a_folder_of_another_database_loses_nothing(setup: Setup, mongo_url: str) -> None:
+    caller = make_uploader()
+    name = await setup.api.upload(caller, FILE)
+    remains = setup.remains(caller, "0" * 32, "0")
+    async with open_database(mongo_url, f"test_foreign_{uuid4().hex[:8]}") as empty:
+        other_setup = Setup(setup.api, empty)
+        await other_setup.collect()
+        with pytest.raises(StorageIsNotOurs):
+            await other_setup.identity.check(StorageKind.FOLDER)
+        await MongoFileIndex(empty).create_storage_id()
+        await other_setup.collect()
+        await empty.client.drop_database(empty.name)
+    assert setup.api.files(caller) == sorted([name, "upload_f.part"])
+    assert remains.exists()
+    await setup.identity.check(StorageKind.FOLDER)
+
+
+async def test_a_folder_without_id_is_ours_if_a_record_names_a_file(setup: Setup) -> None:
+    caller = make_uploader()
+    name, orphan = await setup.api.upload(caller, FILE), setup.orphan(caller)
+    (setup.api.folder / ".storage" / "id").unlink()
+    await setup.collect()
+    assert setup.api.files(caller) == [name]
+    assert not orphan.exists()
+
+
+async def test_a_folder_of_unknown_files_without_id_is_not_ours(setup: Setup) -> None:
+    caller = make_uploader()
+    orphan = setup.orphan(caller)
+    (setup.api.folder / ".storage" / "id").unlink()
+    await setup.collect()
+    assert orphan.exists()
+    assert not (setup.api.folder / ".storage" / "id").exists()
+
+
+async def test_an_empty_folder_is_not_ours_if_records_name_files(setup: Setup) -> None:
+    await setup.api.upload(make_uploader(), FILE)
+    moved_folder = setup.api.folder.with_name("away")
+    setup.api.folder.rename(moved_folder)
+    setup.api.folder.mkdir()
+    assert not await setup.identity.is_ours(StorageKind.FOLDER)
+    setup.api.folder.rmdir()
+    moved_folder.rename(setup.api.folder)
+    assert await setup.identity.is_ours(StorageKind.FOLDER)

@@ -1,0 +1,215 @@
+"""The scrub of stored files: damaged files are marked, and a disturbed read marks nothing."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from common.auth.callers import Caller
+from common.errors import Unavailable
+from common.mongo import MongoDatabase
+from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, settings_for
+from tests.support.wait import until
+from upload_service.maintenance import scrub
+from upload_service.maintenance.scrub import Scrub
+from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.model import Damage, StorageKind, Upload
+from upload_service.storage.filesystem import StorageBackends
+from upload_service.storage.ownership import StorageOwnership
+from upload_service.uploads.store import MongoUploadStore
+
+FILE = b"installer " * 250_000  # more than one block
+DAY = 24 * 3600
+
+
+@dataclass
+class Setup:
+    """A service, its database, and a scrub that calls `during` after each block."""
+
+    api: UploadApi
+    database: MongoDatabase
+    homes: StorageBackends
+    during: Callable[[], Awaitable[object]] | None = None
+    blocks: list[int] = field(default_factory=list)
+
+    @property
+    def scrub(self) -> Scrub:
+        file_index = MongoFileIndex(self.database)
+        identity = StorageOwnership(file_index, self.homes, self.api.folder)
+        return Scrub(MongoScrubStore(self.database), self.homes, identity, after_block=self._after_block)
+
+    async def _after_block(self, size: int) -> None:
+        self.blocks.append(size)
+        if self.during:
+            await self.during()
+
+    async def stored(self, caller: Caller, data: bytes = FILE) -> Path:
+        """A file that was uploaded and linked a month ago."""
+        name = await self.api.upload(caller, data)
+
+        async def announced() -> bool:
+            return await self.database["uploads"].find_one({"server_filename": name, "announced": True}) is not None
+
+        await until(announced)  # The relay no longer uses the file.
+        assert (await self.api.claim(caller, name)).status == 200
+        await self.let_a_month_pass(caller)
+        return self.api.folder / caller.tenant_id / name
+
+    async def let_a_month_pass(self, caller: Caller) -> None:
+        month_ago = datetime.now(UTC) - timedelta(days=30)
+        await self.database["uploads"].update_many({"tenant_id": caller.tenant_id}, {"$set": {"checked_at": month_ago}})
+
+    async def record(self, path: Path) -> Upload:
+        upload = await MongoUploadStore(self.database).find_installer(path.parent.name, path.name)
+        assert upload is not None
+        return upload
+
+    async def mark(self, path: Path) -> Damage:
+        return (await self.record(path)).damage
+
+
+@pytest.fixture
+async def setup(mongo_url: str, tmp_path: Path, database: MongoDatabase) -> AsyncIterator[Setup]:
+    settings = settings_for(mongo_url, tmp_path / "installers", database=database.name, scrub_interval=0)
+    async with serving_uploads(settings) as api:
+        yield Setup(api, database, folder_backends(settings.installers))
+
+
+def flip(path: Path, position: int = -1) -> None:
+    """Change one bit of a file."""
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+
+
+async def test_a_file_that_is_whole_stays_unmarked(setup: Setup) -> None:
+    path = await setup.stored(make_uploader())
+    await setup.scrub.check_due(DAY)
+    assert sum(setup.blocks) == len(FILE)
+    assert await setup.mark(path) is Damage.NONE
+    await setup.scrub.check_due(DAY)
+    assert sum(setup.blocks) == len(FILE)
+
+
+@pytest.mark.parametrize("position", [0, 1_500_000, -1])
+async def test_the_scrub_finds_one_flipped_bit(setup: Setup, position: int) -> None:
+    path = await setup.stored(make_uploader())
+    flip(path, position)
+    await setup.scrub.check_due(DAY)
+    assert await setup.mark(path) is Damage.ALTERED
+
+
+@pytest.mark.parametrize("content", [FILE[:-1], FILE + b"x"], ids=["shorter", "longer"])
+async def test_a_file_of_another_length_is_altered(setup: Setup, content: bytes) -> None:
+    path = await setup.stored(make_uploader())
+    path.write_bytes(content)
+    await setup.scrub.check_due(DAY)
+    assert await setup.mark(path) is Damage.ALTERED
+
+
+async def test_a_missing_file_does_not_stop_the_migration(setup: Setup) -> None:
+    caller = make_uploader()
+    missing, altered, whole = [await setup.stored(caller) for _ in range(3)]
+    missing.unlink()
+    flip(altered)
+    await setup.scrub.check_due(DAY)
+    assert [await setup.mark(path) for path in (missing, altered, whole)] == ["missing", "altered", ""]
+
+
+async def test_a_file_that_was_restored_loses_its_mark(setup: Setup) -> None:
+    caller = make_uploader()
+    path = await setup.stored(caller)
+    flip(path)
+    await setup.scrub.check_due(DAY)
+    flip(path)
+    await setup.let_a_month_pass(caller)
+    await setup.scrub.check_due(DAY)
+    assert await setup.mark(path) is Damage.NONE
+
+
+async def test_a_complete_file_without_its_final_name_is_not_missing(setup: Setup) -> None:
+    path = await setup.stored(make_uploader())
+    record = await setup.record(path)
+    part = path.parent / "transfers" / f"{record.upload_id}.0" / f"upload_{record.file_id}.part"
+    part.parent.mkdir(parents=True)
+    path.rename(part)
+    await setup.scrub.check_due(DAY)
+    assert await setup.mark(path) is Damage.NONE
+    assert path.exists()
+
+
+async def test_a_file_that_is_deleted_while_it_is_read_is_not_damaged(setup: Setup) -> None:
+    caller = make_uploader()
+    path = await setup.stored(caller)
+
+    async def delete() -> None:
+        flip(path)  # The next blocks are replaced, as in a file that is being removed.
+        await setup.database["uploads"].update_one({"server_filename": path.name}, {"$set": {"status": "deleting"}})
+
+    setup.during = delete
+    await setup.scrub.check_due(DAY)
+    assert await setup.mark(path) is Damage.NONE
+
+
+async def test_a_file_truncated_while_it_is_read_is_altered(setup: Setup) -> None:
+    path = await setup.stored(make_uploader())
+
+    async def cut() -> None:
+        path.write_bytes(b"")
+
+    setup.during = cut
+    await setup.scrub.check_due(DAY)
+    assert await setup.mark(path) is Damage.ALTERED
+
+
+async def test_an_unmounted_disk_is_not_damage(setup: Setup) -> None:
+    path = await setup.stored(make_uploader())
+    await setup.scrub.check_due(DAY)
+    unmounted = setup.api.folder.with_name("away")
+    setup.api.folder.rename(unmounted)
+    setup.api.folder.mkdir()
+    with pytest.raises(Unavailable):
+        await setup.scrub.check(await setup.record(path))
+    assert await setup.mark(path) is Damage.NONE
+
+
+async def test_an_unavailable_storage_is_not_damage(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    caller = make_uploader()
+    paths = [await setup.stored(caller) for _ in range(2)]
+    flip(paths[1])
+
+    async def fail(_: Upload) -> int | None:
+        raise Unavailable("The object storage does not answer.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(setup.homes.get(StorageKind.FOLDER), "size", fail)
+        await setup.scrub.check_due(DAY)
+    await setup.scrub.check_due(DAY)
+    assert [await setup.mark(path) for path in paths] == ["", "altered"]
+    assert sum(setup.blocks) == len(FILE)
+
+
+async def test_a_damaged_file_cannot_be_claimed_but_keeps_its_claim(setup: Setup) -> None:
+    caller = make_uploader()
+    name = await setup.api.upload(caller, FILE)
+    linked = await setup.stored(caller)
+    for path in (setup.api.folder / caller.tenant_id / name, linked):
+        flip(path)
+        await setup.scrub.check(await setup.record(path))
+    refused = await setup.api.claim(caller, name, "v2")
+    assert (refused.status, refused.body["code"]) == (404, "installer_damaged")
+    assert (await setup.api.claim(caller, linked.name)).status == 200
+
+
+async def test_the_scrub_limits_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("upload_service.maintenance.scrub.asyncio.sleep", sleep)
+    for _ in range(40):
+        await scrub.limit_rate(1 << 20)
+    assert sum(slept) == pytest.approx(2.0)

@@ -1,0 +1,192 @@
+"""Installers, the versions that claim them, and the quota."""
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from common.auth.callers import Caller
+from tests.support.services.upload import UploadApi, make_uploader, sha256
+
+FILE = b"installer " * 100
+SIZE = len(FILE)
+
+
+async def claimed(api: UploadApi, caller: Caller, version_uid: str = "v1") -> str:
+    """The server filename of a file that this version claimed."""
+    name = await api.upload(caller, FILE)
+    assert (await api.claim(caller, name, version_uid)).status == 200
+    return name
+
+
+async def test_a_claim_links_a_file_and_charges_the_quota(api: UploadApi) -> None:
+    caller = make_uploader()
+    name = await api.upload(caller, FILE)
+    assert await api.usage(caller) == (0, SIZE)
+    answer = await api.claim(caller, name)
+    assert (answer.status, answer.body) == (200, {"size": SIZE, "sha256": sha256(FILE)})
+    assert await api.usage(caller) == (SIZE, 0)
+
+
+async def test_a_claim_by_the_same_version_again_changes_nothing(api: UploadApi) -> None:
+    caller = make_uploader()
+    name = await claimed(api, caller)
+    again = await api.claim(caller, name)
+    assert (again.status, again.body["size"]) == (200, SIZE)
+    assert await api.usage(caller) == (SIZE, 0)
+
+
+async def test_a_file_belongs_to_one_version(api: UploadApi) -> None:
+    caller = make_uploader()
+    name = await claimed(api, caller)
+    answer = await api.claim(caller, name, "v2")
+    assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
+
+
+async def test_one_of_many_concurrent_claims_wins(api: UploadApi) -> None:
+    caller = make_uploader()
+    name = await api.upload(caller, FILE)
+    answers = await asyncio.gather(*(api.claim(caller, name, f"v{number}") for number in range(20)))
+    assert sorted(answer.status for answer in answers) == [200] + [404] * 19
+    assert await api.usage(caller) == (SIZE, 0)
+
+
+async def test_a_file_of_another_tenant_cannot_be_claimed(api: UploadApi) -> None:
+    name = await api.upload(make_uploader(), FILE)
+    answer = await api.claim(make_uploader(), name)
+    assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
+
+
+@pytest.mark.parametrize("name", ["../../x", "upload_f.part", "0" * 32, "0" * 32 + ".exe", "a\0b", "$gt", "\u202e"])
+async def test_an_unknown_name_cannot_be_claimed(api: UploadApi, name: str) -> None:
+    answer = await api.claim(make_uploader(), name)
+    assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
+
+
+@pytest.mark.parametrize(
+    "body", [{}, {"server_filename": {"$gt": ""}, "version_uid": "v"}, {"server_filename": "x", "version_uid": 1}]
+)
+async def test_a_body_of_another_shape_is_refused(api: UploadApi, body: dict[str, object]) -> None:
+    assert (await api.ask(make_uploader(), "claim_installer", **body)).status == 400
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"no json", b"\xff"])
+async def test_a_body_that_is_not_a_json_object_is_refused(api: UploadApi, body: bytes) -> None:
+    assert (await api.service.call(make_uploader(), "POST", "release_installers", data=body)).status == 400
+
+
+async def test_a_transfer_that_is_not_complete_cannot_be_claimed(api: UploadApi) -> None:
+    caller = make_uploader()
+    await api.chunk(caller, "f", FILE[:10], 0, SIZE)
+    assert (await api.claim(caller, "upload_f.part")).status == 404
+
+
+async def test_releasing_versions_removes_their_files_and_frees_storage(api: UploadApi) -> None:
+    caller = make_uploader()
+    await claimed(api, caller, "v1")
+    remaining = await claimed(api, caller, "v2")
+    for _ in range(2):
+        answer = await api.ask(caller, "release_installers", version_uids=["v1", "unknown"])
+        assert (answer.status, answer.body) == (200, {})
+        assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [remaining])
+
+
+async def test_concurrent_releases_free_the_storage_once(api: UploadApi) -> None:
+    caller = make_uploader()
+    await claimed(api, caller, "kept")
+    for number in range(5):
+        await claimed(api, caller, f"v{number}")
+    uids = [f"v{number}" for number in range(5)]
+    await asyncio.gather(*(api.ask(caller, "release_installers", version_uids=uids) for _ in range(10)))
+    assert await api.usage(caller) == (SIZE, 0)
+
+
+async def test_versions_of_another_tenant_are_not_released(api: UploadApi) -> None:
+    caller = make_uploader()
+    name = await claimed(api, caller)
+    await api.ask(make_uploader(), "release_installers", version_uids=["v1"])
+    assert api.files(caller) == [name]
+
+
+async def test_a_released_file_is_unknown_and_its_file_id_free(api: UploadApi) -> None:
+    caller = make_uploader()
+    first = await api.chunk(caller, "f", FILE, 0, SIZE)
+    name = first.body["server_filename"]
+    await api.claim(caller, name)
+    await api.ask(caller, "release_installers", version_uids=["v1"])
+    assert (await api.claim(caller, name)).status == 404
+    assert (await api.state(caller, "f")).status == 404
+    assert (await api.chunk(caller, "f", FILE, 0, SIZE)).body["server_filename"] != name
+
+
+async def test_a_discard_removes_an_unclaimed_file_only(api: UploadApi) -> None:
+    caller = make_uploader()
+    linked, unlinked = await claimed(api, caller), await api.upload(caller, FILE)
+    for name in (linked, unlinked, unlinked, "../../x"):
+        answer = await api.ask(caller, "discard_installer", server_filename=name)
+        assert (answer.status, answer.body) == (200, {})
+    assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [linked])
+
+
+async def test_only_claimable_files_are_unclaimed(api: UploadApi) -> None:
+    caller = make_uploader()
+    linked, discarded, free = await claimed(api, caller), await api.upload(caller, FILE), await api.upload(caller, FILE)
+    await api.ask(caller, "discard_installer", server_filename=discarded)
+    foreign = await api.upload(make_uploader(), FILE)
+    names = [linked, discarded, free, foreign, "$gt"]
+    answer = await api.ask(caller, "unclaimed_installers", server_filenames=names)
+    assert (answer.status, answer.body) == (200, {"server_filenames": [free]})
+
+
+async def test_a_file_that_cannot_fit_is_refused_with_its_first_chunk(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=SIZE - 1)
+    answer = await api.chunk(caller, "f", FILE[:10], 0, SIZE)
+    assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+    assert (await api.state(caller, "f")).status == 404
+
+
+async def test_a_file_that_fits_exactly_is_accepted_and_claimed(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=SIZE)
+    await claimed(api, caller)
+    assert (await api.chunk(caller, "f", b"x", 0, 1)).status == 407
+
+
+async def test_reserved_bytes_count_towards_the_quota(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=2 * SIZE)
+    await claimed(api, caller)
+    assert (await api.chunk(caller, "f", FILE[:10], 0, SIZE)).status == 200
+    assert await api.usage(caller) == (SIZE, SIZE)
+    assert (await api.chunk(caller, "g", b"x", 0, 1)).status == 407
+
+
+async def test_a_transfer_reserves_its_size_once(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=SIZE)
+    for start in range(0, SIZE, 100):
+        for _ in range(2):
+            assert (await api.chunk(caller, "f", FILE[start : start + 100], start, SIZE)).status == 200
+    assert await api.usage(caller) == (0, SIZE)
+
+
+async def test_concurrent_first_chunks_never_exceed_the_quota(api: UploadApi) -> None:
+    caller = make_uploader(storage_quota=5 * SIZE)
+    answers = await asyncio.gather(*(api.chunk(caller, uuid4().hex, FILE, 0, SIZE) for _ in range(30)))
+    assert sorted(answer.status for answer in answers) == [200] * 5 + [407] * 25
+    assert await api.usage(caller) == (0, 5 * SIZE)
+    assert len(api.files(caller)) == 5
+
+
+async def test_a_claim_past_a_lowered_quota_is_refused_and_can_be_made_again(api: UploadApi) -> None:
+    caller = make_uploader()
+    name = await api.upload(caller, FILE)
+    lowered = make_uploader(tenant_id=caller.tenant_id, storage_quota=SIZE - 1)
+    answer = await api.claim(lowered, name)
+    assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
+    assert await api.usage(caller) == (0, SIZE)
+    assert (await api.claim(caller, name, "v2")).status == 200
+    assert await api.usage(caller) == (SIZE, 0)
+
+
+async def test_one_tenants_storage_does_not_count_for_another(api: UploadApi) -> None:
+    await claimed(api, make_uploader())
+    assert await api.usage(make_uploader()) == (0, 0)

@@ -1,0 +1,194 @@
+"""The recording of client sightings, and the name resolution of the single-tenant deployment."""
+
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from client_registry.clients.model import Client, ClientLimitExceeded, ClientQuery, NameNotResolved, SlotTaken
+from client_registry.clients.service import Clients
+from client_registry.clients.tokens import ClientTokens
+from common.auth.callers import Caller, Deployment
+from common.auth.signing import Keys
+from tests.support.factories import KEY, KEYS, make_caller, make_tenant
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+NOWHERE = "nowhere.invalid"
+
+
+@dataclass
+class OneClient:
+    """A store with room for one client, which counts the recorded sightings."""
+
+    client: Client | None = None
+    digest: str = ""
+    sightings: int = 0
+    contended: list[int] = field(default_factory=list)
+
+    async def list(self, tenant_id: str) -> Sequence[Client]:
+        return [self.client] if self.client else []
+
+    async def find(self, tenant_id: str, query: ClientQuery) -> tuple[Sequence[Client], int]:
+        return await self.list(tenant_id), await self.count(tenant_id)
+
+    async def count(self, tenant_id: str) -> int:
+        return len(await self.list(tenant_id))
+
+    async def slots(self, tenant_id: str) -> AbstractSet[int]:
+        return set(range(await self.count(tenant_id)))
+
+    async def add(self, tenant_id: str, client: Client, *, digest: str, slot: int) -> None:
+        if self.contended:
+            self.contended.pop()
+            raise SlotTaken
+        self.client, self.digest = client, digest
+
+    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
+        return self.client if self.digest in digests else None
+
+    async def record_sighting(
+        self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
+    ) -> None:
+        assert self.client
+        self.digest = digests[0]
+        self.client = replace(self.client, ip=ip, program=program, last_seen=at)
+        self.sightings += 1
+
+    async def set_enabled(self, tenant_id: str, client_id: str, enabled: bool) -> bool:
+        assert self.client
+        self.client = replace(self.client, enabled=enabled)
+        return True
+
+    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool:
+        self.digest = digest
+        return True
+
+    async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
+        self.client = None
+        return True
+
+
+class FakeResolver:
+    """Resolves every name except one."""
+
+    async def resolve(self, name: str) -> str:
+        if name == NOWHERE:
+            raise NameNotResolved(name)
+        return "192.0.2.9"
+
+
+@dataclass
+class RegisteredClient:
+    """One registered client and a clock."""
+
+    clients: Clients
+    store: OneClient
+    caller: Caller
+    token: str
+    clock: "Clock"
+
+    async def call(self, *, after: int, ip: str = "192.0.2.1", program: int = 1) -> None:
+        """Identify the client after `after` seconds."""
+        self.clock.now += timedelta(seconds=after)
+        assert await self.clients.identify(replace(self.caller, ip=ip), self.token, program)
+
+
+@dataclass
+class Clock:
+    now: datetime = START
+
+    def __call__(self) -> datetime:
+        return self.now
+
+
+@pytest.fixture
+async def registered() -> RegisteredClient:
+    store, clock, caller = OneClient(), Clock(), make_caller()
+    clients = Clients(store, ClientTokens(KEYS), FakeResolver(), clock)
+    _, token = await clients.add(caller, "pc")
+    return RegisteredClient(clients, store, caller, token.text, clock)
+
+
+async def test_the_first_sighting_is_written(registered: RegisteredClient) -> None:
+    await registered.call(after=0)
+
+    assert registered.store.client
+    assert (registered.store.client.ip, registered.store.client.program) == ("192.0.2.1", 1)
+    assert registered.store.client.last_seen == START
+
+
+async def test_sightings_are_written_once_a_minute(registered: RegisteredClient) -> None:
+    for _ in range(13):
+        await registered.call(after=10)
+
+    assert registered.store.sightings == 3  # at 10, 70 and 130 seconds
+
+
+async def test_a_sighting_from_another_address_is_written_at_once(registered: RegisteredClient) -> None:
+    await registered.call(after=0)
+    await registered.call(after=1, ip="192.0.2.2")
+
+    assert registered.store.sightings == 2
+
+
+async def test_a_sighting_of_another_program_is_written_at_once(registered: RegisteredClient) -> None:
+    await registered.call(after=0)
+    await registered.call(after=1, program=0)
+
+    assert registered.store.sightings == 2
+
+
+async def test_a_token_of_the_previous_key_is_moved_to_the_current_key(registered: RegisteredClient) -> None:
+    present = "the-key-that-takes-the-place-of-the-first"
+    rotating = Clients(registered.store, ClientTokens(Keys(f"{present} {KEY}")), FakeResolver(), registered.clock)
+    finished = Clients(registered.store, ClientTokens(Keys(present)), FakeResolver(), registered.clock)
+
+    assert await finished.identify(registered.caller, registered.token, 1) is None
+    assert await rotating.identify(registered.caller, registered.token, 1)
+    assert await finished.identify(registered.caller, registered.token, 1)
+    assert await registered.clients.identify(registered.caller, registered.token, 1) is None
+
+
+async def test_a_sighting_of_a_disabled_client_is_not_written(registered: RegisteredClient) -> None:
+    await registered.clients.edit(registered.caller.tenant_id, "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f", enabled=False)
+
+    assert await registered.clients.identify(registered.caller, registered.token, 1) is None
+    assert registered.store.sightings == 0
+
+
+async def test_an_addition_is_retried_if_its_slot_was_taken_meanwhile() -> None:
+    store = OneClient(contended=[1, 2, 3])
+    client, _ = await Clients(store, ClientTokens(KEYS), FakeResolver()).add(make_caller(), "pc")
+
+    assert store.client == client
+
+
+async def test_the_multi_tenant_deployment_does_not_resolve_names() -> None:
+    store = OneClient()
+    client, _ = await Clients(store, ClientTokens(KEYS), FakeResolver()).add(make_caller(), NOWHERE)
+
+    assert client.ip is None
+
+
+async def test_the_single_tenant_deployment_stores_the_resolved_address() -> None:
+    caller = make_caller(deployment=Deployment.SINGLE)
+    client, _ = await Clients(OneClient(), ClientTokens(KEYS), FakeResolver()).add(caller, "pc")
+
+    assert client.ip == "192.0.2.9"
+
+
+async def test_the_single_tenant_deployment_refuses_a_name_without_an_address() -> None:
+    store = OneClient()
+
+    with pytest.raises(NameNotResolved):
+        await Clients(store, ClientTokens(KEYS), FakeResolver()).add(make_caller(deployment=Deployment.SINGLE), NOWHERE)
+    assert store.client is None
+
+
+async def test_a_tenant_without_allowed_clients_gets_none() -> None:
+    with pytest.raises(ClientLimitExceeded):
+        await Clients(OneClient(), ClientTokens(KEYS), FakeResolver()).add(
+            make_caller(make_tenant(max_clients=0)), "pc"
+        )

@@ -1,0 +1,228 @@
+"""A service identifies its caller by a short-lived token for this service, one operation and one tenant."""
+
+import base64
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jwt
+import orjson
+import pytest
+
+from common.auth.callers import LIFETIME, REUSE_PERIOD, Caller, Callers, Deployment, Signer, UntrustedCaller, sign
+from common.auth.signing import ALGORITHM, Keys
+from common.errors import NotAuthenticated
+from common.tenants import Tenant, VersionKey
+from tests.support.factories import KEY, KEYS, make_caller, make_tenant
+from tests.support.tables import each
+
+OTHER_KEY = "another-key-for-tests-long-enough-too"
+TENANT = make_tenant(tenant_id="acme")
+TARGET = {"service": "catalog_service", "operation": "add_package", "tenant_id": "acme"}
+
+
+def token_for(caller: Caller | None = None, key: str = KEY) -> str:
+    return sign(key, caller or make_caller(TENANT), service="catalog_service", operation="add_package")
+
+
+def verify(keys: Keys, token: str, *, service: str, operation: str, tenant_id: str) -> Caller:
+    """The caller of a token that the service has not seen before."""
+    return Callers(keys, service=service).verify(token, operation=operation, tenant_id=tenant_id)
+
+
+def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGORITHM) -> str:
+    """A token with other claims than `sign` makes; None removes a claim."""
+    claims = jwt.decode(token_for(), KEY, algorithms=[ALGORITHM], audience="catalog_service")
+    forged_claims = {name: value for name, value in {**claims, **changes}.items() if value is not None}
+    return jwt.encode(forged_claims, key, algorithm=algorithm)
+
+
+@each(
+    "caller",
+    [
+        Caller(TENANT, ip="2001:db8::1", base_url="https://packages.example.com/acme"),
+        Caller(TENANT).as_administrator("ada", "51"),
+        Caller(TENANT, deployment=Deployment.SINGLE).as_client("c1"),
+        Caller.service(make_tenant(tenant_id="acme", storage_quota=7, max_clients=3, version_key=VersionKey.INSTALLER)),
+        Caller(make_tenant(tenant_id="acme", strict_installers=True)).as_administrator("ada", "52"),
+    ],
+    ids=lambda caller: caller.kind,
+)
+def test_a_caller_is_received_unchanged(caller: Caller) -> None:
+    assert verify(KEYS, token_for(caller), **TARGET) == caller
+
+
+def test_fields_for_the_gateway_only_are_not_sent() -> None:
+    tenant = make_tenant(tenant_id="acme", client_authentication=True, allowed_networks=("192.0.2.0/24",))
+
+    assert verify(KEYS, token_for(Caller(tenant)), **TARGET).tenant == Tenant("acme")
+
+
+@each(
+    "target",
+    [
+        {**TARGET, "service": "upload_service"},
+        {**TARGET, "operation": "delete_package"},
+        {**TARGET, "operation": ""},
+        {**TARGET, "tenant_id": "another"},
+        {**TARGET, "tenant_id": ""},
+    ],
+    ids=["another service", "another operation", "no operation", "another tenant", "no tenant"],
+)
+def test_a_token_is_valid_for_one_operation_of_a_tenant_only(target: dict[str, str]) -> None:
+    with pytest.raises(NotAuthenticated):
+        verify(KEYS, token_for(), **target)
+
+
+def seconds_from_now(seconds: int) -> int:
+    """The time in this many seconds."""
+    return int(time.time()) + seconds
+
+
+# Tokens are created at use, because one of the future is valid a minute later.
+BAD: dict[str, Callable[[], str]] = {
+    "none": lambda: "",
+    "nonsense": lambda: "nonsense",
+    "not ASCII": lambda: "\udcff.\udcff.\udcff",
+    "another key": lambda: token_for(key=OTHER_KEY),
+    "another key of the same claims": lambda: forged({}, key=OTHER_KEY),
+    "expired": lambda: forged({"iat": seconds_from_now(-2 * LIFETIME), "exp": seconds_from_now(-LIFETIME)}),
+    "of the future": lambda: forged({"iat": seconds_from_now(LIFETIME)}),
+    "no expiry": lambda: forged({"exp": None}),
+    "no time of issue": lambda: forged({"iat": None}),
+    "no service": lambda: forged({"aud": None}),
+    "no operation": lambda: forged({"op": None}),
+    "no tenant": lambda: forged({"tenant": None}),
+    "a tenant that is no object": lambda: forged({"tenant": "acme"}),
+    "an unknown kind": lambda: forged({"kind": "root"}),
+    "a kind that is no word": lambda: forged({"kind": {}}),
+    "an unknown deployment": lambda: forged({"deployment": "both"}),
+}
+
+
+@each("kind", BAD)
+def test_an_invalid_token_authenticates_no_caller(kind: str) -> None:
+    with pytest.raises(NotAuthenticated) as refused:
+        verify(KEYS, BAD[kind](), **TARGET)
+
+    assert refused.value.detail == "This service answers the gateway only."
+
+
+def test_a_token_of_another_algorithm_authenticates_no_caller() -> None:
+    long_key = KEY * 2  # HS512 requires 64 bytes
+
+    with pytest.raises(NotAuthenticated):
+        verify(Keys(long_key), forged({}, key=long_key, algorithm="HS512"), **TARGET)
+
+
+@each("algorithm", ["none", "None", "NONE", "nOnE", ""])
+def test_an_unsigned_token_authenticates_no_caller(algorithm: str) -> None:
+    _, claims, _ = token_for().split(".")
+    header = base64.urlsafe_b64encode(orjson.dumps({"alg": algorithm, "typ": "JWT"})).rstrip(b"=").decode()
+
+    with pytest.raises(NotAuthenticated):
+        verify(KEYS, f"{header}.{claims}.", **TARGET)
+
+
+@each("segment", [0, 1, 2])
+def test_a_token_with_a_changed_letter_authenticates_no_caller(segment: int) -> None:
+    parts = token_for().split(".")
+    parts[segment] = parts[segment][:9] + ("A" if parts[segment][9] != "A" else "B") + parts[segment][10:]
+
+    with pytest.raises(NotAuthenticated):
+        verify(KEYS, ".".join(parts), **TARGET)
+
+
+class Clock:
+    """A clock for the signer that a test sets."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = time.time()
+        monkeypatch.setattr("common.auth.callers.time", self)
+
+    def time(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A key file for tests; a change is noticed at once."""
+    monkeypatch.setattr("common.auth.signing.RELOAD_INTERVAL", 0.0)
+    file = tmp_path / "key"
+    file.write_text(KEY)
+    return file
+
+
+def test_a_token_is_reused_for_a_caller_and_operation_for_a_while(clock: Clock) -> None:
+    signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
+    first = signer.sign(caller, "add_package")
+
+    clock.now += REUSE_PERIOD - 1
+    assert signer.sign(replace(caller), "add_package") == first
+
+    clock.now += 1
+    assert signer.sign(caller, "add_package") != first
+    assert REUSE_PERIOD < LIFETIME / 2
+
+
+@each(
+    "other",
+    [
+        make_caller(make_tenant(tenant_id="acme", storage_quota=7)),
+        make_caller(make_tenant(tenant_id="another")),
+        make_caller(TENANT, username="ada"),
+        make_caller(TENANT, ip="192.0.2.1"),
+        Caller(TENANT).as_client("c1"),
+    ],
+    ids=["other settings", "another tenant", "another user", "another address", "a client"],
+)
+def test_another_caller_gets_another_token(other: Caller) -> None:
+    signer = Signer(KEYS, service="catalog_service")
+    signer.sign(make_caller(TENANT), "add_package")
+
+    token = signer.sign(other, "add_package")
+
+    assert verify(KEYS, token, **{**TARGET, "tenant_id": other.tenant_id}) == other
+
+
+def test_another_operation_gets_another_token() -> None:
+    signer, caller = Signer(KEYS, service="catalog_service"), make_caller(TENANT)
+
+    assert signer.sign(caller, "add_package") != signer.sign(caller, "delete_package")
+
+
+def test_a_token_is_not_signed_with_the_previous_key(key_file: Path) -> None:
+    signer, caller = Signer(Keys(key_file), service="catalog_service"), make_caller(TENANT)
+    signer.sign(caller, "add_package")
+    key_file.write_text(f"{OTHER_KEY} {KEY}")
+
+    assert verify(Keys(OTHER_KEY), signer.sign(caller, "add_package"), **TARGET) == caller
+
+
+def test_a_verified_token_is_invalid_for_other_operations_and_tenants() -> None:
+    callers, token = Callers(KEYS, service="catalog_service"), token_for()
+
+    for _ in range(2):
+        assert callers.verify(token, operation="add_package", tenant_id="acme") == make_caller(TENANT)
+        for target in (("delete_package", "acme"), ("add_package", "another"), ("", "acme"), ("add_package", "")):
+            with pytest.raises(UntrustedCaller):
+                callers.verify(token, operation=target[0], tenant_id=target[1])
+
+
+def test_a_verified_token_is_refused_after_its_key_is_removed(key_file: Path) -> None:
+    callers, token = Callers(Keys(key_file), service="catalog_service"), token_for()
+    callers.verify(token, operation="add_package", tenant_id="acme")
+    key_file.write_text(f"{OTHER_KEY} {KEY}")
+    assert callers.verify(token, operation="add_package", tenant_id="acme")
+
+    key_file.write_text(OTHER_KEY)
+
+    with pytest.raises(UntrustedCaller):
+        callers.verify(token, operation="add_package", tenant_id="acme")

@@ -1,0 +1,97 @@
+"""A key replaces another without a moment in which a valid signature is refused."""
+
+from pathlib import Path
+
+import jwt
+import pytest
+from structlog.testing import capture_logs
+
+from common.auth import signing
+from common.auth.signing import Keys
+from tests.support.samples.jwt_forgeries import flipped
+from tests.support.tables import each
+
+OLD, NEW, STRANGE = (f"{name}-key-of-thirty-two-letters-and-more" for name in ("the-old", "the-new", "a-strange"))
+CLAIMS = {"aud": "tests", "iat": 1, "exp": 32503680000, "jti": "1"}
+
+
+def token(key: str) -> str:
+    return jwt.encode(CLAIMS, key, algorithm=signing.ALGORITHM)
+
+
+@pytest.fixture
+def no_reload_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed file is noticed at the next use."""
+    monkeypatch.setattr(signing, "RELOAD_INTERVAL", 0.0)
+
+
+def test_the_first_key_signs() -> None:
+    keys = Keys(f"{NEW}\n{OLD}\n")
+
+    assert keys.signing == NEW
+    assert keys.digests("text")[0] == Keys(NEW).digests("text")[0]
+
+
+@each("key", [OLD, NEW])
+def test_signatures_of_both_keys_are_accepted(key: str) -> None:
+    keys = Keys(f"{NEW} {OLD}")
+
+    assert keys.verify_digest("text", Keys(key).digests("text")[0])
+    assert keys.verify_token(token(key), audience="tests", required=["jti"]) == CLAIMS
+
+
+def test_a_signature_of_neither_key_is_refused() -> None:
+    keys = Keys(f"{NEW} {OLD}")
+
+    assert not keys.verify_digest("text", Keys(STRANGE).digests("text")[0])
+    assert not keys.verify_digest("another text", Keys(NEW).digests("text")[0])
+    with pytest.raises(jwt.InvalidSignatureError):
+        keys.verify_token(token(STRANGE), audience="tests", required=["jti"])
+
+
+def test_no_bit_of_a_token_can_be_changed() -> None:
+    keys, parts = Keys(OLD), token(OLD).split(".")
+    for number, part in enumerate(parts):
+        for bit in range(len(part) * 6 // 8 * 8):
+            altered = [*parts[:number], flipped(part, bit), *parts[number + 1 :]]
+            with pytest.raises((jwt.InvalidTokenError, ValueError)):
+                keys.verify_token(".".join(altered), audience="tests", required=["jti"])
+
+
+def test_a_token_of_the_second_key_needs_the_same_claims() -> None:
+    with pytest.raises(jwt.InvalidAudienceError):
+        Keys(f"{NEW} {OLD}").verify_token(token(OLD), audience="others", required=["jti"])
+
+
+@pytest.mark.usefixtures("no_reload_interval")
+def test_a_changed_file_is_noticed(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_text(OLD)
+    keys = Keys(file)
+    assert keys.accepted == (OLD,)
+
+    for text, accepted in ((f"{OLD}\n{NEW}", (OLD, NEW)), (f"{NEW}\n{OLD}", (NEW, OLD)), (NEW, (NEW,))):
+        (tmp_path / "new").write_text(text)
+        (tmp_path / "new").replace(file)
+        assert keys.accepted == accepted
+
+
+@pytest.mark.usefixtures("no_reload_interval")
+@pytest.mark.parametrize("text", ["", "short", f"{OLD} {NEW} {STRANGE}", b"\xff" * 40, None])
+def test_a_file_without_keys_changes_nothing_and_is_logged_once(tmp_path: Path, text: str | bytes | None) -> None:
+    file = tmp_path / "key"
+    file.write_text(OLD)
+    keys = Keys(file)
+    if text is None:
+        file.unlink()
+    else:
+        file.write_bytes(text.encode() if isinstance(text, str) else text)
+
+    with capture_logs() as logs:
+        assert [keys.accepted for _ in range(3)] == [(OLD,)] * 3
+
+    assert [line["event"] for line in logs] == ["key_file_not_taken"]
+
+
+def test_keys_are_not_shown() -> None:
+    assert OLD not in f"{Keys(OLD)} {Keys(OLD)!r}"

@@ -1,0 +1,192 @@
+"""Concurrency limits: the number of running tasks, the order of waiting tasks, and timeouts."""
+
+import asyncio
+import time
+
+import pytest
+
+from common.concurrency.limits import ConcurrencyLimit, FairConcurrencyLimit, loop_timeout
+from common.errors import Overloaded
+
+
+async def test_running_tasks_are_limited() -> None:
+    concurrency_limit, running, most = ConcurrencyLimit(3), 0, 0
+
+    async def work() -> None:
+        nonlocal running, most
+        async with concurrency_limit.acquire(60):
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0)
+            running -= 1
+
+    await asyncio.gather(*(work() for _ in range(50)))
+    assert (running, most) == (0, 3)
+
+
+async def test_slots_are_assigned_in_the_order_of_requests() -> None:
+    concurrency_limit, order = ConcurrencyLimit(1), []
+
+    async def work(number: int) -> None:
+        async with concurrency_limit.acquire(60):
+            order.append(number)
+            await asyncio.sleep(0)
+
+    await asyncio.gather(*(work(number) for number in range(20)))
+    assert order == list(range(20))
+
+
+async def test_a_timeout_in_the_queue_gets_503_with_retry_after() -> None:
+    concurrency_limit = ConcurrencyLimit(1)
+    async with concurrency_limit.acquire(60):
+        with pytest.raises(Overloaded) as refused:
+            async with concurrency_limit.acquire(0.01):
+                raise AssertionError("the limit was exceeded")
+    assert refused.value.status == 503
+    assert int(refused.value.headers["Retry-After"]) > 0
+
+
+async def test_waiting_tasks_are_limited() -> None:
+    concurrency_limit = ConcurrencyLimit(1, waiting=2)
+    async with concurrency_limit.acquire(60):
+        waiting = [asyncio.ensure_future(concurrency_limit.acquire(60).__aenter__()) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded):
+            async with concurrency_limit.acquire(60):
+                raise AssertionError("the limit was exceeded")
+        waiting.pop().cancel()
+        await asyncio.sleep(0)
+        with pytest.raises(Overloaded, match="again"):  # at its timeout, not at once
+            async with concurrency_limit.acquire(0.01):
+                raise AssertionError("the limit was exceeded")
+    await waiting[0]
+
+
+async def test_a_failed_or_cancelled_task_frees_its_slot() -> None:
+    concurrency_limit = ConcurrencyLimit(1)
+    with pytest.raises(ValueError, match="theirs"):
+        async with concurrency_limit.acquire(60):
+            raise ValueError("theirs")
+    async with concurrency_limit.acquire(60):
+        leaving = asyncio.ensure_future(concurrency_limit.acquire(60).__aenter__())
+        await asyncio.sleep(0)
+        leaving.cancel()
+        await asyncio.wait({leaving})
+    async with concurrency_limit.acquire(60):
+        pass
+
+
+async def test_a_block_over_its_timeout_is_cancelled() -> None:
+    with pytest.raises(TimeoutError):
+        async with loop_timeout(0.2):
+            await asyncio.Event().wait()
+
+
+async def test_a_delay_of_the_event_loop_is_not_a_timeout() -> None:
+    loop = asyncio.get_running_loop()
+    arrived = asyncio.Event()
+    async with loop_timeout(0.3):
+        loop.call_later(0.01, arrived.set)
+        time.sleep(0.5)  # noqa: ASYNC251  that is the lateness
+        await arrived.wait()
+        await asyncio.sleep(0)
+
+
+class Workload:
+    """Tasks of tenants that hold a slot until the test ends them."""
+
+    def __init__(self, limit: FairConcurrencyLimit) -> None:
+        self.started: list[str] = []
+        self._limit = limit
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self.ends: dict[str, asyncio.Event] = {}
+
+    async def begin(self, *names: str) -> None:
+        """Start tasks in this order; the first letter of a name is the tenant."""
+        for name in names:
+            self.ends[name] = asyncio.Event()
+            self._tasks[name] = asyncio.create_task(self._work(name))
+            await asyncio.sleep(0)
+
+    async def end(self, *names: str) -> None:
+        for name in names:
+            self.ends[name].set()
+            await self._tasks[name]
+
+    async def cancel(self, name: str) -> None:
+        self._tasks[name].cancel()
+        await asyncio.wait({self._tasks[name]})
+
+    async def _work(self, name: str) -> None:
+        async with self._limit.acquire(name[0], 60):
+            self.started.append(name)
+            await self.ends[name].wait()
+
+
+async def test_a_fair_limit_gives_no_tenant_a_second_slot() -> None:
+    work = Workload(FairConcurrencyLimit(2))
+    await work.begin("a1", "a2", "b1")
+    assert work.started == ["a1", "b1"]
+    await work.end("b1", "a1", "a2")
+    assert work.started == ["a1", "b1", "a2"]
+
+
+async def test_a_fair_limit_runs_no_more_tasks_than_it_has_slots() -> None:
+    work = Workload(FairConcurrencyLimit(2))
+    await work.begin("a1", "b1", "c1", "d1")
+    assert work.started == ["a1", "b1"]
+    await work.end("a1", "b1", "c1", "d1")
+    assert work.started == ["a1", "b1", "c1", "d1"]
+
+
+async def test_a_fair_limit_serves_the_tenant_that_was_served_least_recently() -> None:
+    work = Workload(FairConcurrencyLimit(1))
+    await work.begin("a1", "a2", "a3", "a4", "b1", "b2", "c1")
+    await work.end("a1", "b1", "c1", "a2", "b2", "a3", "a4")
+    assert work.started == ["a1", "b1", "c1", "a2", "b2", "a3", "a4"]
+
+
+async def test_a_fair_limit_serves_the_tasks_of_a_tenant_in_their_order() -> None:
+    work = Workload(FairConcurrencyLimit(2))
+    names = [f"a{number}" for number in range(5)]
+    await work.begin(*names)
+    await work.end(*names)
+    assert work.started == names
+
+
+async def test_a_fair_limit_passes_the_slot_of_a_cancelled_task_on() -> None:
+    work = Workload(FairConcurrencyLimit(1))
+    await work.begin("a1", "b1", "c1")
+    await work.cancel("b1")
+    await work.cancel("a1")
+    assert work.started == ["a1", "c1"]
+    await work.end("c1")
+
+
+async def test_a_fair_limit_frees_a_slot_that_a_cancelled_task_had_just_got() -> None:
+    work = Workload(FairConcurrencyLimit(1))
+    await work.begin("a1", "b1", "c1")
+    work.ends["a1"].set()
+    await asyncio.sleep(0)  # The first task ends and assigns its slot; the second has not run yet.
+    await work.cancel("b1")
+    assert work.started == ["a1", "c1"]
+    await work.end("c1")
+
+
+async def test_a_fair_limit_refuses_a_task_that_waits_too_long() -> None:
+    limit = FairConcurrencyLimit(1)
+    async with limit.acquire("a", 60):
+        with pytest.raises(Overloaded):
+            async with limit.acquire("b", 0.01):
+                raise AssertionError("there was no slot")
+    async with limit.acquire("b", 60):
+        pass
+
+
+async def test_a_fair_limit_frees_the_slot_of_a_task_that_fails() -> None:
+    limit = FairConcurrencyLimit(1)
+    with pytest.raises(ValueError, match="theirs"):
+        async with limit.acquire("a", 60):
+            raise ValueError("theirs")
+    async with limit.acquire("a", 60):
+        pass

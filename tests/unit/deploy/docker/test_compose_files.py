@@ -1,0 +1,211 @@
+"""The compose files set the settings of the services, and no others."""
+
+import os
+import re
+import tomllib
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.cluster.owners import SERVICES_USER, prepare_backup_folder
+from deploy.cluster.secrets import SETTINGS, ClusterSecrets
+from tests.support.deployment.kubernetes import NAMES, pods, written
+from tests.support.tables import each
+
+DEPLOY = Path(__file__).parents[4] / "deploy"
+FILES = sorted(DEPLOY.glob("compose*.yaml"))
+BASE = DEPLOY / "compose.yaml"
+WATCHING = DEPLOY / "compose.observability.yaml"
+STORES = ("mongodb", "redis", "rabbitmq")
+OF_LIBRARIES = {"PYTHONPATH", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
+
+
+class _Loader(yaml.SafeLoader):
+    """A loader for the tags of compose."""
+
+
+_Loader.add_constructor("!reset", lambda *_: None)
+
+
+@cache
+def services(file: Path) -> Mapping[str, dict[str, Any]]:
+    read: Mapping[str, dict[str, Any]] = yaml.load(file.read_text(), _Loader)["services"]  # noqa: S506  a safe one
+    return read
+
+
+def setting(variable: str) -> str:
+    return variable.removesuffix("_FILE").lower()
+
+
+@each("file", FILES, ids=lambda file: file.name)
+@each("service", SETTINGS)
+def test_every_variable_is_a_setting_of_its_service(file: Path, service: str) -> None:
+    variables = set(services(file).get(service, {}).get("environment", {})) - OF_LIBRARIES
+    assert {setting(variable) for variable in variables} <= set(SETTINGS[service].model_fields)
+
+
+@each("service", SETTINGS)
+def test_a_service_gets_every_address_and_every_secret(service: str) -> None:
+    configured = {setting(variable) for variable in services(BASE)[service]["environment"]}
+    required = {name for name in SETTINGS[service].model_fields if name.endswith(("_key", "_url"))} - {"internal_key"}
+    assert required - configured <= {"download_url", "public_url", "s3_url", "s3_secret_access_key"}
+
+
+@each("service", SETTINGS)
+def test_a_service_reads_its_secrets_from_generated_files(service: str, tmp_path: Path) -> None:
+    ClusterSecrets(tmp_path).generate()
+    for variable, value in services(BASE)[service]["environment"].items():
+        if variable.endswith("_FILE"):
+            _, _, kind, name = value.split("/")
+            assert (tmp_path / kind / service / name).is_file()
+            assert any(
+                mount.endswith(f"/{kind}/{service}:/run/{kind}:ro") for mount in services(BASE)[service]["volumes"]
+            )
+
+
+def test_existing_secrets_stay_and_missing_ones_are_generated(tmp_path: Path) -> None:
+    secrets = ClusterSecrets(tmp_path)
+    generated_files = {file: file.read_bytes() for file in secrets.generate()}
+    lost = tmp_path / "keys" / "gateway" / "session_key"
+    lost.unlink()
+    assert secrets.generate() == [lost]
+    assert {file: file.read_bytes() for file in generated_files} == generated_files
+
+
+def test_only_its_owner_can_read_a_secret(tmp_path: Path) -> None:
+    for file in ClusterSecrets(tmp_path / "secrets").generate():
+        assert file.stat().st_mode & 0o077 == 0
+        assert file.parent.stat().st_mode & 0o077 == 0
+
+
+def test_services_share_the_keys_of_shared_settings_and_no_others(tmp_path: Path) -> None:
+    keys = [file for file in ClusterSecrets(tmp_path).generate() if file.relative_to(tmp_path).parts[0] == "keys"]
+    assert len({file.read_text() for file in keys}) == len({file.name for file in keys}) < len(keys)
+
+
+def test_only_the_gateway_has_a_published_port() -> None:
+    assert [name for name, service in services(BASE).items() if service.get("ports")] == ["gateway"]
+
+
+@each("file", FILES, ids=lambda file: file.name)
+def test_every_image_is_a_variable_whose_default_is_an_exact_version(file: Path) -> None:
+    images = {name: service["image"] for name, service in services(file).items() if "image" in service}
+    pinned = re.compile(r"\$\{[A-Z]+_IMAGE:-[a-z/]+:v?\d+\.\d+\.\d+(-[a-z]+)?\}")
+    assert [name for name, image in images.items() if not pinned.fullmatch(image)] == []
+
+
+def test_the_services_run_the_image_of_the_version_in_pyproject() -> None:
+    version = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["version"]
+    images = {services(BASE)[name]["image"] for name in (*SETTINGS, "operator")}
+    assert images == {f"${{PKGREPO_IMAGE:-pkgrepo:{version}}}"}
+
+
+def test_one_service_builds_the_image_at_up() -> None:
+    services_at_up = {name: service for name, service in services(BASE).items() if "profiles" not in service}
+    assert [name for name, service in services_at_up.items() if "build" in service] == ["secrets"]
+
+
+@each("file", FILES, ids=lambda file: file.name)
+def test_operator_commands_depend_on_no_other_container(file: Path) -> None:
+    assert "depends_on" not in services(file).get("operator", {})
+
+
+def test_backup_folder_of_root_is_given_to_the_user_of_the_services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed_owners: list[tuple[Path, int, int]] = []
+    monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid())
+    monkeypatch.setattr("os.chown", lambda *owner: changed_owners.append(owner))
+    folder = tmp_path / "backups"
+    prepare_backup_folder(folder)
+    assert changed_owners == [(folder, SERVICES_USER, SERVICES_USER)]
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_backup_folder_of_root_with_other_files_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid())
+    tmp_path.chmod(0o755)
+    (tmp_path / "of another program").touch()
+    prepare_backup_folder(tmp_path)
+    assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o755)
+
+
+def test_backup_folder_of_another_owner_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid() + 1)
+    tmp_path.chmod(0o750)
+    prepare_backup_folder(tmp_path)
+    assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o750)
+
+
+def test_every_service_reaches_the_collector_by_a_separate_network() -> None:
+    traced = services(DEPLOY / "compose.traces.yaml")
+    assert set(traced) == set(SETTINGS)
+    for service in traced.values():
+        assert service["environment"]["OTEL_EXPORTER_OTLP_ENDPOINT"].startswith("${OTEL_EXPORTER_OTLP_ENDPOINT:?")
+        assert service["networks"] == {"traces": {}}
+
+
+@each("file", FILES, ids=lambda file: file.name)
+def test_every_container_has_a_limit_of_memory_and_of_processes(file: Path) -> None:
+    for name, service in services(file).items():
+        if "image" in service:
+            assert re.fullmatch(r"\d+[mg]|\$\{[A-Z_]+_MEMORY:-\d+[mg]\}", service["mem_limit"]), name
+            assert service["pids_limit"] > 0, name
+
+
+@each("service", SETTINGS)
+def test_a_service_has_the_memory_that_it_has_on_kubernetes(service: str) -> None:
+    [container] = pods(written())[NAMES[service]]["spec"]["containers"]
+    limit = container["resources"]["limits"]["memory"].removesuffix("Mi")
+    assert services(BASE)[service]["mem_limit"] == f"${{{service.upper()}_MEMORY:-{limit}m}}"
+
+
+def test_the_operator_has_memory_for_a_full_tmp() -> None:
+    operator = services(BASE)["operator"]
+    [size] = re.findall(r"size=(\d+)g", operator["tmpfs"][0])
+    [limit] = re.findall(r":-(\d+)g", operator["mem_limit"])
+    assert int(limit) > int(size)
+
+
+def test_operators_have_room_for_the_records_of_an_archive() -> None:
+    [tmpfs] = services(BASE)["operator"]["tmpfs"]
+    assert re.fullmatch(r".*:size=[1-9]\d*g,mode=1777", tmpfs)
+
+
+def test_monitoring_containers_have_minimal_rights() -> None:
+    for service in watching().values():
+        assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert service["user"].partition(":")[0] not in {"", "0", "root"}
+        assert all(":-127.0.0.1:" in port for port in service["ports"])
+        assert {mount.rpartition(":")[2] for mount in service["volumes"] if mount.startswith((".", "$"))} == {"ro"}
+
+
+def test_prometheus_reaches_services_only_and_grafana_none_of_them() -> None:
+    stores = {network for name in STORES for network in services(BASE)[name]["networks"]}
+    every = set.intersection(*(set(services(BASE)[name]["networks"]) for name in SETTINGS))
+    networks = {name: set(service["networks"]) for name, service in watching().items()}
+    assert networks == {"prometheus": every | {"observability"}, "grafana": {"observability"}}
+    assert not networks["prometheus"] & stores
+
+
+def test_the_dashboard_requires_the_generated_password(tmp_path: Path) -> None:
+    grafana, secrets = watching()["grafana"], services(WATCHING)["secrets"]
+    assert grafana["environment"]["GF_AUTH_ANONYMOUS_ENABLED"] == "false"
+    assert secrets["command"] == [*services(BASE)["secrets"]["command"], "--grafana"]
+    generated_files = {
+        file.relative_to(tmp_path).as_posix() for file in ClusterSecrets(tmp_path, grafana=True).generate()
+    }
+    _, _, mounted, name = grafana["environment"]["GF_SECURITY_ADMIN_PASSWORD__FILE"].split("/")
+    [folder] = [mount.split("/")[-3].removesuffix(":") for mount in grafana["volumes"] if f"/run/{mounted}:" in mount]
+    assert f"{folder}/{name}" in generated_files
+    ClusterSecrets(tmp_path / "unwatched").generate()
+    assert not (tmp_path / "unwatched" / folder).exists()
+
+
+def watching() -> Mapping[str, dict[str, Any]]:
+    return {name: service for name, service in services(WATCHING).items() if "image" in service}

@@ -1,0 +1,45 @@
+"""Lint of the Dockerfile and the compose files."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+DEPLOY = Path(__file__).parents[4] / "deploy"
+BIN = Path(sys.executable).parent
+FILES = sorted(DEPLOY.glob("compose*.yaml"))
+
+
+def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
+    result = subprocess.run([BIN / "hadolint", DEPLOY / "Dockerfile"], capture_output=True, check=False, text=True)
+    assert (result.returncode, result.stdout) == (0, "")
+
+
+def test_the_compose_files_match_the_compose_specification(tmp_path: Path) -> None:
+    # The tool of the schema does not know the `!override` tag of compose, which stands for an empty list here.
+    for file in FILES:
+        (tmp_path / file.name).write_text(file.read_text().replace("!reset ", ""))
+    command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", *map(str, tmp_path.iterdir())]
+    result = subprocess.run(command, capture_output=True, check=False, text=True)
+    assert result.returncode == 0, result.stdout
+
+
+def test_the_image_runs_as_its_own_user() -> None:
+    recipe = (DEPLOY / "Dockerfile").read_text().splitlines()
+    assert [line for line in recipe if line.startswith("USER")] == ["USER 10001:10001"]
+
+
+def test_only_named_files_are_in_the_image() -> None:
+    ignored = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
+    assert ignored[0] == "*"
+    assert "deploy/secrets" in ignored
+
+
+def test_the_image_listens_on_the_ports_of_its_probes() -> None:
+    ports_of_image = re.findall(
+        r"(?<!_)(LISTEN|MANAGEMENT_LISTEN)=0\.0\.0\.0:(\d+)", (DEPLOY / "Dockerfile").read_text()
+    )
+    manifest = (DEPLOY / "kubernetes" / "base" / "every-service.yaml").read_text()
+    ports = re.findall(r"\{name: (\w+), containerPort: (\d+)\}", manifest)
+    names = {"LISTEN": "http", "MANAGEMENT_LISTEN": "management"}
+    assert [(names[name], port) for name, port in ports_of_image] == ports

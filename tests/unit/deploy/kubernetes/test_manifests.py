@@ -1,0 +1,221 @@
+"""The Kubernetes manifests set the settings of the services, and only necessary rights and secrets."""
+
+import os
+import re
+from itertools import product
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from common.http.server import DRAIN_TIMEOUT, SHUTDOWN_TIMEOUT
+from common.settings import BadSetting, load
+from deploy.cluster.rights import DEFAULT_USER, MONGODB, OPERATOR, RABBITMQ, REDIS
+from deploy.cluster.secrets import SETTINGS, ClusterSecrets
+from deploy.cluster.stores import OtherStores
+from deploy.operator.stores import StoreSettings
+from tests.support.deployment.kubernetes import (
+    FOLDER,
+    NAMES,
+    OVERLAYS,
+    VERSIONS,
+    Resource,
+    images_variables,
+    known,
+    kustomizations,
+    of_kind,
+    patches,
+    pods,
+    refusal,
+    selected,
+    settings_of,
+    where,
+    written,
+)
+from tests.support.tables import each
+
+RESOURCES = written()
+COMMON = next(change for change in patches() if where(change) == "Deployment any" and "strategy" in change["spec"])
+STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "rediss://:p@r", "rabbitmq_url": "amqps://u:p@q"}
+CLOSING = 5  # seconds that a service may take to close its resources
+BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's command
+
+
+@pytest.fixture
+def secrets(tmp_path: Path) -> Path:
+    """The folder of `pkgrepo cluster secrets`."""
+    ClusterSecrets(tmp_path, load(OtherStores, **STORES)).generate()
+    return tmp_path
+
+
+def container(service: str) -> Resource:
+    container_spec: Resource = pods(RESOURCES)[NAMES[service]]["spec"]["containers"][0]
+    return container_spec
+
+
+def variables(service: str) -> dict[str, str]:
+    """The environment of a service, with object storage."""
+    added = [
+        change["spec"]["template"]["spec"] for change in patches() if where(change) == f"Deployment {NAMES[service]}"
+    ]
+    containers = [container(service), *(spec["containers"][0] for spec in added)]
+    return {row["name"]: row["value"] for spec in containers for row in spec.get("env", [])}
+
+
+def generated() -> dict[str, list[str]]:
+    """The files of each Secret."""
+    return {row["name"]: row["files"] for row in kustomizations()[FOLDER / "secrets"]["secretGenerator"]}
+
+
+@each("version", VERSIONS)
+@each("resource", known(RESOURCES), ids=where)
+def test_every_resource_matches_the_kubernetes_schema(resource: Resource, version: str) -> None:
+    assert refusal(resource, version) == ""
+
+
+@each("service", SETTINGS)
+def test_every_variable_is_a_setting_of_its_service(service: str) -> None:
+    names = {variable.removesuffix("_FILE").lower() for variable in variables(service)}
+    assert names <= set(SETTINGS[service].model_fields)
+
+
+@each("overlay", OVERLAYS)
+def test_every_setting_of_an_overlay_belongs_to_a_service(overlay: str) -> None:
+    setting_names = {name.upper() for settings in SETTINGS.values() for name in settings.model_fields}
+    assert set(settings_of(overlay)) <= setting_names
+
+
+@each(("service", "overlay"), list(product(SETTINGS, OVERLAYS)))
+def test_a_service_starts_with_its_variables_and_addresses(service: str, overlay: str, secrets: Path) -> None:
+    values = {**images_variables(), **settings_of(overlay), **variables(service)}
+    values |= {name: "" for name in values if name.startswith(("S3_", "INSTALLER_STORAGE"))}
+    local_values = {
+        name: re.sub("^/run/(keys|urls)/", rf"{secrets}/\1/{service}/", value) for name, value in values.items()
+    }
+    with patch.dict(os.environ, local_values, clear=True):
+        settings = load(SETTINGS[service])
+    addresses = {f"{name}_url": f"http://{address}:8080" for name, address in NAMES.items()} | STORES
+    addresses_read = {name: getattr(settings, name) for name in type(settings).model_fields if name in addresses}
+    assert addresses_read == {name: addresses[name] for name in addresses_read}
+    assert settings.listen == "0.0.0.0:8080"
+
+
+@each("service", SETTINGS)
+def test_a_service_gets_exactly_its_generated_secrets(service: str, secrets: Path) -> None:
+    volumes = {volume["name"]: volume for volume in pods(RESOURCES)[NAMES[service]]["spec"]["volumes"]}
+    for kind in ("keys", "urls"):
+        generated_files = {file.relative_to(secrets).as_posix() for file in (secrets / kind / service).iterdir()}
+        assert set(generated()[volumes[kind]["secret"]["secretName"]]) == generated_files
+
+
+def test_operators_have_room_for_the_records_of_an_archive() -> None:
+    [tmp_volume] = [volume for volume in pods(RESOURCES)["operator"]["spec"]["volumes"] if volume["name"] == "tmp"]
+    assert re.fullmatch(r"[1-9]\d*Gi", tmp_volume["emptyDir"]["sizeLimit"])
+
+
+@each("pod", BESIDE)
+def test_a_command_has_the_files_that_it_reads(pod: str, secrets: Path) -> None:
+    files = generated()["operator"]
+    assert all((secrets / file).is_file() for file in files)
+    [command] = pods(RESOURCES)[pod]["spec"]["containers"]
+    reads = [row["value"] for row in command["env"]]
+    reads += [argument for argument in command["command"] if argument.startswith("/run/")]
+    assert set(reads) <= {f"/run/secrets/{Path(file).name}" for file in files}
+    assert {row["name"].removesuffix("_FILE").lower() for row in command["env"]} <= set(StoreSettings.model_fields)
+
+
+def test_git_ignores_secrets() -> None:
+    assert (FOLDER / "secrets" / ".gitignore").read_text().split() == ["*", "!.gitignore", "!kustomization.yaml"]
+
+
+def test_secrets_of_external_stores_have_only_addresses(secrets: Path) -> None:
+    for name, url in STORES.items():
+        files = sorted(secrets.glob(f"urls/*/{name}"))
+        assert files
+        assert {file.read_text() for file in files} == {url}
+    assert sorted(path.name for path in secrets.iterdir()) == ["administrator", "keys", "urls"]
+
+
+def test_the_guide_lists_the_rights_of_every_user_at_every_store() -> None:
+    guide = (FOLDER / "README.md").read_text().splitlines()
+    for user, databases in MONGODB.items():
+        role = "; `pkgrepoConnections`" if user == OPERATOR else ""
+        assert f"| `{user}` | `readWrite` on {', '.join(f'`{name}`' for name in databases)}{role} |" in guide
+    assert DEFAULT_USER in guide
+    for user in SETTINGS.keys() & REDIS.keys() | {OPERATOR}:
+        assert f"user {user} on resetchannels {REDIS[user]}" in guide
+    for user, rights in RABBITMQ.items():
+        permissions = f"'{rights.configure}' '{rights.write}' '{rights.read}'"
+        assert f"$ rabbitmqctl set_permissions {user} {permissions}" in guide
+
+
+def test_the_guide_lists_the_files_of_the_addresses(secrets: Path) -> None:
+    guide = (FOLDER / "README.md").read_text().splitlines()
+    for folder in (secrets / "urls").iterdir():
+        [row] = [line for line in guide if line.startswith("| ") and f"`{folder.name}`" in line and "_url`" in line]
+        assert set(re.findall(r"`(\w+_url)`", row)) == {file.name for file in folder.iterdir()}
+
+
+def test_a_moved_store_changes_only_its_address(secrets: Path) -> None:
+    before = {file: file.read_bytes() for file in secrets.rglob("*") if file.is_file()}
+    moved = load(OtherStores, **{**STORES, "redis_url": "redis://elsewhere"})
+    generated_files = ClusterSecrets(secrets, moved).generate()
+    assert set(generated_files) == set(secrets.glob("urls/*/redis_url"))
+    assert {file.read_text() for file in generated_files} == {"redis://elsewhere"}
+    assert {file: file.read_bytes() for file in before if file not in generated_files} == {
+        file: text for file, text in before.items() if file not in generated_files
+    }
+
+
+def test_an_invalid_address_is_refused_before_it_is_written() -> None:
+    with pytest.raises(BadSetting, match="MONGO_URL"):
+        load(OtherStores, mongo_url="postgres://u:p@h")
+
+
+def test_the_grace_period_of_a_pod_covers_the_shutdown() -> None:
+    spec = COMMON["spec"]["template"]["spec"]
+    [service] = spec["containers"]
+    out_of_the_way = service["lifecycle"]["preStop"]["sleep"]["seconds"]
+    assert out_of_the_way > 0
+    assert spec["terminationGracePeriodSeconds"] >= out_of_the_way + 2 * DRAIN_TIMEOUT + SHUTDOWN_TIMEOUT + CLOSING
+    assert COMMON["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+@each("spec", [COMMON["spec"]["template"]["spec"], *(pods(RESOURCES)[name]["spec"] for name in BESIDE)])
+def test_a_pod_has_no_more_rights_than_it_needs(spec: Resource) -> None:
+    assert spec["automountServiceAccountToken"] is False
+    pod = spec["securityContext"]
+    assert (pod["runAsNonRoot"], pod["runAsUser"], pod["seccompProfile"]) == (True, 10001, {"type": "RuntimeDefault"})
+    assert [container_spec["securityContext"] for container_spec in spec["containers"]] == [
+        {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    ]
+
+
+def test_no_service_has_kubernetes_rights() -> None:
+    for name, pod in pods(RESOURCES).items():
+        if name not in BESIDE:
+            spec = pod["spec"]
+            assert not {"securityContext", "hostNetwork", "automountServiceAccountToken"} & {
+                *spec,
+                *(value for rule in spec["containers"] for value in rule),
+            }
+
+
+@each("folder", ["overlays/production", "overlays/single-node", "operator"])
+def test_every_image_has_an_exact_version(folder: str) -> None:
+    [image] = kustomizations()[FOLDER / folder]["images"]
+    assert image["name"] == container("gateway")["image"]
+    assert image.get("digest") or image["newTag"] not in {"latest", ""}
+
+
+@each("kind", ["HorizontalPodAutoscaler", "PodDisruptionBudget"])
+def test_every_service_has_autoscaling_and_a_disruption_budget(kind: str) -> None:
+    resources = of_kind(kind, RESOURCES)
+    assert sorted(resources) == sorted(NAMES.values())
+    for name, resource in resources.items():
+        if kind == "HorizontalPodAutoscaler":
+            assert resource["spec"]["scaleTargetRef"]["name"] == name
+            assert 2 <= resource["spec"]["minReplicas"] < resource["spec"]["maxReplicas"]
+        else:
+            assert selected(resource["spec"]["selector"]) == [name]
+            assert resource["spec"]["maxUnavailable"] == 1

@@ -1,0 +1,114 @@
+"""The network policies and Ingresses of the Kubernetes manifests."""
+
+import re
+from collections.abc import Iterable
+from itertools import product
+
+import yaml
+
+from common.auth.callers import Caller
+from common.auth.downloads import download_url
+from common.auth.signing import Keys
+from common.tenants import Tenant
+from deploy.cluster.secrets import SETTINGS
+from tests.support.deployment.kubernetes import (
+    FOLDER,
+    NAMES,
+    OVERLAYS,
+    Resource,
+    of_kind,
+    selected,
+    settings_of,
+    written,
+)
+from tests.support.tables import each
+from upload_service.routes import routes
+
+RESOURCES = written()
+
+
+def allowed_calls(direction: str, side: str) -> set[tuple[str, str]]:
+    """The allowed calls between services, by the policies of one direction: `ingress` or `egress`."""
+    return {
+        (service, other)
+        for policy in of_kind("NetworkPolicy", RESOURCES).values()
+        for rule in policy["spec"].get(direction, [])
+        if rule.get("ports") == [{"port": "http"}]
+        for peer in rule[side]
+        if "podSelector" in peer
+        for service in selected(policy["spec"]["podSelector"])
+        for other in selected(peer["podSelector"])
+    }
+
+
+def test_policies_allow_the_configured_calls_between_services_only() -> None:
+    asks = {
+        (NAMES[calling], NAMES[called])
+        for calling, called in product(SETTINGS, SETTINGS)
+        if f"{called}_url" in SETTINGS[calling].model_fields
+    }
+    assert allowed_calls("egress", "to") == asks
+    assert {(calling, called) for called, calling in allowed_calls("ingress", "from")} == asks
+
+
+@each(
+    ("store", "setting", "command"),
+    [
+        ("to-mongodb", "mongo_url", ["first-tenant", "backup", "operator"]),
+        ("to-redis", "redis_url", ["first-tenant", "backup", "operator"]),
+        ("to-rabbitmq", "rabbitmq_url", []),
+        ("to-object-storage", "s3_url", ["backup", "operator"]),
+        ("to-traces", "otel_exporter_otlp_endpoint", []),
+    ],
+)
+def test_policies_allow_stores_to_configured_services_only(store: str, setting: str, command: list[str]) -> None:
+    readers = [NAMES[service] for service in SETTINGS if setting in SETTINGS[service].model_fields]
+    policy = of_kind("NetworkPolicy", RESOURCES)[store]
+    assert sorted(selected(policy["spec"]["podSelector"])) == sorted([*readers, *command])
+
+
+@each("overlay", OVERLAYS)
+def test_policies_allow_the_configured_collector(overlay: str) -> None:
+    text = (FOLDER / "overlays" / overlay / "settings.env").read_text()
+    endpoints = re.findall(r"# OTEL_EXPORTER_OTLP_ENDPOINT=http://\w+\.(\w+):(\d+)\n", text)
+    [rule] = of_kind("NetworkPolicy", RESOURCES)["to-traces"]["spec"]["egress"]
+    namespace = rule["to"][0]["namespaceSelector"]["matchLabels"]["kubernetes.io/metadata.name"]
+    assert endpoints == [(namespace, str(rule["ports"][0]["port"]))]
+
+
+def test_policies_deny_everything_by_default() -> None:
+    deny_policy = of_kind("NetworkPolicy", RESOURCES)["nobody"]
+    assert deny_policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+def paths_of(resources: Iterable[Resource], name: str) -> tuple[str, Resource]:
+    """The host of an Ingress with a certificate, and its one path."""
+    spec = of_kind("Ingress", resources)[name]["spec"]
+    [rule] = spec["rules"]
+    assert [rule["host"]] == [host for tls in spec["tls"] for host in tls["hosts"]]
+    [path] = rule["http"]["paths"]
+    return rule["host"], path
+
+
+@each("overlay", OVERLAYS)
+def test_the_public_address_leads_to_the_gateway(overlay: str) -> None:
+    documents = list(yaml.safe_load_all((FOLDER / "overlays" / overlay / "ingress.yaml").read_text()))
+    host, path = paths_of(documents, "gateway")
+    assert settings_of(overlay)["PUBLIC_URL"] == f"https://{host}"
+    assert path["backend"]["service"]["name"] == "gateway"
+
+
+def test_the_download_host_serves_downloads_only() -> None:
+    host, path = paths_of(RESOURCES, "downloads")
+    direct = settings_of("production")["DOWNLOAD_URL"]
+    caller = Caller(Tenant("acme_2"))
+    url = download_url(
+        caller, Keys("k" * 32), direct=direct, server_filename="0" * 32, file_name="a b.exe", expires=2_000_000_000
+    )
+    assert url.startswith(f"https://{host}/")
+    assert re.fullmatch(path["path"], url.removeprefix(f"https://{host}").partition("?")[0])
+
+    samples = {route.path: re.sub(r"\{[^}]+\}", "some", route.path) for route in routes}  # type: ignore[attr-defined]
+    samples |= {more: more for more in ("/livez", "/readyz", "/metrics", "/some/download/x/y/z", "/some/download/x")}
+    open_ones = [template for template, sample in samples.items() if re.search(path["path"], sample)]
+    assert open_ones == ["/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}"]

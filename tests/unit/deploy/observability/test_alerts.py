@@ -1,0 +1,176 @@
+"""promtool tests of every alert with sample metrics."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from deploy.cluster.secrets import SETTINGS
+from tests.support.deployment.observability import OBSERVABILITY, alerts, promtool
+
+UP = {f'up{{job="pkgrepo", service="{service}", instance="{service}-1"}}': "1+0x200" for service in SETTINGS}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Metrics per minute, and the alerts that fire at `minute`: exactly `fires`."""
+
+    alert: str
+    description: str
+    samples: dict[str, str]
+    minute: int
+    fires: set[str]
+    up: tuple[str, ...] = tuple(UP)
+
+    def document(self) -> dict[str, object]:
+        series = {**{name: UP[name] for name in self.up}, **self.samples}
+        return {
+            "interval": "1m",
+            "input_series": [{"series": name, "values": values} for name, values in series.items()],
+            "promql_expr_test": [
+                {
+                    "expr": f'group by (alertname) (ALERTS{{alertstate="firing"}})  # {self.alert}: {self.description}',
+                    "eval_time": f"{self.minute}m",
+                    "exp_samples": [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(self.fires)],
+                }
+            ],
+        }
+
+
+def fires(alert: str, description: str, samples: dict[str, str], minute: int, *, also: tuple[str, ...] = ()) -> Case:
+    return Case(alert, description, samples, minute, {alert, *also})
+
+
+def quiet(alert: str, description: str, samples: dict[str, str], minute: int, *, but: tuple[str, ...] = ()) -> Case:
+    return Case(alert, description, samples, minute, set(but))
+
+
+def steady(number: float) -> str:
+    return f"{number}+0x200"
+
+
+def growing(number: float, start: float = 0) -> str:
+    """A metric that changes by a step each minute."""
+    return f"{start:.0f}{number:+f}x200"
+
+
+def ready(*missing: str) -> dict[str, str]:
+    """Two replicas of auth_service; the named ones do not reach MongoDB."""
+    return {
+        f'pkgrepo_ready{{service="auth_service", dependency="{store}", instance="{replica}"}}': steady(
+            0 if store == "mongodb" and replica in missing else 1
+        )
+        for store in ("mongodb", "redis")
+        for replica in ("a", "b")
+    }
+
+
+def requests(succeeded: str, failed: str) -> dict[str, str]:
+    return {
+        f'pkgrepo_requests_total{{service="gateway", method="GET", route="/{{tenant_id}}/test", status="{status}"}}': of
+        for status, of in (("200", succeeded), ("500", failed))
+    }
+
+
+def catalogs(within_half_a_second: float) -> dict[str, str]:
+    name = (
+        'pkgrepo_request_seconds_bucket{service="gateway", method="POST", route="/{tenant_id}/get_packages", le="%s"}'
+    )
+    return {name % "0.5": growing(within_half_a_second), name % "2.5": growing(100), name % "+Inf": growing(100)}
+
+
+def disk(free: str) -> dict[str, str]:
+    return {"pkgrepo_installers_free_bytes": free, "pkgrepo_installers_size_bytes": steady(100_000)}
+
+
+def storage(used: int, reserved: int) -> dict[str, str]:
+    samples = {"used": used, "reserved": reserved, "quota": 100}
+    return {f'pkgrepo_storage_{name}_bytes{{tenant_id="acme"}}': steady(number) for name, number in samples.items()}
+
+
+def clients(number: int) -> dict[str, str]:
+    return {'pkgrepo_clients{tenant_id="acme"}': steady(number), 'pkgrepo_clients_max{tenant_id="acme"}': steady(100)}
+
+
+def events(**outcomes: str) -> dict[str, str]:
+    name = 'pkgrepo_events_handled_total{type="upload.finished", outcome="%s"}'
+    return {name % outcome: numbers for outcome, numbers in outcomes.items()}
+
+
+def files(opened: int) -> dict[str, str]:
+    labels = '{job="pkgrepo", service="gateway", instance="gateway-1"}'
+    return {f"process_open_fds{labels}": steady(opened), f"process_max_fds{labels}": steady(1000)}
+
+
+def lag(seconds: str) -> dict[str, str]:
+    return {'pkgrepo_event_loop_lag_seconds{service="gateway", instance="gateway-1"}': seconds}
+
+
+def logins(refused: str, throttled: str) -> dict[str, str]:
+    return {
+        f'pkgrepo_logins_total{{outcome="{name}"}}': of for name, of in (("refused", refused), ("throttled", throttled))
+    }
+
+
+SECOND = 'up{job="pkgrepo", service="gateway", instance="gateway-2"}'
+CASES = [
+    Case("PkgrepoServiceMissing", "one is not found", {}, 5, {"PkgrepoServiceMissing"}, up=tuple(UP)[:-1]),
+    fires("PkgrepoServiceMissing", "its replicas are down", dict.fromkeys(UP, "0+0x20"), 4),
+    quiet("PkgrepoServiceMissing", "it has another", {SECOND: "0+0x20"}, 4),
+    fires("PkgrepoReplicaDown", "it does not come back", {SECOND: "1 1 0+0x20"}, 10),
+    quiet("PkgrepoReplicaDown", "it comes back", {SECOND: "1 1 0 0 0 1+0x20"}, 10),
+    fires("PkgrepoServiceNotReady", "all miss one", ready("a", "b"), 5, also=("PkgrepoDependencyMissing",)),
+    quiet("PkgrepoServiceNotReady", "one has all", ready("a"), 5, but=("PkgrepoDependencyMissing",)),
+    fires("PkgrepoDependencyMissing", "one misses one", ready("b"), 5),
+    quiet("PkgrepoDependencyMissing", "all have all", ready(), 5),
+    fires("PkgrepoErrorsFast", "two in a hundred fail", requests(growing(98), growing(2)), 30),
+    quiet("PkgrepoErrorsFast", "few are asked", requests(growing(1), "0+0x14 1+0x14 2+0x14 3+0x20"), 60),
+    quiet("PkgrepoErrorsFast", "it is over", requests(growing(100), "0+20x10 200+0x200"), 50),
+    fires("PkgrepoErrorsSlow", "two in a thousand fail", requests(growing(998), growing(2)), 120),
+    quiet("PkgrepoErrorsSlow", "one in two thousand fails", requests(growing(1999), growing(1)), 120),
+    fires("PkgrepoCatalogSlow", "two in a hundred take long", catalogs(98), 30),
+    quiet("PkgrepoCatalogSlow", "none takes long", catalogs(100), 30),
+    fires("PkgrepoEventLoopLag", "it stays", lag(steady(0.7)), 10),
+    quiet("PkgrepoEventLoopLag", "it is seldom", lag("0.7 0.7 0 0.7 0.7 0 0.7 0.7 0 0.7 0.7"), 10),
+    fires("PkgrepoFilesNearLimit", "nine in ten are open", files(900), 10),
+    quiet("PkgrepoFilesNearLimit", "seven in ten are open", files(700), 10),
+    fires("PkgrepoInstallersDiskLow", "a twentieth is free", disk(steady(5_000)), 10),
+    quiet("PkgrepoInstallersDiskLow", "a fifth is free", disk(steady(20_000)), 10),
+    fires("PkgrepoInstallersDiskFilling", "it is full in hours", disk(growing(-100, 40_000)), 120),
+    quiet("PkgrepoInstallersDiskFilling", "it is full in days", disk(growing(-5, 40_000)), 120),
+    quiet("PkgrepoInstallersDiskFilling", "most of it is free", disk(growing(-100, 90_000)), 120),
+    fires("PkgrepoInstallersDamaged", "there is one", {"pkgrepo_damaged_installers": steady(1)}, 1),
+    quiet("PkgrepoInstallersDamaged", "there is none", {"pkgrepo_damaged_installers": steady(0)}, 1),
+    fires("PkgrepoTransfersPileUp", "they stay", {"pkgrepo_open_transfers": steady(1001)}, 40),
+    quiet("PkgrepoTransfersPileUp", "they end", {"pkgrepo_open_transfers": "1001+0x20 10+0x40"}, 40),
+    fires("PkgrepoTenantNearQuota", "with what is reserved", storage(80, 10), 10),
+    quiet("PkgrepoTenantNearQuota", "not quite", storage(80, 9), 10),
+    fires("PkgrepoOutboxLag", "it stays", {"pkgrepo_outbox_lag_seconds": steady(90)}, 5),
+    quiet("PkgrepoOutboxLag", "it is short", {"pkgrepo_outbox_lag_seconds": steady(30)}, 5),
+    fires("PkgrepoEventsFail", "one failed", events(failed="0 0 0 1+0x20", handled=growing(50)), 10),
+    fires("PkgrepoEventsFail", "one cannot be read", events(unreadable="0 0 0 1+0x20"), 10),
+    quiet("PkgrepoEventsFail", "one failed long ago", events(failed="0 1+0x60", handled=growing(50)), 20),
+    fires("PkgrepoAuditWaiting", "they stay", {'pkgrepo_audit_waiting{service="gateway"}': steady(3)}, 10),
+    quiet("PkgrepoAuditWaiting", "they go", {'pkgrepo_audit_waiting{service="gateway"}': "3 3 0 3 3 0 3 3 0 3 3"}, 10),
+    fires("PkgrepoLoginsRefused", "both kinds are many", logins(growing(3), growing(3)), 15),
+    quiet("PkgrepoLoginsRefused", "they are few", logins(growing(2), growing(2)), 15),
+    fires("PkgrepoClientsNearLimit", "19 of 20", clients(95), 10),
+    quiet("PkgrepoClientsNearLimit", "half of them", clients(50), 10),
+]
+
+
+SAMPLE = list({case.alert: case for case in CASES if case.alert in case.fires}.values())
+OTHERS = [case for case in CASES if case not in SAMPLE]
+
+
+@pytest.mark.parametrize("cases", [SAMPLE, pytest.param(OTHERS, marks=pytest.mark.full)], ids=["sample", "others"])
+def test_each_alert_fires_on_its_own_metrics_only(tmp_path: Path, cases: list[Case]) -> None:
+    document = {"rule_files": [str(OBSERVABILITY / "rules.yaml")], "tests": [case.document() for case in cases]}
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(document))
+    assert promtool("test", "rules", tmp_path / "cases.yaml") == ""
+
+
+def test_each_alert_has_a_firing_and_a_quiet_case() -> None:
+    assert {case.alert for case in CASES if case.alert in case.fires} == set(alerts())
+    assert {case.alert for case in CASES if case.alert not in case.fires} == set(alerts())

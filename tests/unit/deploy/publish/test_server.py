@@ -1,0 +1,149 @@
+"""Retries and errors of `pkgrepo publish` for each kind of response."""
+
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import stamina
+from aiohttp import web
+
+from common.errors import UpstreamProblem
+from deploy.publish import server as server_module
+from deploy.publish.interface import Interface
+from deploy.publish.problems import NotTheInterface, Unreachable, Untrusted
+from deploy.publish.server import Server, open_server
+from deploy.publish.session import Credentials, Session
+from tests.support.servers.certificates import self_signed
+from tests.support.tables import each
+
+ATTEMPTS = 4
+Answer = Callable[[], web.Response]
+
+
+@pytest.fixture(autouse=True)
+def no_pauses() -> Iterator[None]:
+    with stamina.set_testing(True, attempts=ATTEMPTS):
+        yield
+
+
+class ScriptedServer:
+    """A server that sends these responses in order and repeats the last; None closes the connection."""
+
+    def __init__(self, *answers: Answer | None) -> None:
+        self._answers = answers
+        self.call_count = 0
+
+    @asynccontextmanager
+    async def serve(self, context: ssl.SSLContext | None = None, ca_file: Path | None = None) -> AsyncIterator[Server]:
+        runner = web.ServerRunner(web.Server(self._handle))
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+            port = runner.addresses[0][1]
+            async with open_server(f"http{'s' if context else ''}://127.0.0.1:{port}/acme", ca_file) as server:
+                yield server
+        finally:
+            await runner.cleanup()
+
+    async def _handle(self, request: web.BaseRequest) -> web.Response:
+        answer = self._answers[min(self.call_count, len(self._answers) - 1)]
+        self.call_count += 1
+        if answer is None:
+            assert request.transport
+            request.transport.abort()
+            return fine()
+        return answer()
+
+
+def fine() -> web.Response:
+    return web.json_response([])
+
+
+def problem(status: int, code: str, retry_after: str = "") -> Answer:
+    headers = {"Retry-After": retry_after} if retry_after else {}
+    return lambda: web.json_response({"detail": "Said.", "code": code}, status=status, headers=headers)
+
+
+def page(status: int, **headers: str) -> Answer:
+    return lambda: web.Response(status=status, text="<html>", content_type="text/html", headers=headers)
+
+
+async def ask(scripted: ScriptedServer, timeout: float = 60) -> object:
+    credentials = Credentials(pkgrepo_token="a token")  # type: ignore[arg-type]  # pydantic makes it secret
+    async with scripted.serve() as server:
+        return await Interface(Session(server, credentials), timeout).versions("Acme.App")
+
+
+@each(
+    "passing",
+    [problem(500, "dependency_unavailable", "5"), problem(429, "too_many_requests", "1"), page(502), page(503)],
+)
+async def test_transient_failures_are_retried(passing: Answer) -> None:
+    scripted = ScriptedServer(passing, passing, fine)
+    assert await ask(scripted) == []
+    assert scripted.call_count == 3
+
+
+@each(
+    ("refusal", "code"),
+    [
+        (problem(400, "invalid_field"), "invalid_field"),
+        (problem(403, "forbidden"), "forbidden"),
+        (problem(404, "tenant_not_found"), "tenant_not_found"),
+        (problem(409, "version_exists"), "version_exists"),
+        (problem(500, "transfer_damaged"), "transfer_damaged"),
+        (problem(429, "too_many_requests", "3600"), "too_many_requests"),
+        (page(403), "refused"),
+    ],
+)
+async def test_permanent_refusals_are_not_retried(refusal: Answer, code: str) -> None:
+    scripted = ScriptedServer(refusal, fine)
+    with pytest.raises(UpstreamProblem) as raised:
+        await ask(scripted)
+    assert (raised.value.code, scripted.call_count) == (code, 1)
+
+
+@each("response", [page(200), page(301, Location="https://packages.example.com/acme/")])
+async def test_another_server_at_the_address_is_reported(response: Answer) -> None:
+    with pytest.raises(NotTheInterface):
+        await ask(ScriptedServer(response))
+
+
+async def test_an_unreachable_server_is_retried() -> None:
+    scripted = ScriptedServer(None, None, fine)
+    assert await ask(scripted) == []
+    assert scripted.call_count == 3
+
+
+async def test_retries_end_if_the_server_stays_unreachable() -> None:
+    scripted = ScriptedServer(None)
+    with pytest.raises(Unreachable):
+        await ask(scripted)
+    assert scripted.call_count >= ATTEMPTS
+
+
+async def test_a_server_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "STALL_TIMEOUT", 0.05)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        async with open_server(f"http://127.0.0.1:{silent.getsockname()[1]}/acme", None) as server:
+            with pytest.raises(Unreachable, match="does not answer"):
+                await server.request("GET", "server_information")
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """A self-signed certificate of 127.0.0.1 with its key, in PEM."""
+    return self_signed(tmp_path, "127.0.0.1")
+
+
+async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(certificate: Path) -> None:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(certificate)
+    async with ScriptedServer(fine).serve(context) as server:
+        with pytest.raises(Untrusted):
+            await server.request("GET", "get_package_versions", "Acme.App")
+    async with ScriptedServer(fine).serve(context, certificate) as server:
+        assert await server.request("GET", "get_package_versions", "Acme.App") == []

@@ -1,0 +1,303 @@
+"""A caller is identified by the Bearer token first, then by the client token (sections 4.2 and 5)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, cast
+from unittest.mock import Mock
+
+import pytest
+from aiohttp import web
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
+
+from common.auth.callers import Caller, Kind
+from common.auth.sessions import Session, SessionCheck, Sessions
+from common.errors import InvalidField, NotAuthenticated
+from common.redis import RedisError
+from common.service_client.client import ServiceClient
+from common.tenants import Tenant
+from gateway.auth.authenticator import TENANT_VERSION, TOKEN_LIMIT, Authenticator
+from gateway.auth.client_directory import ClientDirectory
+from gateway.operations import Access, Operation
+from gateway.routing.target import Target
+from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
+from gateway.settings import GatewaySettings
+from tests.support.factories import KEYS
+from tests.support.tables import each
+
+SESSION, CLIENT, LONG = "a session", "a-client", "x" * (TOKEN_LIMIT + 1)
+
+
+class FakeSessions:
+    """Sessions with one token, unless Redis is away."""
+
+    def __init__(self) -> None:
+        self.checked: list[str] = []
+        self.touched: list[str] = []
+        self.away = False
+
+    async def touch(self, tenant_id: str, token: str = "") -> SessionCheck:
+        self.touched.append(token)
+        if self.away:
+            raise RedisError
+        return SessionCheck("version", Session(tenant_id, "admin", "s1", 0) if token == SESSION else None)
+
+    async def check(self, tenant_id: str, token: str) -> Session:
+        self.checked.append(token)
+        if token != SESSION:
+            raise NotAuthenticated("no")
+        return Session(tenant_id, "admin", "s1", 0)
+
+
+class FakeRegistry:
+    """A client_registry with one client token."""
+
+    def __init__(self) -> None:
+        self.lookups: list[dict[str, Any]] = []
+
+    async def json(self, caller: Caller, operation: str, body: dict[str, Any]) -> dict[str, Any]:
+        assert operation == "identify_client"
+        assert caller.kind is Kind.ANONYMOUS
+        self.lookups.append(body)
+        return {"client_id": "c1" if body["auth_token"] == CLIENT else None}
+
+
+class FakeAuthService:
+    """An auth_service with a tenant that allows `networks`."""
+
+    def __init__(self) -> None:
+        self.networks: list[str] = []
+
+    async def json(self, caller: Caller, operation: str) -> dict[str, Any]:
+        assert operation == "find_tenant"
+        return {
+            "tenant_id": caller.tenant_id,
+            "client_authentication": False,
+            "allowed_networks": self.networks,
+            "storage_quota": 0,
+            "max_clients": 0,
+            "version_key": "version",
+        }
+
+
+class AuthenticatorFixture:
+    """An authenticator with test doubles."""
+
+    def __init__(self) -> None:
+        self.sessions, self.clients, self.auth_service = FakeSessions(), FakeRegistry(), FakeAuthService()
+        self.authenticator = Authenticator(
+            GatewaySettings(internal_key=KEYS, session_key=KEYS),
+            cast("Sessions", self.sessions),
+            TenantDirectory(cast("ServiceClient", self.auth_service)),
+            ClientDirectory(cast("ServiceClient", self.clients)),
+        )
+
+    async def identify(
+        self, access: Access, *authorization: str, enforced: bool = False, form: str = "", winget: Sequence[str] = ()
+    ) -> Caller:
+        """The caller of an operation before the session is read."""
+        visitor = Caller(Tenant("acme", client_authentication=enforced))
+        request = request_of(authorization, form, winget)
+        return await self.authenticator.identify(request, operation_for(access), visitor, SessionCheck("version"))
+
+    async def authenticate(self, access: Access, *authorization: str) -> tuple[Caller, str | None]:
+        """The caller, and the tenant version of the request."""
+        request = request_of(authorization, "")
+        caller = await self.authenticator.authenticate(request, Target("acme", operation_for(access), ("x",)))
+        return caller, request[TENANT_VERSION]
+
+
+def operation_for(access: Access) -> Operation:
+    return Operation("POST", "x", "catalog_service", access)
+
+
+def request_of(authorization: tuple[str, ...], form: str, winget: Sequence[str] = ()) -> web.Request:
+    headers = CIMultiDict([("Host", "localhost"), *(("Authorization", value) for value in authorization)])
+    headers.extend([("Windows-Package-Manager", value) for value in winget])
+    if not form:
+        return make_mocked_request("POST", "/acme/x", headers, payload=EMPTY_PAYLOAD)
+    headers["Content-Type"] = "application/x-www-form-urlencoded"
+    headers["Content-Length"] = str(len(form))
+    content = StreamReader(Mock(), 1 << 16, loop=asyncio.get_running_loop())
+    content.feed_data(form.encode())
+    content.feed_eof()
+    return make_mocked_request("POST", "/acme/x", headers, payload=content)
+
+
+@pytest.fixture
+def fixture() -> AuthenticatorFixture:
+    return AuthenticatorFixture()
+
+
+@each("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
+async def test_an_open_operation_needs_no_token(fixture: AuthenticatorFixture, access: Access) -> None:
+    caller = await fixture.identify(access, f"Bearer {SESSION}", enforced=True)
+    assert caller.kind is Kind.ANONYMOUS
+    assert not fixture.sessions.checked
+
+
+async def test_an_operation_for_administrators_requires_a_session(fixture: AuthenticatorFixture) -> None:
+    caller = await fixture.identify(Access.ADMINISTRATOR, f"Bearer {SESSION}")
+    assert (caller.kind, caller.username, caller.session_id) == (Kind.ADMINISTRATOR, "admin", "s1")
+    for authorization in ((), ("Bearer wrong",), (f"Bearer {CLIENT}",)):
+        with pytest.raises(NotAuthenticated):
+            await fixture.identify(Access.ADMINISTRATOR, *authorization, form=f"auth_token={CLIENT}")
+    assert not fixture.clients.lookups
+
+
+@each(
+    "authorization",
+    [
+        (SESSION,),
+        ("Bearer",),
+        ("Bearer ",),
+        (f"Basic {SESSION}",),
+        (f"Bearer{SESSION}",),
+        (f"Bearer {LONG}",),
+        (f"Bearer {SESSION}", f"Bearer {SESSION}"),
+        (f"Bearer {SESSION}", "Basic x"),
+    ],
+)
+async def test_a_malformed_authorization_header_reads_no_session(
+    fixture: AuthenticatorFixture, authorization: tuple[str, ...]
+) -> None:
+    with pytest.raises(NotAuthenticated):
+        await fixture.identify(Access.ADMINISTRATOR, *authorization)
+    assert not fixture.sessions.checked
+
+
+@each("scheme", ["bearer", "BEARER", "Bearer"])
+async def test_the_letter_case_of_the_scheme_does_not_matter(fixture: AuthenticatorFixture, scheme: str) -> None:
+    assert (await fixture.identify(Access.ADMINISTRATOR, f"{scheme} {SESSION}")).kind is Kind.ADMINISTRATOR
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+async def test_a_session_comes_before_a_client_token(fixture: AuthenticatorFixture, enforced: bool) -> None:
+    caller = await fixture.identify(Access.CLIENT, f"Bearer {SESSION}", enforced=enforced, form=f"auth_token={CLIENT}")
+    assert (caller.kind, caller.client_id) == (Kind.ADMINISTRATOR, "")
+    assert not fixture.clients.lookups
+
+
+@pytest.mark.parametrize("enforced", [True, False])
+@pytest.mark.parametrize("authorization", [(), ("Bearer wrong",), ("Basic x",)])
+async def test_a_client_token_counts_without_a_session(
+    fixture: AuthenticatorFixture, authorization: tuple[str, ...], enforced: bool
+) -> None:
+    form = f"auth_token={CLIENT}&client=1"
+    caller = await fixture.identify(Access.CLIENT, *authorization, enforced=enforced, form=form)
+    assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
+    assert fixture.clients.lookups == [{"auth_token": CLIENT, "client": 1}]
+
+
+async def test_the_field_names_of_existing_clients_are_accepted(fixture: AuthenticatorFixture) -> None:
+    caller = await fixture.identify(Access.CLIENT, enforced=True, form=f"Auth-Token={CLIENT}&Client=1")
+    assert caller.client_id == "c1"
+
+
+@each("form", ["", "auth_token=", "auth_token=wrong", f"auth_token={LONG}"])
+@each("authorization", [(), ("Bearer wrong",)])
+async def test_client_authentication_decides_without_a_valid_token(
+    fixture: AuthenticatorFixture, authorization: tuple[str, ...], form: str
+) -> None:
+    caller = await fixture.identify(Access.CLIENT, *authorization, enforced=False, form=form)
+    assert caller.kind is Kind.ANONYMOUS
+    with pytest.raises(NotAuthenticated):
+        await fixture.identify(Access.CLIENT, *authorization, enforced=True, form=form)
+
+
+async def test_a_token_that_is_too_long_is_not_looked_up(fixture: AuthenticatorFixture) -> None:
+    await fixture.identify(Access.CLIENT, form=f"auth_token={LONG}")
+    assert not fixture.clients.lookups
+
+
+@each("number", ["-1", "1e3", "2147483648", "x", "0x1"])
+async def test_an_invalid_client_number_is_refused_for_every_caller(fixture: AuthenticatorFixture, number: str) -> None:
+    for authorization in ((), (f"Bearer {SESSION}",)):
+        with pytest.raises(InvalidField):
+            await fixture.identify(Access.CLIENT, *authorization, form=f"client={number}")
+
+
+@pytest.mark.parametrize("access", [Access.ADMINISTRATOR, Access.CLIENT])
+async def test_one_redis_call_reads_session_and_version(fixture: AuthenticatorFixture, access: Access) -> None:
+    await fixture.authenticate(Access.OPEN)  # The tenant's networks are cached now.
+    fixture.sessions.touched.clear()
+
+    caller, version = await fixture.authenticate(access, f"Bearer {SESSION}")
+
+    assert (caller.kind, caller.session_id, version) == (Kind.ADMINISTRATOR, "s1", "version")
+    assert (fixture.sessions.touched, fixture.sessions.checked) == ([SESSION], [])
+
+
+async def test_a_session_of_an_unknown_tenant_is_read_after_the_network_check(fixture: AuthenticatorFixture) -> None:
+    caller, _ = await fixture.authenticate(Access.ADMINISTRATOR, f"Bearer {SESSION}")
+    assert caller.session_id == "s1"
+    assert (fixture.sessions.touched, fixture.sessions.checked) == ([""], [SESSION])
+
+
+async def test_a_request_from_another_network_renews_no_session(fixture: AuthenticatorFixture) -> None:
+    fixture.auth_service.networks = ["203.0.113.0/24"]
+    for _ in range(2):
+        with pytest.raises(NetworkNotAllowed):
+            await fixture.authenticate(Access.ADMINISTRATOR, f"Bearer {SESSION}")
+    assert (fixture.sessions.touched, fixture.sessions.checked) == (["", ""], [])
+
+
+@pytest.mark.parametrize("access", [Access.OPEN, Access.SIGNED, Access.PAGE])
+async def test_operations_without_sessions_read_no_session(fixture: AuthenticatorFixture, access: Access) -> None:
+    for _ in range(2):
+        caller, _ = await fixture.authenticate(access, f"Bearer {SESSION}")
+        assert caller.kind is Kind.ANONYMOUS
+    assert (fixture.sessions.touched, fixture.sessions.checked) == (["", ""], [])
+
+
+async def test_without_redis_only_requests_without_a_session_continue(fixture: AuthenticatorFixture) -> None:
+    await fixture.authenticate(Access.OPEN)
+    fixture.sessions.away = True
+    assert (await fixture.authenticate(Access.CLIENT))[1] is None
+    assert (await fixture.authenticate(Access.OPEN, f"Bearer {SESSION}"))[1] is None
+    for access in (Access.CLIENT, Access.ADMINISTRATOR):
+        with pytest.raises(RedisError):
+            await fixture.authenticate(access, f"Bearer {SESSION}")
+
+
+WINGETS = (CLIENT, f"{{'Token': '{CLIENT}'}}", f'{{"Token": "{CLIENT}"}}', f""" {{ 'TOKEN' : "{CLIENT}" }} """)
+
+
+@each("header", WINGETS)
+@each("enforced", [True, False])
+async def test_winget_sends_a_client_token_in_its_own_header(
+    fixture: AuthenticatorFixture, header: str, enforced: bool
+) -> None:
+    caller = await fixture.identify(Access.PACKAGE_MANAGER, enforced=enforced, winget=[header])
+    assert (caller.kind, caller.client_id) == (Kind.CLIENT, "c1")
+
+
+async def test_winget_may_send_a_session_token(fixture: AuthenticatorFixture) -> None:
+    caller = await fixture.identify(Access.PACKAGE_MANAGER, f"Bearer {SESSION}", enforced=True, winget=[CLIENT])
+    assert caller.kind is Kind.ADMINISTRATOR
+    assert not fixture.clients.lookups
+
+
+@each(
+    "headers",
+    [
+        (),
+        ("",),
+        (f"{{'Key': '{CLIENT}'}}",),
+        (f"{{'Token': '{CLIENT}'",),
+        (f"{{'Token': '{CLIENT}\"}}",),
+        (f"Token {CLIENT}",),
+        (CLIENT, CLIENT),
+        ("x" * 1025,),
+        (f"{CLIENT}\u00e9",),
+        (f"{{'Token': '{CLIENT}\u00e9'}}",),
+    ],
+)
+async def test_a_malformed_winget_header_is_not_looked_up(
+    fixture: AuthenticatorFixture, headers: tuple[str, ...]
+) -> None:
+    with pytest.raises(NotAuthenticated):
+        await fixture.identify(Access.PACKAGE_MANAGER, enforced=True, winget=headers)
+    assert (await fixture.identify(Access.PACKAGE_MANAGER, winget=headers)).kind is Kind.ANONYMOUS
+    assert not fixture.clients.lookups
