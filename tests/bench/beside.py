@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.bench.load import Call, send
 from tests.bench.processes import Process, costs
 from tests.support.processes.replica import Replica
-from tests.support.servers.ports import answering, free_port
+from tests.support.servers.ports import free_port, wait_for_answer
 
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 SYSTEM = "/usr/sbin"  # where Debian has nginx, and not every PATH
@@ -59,7 +59,7 @@ async def beside(folder: Path) -> AsyncIterator[Beside]:
             replica = Replica(name, f"127.0.0.1:{port}", folder / f"{name}.log", dict(os.environ), command)
             await replica.start()
             stack.push_async_callback(replica.stop)
-            await answering(port, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1")
+            await wait_for_answer(port, b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n", b"HTTP/1.1")
             return Process(replica.pid)
 
         port = free_port()

@@ -25,7 +25,7 @@ async def polling(call: Call, callers: int, log: Path) -> AsyncIterator[Process]
     await replica.start()
     try:
         yield Process(replica.pid)
-        if not replica.running:
+        if not replica.is_running:
             raise RuntimeError(f"the callers beside it gave up: {log.read_text().splitlines()[-1:]}")
     finally:
         await replica.stop()

@@ -9,7 +9,7 @@ from common.auth.callers import Caller
 from common.redis import open_redis
 from tests.bench.report import Found, Section
 from tests.bench.scale import Run
-from tests.support.services.auth import PASSWORD, Auth, elsewhere, serving_auth
+from tests.support.services.auth import PASSWORD, Auth, from_other_address, serving_auth
 
 ALLOWED = 0.1  # of the shortest median, that the longest may be longer
 WRONG = "not this password"
@@ -34,7 +34,7 @@ async def _measured(run: Run) -> dict[str, list[float]]:
             for name in random.sample(list(cases), len(cases)):
                 there, username, password = cases[name]
                 await RedisFailureCounts(redis).forget(f"user:{there.tenant_id}:{username}")
-                seconds[name].append(await refusal(auth, elsewhere(there), username, password))
+                seconds[name].append(await refusal(auth, from_other_address(there), username, password))
         return seconds
 
 

@@ -9,9 +9,9 @@ from gateway.dashboard.page_request import PageRequest
 from tests.browser.conftest import Open
 from tests.support.browser.accessibility import COLOUR_RULES, severe_findings
 from tests.support.browser.administrators import Visitor, start_session
-from tests.support.browser.pages import addresses, transferred_bytes
+from tests.support.browser.pages import page_paths, transferred_bytes
 from tests.support.whole.publishing import add_package
-from tests.support.whole.seed import Estate
+from tests.support.whole.seed import SeedData
 from tests.support.whole.services import PASSWORD, Api
 
 pytestmark = pytest.mark.full
@@ -20,14 +20,14 @@ MAX_FIRST_VISIT = 100_000  # bytes
 
 
 @pytest.fixture
-async def visitor(open_page: Open, estate: Estate) -> Visitor:
-    return await start_session(await open_page(), estate.api)
+async def visitor(open_page: Open, seed_data: SeedData) -> Visitor:
+    return await start_session(await open_page(), seed_data.api)
 
 
-async def test_every_page_is_accessible_in_both_colours_and_narrow(visitor: Visitor, estate: Estate) -> None:
+async def test_every_page_is_accessible_in_both_colours_and_narrow(visitor: Visitor, seed_data: SeedData) -> None:
     page = visitor.page
     failing: dict[str, list[str]] = {}
-    for path, address in addresses(estate).items():
+    for path, address in page_paths(seed_data).items():
         await page.emulate_media(color_scheme="light")
         await page.set_viewport_size(WIDE)  # type: ignore[arg-type]
         await visitor.go(address)
@@ -53,24 +53,24 @@ async def test_the_sign_in_page_is_accessible(open_page: Open, tenant: Api) -> N
     assert await severe_findings(page) == []
 
 
-async def test_every_page_escapes_the_texts_of_tenants(visitor: Visitor, estate: Estate) -> None:
+async def test_every_page_escapes_the_texts_of_tenants(visitor: Visitor, seed_data: SeedData) -> None:
     failing = []
-    for path, address in addresses(estate).items():
+    for path, address in page_paths(seed_data).items():
         await visitor.go(address)
         if await visitor.page.locator("img[onerror], img[src=x], main script").count():
             failing.append(path)
     assert failing == []
 
 
-async def test_every_page_can_be_read_without_scripts(open_page: Open, estate: Estate) -> None:
-    visitor = await start_session(await open_page(java_script_enabled=False), estate.api)
-    for address in addresses(estate).values():
+async def test_every_page_can_be_read_without_scripts(open_page: Open, seed_data: SeedData) -> None:
+    visitor = await start_session(await open_page(java_script_enabled=False), seed_data.api)
+    for address in page_paths(seed_data).values():
         await visitor.go(address)
         await expect(visitor.page.get_by_role("heading", level=1)).to_be_visible()
 
 
-async def test_every_page_is_small_at_the_first_visit(visitor: Visitor, estate: Estate) -> None:
-    sizes = {path: await transferred_bytes(visitor, address) for path, address in addresses(estate).items()}
+async def test_every_page_is_small_at_the_first_visit(visitor: Visitor, seed_data: SeedData) -> None:
+    sizes = {path: await transferred_bytes(visitor, address) for path, address in page_paths(seed_data).items()}
     assert {path: size for path, size in sizes.items() if not 0 < size <= MAX_FIRST_VISIT} == {}
 
 

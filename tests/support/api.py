@@ -47,7 +47,7 @@ class ServiceApi:
 
 
 # What an error never tells: where our code and its stores are, and what they are made of.
-INSIDES = (
+INTERNAL_PATHS = (
     "Traceback",
     'File "',
     ".py",
@@ -58,7 +58,7 @@ INSIDES = (
     "127.0.0.1:",
     "sock",
 )
-DRIVERS = (
+INTERNAL_NAMES = (
     "mongo",
     "redis",
     "rabbit",
@@ -74,13 +74,13 @@ DRIVERS = (
 )
 
 
-def checked(answer: Answer) -> Answer:
+def assert_no_internals(answer: Answer) -> Answer:
     """The same answer; one to something that went wrong tells nothing of our insides, whichever test asked for it."""
     if answer.status >= 400:
         # The library that serves is named where a service is asked directly, which only the gateway does.
         headers = {name: value for name, value in answer.headers.items() if name.casefold() != "server"}
         told = f"{answer.body} {headers}".casefold()
-        assert [word for word in (*INSIDES, *DRIVERS) if word.casefold() in told] == []
+        assert [word for word in (*INTERNAL_PATHS, *INTERNAL_NAMES) if word.casefold() in told] == []
     return answer
 
 
@@ -89,4 +89,4 @@ async def read_answer(response: Any) -> Answer:
     body = await response.read()
     if response.content_type.endswith("json"):
         body = await response.json(content_type=None)
-    return checked(Answer(response.status, response.headers, body))
+    return assert_no_internals(Answer(response.status, response.headers, body))

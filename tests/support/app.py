@@ -10,18 +10,20 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from tests.support.servers.users import as_user
 from tests.support.wait import TIMEOUT
-from tests.support.whole.commands import Commands
+from tests.support.whole.commands import CommandRecorder
 from tests.support.whole.services import Api, Services, all_services
 
 
 @pytest.fixture(scope="session")
-def commands() -> Commands:
+def commands() -> CommandRecorder:
     """What the services ask of their databases."""
-    return Commands()
+    return CommandRecorder()
 
 
 @pytest.fixture(scope="session")
-async def services(mongo_url: str, redis_url: str, rabbitmq_url: str, commands: Commands) -> AsyncIterator[Services]:
+async def services(
+    mongo_url: str, redis_url: str, rabbitmq_url: str, commands: CommandRecorder
+) -> AsyncIterator[Services]:
     with TemporaryDirectory(prefix="pkgrepo-") as folder, pytest.MonkeyPatch.context() as patched:  # short: for sockets
         patched.setattr("common.mongo.AsyncIOMotorClient", partial(AsyncIOMotorClient, event_listeners=[commands]))
         # On a busy machine, too, what was answered is on record: tests look at once.

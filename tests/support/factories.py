@@ -9,7 +9,7 @@ from common.tenants import Tenant
 
 KEY = "a-key-for-tests-long-enough-to-be-one"  # not a secret: it guards servers that live for a test run
 KEYS = Keys(KEY)
-NOBODYS_ID = "7d0c5a3e-2b1f-4f68-9c1d-5e8a4b3c2d1f"  # the same in each process, for tests to have the same names there
+UNKNOWN_ID = "7d0c5a3e-2b1f-4f68-9c1d-5e8a4b3c2d1f"  # the same in each process, for tests to have the same names there
 
 
 def make_tenant(**settings: Any) -> Tenant:

@@ -7,14 +7,14 @@ from contextlib import suppress
 from pathlib import Path
 
 
-class Growth:
+class MemoryGrowth:
     """By how many bytes all processes together ever grew, each measured from where it was first seen."""
 
     def __init__(self) -> None:
         self.largest = 0
         self._before: dict[str, int] = {}
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Forget what the processes held at most, and get to know the new ones."""
         for process in _processes():
             with suppress(OSError):  # it has just ended

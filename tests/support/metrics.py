@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 
 @dataclass(frozen=True)
-class Figure:
+class MetricSample:
     """One line."""
 
     name: str
@@ -16,35 +16,37 @@ class Figure:
     value: float
 
 
-class Figures:
+class MetricSamples:
     """All lines of one answer; `kinds` are what the figures are, by the name that stands before their lines."""
 
     def __init__(self, text: str) -> None:
         families = list(text_string_to_metric_families(text))
-        self.lines = [Figure(line.name, line.labels, line.value) for family in families for line in family.samples]
+        self.samples = [
+            MetricSample(line.name, line.labels, line.value) for family in families for line in family.samples
+        ]
         self.kinds = {family.name + ("_total" if family.type == "counter" else ""): family.type for family in families}
-        assert len(set(map(_key, self.lines))) == len(self.lines)
+        assert len(set(map(_key, self.samples))) == len(self.samples)
 
-    def of(self, name: str, **labels: str) -> list[Figure]:
+    def named(self, name: str, **labels: str) -> list[MetricSample]:
         """The lines of a name that have these labels, and maybe others."""
-        return [line for line in self.lines if line.name == name and labels.items() <= line.labels.items()]
+        return [line for line in self.samples if line.name == name and labels.items() <= line.labels.items()]
 
     def value(self, name: str, **labels: str) -> float:
         """The sum of those; 0 where there is none."""
-        return sum(line.value for line in self.of(name, **labels))
+        return sum(line.value for line in self.named(name, **labels))
 
     def texts(self) -> Iterator[str]:
         """Every value of every label."""
-        return (text for line in self.lines for text in line.labels.values())
+        return (text for line in self.samples for text in line.labels.values())
 
 
-async def figures_at(session: ClientSession, management: str) -> Figures:
+async def fetch_metrics(session: ClientSession, management: str) -> MetricSamples:
     """What is told at a management address."""
     async with session.get(f"{management}/metrics") as answer:
         assert answer.status == 200
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")
-        return Figures(await answer.text())
+        return MetricSamples(await answer.text())
 
 
-def _key(line: Figure) -> tuple[str, frozenset[tuple[str, str]]]:
+def _key(line: MetricSample) -> tuple[str, frozenset[tuple[str, str]]]:
     return line.name, frozenset(line.labels.items())

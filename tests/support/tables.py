@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-LONGEST = 2000  # characters of one row's failure
+MAX_FAILURE_TEXT = 2000  # characters of one row's failure
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def every_cell() -> Iterator[Callable[..., AbstractContextManager[None]]]:
             yield
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  raised below
             text = str(error) or f"{error!r} at {extract_tb(error.__traceback__)[-1].line}"
-            failures.append((f"{' | '.join(map(str, label))}: {text[:LONGEST]}", error))
+            failures.append((f"{' | '.join(map(str, label))}: {text[:MAX_FAILURE_TEXT]}", error))
 
     yield cell
     assert count, "a table without cells shows nothing"

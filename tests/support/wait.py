@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 TIMEOUT = 60.0  # seconds after which a test has failed
-PAUSE = 0.02  # seconds between two looks
+POLL_INTERVAL = 0.02  # seconds between two looks
 
 
 async def until(met: Callable[[], Awaitable[bool]], *, timeout: float = TIMEOUT) -> None:
@@ -13,4 +13,4 @@ async def until(met: Callable[[], Awaitable[bool]], *, timeout: float = TIMEOUT)
         while True:
             if await met():
                 return
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(POLL_INTERVAL)

@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from common.auth.callers import Deployment
-from tests.support.processes.cluster import OFTEN, Fleet, fleet
+from tests.support.processes.cluster import SHORT_PAUSES, Cluster, run_cluster
 from tests.support.servers.stores import private_stores
 from tests.support.whole.services import Api, Services, single_gateway
 
@@ -46,11 +46,11 @@ async def enforcing_single(services: Services, enforcing: Api, redis_url: str) -
 
 
 @pytest.fixture(scope="session")
-async def running_fleet() -> AsyncIterator[Fleet]:
+async def cluster() -> AsyncIterator[Cluster]:
     """Processes on stores of their own, all ready whenever a test begins: a test restarts what it ended."""
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with (
             private_stores(Path(folder)) as stores,
-            fleet(stores, patches=OFTEN, upload_service=2, gateway=2) as running,
+            run_cluster(stores, patches=SHORT_PAUSES, upload_service=2, gateway=2) as cluster,
         ):
-            yield running
+            yield cluster

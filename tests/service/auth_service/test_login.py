@@ -15,7 +15,15 @@ from auth_service.users.passwords import AT_ONCE
 from common.auth.callers import Caller
 from common.redis import RedisError, open_redis
 from tests.support.factories import make_caller
-from tests.support.services.auth import NOWHERE, PASSWORD, WRONG_PASSWORD, Auth, address, elsewhere, serving_auth
+from tests.support.services.auth import (
+    PASSWORD,
+    UNREACHABLE_REDIS,
+    WRONG_PASSWORD,
+    Auth,
+    from_other_address,
+    serving_auth,
+    unique_address,
+)
 
 
 @pytest.fixture
@@ -85,7 +93,7 @@ async def test_whatever_is_wrong_the_same_work_is_done(
         (await auth.tenant(), "ada", PASSWORD),
     ):
         cost.clear()
-        assert (await auth.login(elsewhere(there), username, password)).status == 401
+        assert (await auth.login(from_other_address(there), username, password)).status == 401
         assert cost == [one], username
 
 
@@ -197,7 +205,7 @@ async def test_ten_failures_from_an_address_are_enough(auth: Auth, caller: Calle
     answer = await auth.login(caller)
 
     assert (answer.status, answer.body["code"]) == (429, "too_many_failures")
-    assert (await auth.login(elsewhere(caller))).status == 200
+    assert (await auth.login(from_other_address(caller))).status == 200
 
 
 async def test_an_ipv6_network_has_no_more_login_attempts_than_one_address(auth: Auth, caller: Caller) -> None:
@@ -366,7 +374,7 @@ async def test_no_password_reaches_the_audit_log(auth: Auth, caller: Caller) -> 
 async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
     async with (
         serving_auth(mongo_url, redis_url) as before,
-        serving_auth(mongo_url, NOWHERE, database=before.settings.database) as auth,
+        serving_auth(mongo_url, UNREACHABLE_REDIS, database=before.settings.database) as auth,
     ):
         caller = await before.tenant()
         token = {"token": jwt.encode({"tenant": caller.tenant_id}, "another key for tests, long enough", "HS256")}
@@ -383,7 +391,7 @@ async def test_without_redis_nobody_is_let_in(mongo_url: str, redis_url: str) ->
 
 async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Caller, mongo_url: str) -> None:
     token = await auth.token(caller)
-    async with serving_auth(mongo_url, NOWHERE) as away:
+    async with serving_auth(mongo_url, UNREACHABLE_REDIS) as away:
         answer = await away.call(caller, "POST", "logout", data={"token": token})
 
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
@@ -392,7 +400,7 @@ async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Calle
 
 async def test_without_mongodb_nobody_is_let_in(mongo_url: str, redis_url: str) -> None:
     async with serving_auth(mongo_url, redis_url, mongo_url="mongodb://127.0.0.1:1") as auth:
-        answer = await auth.login(make_caller(ip=address()))
+        answer = await auth.login(make_caller(ip=unique_address()))
 
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert int(answer.headers["Retry-After"]) > 0

@@ -26,9 +26,9 @@ from tests.support.whole.services import Api
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "deploy" / "compose.yaml"
 TLS = (FILE.with_name("compose.tls.yaml"), Path(__file__).with_name("compose.front.yaml"))
-OURS = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
+SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 SCALE = {"gateway": 2, "catalog_service": 2, "upload_service": 3}
-BEFORE_USERS = Path(__file__).with_name("compose.release-0.1.0.yaml")
+RELEASE_0_1_0 = Path(__file__).with_name("compose.release-0.1.0.yaml")
 TENANT = "main"
 # Images that the test machine has. The variables of the environment come first.
 STORE_IMAGES = {"MONGODB_IMAGE": "mongo:7", "REDIS_IMAGE": "redis:7", "RABBITMQ_IMAGE": "rabbitmq:4-management"}
@@ -37,12 +37,14 @@ STORE_URLS = {
     "redis": "redis://{}@{}:6379",
     "rabbitmq": "amqp://{}@{}:5672/",
 }
-UP_WITHIN = 300.0  # seconds, the image built
-STARTED_WITHIN = 120.0  # seconds
-AUTHORITY = "/data/caddy/pki/authorities/local/root.crt"
+UP_TIMEOUT = 300.0  # seconds, the image built
+START_TIMEOUT = 120.0  # seconds
+CA_CERTIFICATE = "/data/caddy/pki/authorities/local/root.crt"
 CERTIFICATE = "/data/caddy/certificates/local/localhost/localhost.json"  # written last
-ASK = "import http.client as h; c = h.HTTPConnection('127.0.0.1', 9090, timeout=9); c.request('GET', '/readyz'); "
-ASK += "print(c.getresponse().read().decode())"
+READINESS_PROBE = (
+    "import http.client as h; c = h.HTTPConnection('127.0.0.1', 9090, timeout=9); c.request('GET', '/readyz'); "
+)
+READINESS_PROBE += "print(c.getresponse().read().decode())"
 
 
 class ComposeFailed(Exception):
@@ -50,7 +52,7 @@ class ComposeFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Composition:
+class ComposeProject:
     """A running project. `files` override the first in this order; `variables` are their variables.
 
     `folder` has its secrets and its backups.
@@ -82,13 +84,13 @@ class Composition:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        async with asyncio.timeout(UP_WITHIN):
+        async with asyncio.timeout(UP_TIMEOUT):
             said = (await process.communicate())[0].decode()
         if process.returncode:
             raise ComposeFailed(said[-2000:])
         return said
 
-    async def operate(self, *words: str, **variables: str) -> str:
+    async def run_operator(self, *words: str, **variables: str) -> str:
         """Run an operator command; its output. Raises ComposeFailed."""
         return await self.compose("run", "--rm", "--no-TTY", "operator", *words, **variables)
 
@@ -131,18 +133,18 @@ class Composition:
         bound = [(container.ports["8080/tcp"] or [])[0] for container in self.containers("gateway")]
         return [f"http://127.0.0.1:{port['HostPort']}" for port in bound]
 
-    async def says(self, container: Container) -> dict[str, Any]:
+    async def readiness(self, container: Container) -> dict[str, Any]:
         """The answer of a service's readiness probe; empty while it does not answer."""
-        said = await _told(container, "python", "-c", ASK)
+        said = await _output_of(container, "python", "-c", READINESS_PROBE)
         return dict(json.loads(said)) if said else {}
 
     async def ready(self, *containers: Container) -> None:
         """Wait until these services are ready."""
 
         async def so() -> bool:
-            return all([(await self.says(container)).get("status") == "ready" for container in containers])
+            return all([(await self.readiness(container)).get("status") == "ready" for container in containers])
 
-        await until(so, timeout=STARTED_WITHIN)
+        await until(so, timeout=START_TIMEOUT)
 
     @asynccontextmanager
     async def front(self) -> AsyncIterator[Api]:
@@ -152,10 +154,10 @@ class Composition:
         password = (self.secrets / "administrator" / "password").read_text()
 
         async def certified() -> bool:
-            return bool(await _told(caddy, "cat", CERTIFICATE))
+            return bool(await _output_of(caddy, "cat", CERTIFICATE))
 
         await until(certified)
-        trust = ssl.create_default_context(cadata=await _told(caddy, "cat", AUTHORITY))
+        trust = ssl.create_default_context(cadata=await _output_of(caddy, "cat", CA_CERTIFICATE))
         async with ClientSession(connector=TCPConnector(ssl=trust)) as session:
             yield await Api(session, base, TENANT, Deployment.MULTI).signed_in(password=password)
 
@@ -174,14 +176,14 @@ class Composition:
 
 
 @asynccontextmanager
-async def composition(variables: Mapping[str, str] | None = None, **scale: int) -> AsyncIterator[Composition]:
+async def run_compose(variables: Mapping[str, str] | None = None, **scale: int) -> AsyncIterator[ComposeProject]:
     """The project, up and scaled; removed with its volumes at the end."""
     async with _project(scale or SCALE, variables=variables) as project:
         yield project
 
 
 @asynccontextmanager
-async def copy_of(project: Composition) -> AsyncIterator[Composition]:
+async def copy_of(project: ComposeProject) -> AsyncIterator[ComposeProject]:
     """A project of another name, with copies of the secrets and the backups. None of its containers runs yet."""
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         copying = ("cp", "--archive", str(project.secrets), str(project.folder / "backups"), folder)
@@ -194,7 +196,7 @@ async def copy_of(project: Composition) -> AsyncIterator[Composition]:
 
 
 @asynccontextmanager
-async def composition_with_a_certificate(**scale: int) -> AsyncIterator[Composition]:
+async def run_compose_with_tls(**scale: int) -> AsyncIterator[ComposeProject]:
     """The project behind Caddy, which listens on a loopback port."""
     variables = {"PKGREPO_HOST": "localhost", "FRONT_PORT": str(free_port())}
     async with _project(scale, TLS, variables) as project:
@@ -202,9 +204,9 @@ async def composition_with_a_certificate(**scale: int) -> AsyncIterator[Composit
 
 
 @asynccontextmanager
-async def composition_of_release_0_1_0(write_secrets: Callable[[Path], None]) -> AsyncIterator[Composition]:
+async def run_compose_of_release_0_1_0(write_secrets: Callable[[Path], None]) -> AsyncIterator[ComposeProject]:
     """The project on stores with one user each, which `write_secrets` puts into the folder of secrets."""
-    async with _project({}, (BEFORE_USERS,), write_secrets=write_secrets) as project:
+    async with _project({}, (RELEASE_0_1_0,), write_secrets=write_secrets) as project:
         yield project
 
 
@@ -214,12 +216,12 @@ async def _project(
     files: tuple[Path, ...] = (),
     variables: Mapping[str, str] | None = None,
     write_secrets: Callable[[Path], None] = lambda _: None,
-) -> AsyncIterator[Composition]:
+) -> AsyncIterator[ComposeProject]:
     engine = DockerClient.from_env()
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with ClientSession() as session:
             name = f"pkgrepo{uuid4().hex[:8]}"
-            project = Composition(name, engine, Path(folder), session, scale, files, variables or {})
+            project = ComposeProject(name, engine, Path(folder), session, scale, files, variables or {})
             write_secrets(project.secrets)
             try:
                 await project.up("--build")
@@ -234,7 +236,7 @@ def _command() -> tuple[str, ...]:
     return (alone,) if alone else ("docker", "compose")
 
 
-async def _told(container: Container, *words: str) -> str:
+async def _output_of(container: Container, *words: str) -> str:
     """The output of a command in a container; empty if it fails."""
     done = await asyncio.to_thread(container.exec_run, list(words))
     assert isinstance(done.output, bytes)

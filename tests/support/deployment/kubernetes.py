@@ -22,23 +22,23 @@ kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.sche
 @cache
 def kustomizations() -> Mapping[Path, Resource]:
     """The `kustomization.yaml` of each folder."""
-    return {file.parent: read(file.read_text())[0] for file in sorted(FOLDER.rglob("kustomization.yaml"))}
+    return {file.parent: parse_yaml(file.read_text())[0] for file in sorted(FOLDER.rglob("kustomization.yaml"))}
 
 
 @cache
-def written() -> Sequence[Resource]:
+def unpatched_resources() -> Sequence[Resource]:
     """Every resource without patches."""
     files = [folder / name for folder, found in kustomizations().items() for name in found.get("resources", [])]
-    return [resource for file in files if file.is_file() for resource in read(file.read_text())]
+    return [resource for file in files if file.is_file() for resource in parse_yaml(file.read_text())]
 
 
 def patches() -> Iterator[Resource]:
     for folder, kustomization in kustomizations().items():
         for patch in kustomization.get("patches", []):
-            yield from read((folder / patch["path"]).read_text())
+            yield from parse_yaml((folder / patch["path"]).read_text())
 
 
-def read(text: str) -> list[Resource]:
+def parse_yaml(text: str) -> list[Resource]:
     return list(yaml.load_all(text, yaml.CSafeLoader))
 
 
@@ -47,21 +47,21 @@ def of_kind(kind: str, resources: Iterable[Resource]) -> dict[str, Resource]:
     return {found["metadata"]["name"]: found for found in resources if found["kind"] == kind}
 
 
-def known(resources: Iterable[Resource]) -> list[Resource]:
+def with_schema(resources: Iterable[Resource]) -> list[Resource]:
     """The resources with a schema of Kubernetes; those of the Prometheus operator have none."""
     return [found for found in resources if not found["apiVersion"].startswith("monitoring.coreos.com/")]
 
 
-def where(resource: Resource) -> str:
+def describe(resource: Resource) -> str:
     return f"{resource['kind']} {resource['metadata']['name']}"
 
 
-def refusal(resource: Resource, version: str) -> str:
+def validation_error(resource: Resource, version: str) -> str:
     """The validation error of this version of Kubernetes; "" for a valid resource."""
     try:
         kubernetes_validate.validate(resource, version, strict=True)
     except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
-        return f"{where(resource)}: {error.message}"
+        return f"{describe(resource)}: {error.message}"
     return ""
 
 
@@ -74,7 +74,7 @@ def pods(resources: Iterable[Resource]) -> dict[str, Resource]:
     }
 
 
-def images_variables() -> dict[str, str]:
+def image_environment() -> dict[str, str]:
     """The environment of the image."""
     last = (FOLDER.parent / "Dockerfile").read_text().split("\nFROM ")[-1]
     words = [word for line in last.splitlines() if line.startswith("ENV ") for word in line.split()[1:]]

@@ -26,11 +26,11 @@ class Panel:
     kind: str
     unit: str
     source: dict[str, str]
-    asks: tuple[str, ...]
+    queries: tuple[str, ...]
     limits: tuple[float, ...]
 
 
-def program(name: str) -> str:
+def find_program(name: str) -> str:
     """The path of `prometheus` or `promtool`; the test fails without it."""
     found = shutil.which(name)
     if found is None:
@@ -40,7 +40,7 @@ def program(name: str) -> str:
 
 def promtool(*words: str | Path) -> str:
     """The output of a failed check; "" if it succeeds."""
-    said = subprocess.run([program("promtool"), *words], capture_output=True, check=False, text=True)
+    said = subprocess.run([find_program("promtool"), *words], capture_output=True, check=False, text=True)
     return said.stdout + said.stderr if said.returncode else ""
 
 
@@ -66,7 +66,7 @@ def panels() -> list[Panel]:
     return [_panel(found) for found in dashboard()["panels"] if found["type"] != "row"]
 
 
-def grouped(expression: str) -> set[str]:
+def aggregation_labels(expression: str) -> set[str]:
     """The labels of the aggregation."""
     return {label for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression) for label in labels.split(", ")}
 
@@ -80,12 +80,12 @@ def _panel(found: dict[str, Any]) -> Panel:
         kind=found["type"],
         unit=defaults.get("unit", ""),
         source=found["datasource"],
-        asks=tuple(_asked(target["expr"]) for target in found["targets"]),
+        queries=tuple(_without_variables(target["expr"]) for target in found["targets"]),
         limits=tuple(step["value"] for step in steps if step["value"] is not None),
     )
 
 
-def _asked(expression: str) -> str:
+def _without_variables(expression: str) -> str:
     for name, text in VARIABLES.items():
         expression = expression.replace(name, text)
     return expression

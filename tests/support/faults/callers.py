@@ -21,43 +21,43 @@ PAUSE = 0.02  # seconds between two requests of one caller
 
 
 @dataclass(frozen=True)
-class Counting(Api):
+class CountingApi(Api):
     """A way in that counts its requests in `asked`, and those that failed, by what went wrong, in `failed`."""
 
-    asked: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
 
-    def anonymous(self) -> "Counting":
+    def anonymous(self) -> "CountingApi":
         return replace(self, headers={})
 
     async def call(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
-        self.asked[operation] += 1
+        self.requests[operation] += 1
         try:
             answer = await super().call(method, operation, *segments, **request)
         except (ClientError, OSError) as error:
-            self.failed[f"{operation}: {error!r}"] += 1
+            self.failures[f"{operation}: {error!r}"] += 1
             raise
         if answer.status >= 400:
-            self.failed[f"{operation}: {answer.status} {answer.body}"] += 1
+            self.failures[f"{operation}: {answer.status} {answer.body}"] += 1
         return answer
 
     async def fetch(self, url: str) -> bytes:
         """A download, which carries no token."""
-        self.asked["download"] += 1
+        self.requests["download"] += 1
         try:
             async with self.session.get(URL(url, encoded=True)) as answer:
                 if answer.status != 200:
-                    self.failed[f"download: {answer.status}"] += 1
+                    self.failures[f"download: {answer.status}"] += 1
                 return await answer.read()
         except (ClientError, OSError) as error:
-            self.failed[f"download: {error!r}"] += 1
+            self.failures[f"download: {error!r}"] += 1
             raise
 
 
 @asynccontextmanager
-async def callers(api: Api) -> AsyncIterator[Counting]:
+async def run_callers(api: Api) -> AsyncIterator[CountingApi]:
     """Let an administrator, a publisher, clients and somebody who signs in ask without end within the block."""
-    counting = Counting(api.session, api.base_url, api.tenant_id, api.deployment, api.headers)
+    counting = CountingApi(api.session, api.base_url, api.tenant_id, api.deployment, api.headers)
     name, over = package_id(), asyncio.Event()
     await add_package(counting, name)
     published = await publish(counting, name, content=os.urandom(3 * CHUNK))
@@ -69,8 +69,8 @@ async def callers(api: Api) -> AsyncIterator[Counting]:
         lambda: counting.anonymous().call("POST", "get_packages", data={"auth_token": token, "client": "1"}),
         lambda: counting.anonymous().call("POST", "client_version", data={"auth_token": token}),
         lambda: counting.call("POST", "login", data=user),
-        lambda: _downloaded(counting, published),
-        lambda: _published(counting),
+        lambda: _download(counting, published),
+        lambda: _publish(counting),
     )
 
     async def ask(kind: Callable[[], Awaitable[object]]) -> None:
@@ -88,13 +88,13 @@ async def callers(api: Api) -> AsyncIterator[Counting]:
         over.set()
 
 
-async def _downloaded(api: Counting, published: Published) -> None:
+async def _download(api: CountingApi, published: Published) -> None:
     version = await version_of(api, published)
     if await api.fetch(version["INSTALLER_URL"]) != published.content:
-        api.failed["download: other bytes"] += 1
+        api.failures["download: other bytes"] += 1
 
 
-async def _published(api: Counting) -> None:
+async def _publish(api: CountingApi) -> None:
     """A package comes with a version, and goes."""
     name = package_id()
     await add_package(api, name)

@@ -8,7 +8,7 @@ from pathlib import Path
 from pymongo import AsyncMongoClient
 
 from common.mongo import Document
-from tests.support.processes.cluster import Fleet
+from tests.support.processes.cluster import Cluster
 from tests.support.whole.publishing import Published
 from tests.support.whole.services import Api
 
@@ -17,15 +17,15 @@ TRANSFERS = "transfers"
 COLLECTIONS = ("catalog.packages", "catalog.versions", "catalog.finished_uploads", "upload.uploads", "upload.quotas")
 
 
-async def violations(fleet: Fleet, tenant_ids: Collection[str]) -> list[str]:
+async def violations(cluster: Cluster, tenant_ids: Collection[str]) -> list[str]:
     """Which of the invariants I1 to I6 do not hold for these tenants, each as a sentence; none while all is well.
 
-    The fleet is at rest: nobody asks it for anything, and it had the time to announce what is complete.
+    The cluster is at rest: nobody asks it for anything, and it had the time to announce what is complete.
     """
     found: list[str] = []
     for tenant_id in tenant_ids:
-        state = await State.read(fleet.mongo, tenant_id)
-        folder = fleet.stores.installers / tenant_id
+        state = await State.read(cluster.mongo, tenant_id)
+        folder = cluster.stores.installers / tenant_id
         for problems in (
             _files_of_versions(state, folder),
             _versions_without_packages(state),
@@ -37,7 +37,7 @@ async def violations(fleet: Fleet, tenant_ids: Collection[str]) -> list[str]:
     return found
 
 
-async def missing(api: Api, acknowledged: Iterable[Published]) -> list[str]:
+async def missing_versions(api: Api, acknowledged: Iterable[Published]) -> list[str]:
     """Which versions that were answered with 201 do not come back as they were sent, each as a sentence."""
     found = []
     for published in acknowledged:
@@ -52,7 +52,7 @@ async def missing(api: Api, acknowledged: Iterable[Published]) -> list[str]:
     return found
 
 
-async def readable_by_another(owner: Api, other: Api, published: Iterable[Published], file_id: str) -> list[str]:
+async def readable_by_other_tenant(owner: Api, other: Api, published: Iterable[Published], file_id: str) -> list[str]:
     """I7: which records of `owner` the administrator of another tenant can read, each as a sentence."""
     paths = [("get_specific_package_version", version.uid) for version in published]
     paths += [("get_package_versions", version.package_id) for version in published]
@@ -72,7 +72,7 @@ class State:
     def __init__(self, records: dict[str, list[Document]]) -> None:
         self.packages = records["catalog.packages"]
         self.versions = records["catalog.versions"]
-        self.heard = records["catalog.finished_uploads"]
+        self.finished_uploads = records["catalog.finished_uploads"]
         self.uploads = records["upload.uploads"]
         self.quotas = records["upload.quotas"]
 
@@ -102,10 +102,10 @@ class State:
                 found.append(f"upload {upload['upload_id']} is linked to a version that does not exist")
         return found
 
-    def doubled(self) -> list[str]:
+    def duplicates(self) -> list[str]:
         """What took effect more than once, each as a sentence."""
         versions = Counter((row["package_id"], row["version"]) for row in self.versions if row["state"] == "active")
-        heard = Counter(row["server_filename"] for row in self.heard)
+        heard = Counter(row["server_filename"] for row in self.finished_uploads)
         linked = Counter(upload["version_uid"] for upload in self.uploads if upload["status"] == "linked")
         return [
             f"{what} {name} is there {number} times"
@@ -169,7 +169,7 @@ def _quota(state: State) -> Iterator[str]:
 
 def _announcements(state: State) -> Iterator[str]:
     """I4: every complete upload is announced, and was heard of once."""
-    heard = Counter(row["server_filename"] for row in state.heard)
+    heard = Counter(row["server_filename"] for row in state.finished_uploads)
     for upload in state.uploads:
         if upload["status"] not in COMPLETE:
             continue

@@ -11,11 +11,11 @@ from itertools import count, product
 
 from aiohttp import ClientError
 
-from tests.support.faults.invariants import State, missing, violations
-from tests.support.faults.publishers import at_rest, at_work
+from tests.support.faults.invariants import State, missing_versions, violations
+from tests.support.faults.publishers import run_publishers, wait_until_announced
 from tests.support.faults.results import Outcome
-from tests.support.faults.retrying_uploader import Client, Refused
-from tests.support.processes.cluster import Fleet
+from tests.support.faults.retrying_uploader import RequestRejected, RetryingClient
+from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica import Replica
 from tests.support.wait import until
 from tests.support.whole.publishing import Published, add_package, package_id, send_chunk
@@ -23,67 +23,71 @@ from tests.support.whole.services import Api
 
 SIZE = 1 << 20  # bytes of an installer, sent in two chunks
 LEASE = 16  # seconds, after which the lease of a killed upload service is over
-HALFWAY = 61  # seconds, after which sweepers and collectors take up what was left halfway
-SETTLED_WITHIN = 60.0  # seconds
+SWEEP_AGE = 61  # seconds, after which sweepers and collectors take up what was left halfway
+SETTLE_TIMEOUT = 60.0  # seconds
 QUOTA = 1 << 20  # bytes, of the tenant that is always full
-READINGS_PAUSE = 0.05  # seconds between two looks at the quota
+QUOTA_POLL_INTERVAL = 0.05  # seconds between two looks at the quota
 
 
-async def killed(fleet: Fleet, services: Collection[str], *, times: int = 1) -> Outcome:
+async def kill_services(cluster: Cluster, services: Collection[str], *, times: int = 1) -> Outcome:
     """`kill -9` of a replica of each service, the next one each time, while publishers work; started again at once."""
     outcome = Outcome(f"kill -9 of {', '.join(services)}", times)
-    api = await fleet.services.tenant()
+    api = await cluster.services.tenant()
     loop = asyncio.get_running_loop()
-    async with at_work(api, size=SIZE) as work:
+    async with run_publishers(api, size=SIZE) as work:
         for number, service in product(range(times), services):
-            await work.more()
-            replica = fleet.replicas[service][number % len(fleet.replicas[service])]
-            await kill_replica(fleet, replica, api)
+            await work.wait_for_progress()
+            replica = cluster.replicas[service][number % len(cluster.replicas[service])]
+            await kill_replica(cluster, replica, api)
             began = loop.time()
             await replica.restart()
             outcome.recoveries.append(loop.time() - began)
-        await work.more()
-    await judge(fleet, api, work.published, outcome)
+        await work.wait_for_progress()
+    await verify(cluster, api, work.published, outcome)
     return outcome
 
 
-async def restarted_in_turn(fleet: Fleet, services: Collection[str], *, times: int = 1) -> Outcome:
+async def rolling_restart(cluster: Cluster, services: Collection[str], *, times: int = 1) -> Outcome:
     """One replica after the other gets SIGTERM, no new connections once it says so, and is ready before the next."""
     outcome = Outcome(f"rolling restart of {' and '.join(services)}", times)
-    api = await fleet.services.tenant()
+    api = await cluster.services.tenant()
     loop = asyncio.get_running_loop()
-    async with at_work(api, size=SIZE) as work:
-        await work.more()
+    async with run_publishers(api, size=SIZE) as work:
+        await work.wait_for_progress()
         for _ in range(times):
-            for replica in [replica for service in services for replica in fleet.replicas[service]]:
+            for replica in [replica for service in services for replica in cluster.replicas[service]]:
                 replica.send(signal.SIGTERM)
-                await until(partial(replica.says, "stopping"))
-                fleet.proxies[replica.service].targets.remove(replica.address)
+                await until(partial(replica.has_status, "stopping"))
+                cluster.proxies[replica.service].targets.remove(replica.address)
                 await replica.stop()
                 began = loop.time()
                 await replica.start()
                 await replica.ready()
-                fleet.proxies[replica.service].targets.append(replica.address)
+                cluster.proxies[replica.service].targets.append(replica.address)
                 outcome.recoveries.append(loop.time() - began)
-        await work.more()
+        await work.wait_for_progress()
     outcome.violations += [f"a request failed: {what}, {n} times" for what, n in work.client.failures.items()]
-    await judge(fleet, api, work.published, outcome)
+    await verify(cluster, api, work.published, outcome)
     return outcome
 
 
-async def mixed(fleet: Fleet, *, seconds: float, seed: int = 0) -> Outcome:
+async def mixed_faults(cluster: Cluster, *, seconds: float, seed: int = 0) -> Outcome:
     """Publishers, deletions, transfers that are left lie, a tenant that is always full, and now and then a kill."""
     outcome = Outcome(f"{seconds:.0f} s of everything with kills")
-    api, chance = await fleet.services.tenant(), random.Random(seed)  # noqa: S311  no secret
-    full = await fleet.services.tenant(storage_quota=QUOTA)
+    api, chance = await cluster.services.tenant(), random.Random(seed)  # noqa: S311  no secret
+    full = await cluster.services.tenant(storage_quota=QUOTA)
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
-    async with _watched(fleet, full, outcome), _filled(full) as kept, at_work(api, size=1 << 18) as work:
+    async with (
+        _watch_quota(cluster, full, outcome),
+        _publish_into_full_tenant(full) as kept,
+        run_publishers(api, size=1 << 18) as work,
+    ):
         while loop.time() < end:
-            await work.more()
-            await _leave_lie(api, chance)
-            replica = chance.choice([one for replicas in fleet.replicas.values() for one in replicas])
-            await kill_replica(fleet, replica, api, full)
+            await work.wait_for_progress()
+            await _abandon_transfer(api, chance)
+            replica = chance.choice([one for replicas in cluster.replicas.values() for one in replicas])
+            await kill_replica(cluster, replica, api, full)
             outcome.times += 1
             began = loop.time()
             await replica.restart()
@@ -91,37 +95,37 @@ async def mixed(fleet: Fleet, *, seconds: float, seed: int = 0) -> Outcome:
             for version in [version for version in work.published if chance.random() < 0.5]:
                 await _delete(work.client, version)
                 work.published.remove(version)
-    await judge(fleet, api, work.published, outcome)
-    await judge(fleet, full, kept, outcome)
+    await verify(cluster, api, work.published, outcome)
+    await verify(cluster, full, kept, outcome)
     return outcome
 
 
-async def judge(fleet: Fleet, api: Api, published: Sequence[Published], outcome: Outcome) -> None:
+async def verify(cluster: Cluster, api: Api, published: Sequence[Published], outcome: Outcome) -> None:
     """Add what came of the publishers' work, once all of it is announced, and what was left halfway is settled."""
-    await at_rest(fleet, api.tenant_id)
-    await fleet.age(api.tenant_id, HALFWAY)
+    await wait_until_announced(cluster, api.tenant_id)
+    await cluster.age_tenant(api.tenant_id, SWEEP_AGE)
     wrong: list[str] = []
 
     async def all_is_well() -> bool:
-        wrong[:] = await violations(fleet, [api.tenant_id])
+        wrong[:] = await violations(cluster, [api.tenant_id])
         return not wrong
 
     with suppress(TimeoutError):
-        await until(all_is_well, timeout=SETTLED_WITHIN)
+        await until(all_is_well, timeout=SETTLE_TIMEOUT)
     outcome.violations += wrong
-    outcome.lost += await missing(api, published)
-    outcome.duplicated += (await State.read(fleet.mongo, api.tenant_id)).doubled()
+    outcome.lost += await missing_versions(api, published)
+    outcome.duplicated += (await State.read(cluster.mongo, api.tenant_id)).duplicates()
 
 
-async def kill_replica(fleet: Fleet, replica: Replica, *tenants: Api) -> None:
+async def kill_replica(cluster: Cluster, replica: Replica, *tenants: Api) -> None:
     """Kill a replica; its tenants' transfers do not wait for the leases that it held."""
     await replica.kill()
     if replica.service == "upload_service":
         for api in tenants:
-            await fleet.age(api.tenant_id, LEASE)
+            await cluster.age_tenant(api.tenant_id, LEASE)
 
 
-async def _leave_lie(api: Api, chance: random.Random) -> None:
+async def _abandon_transfer(api: Api, chance: random.Random) -> None:
     """Begin a transfer, and never go on."""
     try:
         await send_chunk(api, f"left-{chance.randrange(1 << 60)}", b"x" * 1000, 0, 500)
@@ -129,16 +133,16 @@ async def _leave_lie(api: Api, chance: random.Random) -> None:
         return
 
 
-async def _delete(client: Client, version: Published) -> None:
+async def _delete(client: RetryingClient, version: Published) -> None:
     form = {"versions_uids": version.uid}
-    answer = await client.insist("DELETE", "delete_package_version", version.package_id, data=form)
+    answer = await client.call("DELETE", "delete_package_version", version.package_id, data=form)
     assert answer.status in {200, 404}, answer.body  # 404 where an earlier try came through
 
 
 @asynccontextmanager
-async def _filled(api: Api) -> AsyncIterator[list[Published]]:
+async def _publish_into_full_tenant(api: Api) -> AsyncIterator[list[Published]]:
     """Let three publishers bring in more than the tenant has room for, and delete when told; yields what is there."""
-    client, name, over = Client(api), package_id(), asyncio.Event()
+    client, name, over = RetryingClient(api), package_id(), asyncio.Event()
     kept: list[Published] = []
     await add_package(api, name)
 
@@ -148,7 +152,7 @@ async def _filled(api: Api) -> AsyncIterator[list[Published]]:
                 return
             try:
                 kept.append(await client.publish(name, f"{lane}.{number}", os.urandom(QUOTA // 4), chunk=QUOTA // 8))
-            except Refused as refused:
+            except RequestRejected as refused:
                 if refused.answer.status != 407:
                     raise
                 if kept:
@@ -162,15 +166,15 @@ async def _filled(api: Api) -> AsyncIterator[list[Published]]:
 
 
 @asynccontextmanager
-async def _watched(fleet: Fleet, api: Api, outcome: Outcome) -> AsyncIterator[None]:
+async def _watch_quota(cluster: Cluster, api: Api, outcome: Outcome) -> AsyncIterator[None]:
     """Look at the tenant's quota all the time within the block: it is never exceeded."""
 
     async def watch() -> None:
         while True:
-            found = await fleet.mongo["upload"]["quotas"].find_one({"tenant_id": api.tenant_id})
+            found = await cluster.mongo["upload"]["quotas"].find_one({"tenant_id": api.tenant_id})
             if found and found["used"] + found["reserved"] > QUOTA:
                 outcome.violations.append(f"{found['used']} used, {found['reserved']} reserved: more than {QUOTA}")
-            await asyncio.sleep(READINGS_PAUSE)
+            await asyncio.sleep(QUOTA_POLL_INTERVAL)
 
     watching = asyncio.create_task(watch())
     try:

@@ -21,7 +21,7 @@ class Outcome:
     recoveries: list[float] = field(default_factory=list)
 
     @property
-    def good(self) -> bool:
+    def succeeded(self) -> bool:
         return not (self.lost or self.duplicated or self.violations)
 
     def row(self) -> tuple[str, ...]:

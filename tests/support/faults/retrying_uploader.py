@@ -16,7 +16,7 @@ TIMEOUT = 60.0  # seconds for one request to come through
 PAUSE = 0.05  # seconds between two tries
 
 
-class Refused(Exception):
+class RequestRejected(Exception):
     """An answer that asking again does not change."""
 
     def __init__(self, answer: Answer) -> None:
@@ -25,17 +25,17 @@ class Refused(Exception):
 
 
 @dataclass(frozen=True)
-class Client:
+class RetryingClient:
     """Sends installers and makes versions of them; `failures` counts what it had to try again, by what it was told."""
 
     api: Api
     failures: Counter[str] = field(default_factory=Counter)
 
-    async def insist(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
+    async def call(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         """The first answer that is no server error. Raises TimeoutError after PATIENCE."""
         async with asyncio.timeout(TIMEOUT):
             while True:
-                if answer := await self._try(method, operation, *segments, **request):
+                if answer := await self._call_once(method, operation, *segments, **request):
                     return answer
                 await asyncio.sleep(PAUSE)
 
@@ -47,14 +47,14 @@ class Client:
                 answer = await self._send(file_id, content, start, min(start + chunk, len(content)))
                 if answer is None:
                     await asyncio.sleep(PAUSE)
-                    answer = await self.insist("GET", "upload_package_version", headers={"X-File-ID": file_id})
+                    answer = await self.call("GET", "upload_package_version", headers={"X-File-ID": file_id})
                     start = 0 if answer.status == 404 else answer.body["received"]
                 elif answer.status == 200:
                     start = answer.body["received"]
                 elif answer.body["code"] == "unexpected_chunk":
                     start = answer.body["received"]  # Another try of ours came through after all.
                 else:
-                    raise Refused(answer)
+                    raise RequestRejected(answer)
                 if answer.status == 200 and answer.body["complete"]:
                     return str(answer.body["server_filename"])
 
@@ -62,29 +62,29 @@ class Client:
         """Upload and make it a version, which is taken for ours where an earlier try made it. Raises Refused."""
         form = {**INSTALLER, "package_version": version}
         form["server_filename"] = await self.upload(content, chunk=chunk)
-        answer = await self.insist("POST", "add_package_version", package_id, data=form)
+        answer = await self.call("POST", "add_package_version", package_id, data=form)
         if answer.status == 409:
-            found = await self.insist("GET", "get_package_versions", package_id)
+            found = await self.call("GET", "get_package_versions", package_id)
             return Published(package_id, next(row["UID"] for row in found.body if row["VERSION"] == version), content)
         if answer.status != 201:
-            raise Refused(answer)
+            raise RequestRejected(answer)
         return Published(package_id, answer.body["UID"], content)
 
     async def _send(self, file_id: str, content: bytes, start: int, end: int) -> Answer | None:
         try:
-            return self._judged(await send_chunk(self.api, file_id, content, start, end))
+            return self._unless_server_error(await send_chunk(self.api, file_id, content, start, end))
         except (ClientError, OSError) as error:
             self.failures[type(error).__name__] += 1
             return None
 
-    async def _try(self, method: str, operation: str, *segments: str, **request: Any) -> Answer | None:
+    async def _call_once(self, method: str, operation: str, *segments: str, **request: Any) -> Answer | None:
         try:
-            return self._judged(await self.api.call(method, operation, *segments, **request))
+            return self._unless_server_error(await self.api.call(method, operation, *segments, **request))
         except (ClientError, OSError) as error:
             self.failures[type(error).__name__] += 1
             return None
 
-    def _judged(self, answer: Answer) -> Answer | None:
+    def _unless_server_error(self, answer: Answer) -> Answer | None:
         if answer.status < 500:
             return answer
         self.failures[f"{answer.status} {answer.body.get('detail', '') if isinstance(answer.body, dict) else ''}"] += 1

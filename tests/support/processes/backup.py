@@ -22,10 +22,10 @@ from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from deploy.terminal import FileProgress
 from tests.support.factories import KEY, KEYS
-from tests.support.processes.cluster import DATABASES, Fleet
+from tests.support.processes.cluster import DATABASES, Cluster
 
 # Runs the command, and kills it when an installer has been written for the third time.
-KILLED = """
+KILLING_PROGRAM = """
 import os, signal
 from argon2 import PasswordHasher
 from auth_service.users import passwords
@@ -60,14 +60,16 @@ class RecordedProgress(FileProgress):
         self.phases.append((phase, total))
 
 
-def addresses_of(fleet: Fleet, audit_key: str = KEY, installers: Path | None = None) -> StoreAddresses:
-    """The addresses of a fleet's stores, for operators' commands."""
-    addresses = Addresses("", fleet.stores.mongo_url, fleet.stores.redis_url)
-    return StoreAddresses(addresses, installers or fleet.stores.installers, SecretStr(audit_key), KEYS)
+def addresses_of(cluster: Cluster, audit_key: str = KEY, installers: Path | None = None) -> StoreAddresses:
+    """The addresses of a cluster's stores, for operators' commands."""
+    addresses = Addresses("", cluster.stores.mongo_url, cluster.stores.redis_url)
+    return StoreAddresses(addresses, installers or cluster.stores.installers, SecretStr(audit_key), KEYS)
 
 
-async def back_up(fleet: Fleet, folder: Path, *, check: bool = False, installers: Path | None = None) -> BackupCreator:
-    where = addresses_of(fleet, installers=installers)
+async def back_up(
+    cluster: Cluster, folder: Path, *, check: bool = False, installers: Path | None = None
+) -> BackupCreator:
+    where = addresses_of(cluster, installers=installers)
     backup = BackupCreator(BackupFolder(folder), open_storage(where.installers), RecordedProgress(), check)
     with backup.folder.locked():
         await backup.run(where)
@@ -86,21 +88,21 @@ async def restore_documents(
     return restoration
 
 
-async def heads(where: StoreAddresses, *tenant_ids: str) -> list[str]:
+async def audit_heads(where: StoreAddresses, *tenant_ids: str) -> list[str]:
     """The verified heads of the logs."""
     async with open_operator_audit(where) as record:
         return [str(await verify(record.store, record.signer, tenant_id)) for tenant_id in tenant_ids]
 
 
-async def export(fleet: Fleet, tenant_id: str, archive: Path) -> TenantExporter:
-    where = addresses_of(fleet)
+async def export_tenant(cluster: Cluster, tenant_id: str, archive: Path) -> TenantExporter:
+    where = addresses_of(cluster)
     done = TenantExporter(archive, tenant_id, open_storage(where.installers), RecordedProgress())
     await done.run(where)
     return done
 
 
-async def bring_in(fleet: Fleet, archive: Path, audit_key: str = KEY) -> TenantImporter:
-    where = addresses_of(fleet, audit_key)
+async def import_archive(cluster: Cluster, archive: Path, audit_key: str = KEY) -> TenantImporter:
+    where = addresses_of(cluster, audit_key)
     done = TenantImporter(archive, open_storage(where.installers), RecordedProgress())
     await done.run(where)
     return done
@@ -110,7 +112,7 @@ async def run_and_kill(module: str, name: str, *arguments: str, **environment: s
     """Run a command and kill it at the third call of a function; its status."""
     hasher = password_hasher()  # An import takes hashes of these costs only, which the tests may have lowered.
     costs = {cost: getattr(hasher, cost) for cost in ("time_cost", "memory_cost", "parallelism")}
-    program = KILLED.format(module=module, name=name, **costs)
+    program = KILLING_PROGRAM.format(module=module, name=name, **costs)
     process = await create_subprocess_exec(
         *(sys.executable, "-c", program, *arguments), stdout=PIPE, stderr=STDOUT, env={**os.environ, **environment}
     )
@@ -118,11 +120,11 @@ async def run_and_kill(module: str, name: str, *arguments: str, **environment: s
     return process.returncode
 
 
-async def wipe(fleet: Fleet) -> None:
+async def delete_all_data(cluster: Cluster) -> None:
     """Stop all services and delete their data."""
-    for replica in [replica for replicas in fleet.replicas.values() for replica in replicas]:
+    for replica in [replica for replicas in cluster.replicas.values() for replica in replicas]:
         await replica.stop()
     for name in DATABASES:
-        await fleet.mongo.drop_database(name)
-    shutil.rmtree(fleet.stores.installers)
-    fleet.stores.installers.mkdir()
+        await cluster.mongo.drop_database(name)
+    shutil.rmtree(cluster.stores.installers)
+    cluster.stores.installers.mkdir()

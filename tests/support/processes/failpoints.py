@@ -41,7 +41,7 @@ WORKERS = ("asyncio", "reader")  # threads whose work the product hands over
 PR_SET_PDEATHSIG = 1
 
 
-def die() -> None:
+def kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -58,7 +58,7 @@ class StepWatch:
 
     def wrap_drivers(self) -> None:
         for name in CHANGES:
-            self._wrap_call(AsyncIOMotorCollection, name, _changed)
+            self._wrap_call(AsyncIOMotorCollection, name, _changed_data)
         self._wrap_call(aio_pika.Exchange, "publish", lambda _: True)
         self._wrap_call(aio_pika.IncomingMessage, "ack", lambda _: True)
         self._wrap_call(ServiceClient, "json", lambda _: True)
@@ -107,10 +107,10 @@ class StepWatch:
                     counted.write(f"{step}\n")
             elif order.partition("\n")[2] == step:
                 self._unlink(self._order)
-                die()
+                kill_process()
 
 
-def _changed(result: object) -> bool:
+def _changed_data(result: object) -> bool:
     if isinstance(result, UpdateResult):
         return bool(result.modified_count or result.upserted_id)
     if isinstance(result, DeleteResult):

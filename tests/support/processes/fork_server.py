@@ -25,9 +25,9 @@ from typing import IO
 ROOT = Path(__file__).parents[3]
 IN_TEST = "PYTEST_VERSION" in os.environ
 PR_SET_PDEATHSIG = 1
-FORKS = multiprocessing.get_context("forkserver")
+FORK_CONTEXT = multiprocessing.get_context("forkserver")
 SERVICES = ("auth_service", "catalog_service", "client_registry", "gateway", "upload_service")
-FORKS.set_forkserver_preload([__name__, "deploy.cli.main", *(f"{service}.app" for service in SERVICES)])
+FORK_CONTEXT.set_forkserver_preload([__name__, "deploy.cli.main", *(f"{service}.app" for service in SERVICES)])
 
 
 class Fork:
@@ -59,7 +59,7 @@ class Fork:
     async def communicate(self) -> tuple[bytes, bytes]:
         """Wait for its end. Returns its output and errors."""
         streams = (self.stdout, self.stderr)
-        output, errors = await asyncio.gather(*(stream.read() if stream else _nothing() for stream in streams))
+        output, errors = await asyncio.gather(*(stream.read() if stream else _no_output() for stream in streams))
         await self.wait()
         return output, errors
 
@@ -75,7 +75,7 @@ class Fork:
 Program = Fork | Process
 
 
-async def start(
+async def start_program(
     command: Sequence[str],
     *,
     env: Mapping[str, str],
@@ -87,7 +87,7 @@ async def start(
     if IN_TEST and tuple(command[:2]) == (sys.executable, "-m") and "LD_PRELOAD" not in env:
         return await _fork(command[2:], env, said, stdout, stderr)
     process = await asyncio.create_subprocess_exec(
-        *dying_with_us(), *command, cwd=ROOT, env=env, stdin=PIPE, stdout=stdout, stderr=stderr
+        *kill_with_parent(), *command, cwd=ROOT, env=env, stdin=PIPE, stdout=stdout, stderr=stderr
     )
     assert process.stdin
     process.stdin.write(said)
@@ -98,9 +98,9 @@ async def start(
 async def _fork(
     command: Sequence[str], env: Mapping[str, str], said: bytes, stdout: IO[str] | int, stderr: int
 ) -> Fork:
-    await asyncio.shield(_importing())
+    await asyncio.shield(_start_fork_server())
     with ExitStack() as stack:
-        source, sink = FORKS.Pipe(duplex=False)
+        source, sink = FORK_CONTEXT.Pipe(duplex=False)
         assert len(said) < 1 << 16, "nobody reads the pipe yet"
         os.write(sink.fileno(), said)
         sink.close()
@@ -109,19 +109,19 @@ async def _fork(
         for connection in (source, output, errors):
             stack.enter_context(connection)
         arguments = (command[0], command[1:], dict(env), (source, output, errors))
-        process = FORKS.Process(target=_run_module, args=arguments)
+        process = FORK_CONTEXT.Process(target=_run_module, args=arguments)
         process.start()
     return Fork(process, (reader, error_reader))
 
 
 @cache
-def _importing() -> asyncio.Future[None]:
+def _start_fork_server() -> asyncio.Future[None]:
     """Start the process that imports the product. A thread waits for the imports, so the services of a test go on."""
     return asyncio.get_running_loop().run_in_executor(None, _run_nothing)
 
 
 def _run_nothing() -> None:
-    process = FORKS.Process(target=int)
+    process = FORK_CONTEXT.Process(target=int)
     process.start()
     process.join()
 
@@ -129,7 +129,7 @@ def _run_nothing() -> None:
 async def _output(target: IO[str] | int) -> tuple[Connection, asyncio.StreamReader | None]:
     """The end of a pipe or file that the program writes to, and the reader of it here."""
     if target == PIPE:
-        source, sink = FORKS.Pipe(duplex=False)
+        source, sink = FORK_CONTEXT.Pipe(duplex=False)
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(os.dup(source.fileno()), "rb"))
@@ -139,7 +139,7 @@ async def _output(target: IO[str] | int) -> tuple[Connection, asyncio.StreamRead
     return Connection(descriptor, readable=False), None
 
 
-async def _nothing() -> bytes:
+async def _no_output() -> bytes:
     return b""
 
 
@@ -166,7 +166,7 @@ def _run_module(module: str, arguments: Sequence[str], env: Mapping[str, str], s
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def dying_with_us() -> Sequence[str]:
+def kill_with_parent() -> Sequence[str]:
     """A command prefix that ends the service when the test run is killed."""
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL") if setpriv else ()

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from aiohttp import ClientSession
 
-from tests.support.processes.fork_server import Program, start
+from tests.support.processes.fork_server import Program, start_program
 
 PKGREPO = (sys.executable, "-m", "deploy.cli.main")
 READY = "Press Ctrl-C to stop."
-LIMIT = 60  # seconds for a start or a stop; reached only when something hangs
+TIMEOUT = 60  # seconds for a start or a stop; reached only when something hangs
 
 
 @dataclass(frozen=True)
-class Up:
+class RunningPkgrepo:
     """A running `pkgrepo up` and its output until it was ready."""
 
     process: Program
@@ -41,30 +41,30 @@ class Up:
 
 
 @asynccontextmanager
-async def starting(folder: Path, *options: str, **environment: str) -> AsyncIterator[Program]:
+async def start_pkgrepo(folder: Path, *options: str, **environment: str) -> AsyncIterator[Program]:
     """`pkgrepo up` on a free port; stopped at the end."""
     command = [*PKGREPO, "up", "--data", str(folder), "--port", "0", *options]
-    process = await start(command, env={**os.environ, **environment}, stdout=PIPE)
+    process = await start_program(command, env={**os.environ, **environment}, stdout=PIPE)
     try:
         yield process
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             await process.communicate()
 
 
 @asynccontextmanager
-async def up(folder: Path, *options: str, **environment: str) -> AsyncIterator[Up]:
+async def run_pkgrepo(folder: Path, *options: str, **environment: str) -> AsyncIterator[RunningPkgrepo]:
     """`pkgrepo up` once it is ready."""
-    async with starting(folder, *options, **environment) as process:
-        yield Up(process, await _until_ready(process))
+    async with start_pkgrepo(folder, *options, **environment) as process:
+        yield RunningPkgrepo(process, await _until_ready(process))
 
 
 async def _until_ready(process: Program) -> str:
     assert process.stdout is not None
     lines = []
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(TIMEOUT):
         async for line in process.stdout:
             lines.append(line.decode())
             if READY in lines[-1]:
@@ -74,7 +74,7 @@ async def _until_ready(process: Program) -> str:
 
 async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tuple[int | None, str]:
     """Run a command to its end: its status, and its output on one line."""
-    process = await start(
+    process = await start_program(
         [*PKGREPO, *arguments],
         env={**os.environ, "COLUMNS": "200", **environment},
         said=answer.encode(),
@@ -86,7 +86,7 @@ async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tupl
 
 async def pkgrepo_commands(*commands: Sequence[str], answer: str = "", **environment: str) -> list[tuple[int, str]]:
     """Run commands one after another in one process, which saves starts: the status and the output of each."""
-    process = await start(
+    process = await start_program(
         [sys.executable, "-m", __name__, json.dumps(commands)],
         env={**os.environ, "COLUMNS": "200", **environment},
         said=answer.encode(),

@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
 from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT, STOP_TIMEOUT, NotStarted
-from tests.support.processes.fork_server import Program, start
+from tests.support.processes.fork_server import Program, start_program
 
 SHOWN_LINES = 20  # of a log, in the text of an error
 
@@ -38,27 +38,27 @@ class Replica:
         return self._process.pid
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
         """Start the process without waiting until it is ready."""
-        assert not self.running, f"{self.service} runs already"
+        assert not self.is_running, f"{self.service} runs already"
         with self.log.open("a") as log:
-            self._process = await start(self.command, env=self.environment, stdout=log)
+            self._process = await start_program(self.command, env=self.environment, stdout=log)
 
     async def ready(self) -> None:
         """Wait until it accepts requests. Raises NotStarted if it ends, or is not ready within START_TIMEOUT."""
         with suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT):
-                while self.running:
-                    if await self.says("ready"):
+                while self.is_running:
+                    if await self.has_status("ready"):
                         return
                     await asyncio.sleep(POLL_INTERVAL)
         lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
         raise NotStarted("\n".join([f"{self.service} is not ready ({self.log}):", *lines]), lines)
 
-    async def says(self, status: str) -> bool:
+    async def has_status(self, status: str) -> bool:
         """Whether it reports `ready`, `not ready` or `stopping`."""
         unix = self.address.startswith("unix:")
         connector = UnixConnector(self.address.removeprefix("unix:")) if unix else None
@@ -73,26 +73,26 @@ class Replica:
     async def kill(self) -> None:
         """Send SIGKILL and wait for the end."""
         self.send(signal.SIGKILL)
-        await self.ended()
+        await self.wait_for_exit()
 
-    def hold(self) -> None:
+    def pause(self) -> None:
         """Send SIGSTOP: its connections stay open, and nothing runs."""
         self.send(signal.SIGSTOP)
 
     @property
-    def held(self) -> bool:
+    def is_paused(self) -> bool:
         """Whether it is stopped."""
         return Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Send SIGCONT."""
         self.send(signal.SIGCONT)
 
     def send(self, number: signal.Signals) -> None:
-        if self.running:
+        if self.is_running:
             os.kill(self.pid, number)
 
-    async def ended(self) -> int:
+    async def wait_for_exit(self) -> int:
         """Wait for the end; the exit status, or the negative number of a signal."""
         assert self._process is not None
         return await self._process.wait()
@@ -105,13 +105,13 @@ class Replica:
         self.send(signal.SIGTERM)
         try:
             async with asyncio.timeout(2 * STOP_TIMEOUT):
-                return await self.ended()
+                return await self.wait_for_exit()
         except TimeoutError:
             await self.kill()
-            return await self.ended()
+            return await self.wait_for_exit()
 
     async def restart(self) -> None:
         """Start it again after its end, and wait until it is ready."""
-        await self.ended()
+        await self.wait_for_exit()
         await self.start()
         await self.ready()

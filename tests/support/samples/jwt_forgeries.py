@@ -9,7 +9,7 @@ from typing import Any
 
 import jwt
 
-THEIRS = "a-key-of-their-own-long-enough-to-be-one"
+FOREIGN_KEY = "a-key-of-their-own-long-enough-to-be-one"
 HOUR = 3600  # seconds
 
 
@@ -28,20 +28,20 @@ def forgeries(token: str, key: str) -> Iterator[tuple[str, str]]:
         yield f"{spelling}, unsigned", unsigned
         yield f"{spelling}, with the signature", unsigned + signature
     for longer in ("sha384", "sha512"):
-        yield longer, _signed({"alg": f"HS{longer[3:]}"}, payload, key, longer)
+        yield longer, _sign({"alg": f"HS{longer[3:]}"}, payload, key, longer)
     for name in ("RS256", "ES256", "PS256", "EdDSA", "hs256", "HS256 ", "", None, 256, ["HS256"]):
-        yield f"{name!r} in name", _signed({"alg": name, "typ": "JWT"}, payload, key)
-    yield "no algorithm", _signed({"typ": "JWT"}, payload, key)
-    yield "another key", _signed({"alg": "HS256"}, payload, THEIRS)
+        yield f"{name!r} in name", _sign({"alg": name, "typ": "JWT"}, payload, key)
+    yield "no algorithm", _sign({"typ": "JWT"}, payload, key)
+    yield "another key", _sign({"alg": "HS256"}, payload, FOREIGN_KEY)
     for kid in ("/dev/null", "../../../dev/null", "' UNION SELECT '", "|echo", "0", 0, None):
-        yield f"kid {kid!r}", _signed({"alg": "HS256", "kid": kid}, payload, "")
-    jwk = {"kty": "oct", "k": _text(THEIRS.encode())}
+        yield f"kid {kid!r}", _sign({"alg": "HS256", "kid": kid}, payload, "")
+    jwk = {"kty": "oct", "k": _text(FOREIGN_KEY.encode())}
     for told in ({"jwk": jwk}, {"jku": "https://evil.example/keys"}, {"x5u": "https://evil.example/cert"}):
-        yield f"their own {min(told)}", _signed({"alg": "HS256", **told}, payload, THEIRS)
+        yield f"their own {min(told)}", _sign({"alg": "HS256", **told}, payload, FOREIGN_KEY)
     for place, part in enumerate((head, payload, signature)):
         for bit in (0, 4 * len(part), 6 * len(part) // 8 * 8 - 1):
             parts = [head, payload, signature]
-            parts[place] = flipped(part, bit)
+            parts[place] = flip_bit(part, bit)
             yield f"bit {bit} of part {place}", ".".join(parts)
     now = int(time.time())
     for changes in ({"exp": now - HOUR}, {"exp": "x"}, {"exp": None}, {"nbf": now + HOUR}, {"iat": now + HOUR}):
@@ -51,14 +51,14 @@ def forgeries(token: str, key: str) -> Iterator[tuple[str, str]]:
         yield f"without {missing}", jwt.encode(rest, key, algorithm="HS256")
 
 
-def flipped(part: str, bit: int) -> str:
+def flip_bit(part: str, bit: int) -> str:
     """A part of a token with one bit of its bytes the other way."""
     content = bytearray(urlsafe_b64decode(part + "=="))
     content[bit // 8 % len(content)] ^= 1 << bit % 8
     return _text(bytes(content))
 
 
-def _signed(head: Mapping[str, Any], payload: str, key: str, digest: str = "sha256") -> str:
+def _sign(head: Mapping[str, Any], payload: str, key: str, digest: str = "sha256") -> str:
     signed = f"{_part(head)}.{payload}"
     return f"{signed}.{_text(hmac.digest(key.encode(), signed.encode(), digest))}"
 

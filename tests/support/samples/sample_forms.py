@@ -121,10 +121,10 @@ PORTABLE = {"file_type": "ZIP", "file_type_nested": "PORTABLE"}
 
 def form_of(said: dict[str, Any]) -> dict[str, str | list[str]]:
     """A form that says it: objects and lists of objects as JSON, other lists by repeating the field."""
-    return {name: _sent(value) for name, value in said.items()}
+    return {name: _encode(value) for name, value in said.items()}
 
 
-def _sent(value: Any) -> str | list[str]:
+def _encode(value: Any) -> str | list[str]:
     if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
         return json.dumps(value)
     if isinstance(value, list):

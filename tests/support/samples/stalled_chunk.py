@@ -12,7 +12,7 @@ HEAD = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="chunk"; filename=
 TAIL = f"\r\n--{BOUNDARY}--\r\n".encode()
 
 
-class HeldChunk:
+class StalledChunk:
     """A request on its way, of which half the body is sent."""
 
     def __init__(self, api: UploadApi, caller: Caller, file_id: str, data: bytes, start: int, total: int) -> None:
@@ -26,14 +26,14 @@ class HeldChunk:
         call = api.service.call(caller, "POST", "upload_package_version", headers=headers, data=self._body())
         self._request = asyncio.create_task(call)
 
-    async def go_on(self) -> Answer:
+    async def resume(self) -> Answer:
         self._released.set()
         return await self.answer()
 
     async def answer(self) -> Answer:
         return await self._request
 
-    async def break_off(self) -> None:
+    async def cancel(self) -> None:
         self._request.cancel()
         await asyncio.wait([self._request])
 

@@ -9,7 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def self_signed(folder: Path, *hosts: str) -> Path:
+def make_certificate(folder: Path, *hosts: str) -> Path:
     """A certificate of these hosts with its key, in PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, hosts[0])])
@@ -22,7 +22,7 @@ def self_signed(folder: Path, *hosts: str) -> Path:
         .serial_number(1)
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([_named(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
         .sign(key, hashes.SHA256())
     )
     path = folder / "certificate.pem"
@@ -33,7 +33,7 @@ def self_signed(folder: Path, *hosts: str) -> Path:
     return path
 
 
-def _named(host: str) -> x509.GeneralName:
+def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:

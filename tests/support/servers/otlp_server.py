@@ -62,7 +62,7 @@ class Collector:
             found.setdefault(span.trace_id, {})[span.span_id] = span
         return found
 
-    def way(self, span: Span) -> Iterator[Span]:
+    def ancestors(self, span: Span) -> Iterator[Span]:
         """A span, what it is a part of, and so on to the root, or to what a service was killed before it told."""
         trace = self.traces()[span.trace_id]
         found: Span | None = span
@@ -70,7 +70,7 @@ class Collector:
             yield found
             found = trace.get(found.parent_id)
 
-    async def take(self, request: web.Request) -> web.Response:
+    async def receive_spans(self, request: web.Request) -> web.Response:
         body = await request.read()
         self.sent += body
         for of_one in ExportTraceServiceRequest.FromString(body).resource_spans:
@@ -81,11 +81,11 @@ class Collector:
 
 
 @asynccontextmanager
-async def collecting() -> AsyncIterator[Collector]:
+async def run_collector() -> AsyncIterator[Collector]:
     """A collector to name as `OTEL_EXPORTER_OTLP_ENDPOINT`."""
     collector = Collector()
     app = web.Application(client_max_size=LIMIT)
-    app.router.add_post("/v1/traces", collector.take)
+    app.router.add_post("/v1/traces", collector.receive_spans)
     async with serving(app, "127.0.0.1:0") as collector.url:
         yield collector
 

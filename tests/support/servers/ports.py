@@ -30,16 +30,16 @@ def free_port() -> int:
     raise AssertionError(f"no port of {RANGE} is free")
 
 
-async def answering(port: int, question: bytes, beginning: bytes) -> None:
+async def wait_for_answer(port: int, question: bytes, beginning: bytes) -> None:
     """Wait until the server on `port` answers `question` with bytes that begin so. Raises TimeoutError."""
     async with asyncio.timeout(START_TIMEOUT):
         while True:
-            if await _ask(port, question, len(beginning)) == beginning:
+            if await _first_bytes(port, question, len(beginning)) == beginning:
                 return
             await asyncio.sleep(POLL_INTERVAL)
 
 
-async def _ask(port: int, question: bytes, length: int) -> bytes:
+async def _first_bytes(port: int, question: bytes, length: int) -> bytes:
     """The first `length` bytes of the answer, fewer if nobody listens or the connection ends.
 
     Docker takes connections before the server in the container does, and closes them.

@@ -11,10 +11,10 @@ import yaml
 from aiohttp import ClientSession
 
 from deploy.local.processes import run_server
-from tests.support.deployment.observability import OBSERVABILITY, program
-from tests.support.servers.ports import answering, free_port
+from tests.support.deployment.observability import OBSERVABILITY, find_program
+from tests.support.servers.ports import free_port, wait_for_answer
 
-OFTEN = "1s"
+INTERVAL = "1s"
 _SELECTOR = re.compile(r'(?<![\w:])(up|(?:pkgrepo|process)_\w+)(\{(?:[^"}]|"[^"]*")*\})?')
 
 
@@ -25,7 +25,7 @@ class Prometheus:
     session: ClientSession
     address: str
 
-    async def ask(self, expression: str) -> list[dict[str, str]]:
+    async def query(self, expression: str) -> list[dict[str, str]]:
         """The labels of everything that an expression finds now."""
         found = await self._get("query", query=expression)
         return [row["metric"] for row in found["result"]]
@@ -42,10 +42,10 @@ class Prometheus:
 
 
 @asynccontextmanager
-async def prometheus(folder: Path, places: Mapping[str, Sequence[str]]) -> AsyncIterator[Prometheus]:
+async def run_prometheus(folder: Path, places: Mapping[str, Sequence[str]]) -> AsyncIterator[Prometheus]:
     """Let it look at these `host:port` of each service, which it would otherwise find by their names."""
     configuration = yaml.safe_load((OBSERVABILITY / "prometheus.yaml").read_text())
-    configuration["global"].update(scrape_interval=OFTEN, scrape_timeout=OFTEN, evaluation_interval=OFTEN)
+    configuration["global"].update(scrape_interval=INTERVAL, scrape_timeout=INTERVAL, evaluation_interval=INTERVAL)
     configuration["rule_files"] = [str(OBSERVABILITY / name) for name in configuration["rule_files"]]
     [job] = configuration["scrape_configs"]
     del job["dns_sd_configs"]
@@ -55,13 +55,13 @@ async def prometheus(folder: Path, places: Mapping[str, Sequence[str]]) -> Async
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
     port = free_port()
     command = [
-        program("prometheus"),
+        find_program("prometheus"),
         f"--config.file={folder / 'prometheus.yaml'}",
         f"--storage.tsdb.path={folder / 'figures'}",
         f"--web.listen-address=127.0.0.1:{port}",
     ]
     async with ClientSession() as session:
-        ready = answering(port, b"GET /-/ready HTTP/1.0\r\n\r\n", b"HTTP/1.0 200")
+        ready = wait_for_answer(port, b"GET /-/ready HTTP/1.0\r\n\r\n", b"HTTP/1.0 200")
         async with run_server(command, folder / "server", lambda: ready):
             yield Prometheus(session, f"http://127.0.0.1:{port}")
 

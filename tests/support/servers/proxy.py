@@ -43,7 +43,7 @@ class Proxy:
         self.latency = 0.0
         self.mode = Mode.PASS
         self.port = free_port()
-        self._turn = 0
+        self._next_target = 0
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()
@@ -58,7 +58,7 @@ class Proxy:
         """How many are open."""
         return len(self._connections)
 
-    async def switch(self, mode: Mode) -> None:
+    async def set_mode(self, mode: Mode) -> None:
         """From now on; a switch to RESET or REFUSE, and one from BLACK_HOLE, resets what is open."""
         before, self.mode = self.mode, mode
         if mode is Mode.REFUSE:
@@ -66,22 +66,22 @@ class Proxy:
         elif self._server is None:
             await self._listen()
         if mode in {Mode.RESET, Mode.REFUSE} or (before is Mode.BLACK_HOLE and mode is not before):
-            await self.cut()
+            await self.reset_connections()
         if mode is Mode.HALF_OPEN:
             self._flowing.clear()
         else:
             self._flowing.set()
 
     @asynccontextmanager
-    async def failing(self, mode: Mode) -> AsyncIterator[None]:
+    async def fail(self, mode: Mode) -> AsyncIterator[None]:
         """Fail so within the block."""
-        await self.switch(mode)
+        await self.set_mode(mode)
         try:
             yield
         finally:
-            await self.switch(Mode.PASS)
+            await self.set_mode(Mode.PASS)
 
-    async def cut(self) -> None:
+    async def reset_connections(self) -> None:
         """Reset what is open, once."""
         open_ones = list(self._connections)
         for connection in open_ones:
@@ -89,14 +89,14 @@ class Proxy:
         await asyncio.gather(*open_ones, return_exceptions=True)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._take, "127.0.0.1", self.port, limit=BLOCK)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=BLOCK)
 
     async def _stop_listening(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
 
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.current_task()
         assert connection is not None
         self._connections.add(connection)
@@ -124,11 +124,11 @@ class Proxy:
                 pass
             return
         await self._flowing.wait()
-        target_reader, target_writer = await self._target()
+        target_reader, target_writer = await self._connect_to_target()
         writers.append(target_writer)
         ways = [
-            asyncio.create_task(self._carry(reader, target_writer)),
-            asyncio.create_task(self._carry(target_reader, writer)),
+            asyncio.create_task(self._forward(reader, target_writer)),
+            asyncio.create_task(self._forward(target_reader, writer)),
         ]
         try:
             await asyncio.gather(*ways)
@@ -137,11 +137,11 @@ class Proxy:
                 way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
-    async def _target(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect_to_target(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A connection to the next target that takes one. Raises ConnectionRefusedError."""
-        self._turn += 1
+        self._next_target += 1
         for number in range(len(self.targets)):
-            target = self.targets[(self._turn + number) % len(self.targets)]
+            target = self.targets[(self._next_target + number) % len(self.targets)]
             with suppress(OSError):  # TimeoutError is one.
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     if target.startswith("unix:"):
@@ -150,7 +150,7 @@ class Proxy:
                     return await asyncio.open_connection(host, int(port), limit=BLOCK)
         raise ConnectionRefusedError
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             block = await reader.read(BLOCK)
             await self._flowing.wait()
@@ -167,14 +167,14 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxy(*targets: str) -> AsyncIterator[Proxy]:
+async def run_proxy(*targets: str) -> AsyncIterator[Proxy]:
     """Open a proxy before these targets; what is still open afterwards is reset."""
     opened = Proxy(targets)
-    await opened.switch(Mode.PASS)
+    await opened.set_mode(Mode.PASS)
     try:
         yield opened
     finally:
-        await opened.switch(Mode.REFUSE)
+        await opened.set_mode(Mode.REFUSE)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:

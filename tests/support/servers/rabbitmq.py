@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 
 from deploy.cluster.rights import RABBITMQ, rabbitmq_definitions
 from deploy.local.processes import NotStarted, run_server
-from tests.support.servers.ports import answering, free_port
+from tests.support.servers.ports import free_port, wait_for_answer
 from tests.support.servers.users import credentials
 
 SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # The script on PATH insists on the machine's own settings.
@@ -38,9 +38,9 @@ class Node:
 
 
 @asynccontextmanager
-async def rabbitmq() -> AsyncIterator[str]:
+async def run_rabbitmq() -> AsyncIterator[str]:
     """Run a broker; yields its URL once it takes connections. Raises NotStarted."""
-    async with node() as running_node:
+    async with run_node() as running_node:
         yield running_node.url
 
 
@@ -49,7 +49,7 @@ def is_installed() -> bool:
 
 
 @asynccontextmanager
-async def node(port: int | None = None, virtual_hosts: Sequence[str] = ("/",)) -> AsyncIterator[Node]:
+async def run_node(port: int | None = None, virtual_hosts: Sequence[str] = ("/",)) -> AsyncIterator[Node]:
     """The same, with control over it. All users have their rights in each virtual host."""
     mapper = shutil.which("epmd")
     if mapper is None or not is_installed():
@@ -57,19 +57,19 @@ async def node(port: int | None = None, virtual_hosts: Sequence[str] = ("/",)) -
     port, mapper_port = port or free_port(), free_port()
     with TemporaryDirectory(prefix="pkgrepo-") as place:
         folder = Path(place)
-        _lay_out(folder, port, definitions_with_guest(virtual_hosts))
+        _write_configuration(folder, port, definitions_with_guest(virtual_hosts))
         environment = _environment(folder, port, mapper_port)
         # Started by us, or the node would start one that outlives it.
         async with (
             run_server(
                 [*_as_rabbitmq(), mapper, "-address", "127.0.0.1", "-port", str(mapper_port)],
                 folder / "epmd",
-                lambda: answering(mapper_port, NAMES_REQUEST, mapper_port.to_bytes(4)),
+                lambda: wait_for_answer(mapper_port, NAMES_REQUEST, mapper_port.to_bytes(4)),
             ),
             run_server(
                 [*_as_rabbitmq(), "env", *environment, SERVER],
                 folder / "rabbitmq",
-                lambda: answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0),
+                lambda: wait_for_answer(port, AMQP_HEADER, METHOD_ON_CHANNEL_0),
             ),
         ):
             yield Node(url_of(port), environment)
@@ -79,7 +79,7 @@ def url_of(port: int, virtual_host: str = "") -> str:
     return f"amqp://guest:guest@127.0.0.1:{port}/{virtual_host}"
 
 
-def _lay_out(folder: Path, port: int, definitions: str) -> None:
+def _write_configuration(folder: Path, port: int, definitions: str) -> None:
     data = folder / "rabbitmq" / "data"
     data.mkdir(parents=True)
     (folder / "rabbitmq.conf").write_text(

@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from deploy.local.processes import NotStarted
-from tests.support.servers.ports import answering, free_port
-from tests.support.servers.rabbitmq import AMQP_HEADER, METHOD_ON_CHANNEL_0, is_installed, node, url_of
+from tests.support.servers.ports import free_port, wait_for_answer
+from tests.support.servers.rabbitmq import AMQP_HEADER, METHOD_ON_CHANNEL_0, is_installed, run_node, url_of
 
 
 class SharedRabbitMQ:
@@ -41,7 +41,7 @@ class SharedRabbitMQ:
 
     async def _run(self) -> None:
         try:
-            async with node(self._port, self._virtual_hosts):
+            async with run_node(self._port, self._virtual_hosts):
                 await asyncio.to_thread(self._stop.wait)
         except NotStarted as error:
             self._failure = error
@@ -59,7 +59,7 @@ async def shared_url(workerinput: Mapping[str, Any]) -> str | None:
         port = urlsplit(url).port
         assert port
         try:
-            await answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0)
+            await wait_for_answer(port, AMQP_HEADER, METHOD_ON_CHANNEL_0)
         except TimeoutError:
             pytest.fail("The RabbitMQ of this run did not start; the end of the output says why.", pytrace=False)
     return url

@@ -20,7 +20,7 @@ from deploy.local import servers as local
 from deploy.local.processes import NotStarted
 from tests.support.servers import rabbitmq as debian
 from tests.support.servers.containers import published_port
-from tests.support.servers.ports import answering
+from tests.support.servers.ports import wait_for_answer
 from tests.support.servers.users import PASSWORD, credentials
 
 # What a test reads is what the services read: an update counts for both at the same moment.
@@ -101,7 +101,7 @@ async def _redis_in_docker(stack: AsyncExitStack) -> str | None:
     port = await published_port(stack, "redis:7", 6379)
     if port is None:
         return None
-    await answering(port, b"PING\r\n", b"+PONG")
+    await wait_for_answer(port, b"PING\r\n", b"+PONG")
     return f"redis://127.0.0.1:{port}/0"
 
 
@@ -112,7 +112,7 @@ async def _rabbitmq_in_docker(stack: AsyncExitStack) -> str | None:
     port = await published_port(stack, "rabbitmq:4-management", 5672, ["sh", "-c", start])
     if port is None:
         return None
-    await answering(port, debian.AMQP_HEADER, debian.METHOD_ON_CHANNEL_0)
+    await wait_for_answer(port, debian.AMQP_HEADER, debian.METHOD_ON_CHANNEL_0)
     return f"amqp://guest:guest@127.0.0.1:{port}/"
 
 
@@ -129,7 +129,7 @@ async def _bundled(
 
 async def _rabbitmq_of_debian(stack: AsyncExitStack) -> str:
     try:
-        return await stack.enter_async_context(debian.rabbitmq())
+        return await stack.enter_async_context(debian.run_rabbitmq())
     except NotStarted as error:
         advice = _advice("apt-get install rabbitmq-server", "TEST_RABBITMQ_URL")
         text = "\n".join([f"RabbitMQ {error.reason}.", *error.log[-10:], advice])

@@ -13,10 +13,10 @@ from urllib.parse import unquote
 
 from deploy.local import servers as local
 from tests.support.servers import rabbitmq
-from tests.support.servers.proxy import Proxy, proxy
+from tests.support.servers.proxy import Proxy, run_proxy
 
 # What a service is not ready without.
-NEEDS = {
+REQUIRED_STORES = {
     "auth_service": {"mongodb", "redis"},
     "catalog_service": {"mongodb"},
     "client_registry": {"mongodb"},
@@ -83,12 +83,12 @@ async def private_stores(folder: Path, links: Collection[str] = ()) -> AsyncIter
         for server in (mongod, redis):
             stack.push_async_callback(server.stop)
             await server.start()
-        broker = await stack.enter_async_context(rabbitmq.node())
+        broker = await stack.enter_async_context(rabbitmq.run_node())
         (folder / "installers").mkdir()
         opened: dict[str, Proxy] = {}
         urls = {"mongodb": mongod.url, "redis": redis.url, "rabbitmq": broker.url}
         for name in links:
-            opened[name] = await stack.enter_async_context(proxy(target_of(urls[name])))
+            opened[name] = await stack.enter_async_context(run_proxy(target_of(urls[name])))
             urls[name] = url_through(name, opened[name])
         yield Stores(folder, mongod, redis, broker, urls["mongodb"], urls["redis"], urls["rabbitmq"], opened)
 

@@ -30,11 +30,11 @@ from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 
 PASSWORD = "a password for tests"
 WRONG_PASSWORD = "not this password"
-NOWHERE = "redis://127.0.0.1:1/0"  # a port that nobody listens on
+UNREACHABLE_REDIS = "redis://127.0.0.1:1/0"  # a port that nobody listens on
 
 
 @dataclass
-class StandIns:
+class StubServices:
     """Answers as upload_service and client_registry would; `refusal` is answered instead when there is one."""
 
     usage: dict[str, int] = field(
@@ -71,7 +71,7 @@ class Auth:
     tenants: Tenants
     users: Users
     sessions: Sessions
-    others: StandIns
+    stubs: StubServices
     settings: AuthSettings
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
@@ -79,7 +79,7 @@ class Auth:
 
     async def tenant(self, *usernames: str, **settings: Any) -> Caller:
         """A new tenant with users, `admin` where none is named, called by the first of them."""
-        caller = make_caller(make_tenant(**settings), ip=address(), username=(usernames or ("admin",))[0])
+        caller = make_caller(make_tenant(**settings), ip=unique_address(), username=(usernames or ("admin",))[0])
         await self.tenants.create(caller.tenant)
         for username in usernames or ("admin",):
             await self.add_user(caller, username)
@@ -117,20 +117,20 @@ class Auth:
         return entries
 
 
-def address() -> str:
+def unique_address() -> str:
     """An address that no other test calls from: failed logins are counted by address too."""
     return str(IPv6Address(0x20010DB8 << 96 | secrets.randbits(96)))
 
 
-def elsewhere(caller: Caller) -> Caller:
+def from_other_address(caller: Caller) -> Caller:
     """The same caller from another address."""
-    return replace(caller, ip=address())
+    return replace(caller, ip=unique_address())
 
 
 @asynccontextmanager
 async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> AsyncIterator[Auth]:
     """auth_service on a database of its own."""
-    others = StandIns()
+    others = StubServices()
     async with AsyncExitStack() as stack:
         other_services = await stack.enter_async_context(serving(others.app(), "127.0.0.1:0"))
         given = AuthSettings(

@@ -33,7 +33,7 @@ from tests.support.factories import KEY, KEYS
 DIGEST = "ab" * 32
 # Where an installer is kept that never comes here.
 EXTERNAL = {"installer_url": "https://downloads.example.com/editor.msi?build=7", "installer_sha256": "cd" * 32}
-NOTHING_SAID: dict[str, Any] = {
+EMPTY_INSPECTION: dict[str, Any] = {
     "state": "done",
     "reason": "",
     "file_type": "",
@@ -56,7 +56,7 @@ class InstallerNotFound(NotFound):
 
 
 @dataclass
-class StandIns:
+class StubServices:
     """Answers as upload_service and client_registry would.
 
     `links` are the files that there are, by name, with the version each is linked to or None. `refusal` is answered
@@ -68,15 +68,15 @@ class StandIns:
 
     links: dict[str, str | None] = field(default_factory=dict)
     hidden: dict[str, list[str]] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
     damaged: list[dict[str, str]] = field(default_factory=list)
     inspected: dict[str, Any] = field(default_factory=dict)
-    found: dict[str, str] = field(default_factory=dict)
-    found_late: dict[str, str] = field(default_factory=dict)
+    claim_fields: dict[str, str] = field(default_factory=dict)
+    late_claim_fields: dict[str, str] = field(default_factory=dict)
     refusal: Problem | None = None
     not_inspected: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
-    asked: list[str] = field(default_factory=list)
+    operations: list[str] = field(default_factory=list)
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[problems])
@@ -90,11 +90,11 @@ class StandIns:
 
     def reset(self) -> None:
         """Forget every file and refuse nothing."""
-        self.links, self.hidden, self.asked, self.gone, self.damaged = {}, {}, [], set(), []
-        self.inspected, self.found, self.found_late = {}, {}, {}
+        self.links, self.hidden, self.operations, self.missing, self.damaged = {}, {}, [], set(), []
+        self.inspected, self.claim_fields, self.late_claim_fields = {}, {}, {}
         self.refusal = self.not_inspected = self.during = None
 
-    def uploaded(self) -> str:
+    def add_file(self) -> str:
         """The name of a file that was just uploaded."""
         name = f"{uuid4()}.msi"
         self.links[name] = None
@@ -105,44 +105,44 @@ class StandIns:
         return {uid for uid in self.links.values() if uid}
 
     async def _claim(self, request: web.Request) -> web.Response:
-        body = await self._hear(request, "claim_installer")
+        body = await self._receive(request, "claim_installer")
         name, uid = body["server_filename"], body["version_uid"]
         if name not in self.links or self.links[name] not in {None, uid}:
             raise InstallerNotFound("There is no such file.")
         self.links[name] = uid
         if self.during:
             await self.during()
-        return json_response({"size": 4096, "sha256": DIGEST, **self.found})
+        return json_response({"size": 4096, "sha256": DIGEST, **self.claim_fields})
 
     async def _inspect(self, request: web.Request) -> web.Response:
-        name = (await self._hear(request, "inspect_installer"))["server_filename"]
+        name = (await self._receive(request, "inspect_installer"))["server_filename"]
         if name not in self.links:
             raise InstallerNotFound("There is no such file.")
         if self.not_inspected:
             raise self.not_inspected
-        self.found = {**self.found, **self.found_late}
-        return json_response({"server_filename": name, **NOTHING_SAID, **self.inspected})
+        self.claim_fields = {**self.claim_fields, **self.late_claim_fields}
+        return json_response({"server_filename": name, **EMPTY_INSPECTION, **self.inspected})
 
     async def _release(self, request: web.Request) -> web.Response:
-        body = await self._hear(request, "release_installers")
+        body = await self._receive(request, "release_installers")
         self.links = {name: uid for name, uid in self.links.items() if uid not in body["version_uids"]}
         return json_response({})
 
     async def _unclaimed(self, request: web.Request) -> web.Response:
-        asked = (await self._hear(request, "unclaimed_installers"))["server_filenames"]
-        names = [name for name in asked if self.links.get(name) is None and name not in self.gone]
+        asked = (await self._receive(request, "unclaimed_installers"))["server_filenames"]
+        names = [name for name in asked if self.links.get(name) is None and name not in self.missing]
         return json_response({"server_filenames": names})
 
     async def _damaged(self, request: web.Request) -> web.Response:
-        await self._hear(request, "damaged_installers")
+        await self._receive(request, "damaged_installers")
         return json_response({"installers": self.damaged})
 
     async def _hidden_packages(self, request: web.Request) -> web.Response:
-        await self._hear(request, "hidden_packages")
+        await self._receive(request, "hidden_packages")
         return json_response({"package_ids": self.hidden.get(request.match_info["tenant_id"], [])})
 
-    async def _hear(self, request: web.Request, operation: str) -> Any:
-        self.asked.append(operation)
+    async def _receive(self, request: web.Request, operation: str) -> Any:
+        self.operations.append(operation)
         if self.refusal:
             raise self.refusal
         return await request.json()
@@ -154,7 +154,7 @@ class Catalog:
 
     api: ServiceApi
     database: MongoDatabase
-    others: StandIns
+    stubs: StubServices
     settings: CatalogSettings
     events: Events
     sweeper: Sweeper
@@ -179,15 +179,15 @@ class Catalog:
 
     async def add_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> str:
         """The UID of a version that was added."""
-        answer = await self.try_version(caller, package_id, **fields)
+        answer = await self.post_version(caller, package_id, **fields)
         assert answer.status == 201, answer.body
         uid: str = answer.body["UID"]
         return uid
 
-    async def try_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> Answer:
+    async def post_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> Answer:
         """The answer to `add_package_version`, with a file of its own unless the fields say where it is."""
         if not {"server_filename", "installer_url"} & fields.keys():
-            fields["server_filename"] = self.others.uploaded()
+            fields["server_filename"] = self.stubs.add_file()
         data = version_form(**fields)
         return await self.call(caller, "POST", "add_package_version", package_id, data=data)
 
@@ -212,7 +212,7 @@ class Catalog:
         found: dict[str, Any] = answer.body
         return found
 
-    async def count_of(self, caller: Caller) -> int:
+    async def count_records(self, caller: Caller) -> int:
         """How many packages and versions the database holds of a tenant, in whatever state."""
         wanted = {"tenant_id": caller.tenant_id}
         return sum([await self.database[name].count_documents(wanted) for name in ("packages", "versions")])
@@ -230,7 +230,7 @@ class Catalog:
         asked += await self.database["system.profile"].find(ours).to_list(None)
         await self.database.drop_collection("system.profile")
 
-    async def let_time_pass(self) -> None:
+    async def age_and_sweep(self) -> None:
         """Make everything halfway two minutes older, and sweep."""
         for name in ("packages", "versions"):
             await self.database[name].update_many(
@@ -262,7 +262,7 @@ async def serving_catalog(
     mongo_url: str, redis_url: str, events: Events | None = None, **settings: Any
 ) -> AsyncIterator[Catalog]:
     """catalog_service with events in process unless others are given, on a database of its own unless one is named."""
-    others = StandIns()
+    others = StubServices()
     events = events or LocalEvents()
     async with AsyncExitStack() as stack:
         address_of_others = await stack.enter_async_context(serving(others.app(), "127.0.0.1:0"))

@@ -28,12 +28,12 @@ class InstallerNotFound(NotFound):
 
 
 @dataclass
-class StandInUploads:
+class StubUploadService:
     """Answers as upload_service would: `files` are complete, `refusal` is answered instead when there is one."""
 
     files: Mapping[str, int] = field(default_factory=dict)
     refusal: Problem | None = None
-    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[problems])
@@ -43,21 +43,21 @@ class StandInUploads:
 
     def reset(self) -> None:
         """Forget every file and every request, and refuse nothing."""
-        self.files, self.refusal, self.asked = {}, None, []
+        self.files, self.refusal, self.requests = {}, None, []
 
     async def _claim(self, request: web.Request) -> web.Response:
-        body = await self._hear(request, "claim_installer")
+        body = await self._receive(request, "claim_installer")
         if body["server_filename"] not in self.files:
             raise InstallerNotFound("There is no such file.")
         return json_response({"size": self.files[body["server_filename"]], "sha256": DIGEST})
 
     async def _release(self, request: web.Request) -> web.Response:
-        await self._hear(request, "release_installers")
+        await self._receive(request, "release_installers")
         return json_response({})
 
-    async def _hear(self, request: web.Request, operation: str) -> dict[str, Any]:
+    async def _receive(self, request: web.Request, operation: str) -> dict[str, Any]:
         body: dict[str, Any] = await request.json()
-        self.asked.append((operation, body))
+        self.requests.append((operation, body))
         if self.refusal:
             raise self.refusal
         return body
@@ -69,7 +69,7 @@ class Registry:
 
     api: ServiceApi
     database: MongoDatabase
-    uploads: StandInUploads
+    uploads: StubUploadService
     settings: RegistrySettings
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
@@ -105,7 +105,7 @@ class Registry:
 @asynccontextmanager
 async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
     """client_registry on a database of its own."""
-    uploads = StandInUploads()
+    uploads = StubUploadService()
     async with AsyncExitStack() as stack:
         upload_service = await stack.enter_async_context(serving(uploads.app(), "127.0.0.1:0"))
         settings = RegistrySettings(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from common.auth.callers import Caller
 from common.mongo import MongoDatabase, open_database
-from tests.support.samples.stalled_chunk import HeldChunk
+from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from tests.support.wait import until
 from upload_service.settings import UploadSettings
@@ -19,19 +19,19 @@ HALF = len(FILE) // 2
 class Replicas:
     """They have one folder and one database."""
 
-    one: UploadApi
-    two: UploadApi
+    first: UploadApi
+    second: UploadApi
     database: MongoDatabase
 
-    async def begun(self) -> Caller:
+    async def start_transfer(self) -> Caller:
         """A tenant whose transfer `f` has the first half of the file."""
         caller = make_uploader()
-        assert (await self.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
+        assert (await self.first.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
         return caller
 
-    async def held(self, caller: Caller, start: int, length: int = HALF) -> HeldChunk:
+    async def stall_chunk(self, caller: Caller, start: int, length: int = HALF) -> StalledChunk:
         """A chunk of `f` on its way to the first replica, which has the lease of the transfer."""
-        chunk = HeldChunk(self.one, caller, "f", FILE[start : start + length], start, len(FILE))
+        chunk = StalledChunk(self.first, caller, "f", FILE[start : start + length], start, len(FILE))
 
         async def leased() -> bool:
             record = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": "f"})

@@ -46,7 +46,7 @@ async def small_disk(mongo_url: str, database: str, folder: Path, size: int) -> 
         "LISTEN": f"127.0.0.1:{port}",
     }
     program = [sys.executable, "-m", __name__, database, str(size)]
-    command = [*await _mounting(folder, size), *program]
+    command = [*await _mount_command(folder, size), *program]
     process = await asyncio.create_subprocess_exec(*command, env=environment)
     try:
         async with ClientSession() as session:
@@ -67,7 +67,7 @@ async def small_disk(mongo_url: str, database: str, folder: Path, size: int) -> 
         await process.wait()
 
 
-async def _mounting(folder: Path, size: int) -> Sequence[str]:
+async def _mount_command(folder: Path, size: int) -> Sequence[str]:
     """What to put before a command that is to see the small disk; nothing where that cannot be."""
     for namespace in NAMESPACES if shutil.which("unshare") else ():
         command = [*namespace, "sh", "-c", MOUNT, str(size), str(folder)]
@@ -77,7 +77,7 @@ async def _mounting(folder: Path, size: int) -> Sequence[str]:
     return ()
 
 
-def fill_up(folder: Path, size: int) -> None:
+def limit_writes(folder: Path, size: int) -> None:
     """Let writing fail as if the folder had no more room than `size` bytes."""
     write = os.pwrite
 
@@ -93,7 +93,7 @@ def fill_up(folder: Path, size: int) -> None:
 async def main(database: str, size: int) -> None:
     settings = load(UploadSettings, database=database)
     if not settings.installers.is_mount():
-        fill_up(settings.installers, size)
+        limit_writes(settings.installers, size)
     events = LocalEvents()
 
     async def hear(_: Event) -> None:

@@ -18,7 +18,7 @@ WITHOUT_DATA = {
 }
 
 
-class TenantFirst(CommandListener):
+class TenantFilterCheck(CommandListener):
     """Notes each command on a collection whose filter or document does not begin with the tenant."""
 
     def __init__(self) -> None:

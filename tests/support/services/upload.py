@@ -20,7 +20,7 @@ from common.events.local import LocalEvents
 from common.http.server import management_of, serving
 from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant
-from tests.support.metrics import Figures, figures_at
+from tests.support.metrics import MetricSamples, fetch_metrics
 from upload_service.app import create_app
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
@@ -46,8 +46,8 @@ class UploadApi:
     announced: list[Event] = field(default_factory=list)
     management: str = ""
 
-    async def figures(self) -> Figures:
-        return await figures_at(self.service.session, self.management)
+    async def metrics(self) -> MetricSamples:
+        return await fetch_metrics(self.service.session, self.management)
 
     async def chunk(
         self,
@@ -84,15 +84,15 @@ class UploadApi:
         assert answer.status == 200, answer.body
         return str(answer.body["server_filename"])
 
-    async def ask(self, caller: Caller, operation: str, **question: Any) -> Answer:
+    async def post(self, caller: Caller, operation: str, **question: Any) -> Answer:
         return await self.service.call(caller, "POST", operation, json=question)
 
     async def claim(self, caller: Caller, server_filename: str, version_uid: str = "v1") -> Answer:
-        return await self.ask(caller, "claim_installer", server_filename=server_filename, version_uid=version_uid)
+        return await self.post(caller, "claim_installer", server_filename=server_filename, version_uid=version_uid)
 
     async def usage(self, caller: Caller) -> tuple[int, int]:
         """Bytes used and reserved."""
-        body = (await self.ask(caller, "storage_usage")).body
+        body = (await self.post(caller, "storage_usage")).body
         return body["storage_used"], body["storage_reserved"]
 
     def files(self, caller: Caller) -> list[str]:

@@ -7,18 +7,18 @@ from typing import Any
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from common.telemetry import request_id
-from tests.support.services.tenant_first import TenantFirst
+from tests.support.services.tenant_first import TenantFilterCheck
 
 
-class Commands(CommandListener):
+class CommandRecorder(CommandListener):
     """Notes the commands of requests, and of nothing that a service does of its own accord, while they are watched."""
 
     def __init__(self) -> None:
-        self._watching: Watched | None = None
+        self._watching: RecordedCommands | None = None
 
     @contextmanager
-    def watched(self) -> Iterator["Watched"]:
-        self._watching = Watched()
+    def record(self) -> Iterator["RecordedCommands"]:
+        self._watching = RecordedCommands()
         try:
             yield self._watching
         finally:
@@ -26,7 +26,7 @@ class Commands(CommandListener):
 
     def started(self, event: CommandStartedEvent) -> None:
         if self._watching is not None and request_id():
-            self._watching.note(event)
+            self._watching.add(event)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
         pass
@@ -35,14 +35,14 @@ class Commands(CommandListener):
         pass
 
 
-class Watched:
+class RecordedCommands:
     """The commands of a while."""
 
     def __init__(self) -> None:
-        self._tenant_first = TenantFirst()
+        self._tenant_first = TenantFilterCheck()
         self._commands: list[Mapping[str, Any]] = []
 
-    def note(self, event: CommandStartedEvent) -> None:
+    def add(self, event: CommandStartedEvent) -> None:
         self._tenant_first.started(event)
         self._commands.append(event.command)
 
@@ -59,7 +59,7 @@ class Watched:
         """Every text that was sent to be written or looked for."""
         return {value for _, value in self._leaves() if isinstance(value, str)}
 
-    def about(self, text: str) -> list[str]:
+    def containing(self, text: str) -> list[str]:
         """The commands in which a text stands anywhere."""
         return [str(command) for command in self._commands if text in str(command)]
 
@@ -68,8 +68,8 @@ class Watched:
         return [
             ".".join(path)
             for path, value in self._leaves()
-            if (value == text and _operators(path) - PLAIN)
-            or (text in str(value) and set(path) & EVALUATED and "$literal" not in path)
+            if (value == text and _operators(path) - LITERAL_OPERATORS)
+            or (text in str(value) and set(path) & EVALUATING_OPERATORS and "$literal" not in path)
         ]
 
     def _leaves(self) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -78,8 +78,8 @@ class Watched:
 
 
 PIPELINE = "$pipeline"  # no operator: an update that is evaluated
-EVALUATED = {PIPELINE, "$expr"}
-PLAIN = {"$set", "$setOnInsert", "$in", "$eq", "$and", "$or", "$literal"}
+EVALUATING_OPERATORS = {PIPELINE, "$expr"}
+LITERAL_OPERATORS = {"$set", "$setOnInsert", "$in", "$eq", "$and", "$or", "$literal"}
 
 
 def _operators(path: Sequence[str]) -> set[str]:

@@ -27,7 +27,7 @@ from aiohttp import FormData
 from tests.support.servers import start as servers
 from tests.support.services.catalog import picture
 from tests.support.whole.publishing import add_package, publish
-from tests.support.whole.seed import Estate, furnish
+from tests.support.whole.seed import SeedData, seed_tenant
 from tests.support.whole.services import PASSWORD, Api, Services, all_services
 from tests.support.winget.client import WingetClient
 
@@ -40,7 +40,7 @@ CHECKS = (
     "response_schema_conformance",
     "response_headers_conformance",
 )
-SAME_EACH_TIME = ("--generation-deterministic",)  # It ignores a seed.
+DETERMINISTIC = ("--generation-deterministic",)  # It ignores a seed.
 # The names and ids that the document's examples use.
 EXAMPLE_USER = {"username": "alice", "password": "correct horse battery staple"}
 EXAMPLE_CHANGE = "old_password: correct horse battery staple"
@@ -51,8 +51,8 @@ EXAMPLE_CLIENT = {
     "auth_token": "0d9a4f1e-2a5c-4c63-9a0e-8a2f3d1b7c55",
 }
 QUOTA = 1 << 20  # bytes: small enough to be exceeded
-SEATS = 25  # clients: few enough to run out of
-SIGNED_IN_AS = "admin"
+MAX_CLIENTS = 25  # clients: few enough to run out of
+SESSION_USER = "admin"
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Outcome:
     """What a run found: `said` is its whole report, `statuses` how each operation was answered how often."""
 
     exit_code: int
-    said: str
+    report: str
     operations: int
     cases: int
     statuses: Mapping[str, Counter[int]]
@@ -69,7 +69,7 @@ class Outcome:
         """The documented operations that were answered with errors only."""
         return {name for name in _documented() if not any(status < 400 for status in self.statuses[name])}
 
-    def unasked(self) -> set[str]:
+    def untested(self) -> set[str]:
         """The documented operations that got no request."""
         return set(_documented()) - {name for name, found in self.statuses.items() if found}
 
@@ -82,9 +82,9 @@ class Outcome:
         return f"{self.operations} operations, {self.cases} cases, answers {dict(sorted(answers.items()))}"
 
 
-async def tight_tenant(services: Services) -> Api:
+async def limited_tenant(services: Services) -> Api:
     """A tenant whose limits are few requests away."""
-    return await services.tenant(storage_quota=QUOTA, max_clients=SEATS)
+    return await services.tenant(storage_quota=QUOTA, max_clients=MAX_CLIENTS)
 
 
 async def fuzz(api: Api, *options: str, alias: Api | None = None) -> Outcome:
@@ -93,21 +93,21 @@ async def fuzz(api: Api, *options: str, alias: Api | None = None) -> Outcome:
     `alias` is another address of the same tenant; the generated requests go there.
     """
     alias = alias or api
-    estate = await furnish(api)
+    seed_data = await seed_tenant(api)
     client = (await api.call("POST", "add_client", data={"client_name": "example"})).body
-    shown = await api.call("GET", "get_package_versions", estate.parts["package_id"])
+    shown = await api.call("GET", "get_package_versions", seed_data.parts["package_id"])
     versions = [version["UID"] for version in shown.body]
-    document = await _with_true_examples(api, client)
+    document = await _document_with_existing_examples(api, client)
     icon = await _example_icon(api)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         (Path(folder) / "openapi.yaml").write_text(document, encoding="utf-8")
-        (Path(folder) / "schemathesis.toml").write_text(_configuration(estate, icon), encoding="utf-8")
-        outcome = await _run(alias, Path(folder), _kept(estate, client["client_id"], versions), *options)
+        (Path(folder) / "schemathesis.toml").write_text(_configuration(seed_data, icon), encoding="utf-8")
+        outcome = await _run(alias, Path(folder), _protected_values(seed_data, client["client_id"], versions), *options)
     assert (await alias.call("GET", "test")).status == 200, "the session ended during the run"
     return outcome
 
 
-async def _with_true_examples(api: Api, client: Mapping[str, str]) -> str:
+async def _document_with_existing_examples(api: Api, client: Mapping[str, str]) -> str:
     """The document, its examples about things that there are."""
     assert (await api.call("POST", "add_user", data=EXAMPLE_USER)).status == 201
     await add_package(api, EXAMPLE_PACKAGE)
@@ -130,14 +130,14 @@ async def _example_icon(api: Api) -> str:
     return address
 
 
-def _kept(estate: Estate, client_id: str, versions: list[str]) -> dict[str, list[str]]:
-    """What must stay, by the operations that would end it; `versions` are those of the estate's package."""
+def _protected_values(seed_data: SeedData, client_id: str, versions: list[str]) -> dict[str, list[str]]:
+    """What must stay, by the operations that would end it; `versions` are those of the seed_data's package."""
     return {
-        "delete_user": [SIGNED_IN_AS],
-        "delete_package": [estate.parts["package_id"], EXAMPLE_PACKAGE],
+        "delete_user": [SESSION_USER],
+        "delete_package": [seed_data.parts["package_id"], EXAMPLE_PACKAGE],
         "delete_package_version": versions,
-        "delete_client": [estate.parts["client_id"]],
-        "rotate_client_token": [estate.parts["client_id"], client_id],
+        "delete_client": [seed_data.parts["client_id"]],
+        "rotate_client_token": [seed_data.parts["client_id"], client_id],
     }
 
 
@@ -160,17 +160,17 @@ async def _run(api: Api, folder: Path, kept: Mapping[str, Sequence[str]], *optio
     )
 
 
-def _configuration(estate: Estate, icon: str) -> str:
+def _configuration(seed_data: SeedData, icon: str) -> str:
     """Half of the time the things that there are, so that operations come to more than `404 Not Found`."""
-    link = {name: values[0] for name, values in parse_qs(urlsplit(estate.link).query).items()}
+    link = {name: values[0] for name, values in parse_qs(urlsplit(seed_data.link).query).items()}
     known = {
-        **{f"path.{name}": value for name, value in estate.parts.items() if name not in {"username", "asset"}},
+        **{f"path.{name}": value for name, value in seed_data.parts.items() if name not in {"username", "asset"}},
         "query.signature": link["signature"],
-        "header.X-File-ID": estate.transfer,
-        "body.group": estate.form["group"],
-        "body.client_id": estate.parts["client_id"],
-        "body.auth_token": estate.parts["auth_token"],
-        "body.server_filename": estate.form["server_filename"],
+        "header.X-File-ID": seed_data.transfer,
+        "body.group": seed_data.form["group"],
+        "body.client_id": seed_data.parts["client_id"],
+        "body.auth_token": seed_data.parts["auth_token"],
+        "body.server_filename": seed_data.form["server_filename"],
         "body.installer_url": "https://downloads.example.com/setup.exe",
     }
     # A signed address is good as a whole or not at all.
@@ -220,8 +220,8 @@ async def _main(seconds: int) -> int:
     async with servers.mongo() as mongo, servers.redis() as redis, servers.rabbitmq() as rabbitmq:
         with TemporaryDirectory(prefix="pkgrepo-") as folder:
             async with all_services(Path(folder), mongo, redis, rabbitmq) as services:
-                outcome = await fuzz(await tight_tenant(services), "--max-time", str(seconds), "--seed", seed)
-    sys.stdout.write(f"{outcome.said}\n{outcome}\n")
+                outcome = await fuzz(await limited_tenant(services), "--max-time", str(seconds), "--seed", seed)
+    sys.stdout.write(f"{outcome.report}\n{outcome}\n")
     return outcome.exit_code
 
 

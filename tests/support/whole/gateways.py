@@ -15,7 +15,7 @@ SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registr
 
 
 @asynccontextmanager
-async def gateway(services: Services, redis_url: str, **settings: Any) -> AsyncIterator[str]:
+async def run_gateway(services: Services, redis_url: str, **settings: Any) -> AsyncIterator[str]:
     """The address of another multi-tenant gateway; `settings` may give it other addresses of the services."""
     own: dict[str, Any] = {f"{name}_url": services.addresses[name] for name in SERVICES}
     own |= {"internal_key": KEYS, "session_key": KEYS, "redis_url": redis_url, **settings}

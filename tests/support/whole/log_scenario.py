@@ -15,8 +15,8 @@ from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY
-from tests.support.processes.cluster import Fleet, fleet
-from tests.support.servers.otlp_server import Collector, collecting
+from tests.support.processes.cluster import Cluster, run_cluster
+from tests.support.servers.otlp_server import Collector, run_collector
 from tests.support.servers.stores import private_stores
 from tests.support.wait import until
 from tests.support.whole.publishing import add_package, package_id, publish, publish_in_one_call, upload, version_of
@@ -24,8 +24,8 @@ from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import Api, bearer
 
 SECRET_FIELDS = ("password", "old_password", "new_password", "auth_token", "Auth-Token", "token")
-STRANGERS_TRACE = f"00-{uuid4().hex}-{uuid4().hex[:16]}-01"
-SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "200"}  # milliseconds: a service that is killed tells nothing any more
+FOREIGN_TRACE = f"00-{uuid4().hex}-{uuid4().hex[:16]}-01"
+FAST_EXPORT = {"OTEL_BSP_SCHEDULE_DELAY": "200"}  # milliseconds: a service that is killed tells nothing any more
 
 
 def canary(name: str) -> str:
@@ -33,7 +33,7 @@ def canary(name: str) -> str:
 
 
 @dataclass
-class Day:
+class LogScenario:
     """What was said in confidence, and where it may not turn up: in logs, in traces, and in answers that are errors."""
 
     collector: Collector
@@ -60,30 +60,30 @@ class Day:
 
 
 @asynccontextmanager
-async def lived() -> AsyncIterator[Day]:
+async def run_log_scenario() -> AsyncIterator[LogScenario]:
     """One day of a service that logs and traces everything it ever does."""
-    async with collecting() as collector:
-        day = Day(collector)
-        await _live(day, {"LOG_LEVEL": "debug", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, **SENT_SOON})
+    async with run_collector() as collector:
+        day = LogScenario(collector)
+        await _run(day, {"LOG_LEVEL": "debug", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, **FAST_EXPORT})
         yield day
 
 
-async def _live(day: Day, environment: Mapping[str, str]) -> None:
+async def _run(day: LogScenario, environment: Mapping[str, str]) -> None:
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
-        async with private_stores(Path(folder)) as stores, fleet(stores, environment) as running:
-            api = await running.services.tenant(client_authentication=True)
+        async with private_stores(Path(folder)) as stores, run_cluster(stores, environment) as cluster:
+            api = await cluster.services.tenant(client_authentication=True)
             await _sign_in_and_out(day, api)
             await _packages(day, api)
             await _clients(day, api)
-            await _strangers(day, api)
+            await _unauthenticated_requests(day, api)
             await call_everywhere(day, api)
-            await _mishaps(day, running, api)
-            await running.add("catalog_service", environment={"RABBITMQ_URL": f"amqp://u:{day.new('broker')}@[::1]:1/"})
+            await _outages(day, cluster, api)
+            await cluster.add("catalog_service", environment={"RABBITMQ_URL": f"amqp://u:{day.new('broker')}@[::1]:1/"})
         for name in (*SERVICES, "gateway"):
             day.logs[name] = "".join(file.read_text() for file in sorted(Path(folder).glob(f"{name}-*.log")))
 
 
-async def _sign_in_and_out(day: Day, api: Api) -> None:
+async def _sign_in_and_out(day: LogScenario, api: Api) -> None:
     password, other = day.new("password"), day.new("new-password")
     await day.call(api, 201, "POST", "add_user", data={"username": "ada", "password": password})
     ada = await api.signed_in("ada", password)
@@ -100,7 +100,7 @@ async def _sign_in_and_out(day: Day, api: Api) -> None:
     await day.call(api, 307, "GET", "docs", headers={"Cookie": f"session-{api.tenant_id}={day.new('cookie')}"})
 
 
-async def _packages(day: Day, api: Api) -> None:
+async def _packages(day: LogScenario, api: Api) -> None:
     name = package_id()
     await add_package(api, name)
     published = await publish(api, name)
@@ -122,7 +122,7 @@ async def _packages(day: Day, api: Api) -> None:
     day.upload_id = waiting.partition(".")[0]
 
 
-async def _clients(day: Day, api: Api) -> None:
+async def _clients(day: LogScenario, api: Api) -> None:
     added = (await day.call(api, 201, "POST", "add_client", data={"client_name": "pc"})).body
     client_id = added["client_id"]
     day.secrets["client token"] = added["auth_token"]
@@ -136,11 +136,11 @@ async def _clients(day: Day, api: Api) -> None:
     await day.call(api, 200, "DELETE", "delete_client", client_id, rotated["auth_token"])
 
 
-async def _strangers(day: Day, api: Api) -> None:
+async def _unauthenticated_requests(day: LogScenario, api: Api) -> None:
     """Secrets where none belong."""
     stranger = api.anonymous()
     await day.call(stranger, 401, "GET", "test", headers=bearer(day.new("bearer")))
-    traced = {"traceparent": STRANGERS_TRACE, "tracestate": f"x={day.new('tracestate')}", "baggage": day.new("baggage")}
+    traced = {"traceparent": FOREIGN_TRACE, "tracestate": f"x={day.new('tracestate')}", "baggage": day.new("baggage")}
     await day.call(stranger, 401, "GET", "test", headers=traced)
     await day.call(stranger, 401, "GET", "test", headers={"Authorization": f"Basic {day.new('basic')}"})
     await day.call(stranger, 404, "GET", day.new("path"), params={"password": day.new("query")})
@@ -152,7 +152,7 @@ async def _strangers(day: Day, api: Api) -> None:
         day.errors.append(await read_answer(response))
 
 
-async def call_everywhere(day: Day, api: Api) -> None:
+async def call_everywhere(day: LogScenario, api: Api) -> None:
     """Call every operation with a secret in each place of the request, with a session and without one."""
     for row in OPERATIONS:
         for caller in (api, api.anonymous()):
@@ -172,18 +172,18 @@ async def call_everywhere(day: Day, api: Api) -> None:
             day.errors += [answer] if answer.status >= 400 else []
 
 
-async def _mishaps(day: Day, running: Fleet, api: Api) -> None:
+async def _outages(day: LogScenario, cluster: Cluster, api: Api) -> None:
     """Services and a store go away under requests with secrets in them."""
-    (registry,), (uploads,) = running.replicas["client_registry"], running.replicas["upload_service"]
+    (registry,), (uploads,) = cluster.replicas["client_registry"], cluster.replicas["upload_service"]
     await registry.kill()
     await uploads.kill()
     client = {"auth_token": day.new("token-in-a-mishap")}
     await day.call(api.anonymous(), 500, "POST", "get_packages", data=client)
     await day.call(api, 500, "DELETE", "delete_client", str(uuid4()), day.new("path-in-a-mishap"))
     await day.call(api, 500, "GET", "download", "x.exe", "y.exe", params={"signature": day.new("link-in-a-mishap")})
-    await running.restart_ended()
-    running.stores.redis.kill()
+    await cluster.restart_exited()
+    cluster.stores.redis.kill()
     form = {"username": "ada", "password": day.new("password-in-a-mishap")}
     await day.call(api.anonymous(), 500, "POST", "login", data=form)
     await day.call(api, 500, "POST", "add_user", data=form)
-    await running.stores.redis.start()
+    await cluster.stores.redis.start()

@@ -20,7 +20,7 @@ async def sign_in(api: Api, **fields: str) -> dict[str, str]:
     return {"Cookie": f"{cookie.key}={cookie.value}"}
 
 
-async def token_of(api: Api, cookie: dict[str, str]) -> str:
+async def fetch_csrf_token(api: Api, cookie: dict[str, str]) -> str:
     """The token that a page of this session sends with its writes."""
     page = await api.anonymous().call("GET", "dashboard", headers=cookie)
     return str(page.body).partition('data-csrf-token="')[2].partition('"')[0]

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from tests.support.api import Answer, checked
+from tests.support.api import Answer, assert_no_internals
 
 
 async def send_raw(
@@ -31,13 +31,13 @@ async def send_raw(
     try:
         writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         await writer.drain()
-        return read_raw(await (reader.read() if to_the_end else read_one(reader)), method)
+        return read_raw(await (reader.read() if to_the_end else read_one_answer(reader)), method)
     finally:
         writer.close()
         await writer.wait_closed()
 
 
-async def read_one(reader: asyncio.StreamReader) -> bytes:
+async def read_one_answer(reader: asyncio.StreamReader) -> bytes:
     """One answer that says its length, of a connection that goes on."""
     head = await reader.readuntil(b"\r\n\r\n")
     return head + await reader.readexactly(int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0]))
@@ -45,12 +45,12 @@ async def read_one(reader: asyncio.StreamReader) -> bytes:
 
 def read_raw(received: bytes, method: str) -> Answer:
     """The answer in these bytes."""
-    response = HTTPResponse(cast("Any", _Received(received)), method=method)
+    response = HTTPResponse(cast("Any", _ResponseSocket(received)), method=method)
     response.begin()
     body = response.read()
     headers = dict(response.headers.items())
     is_json = headers.get("Content-Type", "").endswith("json") and body
-    return checked(Answer(response.status, headers, json.loads(body) if is_json else body))
+    return assert_no_internals(Answer(response.status, headers, json.loads(body) if is_json else body))
 
 
 async def read_slowly(address: str, *, pause: float) -> bytes:
@@ -68,13 +68,13 @@ async def read_slowly(address: str, *, pause: float) -> bytes:
     return bytes(taken)
 
 
-def with_small_buffers(request: web.Request) -> None:
+def shrink_send_buffer(request: web.Request) -> None:
     """Let what waits for a caller wait here rather than in the system."""
     assert request.transport is not None
     request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
 
 
-class _Received:
+class _ResponseSocket:
     """What `http.client` takes for a socket."""
 
     def __init__(self, received: bytes) -> None:

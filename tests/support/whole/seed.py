@@ -58,12 +58,12 @@ def as_winget(request: Mapping[str, Any]) -> dict[str, Any]:
     return {**request, "data": None, "json": {}, "headers": {**token, **request.get("headers", {})}}
 
 
-def names_something(row: Operation) -> bool:
+def has_path_values(row: Operation) -> bool:
     return any(is_value(part) for part in row.parts)
 
 
 @dataclass(frozen=True)
-class Estate:
+class SeedData:
     """What a tenant has.
 
     `parts` are its things by the names of the table's path parts; `form` has a good value for every field that the
@@ -76,7 +76,7 @@ class Estate:
     form: Mapping[str, str]
     transfer: str
     link: str
-    shown: dict[str, str] = field(default_factory=dict, compare=False)  # what `unharmed` saw last
+    last_view: dict[str, str] = field(default_factory=dict, compare=False)  # what `unharmed` saw last
 
     async def send(self, row: Operation, api: Api | None = None, **request: Any) -> Answer:
         """Call an operation with what this tenant has, at this tenant or as `api` would."""
@@ -100,40 +100,40 @@ class Estate:
             seen["installer"] = hashlib.sha256(await response.read()).hexdigest()
         return seen
 
-    async def contents(self) -> dict[str, str]:
+    async def view_without_audit(self) -> dict[str, str]:
         """The same without the audit log, in which a refused write is an entry."""
         seen = await self.view()
         del seen["GET-get_audit_log"]
         return seen
 
     @asynccontextmanager
-    async def unharmed(self, *, log: bool = True) -> AsyncIterator[None]:
+    async def assert_unchanged(self, *, log: bool = True) -> AsyncIterator[None]:
         """Whatever happens within, the tenant shows the same afterwards as when one looked last.
 
         Without `log` the audit log aside, in which a refused write is an entry.
         """
-        look = self.view if log else self.contents
-        before = dict(self.shown) or await look()
+        look = self.view if log else self.view_without_audit
+        before = dict(self.last_view) or await look()
         yield
         after = await look()
-        self.shown.clear()
-        self.shown.update(after)
+        self.last_view.clear()
+        self.last_view.update(after)
         assert after == before
 
-    def leaked(self, answer: Answer, *sent: object) -> set[str]:
+    def leaked_values(self, answer: Answer, *sent: object) -> set[str]:
         """What an answer tells of this tenant that the request did not say itself."""
         told = f"{answer.body} {dict(answer.headers)}"
         request = str(sent)
         secrets = {self.marker, *self.form.values(), *self.parts.values()} - {""}
         return {secret for secret in secrets if len(secret) > 8 and secret in told and secret not in request}
 
-    def through(self, api: Api) -> "Estate":
+    def via(self, api: Api) -> "SeedData":
         """The same tenant as another gateway shows it."""
         link = self.link.replace(self.api.base_url, api.base_url)
-        return replace(self, api=replace(api, headers=self.api.headers), link=link, shown={})
+        return replace(self, api=replace(api, headers=self.api.headers), link=link, last_view={})
 
 
-async def furnish(api: Api, names: str = "") -> Estate:
+async def seed_tenant(api: Api, names: str = "") -> SeedData:
     """Give a tenant one of everything; `names` is what its own names are made of."""
     marker = names or f"own{uuid4().hex[:12]}"
     package = f"App.{marker}"
@@ -145,12 +145,12 @@ async def furnish(api: Api, names: str = "") -> Estate:
     published = await publish(api, package, "1.0", channel=marker, release_notes=marker, platform="Windows.Desktop")
     await publish(api, package, "0.9")  # winget is shown stable ones only
     username = f"user-{marker}"
-    added = await _made(api, "add_client", client_name=f"pc-{marker}")
+    added = await _create(api, "add_client", client_name=f"pc-{marker}")
     client = {"client_id": added["client_id"], "auth_token": added["auth_token"]}
-    group = (await _made(api, "add_blacklist_group", name=marker, package_ids=f"Hidden.{marker}"))["group_id"]
-    free = (await _made(api, "add_blacklist_group", name=f"free-{marker}", package_ids="Other.App"))["group_id"]
-    entry = (await _made(api, "add_blacklist_entry", network="192.0.2.1", group=group))["entry_id"]
-    await _made(api, "add_user", username=username, password=LONG_PASSWORD)
+    group = (await _create(api, "add_blacklist_group", name=marker, package_ids=f"Hidden.{marker}"))["group_id"]
+    free = (await _create(api, "add_blacklist_group", name=f"free-{marker}", package_ids="Other.App"))["group_id"]
+    entry = (await _create(api, "add_blacklist_entry", network="192.0.2.1", group=group))["entry_id"]
+    await _create(api, "add_user", username=username, password=LONG_PASSWORD)
     assert (await api.call("POST", "publish_client", data={"version": "0.0.0.1"})).status == 200
     transfer = f"transfer-{marker}"
     assert (await send_chunk(api, transfer, os.urandom(100), 0, 10)).status == 200
@@ -158,7 +158,7 @@ async def furnish(api: Api, names: str = "") -> Estate:
     version = (await api.call("GET", "get_specific_package_version", published.uid)).body
     link = str(version["INSTALLER_URL"])
     server_filename, file_name = URL(link).parts[-2:]
-    await _inspected(api, server_filename)
+    await _wait_for_inspection(api, server_filename)
     parts = {
         "package_id": package,
         "version_uid": published.uid,
@@ -193,10 +193,10 @@ async def furnish(api: Api, names: str = "") -> Estate:
         "new_password": "yet another password",
         "token": api.headers["Authorization"].removeprefix("Bearer "),
     }
-    return Estate(api, marker, parts, form, transfer, link)
+    return SeedData(api, marker, parts, form, transfer, link)
 
 
-async def _made(api: Api, operation: str, **form: str) -> dict[str, str]:
+async def _create(api: Api, operation: str, **form: str) -> dict[str, str]:
     answer = await api.call("POST", operation, data=form)
     assert answer.status == 201, answer.body
     made: dict[str, str] = answer.body
@@ -215,7 +215,7 @@ async def _waiting_upload(api: Api) -> str:
     return waiting
 
 
-async def _inspected(api: Api, server_filename: str) -> None:
+async def _wait_for_inspection(api: Api, server_filename: str) -> None:
     """Wait for the end of a file's inspection, since what is shown of the file changes with it."""
 
     async def ended() -> bool:

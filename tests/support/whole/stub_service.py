@@ -22,7 +22,7 @@ class Received:
 
 
 @dataclass
-class Standin:
+class StubService:
     """Where the service is, and what it received."""
 
     address: str = ""
@@ -35,15 +35,15 @@ class Standin:
 
 
 @asynccontextmanager
-async def standin() -> AsyncIterator[Standin]:
+async def run_stub_service() -> AsyncIterator[StubService]:
     """Takes the place of a service."""
-    service = Standin()
-    async with instead(service.answer) as service.address:
+    service = StubService()
+    async with serve_handler(service.answer) as service.address:
         yield service
 
 
 @asynccontextmanager
-async def instead(answer: Handler) -> AsyncIterator[str]:
+async def serve_handler(answer: Handler) -> AsyncIterator[str]:
     """The address of a service that answers every request with this."""
     app = web.Application(client_max_size=64 << 20)
     app.router.add_route("*", "/{path:.*}", answer)

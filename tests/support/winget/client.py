@@ -12,9 +12,9 @@ from urllib.parse import quote, urlsplit
 
 from aiohttp import ClientSession
 
-from tests.support.winget.rules import Refused, check_hit, check_manifest
+from tests.support.winget.rules import AnswerRejected, check_hit, check_manifest
 
-KNOWN = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0", "1.28.0")
+CONTRACTS = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0", "1.28.0")
 # A field, a match type and a keyword.
 Match = tuple[str, str, str]
 
@@ -30,7 +30,7 @@ class Hit:
 
     @property
     def newest(self) -> str:
-        return max((str(version["PackageVersion"]) for version in self.versions), key=order)
+        return max((str(version["PackageVersion"]) for version in self.versions), key=version_key)
 
 
 @dataclass(frozen=True)
@@ -54,22 +54,22 @@ class WingetClient:
     session: ClientSession
     address: str
     header: str = ""
-    versions: Sequence[str] = KNOWN
+    versions: Sequence[str] = CONTRACTS
     https_only: bool = False
     contract: str = ""
 
     async def add(self) -> Mapping[str, Any]:
         """`winget source add`: what the source is, in the highest contract that both know."""
-        data: Mapping[str, Any] = ((await self._ask("GET", "information")) or {}).get("Data") or {}
+        data: Mapping[str, Any] = ((await self._request("GET", "information")) or {}).get("Data") or {}
         if not data.get("SourceIdentifier") or not data.get("ServerSupportedVersions"):
-            raise Refused("no source")
+            raise AnswerRejected("no source")
         if not data.get("SourceAgreements", {"AgreementsIdentifier": "none"}).get("AgreementsIdentifier"):
-            raise Refused("agreements without an identifier")
-        theirs = {_short(version) for version in data["ServerSupportedVersions"]}
-        common = [version for version in self.versions if _short(version) in theirs]
+            raise AnswerRejected("agreements without an identifier")
+        theirs = {_major_minor(version) for version in data["ServerSupportedVersions"]}
+        common = [version for version in self.versions if _major_minor(version) in theirs]
         if not common:
-            raise Refused("no common contract")
-        self.contract = max(common, key=order)
+            raise AnswerRejected("no common contract")
+        self.contract = max(common, key=version_key)
         return data
 
     async def search(
@@ -93,14 +93,14 @@ class WingetClient:
         found: list[Hit] = []
         token: str | None = ""
         while token is not None and (not most or len(found) < most):
-            answer = await self._ask("POST", "manifestSearch", token, json=body) or {}
+            answer = await self._request("POST", "manifestSearch", token, json=body) or {}
             found += [_hit(one) for one in answer.get("Data") or []]
             token = answer.get("ContinuationToken") or None
         return found[: most or None]
 
     async def manifests(self, package_id: str, **query: str) -> list[dict[str, Any]]:
         """All versions of a package; none where there is no such package."""
-        answer = await self._ask("GET", f"packageManifests/{quote(package_id, safe='')}", params=query)
+        answer = await self._request("GET", f"packageManifests/{quote(package_id, safe='')}", params=query)
         if answer is None or answer.get("Data") is None:
             return []
         check_manifest(answer["Data"], int(self.contract.split(".")[1]))
@@ -112,36 +112,36 @@ class WingetClient:
         found = await self.manifests(package_id, **({"Version": version} if version else {}))
         fitting = [one for one in found if version.casefold() in {"", one["PackageVersion"].casefold()}]
         if not fitting:
-            raise Refused("no such package or version")
-        return max(fitting, key=lambda one: order(one["PackageVersion"]))
+            raise AnswerRejected("no such package or version")
+        return max(fitting, key=lambda one: version_key(one["PackageVersion"]))
 
     async def install(self, package_id: str, version: str = "", architecture: str = "x64") -> bytes:
         """`winget install`: the installer for a machine, downloaded without any token, and its digest checked."""
         installers = (await self.show(package_id, version))["Installers"]
         fitting = [one for one in installers if one["Architecture"] in {architecture, "neutral"}]
         if not fitting:
-            raise Refused("no applicable installer")
+            raise AnswerRejected("no applicable installer")
         self._check_scheme(fitting[0]["InstallerUrl"])
         async with self.session.get(fitting[0]["InstallerUrl"]) as response:
             content = await response.read()
             if response.status != 200:
-                raise Refused(f"the download was answered {response.status}")
+                raise AnswerRejected(f"the download was answered {response.status}")
         if hashlib.sha256(content).hexdigest() != fitting[0]["InstallerSha256"].lower():
-            raise Refused("another digest")
+            raise AnswerRejected("another digest")
         return content
 
     async def upgrade(self, installed: Installed) -> tuple[str, str] | None:
         """`winget upgrade`: the package that a program is correlated with, and its newest version where it is newer."""
         known = {"ProductCode": installed.product_code, "PackageFamilyName": installed.family_name}
         codes = [(where, "Exact", code.casefold()) for where, code in known.items() if code]
-        name = ("NormalizedPackageNameAndPublisher", "Exact", normalized(installed.name))
+        name = ("NormalizedPackageNameAndPublisher", "Exact", normalize_name(installed.name))
         found = await self.search(inclusions=[*codes, name])
         if len(found) != 1:
             return None
         newest = found[0].newest
-        return (found[0].package_id, newest) if order(newest) > order(installed.version) else None
+        return (found[0].package_id, newest) if version_key(newest) > version_key(installed.version) else None
 
-    async def _ask(self, method: str, path: str, token: str | None = None, **request: Any) -> Any:
+    async def _request(self, method: str, path: str, token: str | None = None, **request: Any) -> Any:
         self._check_scheme(self.address)
         if path != "information" and not self.contract:
             await self.add()
@@ -156,12 +156,12 @@ class WingetClient:
             if response.status == 404 and {"code", "message"} <= body.keys():
                 return None
             if response.status != 200 or not told:
-                raise Refused(f"{response.status} {response.headers.get('Content-Type')}")
+                raise AnswerRejected(f"{response.status} {response.headers.get('Content-Type')}")
             return body
 
     def _check_scheme(self, address: str) -> None:
         if self.https_only and urlsplit(address).scheme != "https":
-            raise Refused("an address without https")
+            raise AnswerRejected("an address without https")
 
 
 def _filter(match: Match) -> dict[str, Any]:
@@ -174,16 +174,16 @@ def _hit(one: Mapping[str, Any]) -> Hit:
     return Hit(one["PackageIdentifier"], one["PackageName"], one["Publisher"], one["Versions"])
 
 
-def _short(version: str) -> str:
+def _major_minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def order(version: str) -> tuple[int, ...]:
+def version_key(version: str) -> tuple[int, ...]:
     """The place of a version that is made of numbers."""
     return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", version).split("."))
 
 
-def normalized(name: str) -> str:
+def normalize_name(name: str) -> str:
     """A program's name as the client sends it, as far as the names go that tests have."""
     left = re.sub(r"\(.*?\)|\b\d+(\.\d+)+\b|\b(x64|x86)\b|\b(32|64)-bit\b", " ", name.casefold())
     return "".join(word for word in re.findall(r"[^\W_]+", left) if word not in {"inc", "corp", "gmbh", "ltd"})

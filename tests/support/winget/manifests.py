@@ -15,7 +15,7 @@ Fields = dict[str, Any]
 
 
 @dataclass
-class Made:
+class ManifestFiles:
     """A manifest in files by their names, and its installers by theirs. A test changes what matters to it."""
 
     package_id: str
@@ -62,11 +62,11 @@ class Made:
         return folder
 
 
-def make(number: int = 0, minor: int = 10, **root: Any) -> Made:
+def make_manifest(number: int = 0, minor: int = 10, **root: Any) -> ManifestFiles:
     """A manifest with one installer, and little more than it must have; `root` is said for all its installers."""
     name = f"setup-{number}.exe"
     content = f"installer {number}".encode() * 20
-    return Made(
+    return ManifestFiles(
         package_id=f"Acme.App{number}",
         version=f"1.{number}",
         minor=minor,
@@ -210,25 +210,25 @@ INSTALLER: Mapping[int, Fields] = {
 }
 
 
-def known(table: Mapping[int, Fields], minor: int) -> Fields:
+def known_fields(table: Mapping[int, Fields], minor: int) -> Fields:
     """What a version of the schema knows of these."""
     return {name: value for since, fields in table.items() if since <= minor for name, value in fields.items()}
 
 
-def whole(number: int, minor: int) -> Made:
+def make_full_manifest(number: int, minor: int) -> ManifestFiles:
     """A manifest that says everything that its version knows."""
-    made = make(number, minor, **known(INSTALLER, minor))
+    made = make_manifest(number, minor, **known_fields(INSTALLER, minor))
     made.installers[0]["SignatureSha256"] = made.root.pop("SignatureSha256")
-    made.texts.update(known(TEXTS, minor))
+    made.texts.update(known_fields(TEXTS, minor))
     german = {name: value for name, value in made.texts.items() if name not in {"Moniker", "PackageName"}}
     made.locales = [{**german, "PackageLocale": "de-DE", "ShortDescription": "Tut, was es sagt."}]
     return made
 
 
-def every_version(count: int, *, of_each: int = 1) -> Iterator[Made]:
+def make_every_schema_version(count: int, *, of_each: int = 1) -> Iterator[ManifestFiles]:
     """So many manifests, of every schema version in turn, `of_each` package; each third says all that it can."""
     for number in range(count):
         minor = MINORS[number % len(MINORS)]
-        made = whole(number, minor) if number // len(MINORS) % 3 == 0 else make(number, minor)
+        made = make_full_manifest(number, minor) if number // len(MINORS) % 3 == 0 else make_manifest(number, minor)
         made.package_id = f"Acme.App{number // of_each}"
         yield made

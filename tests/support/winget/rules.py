@@ -14,7 +14,7 @@ WITH_CODE = {"msi", "wix", "exe", "inno", "nullsoft", "burn", "portable"}  # lea
 TYPES = WITH_CODE | PACKAGED | {"zip", "font"}
 TYPES_SINCE = {"zip": 4, "portable": 4, "font": 12}
 ARCHITECTURES = {"x86", "x64", "arm", "arm64", "neutral"}
-NEEDED_TEXTS = ("PackageLocale", "Publisher", "PackageName", "ShortDescription", "License")
+REQUIRED_TEXTS = ("PackageLocale", "Publisher", "PackageName", "ShortDescription", "License")
 
 Installer = Mapping[str, Any]
 # What the contract has, by the 1.x that brought it; a member that a client does not know is no member.
@@ -46,7 +46,7 @@ INSTALLER_MEMBERS = {
 }
 
 
-class Refused(Exception):
+class AnswerRejected(Exception):
     """The client shows an error, and nothing of what was answered."""
 
 
@@ -57,9 +57,9 @@ def effective_type(one: Installer) -> str:
 
 def check_hit(one: Mapping[str, Any]) -> None:
     """Raise Refused for a package that no search may answer."""
-    _refuse("a hit lacks a text", not all(_text(one.get(name)) for name in ("PackageName", "Publisher")))
-    _refuse("an id that is none", not PACKAGE_ID.fullmatch(one.get("PackageIdentifier", "")))
-    _refuse("a hit without versions", not one.get("Versions"))
+    _reject_if("a hit lacks a text", not all(_is_text(one.get(name)) for name in ("PackageName", "Publisher")))
+    _reject_if("an id that is none", not PACKAGE_ID.fullmatch(one.get("PackageIdentifier", "")))
+    _reject_if("a hit without versions", not one.get("Versions"))
     for version in one["Versions"]:
         _check_version(version)
 
@@ -67,23 +67,23 @@ def check_hit(one: Mapping[str, Any]) -> None:
 def check_manifest(data: Mapping[str, Any], minor: int) -> None:
     """Raise Refused for a manifest that a client of the contract 1.`minor` does not take."""
     _check_nothing_is_empty(data)
-    _refuse("an id that is none", not PACKAGE_ID.fullmatch(data.get("PackageIdentifier", "")))
-    _refuse("no versions", not data.get("Versions"))
+    _reject_if("an id that is none", not PACKAGE_ID.fullmatch(data.get("PackageIdentifier", "")))
+    _reject_if("no versions", not data.get("Versions"))
     for version in data["Versions"]:
         _check_version(version)
         default, installers = version.get("DefaultLocale", {}), version.get("Installers", [])
-        _refuse("no text in the default locale", not all(_text(default.get(name)) for name in NEEDED_TEXTS))
+        _reject_if("no text in the default locale", not all(_is_text(default.get(name)) for name in REQUIRED_TEXTS))
         for locale in (default, *version.get("Locales", [])):
-            _refuse("a locale that is none", not LANGUAGE.fullmatch(locale.get("PackageLocale", "")))
+            _reject_if("a locale that is none", not LANGUAGE.fullmatch(locale.get("PackageLocale", "")))
             _check_members(locale, LOCALE_MEMBERS, minor)
-            _refuse("an icon without address, type or digest", any(map(_incomplete_icon, locale.get("Icons", []))))
-        _refuse("no installers", not installers)
+            _reject_if("an icon without address, type or digest", any(map(_incomplete_icon, locale.get("Icons", []))))
+        _reject_if("no installers", not installers)
         for installer in installers:
             _check_members(installer, INSTALLER_MEMBERS, minor)
             for reason, wrong in INSTALLER_RULES.items():
-                _refuse(reason, wrong(installer, minor))
-        told = [_told_by(installer) for installer in installers]
-        _refuse("two installers that are the same", len(set(told)) < len(told))
+                _reject_if(reason, wrong(installer, minor))
+        told = [_identity(installer) for installer in installers]
+        _reject_if("two installers that are the same", len(set(told)) < len(told))
 
 
 def _wrong_feature(one: Installer, _: int) -> bool:
@@ -98,7 +98,7 @@ def _unusable_configuration(one: Installer, _: int) -> bool:
     resources = [resource.get("Name") for module in modules for resource in module.get("Resources", [{}])]
     resources += [resource.get("Type") for resource in dscv3.get("Resources", [])]
     complete = all(module.keys() == {"RepositoryUrl", "ModuleName", "Resources"} for module in modules)
-    return not resources or not all(map(_text, resources)) or not complete
+    return not resources or not all(map(_is_text, resources)) or not complete
 
 
 def _unknown_type(one: Installer, minor: int) -> bool:
@@ -113,7 +113,7 @@ def _unknown_behavior(one: Installer, minor: int) -> bool:
 
 def _return_code_twice(one: Installer, _: int) -> bool:
     expected = [entry["InstallerReturnCode"] for entry in one.get("ExpectedReturnCodes", [])]
-    return _twice([*set(one.get("InstallerSuccessCodes", [])), *expected])
+    return _has_duplicates([*set(one.get("InstallerSuccessCodes", [])), *expected])
 
 
 def _archive_of_several(one: Installer, _: int) -> bool:
@@ -130,7 +130,7 @@ def _path_leads_out(one: Installer, _: int) -> bool:
 def _nested_twice(one: Installer, _: int) -> bool:
     files = one.get("NestedInstallerFiles", [])
     return any(
-        _twice([entry[name].casefold() for entry in files if name in entry])
+        _has_duplicates([entry[name].casefold() for entry in files if name in entry])
         for name in ("RelativeFilePath", "PortableCommandAlias")
     )
 
@@ -180,34 +180,34 @@ def _incomplete_icon(icon: Mapping[str, Any]) -> bool:
 
 def _check_members(one: Mapping[str, Any], members: Mapping[int, str], minor: int) -> None:
     known = {name for since, names in members.items() if since <= minor for name in names.split()}
-    _refuse(f"members that the contract does not have: {one.keys() - known}", not one.keys() <= known)
+    _reject_if(f"members that the contract does not have: {one.keys() - known}", not one.keys() <= known)
 
 
 def _check_version(version: Mapping[str, Any]) -> None:
     text = version.get("PackageVersion", "")
-    _refuse("a version that is none", not _text(text) or not VERSION.fullmatch(text) or text[0] in "<>")
-    _refuse("a channel", bool(version.get("Channel")))
+    _reject_if("a version that is none", not _is_text(text) or not VERSION.fullmatch(text) or text[0] in "<>")
+    _reject_if("a channel", bool(version.get("Channel")))
 
 
 def _check_nothing_is_empty(value: object) -> None:
-    _refuse("something that is empty", value in ("", None))
+    _reject_if("something that is empty", value in ("", None))
     for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
         _check_nothing_is_empty(member)
 
 
-def _told_by(one: Installer) -> tuple[str, ...]:
+def _identity(one: Installer) -> tuple[str, ...]:
     types = (one.get(name, "").casefold().replace("appx", "msix") for name in ("InstallerType", "NestedInstallerType"))
     return *types, *(one.get(name, "").casefold() for name in ("Architecture", "InstallerLocale", "Scope"))
 
 
-def _twice(values: list[Any]) -> bool:
+def _has_duplicates(values: list[Any]) -> bool:
     return len(set(values)) < len(values)
 
 
-def _text(value: object) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str) and bool(value.strip())
 
 
-def _refuse(reason: str, wrong: bool) -> None:
+def _reject_if(reason: str, wrong: bool) -> None:
     if wrong:
-        raise Refused(reason)
+        raise AnswerRejected(reason)

@@ -18,11 +18,11 @@ from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.support.api import Answer
 from tests.support.factories import KEYS
-from tests.support.metrics import figures_at
+from tests.support.metrics import fetch_metrics
 from tests.support.servers.ports import free_port
 from tests.support.wait import TIMEOUT, until
 from tests.support.whole.publishing import publish_in_one_call, send_chunk, upload
-from tests.support.whole.seed import UNKNOWN, Estate, furnish, segments, title
+from tests.support.whole.seed import UNKNOWN, SeedData, seed_tenant, segments, title
 from tests.support.whole.services import PASSWORD, Api, Services
 
 AUDITED = [row for row in OPERATIONS if row.audited]
@@ -44,8 +44,8 @@ async def newest(api: Api) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def estate(tenant: Api) -> Estate:
-    return await furnish(tenant)
+async def seed_data(tenant: Api) -> SeedData:
+    return await seed_tenant(tenant)
 
 
 @pytest.fixture(scope="module")
@@ -61,18 +61,18 @@ def test_every_operation_that_changes_something_is_audited() -> None:
 
 
 async def test_each_write_is_on_record(services: Services) -> None:
-    estate, wrong = await furnish(await services.tenant()), list[str]()
+    seed_data, wrong = await seed_tenant(await services.tenant()), list[str]()
     for row in sorted(AUDITED, key=_order):
-        made_up = {"username": f"new-{estate.marker}", "version_key": "installer"}
+        made_up = {"username": f"new-{seed_data.marker}", "version_key": "installer"}
         if row.name in {"add_package_version", "publish_client"}:
-            made_up["server_filename"] = await upload(estate.api, b"an installer")
-        answer = await estate.send(row, data={**estate.form, **made_up})
-        entry = await newest(estate.api)
+            made_up["server_filename"] = await upload(seed_data.api, b"an installer")
+        answer = await seed_data.send(row, data={**seed_data.form, **made_up})
+        entry = await newest(seed_data.api)
         expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
         if answer.status >= 400 or _summary(entry) != expected or not (entry["target"] or entry["changes"]):
             wrong.append(f"{title(row)}: {answer.status} {answer.body}: {entry}")
         if row.name == "rotate_client_token":
-            estate = replace(estate, parts={**estate.parts, "auth_token": answer.body["auth_token"]})
+            seed_data = replace(seed_data, parts={**seed_data.parts, "auth_token": answer.body["auth_token"]})
     assert wrong == []
 
 
@@ -97,17 +97,17 @@ async def test_a_caller_without_a_session_leaves_no_entry(strangers: Api) -> Non
     assert await entries(strangers) == before
 
 
-async def test_no_secret_is_in_an_entry(estate: Estate) -> None:
-    secrets = {estate.form[name] for name in ("password", "old_password", "new_password", "token")}
-    secrets.add(estate.parts["auth_token"])
+async def test_no_secret_is_in_an_entry(seed_data: SeedData) -> None:
+    secrets = {seed_data.form[name] for name in ("password", "old_password", "new_password", "token")}
+    secrets.add(seed_data.parts["auth_token"])
     for row in sorted(AUDITED, key=lambda row: row.name.startswith("delete")):
-        answer = await estate.send(row, data=dict(estate.form))
+        answer = await seed_data.send(row, data=dict(seed_data.form))
         secrets |= {answer.body["auth_token"]} if "auth_token" in answer.body else set()
-        await estate.api.call(row.method, *segments(row, {**UNKNOWN, "auth_token": estate.parts["auth_token"]}))
-    api = await estate.api.signed_in(password=estate.form["new_password"])
+        await seed_data.api.call(row.method, *segments(row, {**UNKNOWN, "auth_token": seed_data.parts["auth_token"]}))
+    api = await seed_data.api.signed_in(password=seed_data.form["new_password"])
     await api.anonymous().call("POST", "login", data={"username": "admin", "password": "a wrong password"})
 
-    told = str(await entries(estate.api))
+    told = str(await entries(seed_data.api))
 
     assert len(secrets) == 7
     assert not [secret for secret in (*secrets, "a wrong password") if secret in told]
@@ -171,20 +171,20 @@ async def test_a_finished_upload_is_on_record_and_a_chunk_is_not(tenant: Api) ->
     assert entry["target"] == told
 
 
-async def test_a_version_in_one_call_is_one_entry(estate: Estate) -> None:
-    package = estate.parts["package_id"]
-    published = await publish_in_one_call(estate.api, package, "7.0", content=b"content")
+async def test_a_version_in_one_call_is_one_entry(seed_data: SeedData) -> None:
+    package = seed_data.parts["package_id"]
+    published = await publish_in_one_call(seed_data.api, package, "7.0", content=b"content")
 
-    [entry] = [found for found in await entries(estate.api) if found["target"].get("version") == "7.0"]
+    [entry] = [found for found in await entries(seed_data.api) if found["target"].get("version") == "7.0"]
 
     assert entry["target"] == {"package_id": package, "version": "7.0", "uid": published.uid}
 
 
-async def test_lines_of_json_have_every_entry(estate: Estate) -> None:
-    answer = await estate.api.call("GET", "get_audit_log", params={"format": "jsonl"})
+async def test_lines_of_json_have_every_entry(seed_data: SeedData) -> None:
+    answer = await seed_data.api.call("GET", "get_audit_log", params={"format": "jsonl"})
 
     assert answer.headers["Content-Type"] == "application/jsonl"
-    assert answer.body.count(b"\n") == len(await entries(estate.api)) > 5
+    assert answer.body.count(b"\n") == len(await entries(seed_data.api)) > 5
 
 
 async def test_refusals_on_record_in_a_minute_are_bounded(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +324,7 @@ async def test_a_stopping_gateway_sends_the_entries_that_wait(
     async with gateway(services, redis_url, tenant, log, management=management) as api:
         await rotate(api)
         assert await entries(tenant, operation="add_client") == []
-        assert (await figures_at(api.session, f"http://{management}")).value("pkgrepo_audit_waiting") == 1
+        assert (await fetch_metrics(api.session, f"http://{management}")).value("pkgrepo_audit_waiting") == 1
         log.away = False
 
     assert len(await entries(tenant, operation="add_client")) == 1

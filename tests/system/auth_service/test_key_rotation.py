@@ -22,7 +22,7 @@ from common.service_client.client import open_service
 from common.settings import ServiceSettings
 from deploy.local.folder import SERVICES, new_key, write_secret
 from tests.support.factories import make_caller
-from tests.support.processes.cluster import Fleet, fleet
+from tests.support.processes.cluster import Cluster, run_cluster
 from tests.support.servers.stores import private_stores
 from tests.support.wait import until
 from tests.support.whole.publishing import add_package, package_id, publish, version_of
@@ -119,9 +119,9 @@ async def calling(callers: Callers) -> AsyncIterator[list[Mapping[str, int]]]:
         assert all(isinstance(end, asyncio.CancelledError) for end in ended), ended
 
 
-async def settled(running: Fleet) -> tuple[Callers, str]:
+async def settled(cluster: Cluster) -> tuple[Callers, str]:
     """A tenant with an administrator, a version, a client that calls and a client that never does, its id."""
-    api = await running.services.tenant(client_authentication=True)
+    api = await cluster.services.tenant(client_authentication=True)
     name = package_id()
     await add_package(api, name)
     link = (await version_of(api, await publish(api, name)))["INSTALLER_URL"]
@@ -132,21 +132,21 @@ async def settled(running: Fleet) -> tuple[Callers, str]:
 
 
 @pytest.fixture(scope="module")
-async def cluster() -> AsyncIterator[tuple[Fleet, Path]]:
+async def cluster_with_keys() -> AsyncIterator[tuple[Cluster, Path]]:
     """Processes that have a key for every purpose, and the folder of the keys."""
     with TemporaryDirectory(prefix="pkgrepo-") as place:
         keys = Path(place, "keys")
         async with (
             private_stores(Path(place)) as stores,
-            fleet(stores, key_files(keys), gateway=2, client_registry=2) as running,
+            run_cluster(stores, key_files(keys), gateway=2, client_registry=2) as cluster,
         ):
-            yield running, keys
+            yield cluster, keys
 
 
 @pytest.mark.full  # tests/system/deploy/test_pkgrepo.py rotates the keys of `pkgrepo up`.
-async def test_no_request_fails_while_every_key_is_replaced(cluster: tuple[Fleet, Path]) -> None:
-    running, keys = cluster
-    before, silent = await settled(running)
+async def test_no_request_fails_while_every_key_is_replaced(cluster_with_keys: tuple[Cluster, Path]) -> None:
+    cluster, keys = cluster_with_keys
+    before, silent = await settled(cluster)
     first = kept(keys)
     async with calling(before) as failed:
         await rotate(keys)
@@ -157,8 +157,8 @@ async def test_no_request_fails_while_every_key_is_replaced(cluster: tuple[Fleet
     assert failed == []
 
     # A client that never calls is known by its key of before alone, so that key stays.
-    environment = {"MONGO_URL": running.stores.mongo_url, "REDIS_URL": running.stores.redis_url}
-    await running.age(before.api.tenant_id, 600)
+    environment = {"MONGO_URL": cluster.stores.mongo_url, "REDIS_URL": cluster.stores.redis_url}
+    await cluster.age_tenant(before.api.tenant_id, 600)
     assert (await after.answers())["client"] == 200
     os.utime(keys / "client_token_key", (time.time() - 960, time.time() - 960))
     async with calling(after) as failed:
@@ -190,18 +190,18 @@ def test_a_service_has_the_keys_of_no_service_that_it_never_calls() -> None:
 
 
 @pytest.mark.full
-async def test_the_keys_of_one_service_open_only_those_it_calls(cluster: tuple[Fleet, Path]) -> None:
-    running, keys = cluster
+async def test_the_keys_of_one_service_open_only_those_it_calls(cluster_with_keys: tuple[Cluster, Path]) -> None:
+    cluster, keys = cluster_with_keys
     for thief, settings in SETTINGS.items():
         held = [name for name in NAMES if name in settings.model_fields]
         for victim in SERVICES:
-            opened = [name for name in held if await _opens(running, keys / name, victim)]
+            opened = [name for name in held if await _opens(cluster, keys / name, victim)]
             assert opened == [name for name in held if name == f"{victim}_key"], (thief, victim)
 
 
-async def _opens(running: Fleet, key: Path, service: str) -> bool:
+async def _opens(cluster: Cluster, key: Path, service: str) -> bool:
     """Whether a service answers who signs with this key for it."""
-    async with open_service(running.replicas[service][0].address, service=service, keys=Keys(key)) as client:
+    async with open_service(cluster.replicas[service][0].address, service=service, keys=Keys(key)) as client:
         try:
             await client.json(make_caller(), ASKED[service])
         except Unavailable:

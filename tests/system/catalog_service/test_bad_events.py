@@ -15,9 +15,9 @@ from aio_pika.abc import AbstractExchange, AbstractQueue
 
 from common.events import Event
 from common.events.broker import EXCHANGE
-from tests.support.faults.publishers import at_rest
-from tests.support.faults.stores import QUEUE, ended, pids
-from tests.support.processes.cluster import Fleet
+from tests.support.faults.publishers import wait_until_announced
+from tests.support.faults.stores import QUEUE, exited_processes, pids
+from tests.support.processes.cluster import Cluster
 from tests.support.wait import TIMEOUT, until
 from tests.support.whole.publishing import add_package, package_id, publish, upload
 from tests.support.whole.services import Api
@@ -27,13 +27,13 @@ DOCUMENT_LIMIT = 16 << 20  # bytes that MongoDB takes, of which the record's oth
 
 
 @pytest.fixture
-async def tenant(running_fleet: Fleet) -> Api:
-    return await running_fleet.services.tenant()
+async def tenant(cluster: Cluster) -> Api:
+    return await cluster.services.tenant()
 
 
 @pytest.fixture
-async def channel(running_fleet: Fleet) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
-    async with await aio_pika.connect(running_fleet.stores.broker.url) as connection:
+async def channel(cluster: Cluster) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
+    async with await aio_pika.connect(cluster.stores.broker.url) as connection:
         yield await connection.channel()
 
 
@@ -80,9 +80,9 @@ async def waiting(api: Api) -> list[str]:
 
 
 async def test_a_bad_event_is_a_dead_letter_and_does_not_delay_the_next(
-    running_fleet: Fleet, tenant: Api, exchange: AbstractExchange, dead: AbstractQueue
+    cluster: Cluster, tenant: Api, exchange: AbstractExchange, dead: AbstractQueue
 ) -> None:
-    before = pids(running_fleet)
+    before = pids(cluster)
     unreadable = [
         b"",
         b"poison",
@@ -101,22 +101,22 @@ async def test_a_bad_event_is_a_dead_letter_and_does_not_delay_the_next(
     ]
     await send(exchange, tenant, *unreadable, *refused)
     name = await upload(tenant, os.urandom(100))
-    await at_rest(running_fleet, tenant.tenant_id)
+    await wait_until_announced(cluster, tenant.tenant_id)
     assert await waiting(tenant) == [name]
     letters = await dead_letters(dead, len(unreadable) + len(refused))
     assert letters == {"rejected": len(unreadable) + len(refused)}
-    assert ended(running_fleet, before) == []
+    assert exited_processes(cluster, before) == []
 
 
 async def test_an_event_that_comes_again_or_late_changes_nothing(
-    running_fleet: Fleet, tenant: Api, exchange: AbstractExchange
+    cluster: Cluster, tenant: Api, exchange: AbstractExchange
 ) -> None:
     package = package_id()
     await add_package(tenant, package)
     published = await publish(tenant, package)
     free = await upload(tenant, os.urandom(100))
-    await at_rest(running_fleet, tenant.tenant_id)
-    uploads = await running_fleet.mongo["upload"]["uploads"].find({"tenant_id": tenant.tenant_id}).to_list()
+    await wait_until_announced(cluster, tenant.tenant_id)
+    uploads = await cluster.mongo["upload"]["uploads"].find({"tenant_id": tenant.tenant_id}).to_list()
     events = [
         replace(
             make_event(tenant, **{name: row[name] for name in ("server_filename", "file_id", "size", "sha256")}),
@@ -132,7 +132,7 @@ async def test_an_event_that_comes_again_or_late_changes_nothing(
 
     async def heard() -> bool:
         found = {"tenant_id": tenant.tenant_id, "server_filename": last.data["server_filename"]}
-        return await running_fleet.mongo["catalog"]["finished_uploads"].count_documents(found) == 1
+        return await cluster.mongo["catalog"]["finished_uploads"].count_documents(found) == 1
 
     await until(heard)
     assert await waiting(tenant) == [free]

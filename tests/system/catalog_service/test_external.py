@@ -14,11 +14,11 @@ from aiohttp import ClientSession, FormData, TCPConnector, web
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from tests.support.api import Answer
-from tests.support.servers.certificates import self_signed
+from tests.support.servers.certificates import make_certificate
 from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish
 from tests.support.whole.services import Api, Services
 from tests.support.winget.client import WingetClient
-from tests.support.winget.rules import Refused
+from tests.support.winget.rules import AnswerRejected
 
 HOST = "downloads.example.com"
 CONTENT = b"an installer" * 100
@@ -54,7 +54,7 @@ class Maker(AbstractResolver):
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return self_signed(tmp_path_factory.mktemp("maker"), HOST)
+    return make_certificate(tmp_path_factory.mktemp("maker"), HOST)
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ async def test_only_clients_fetch_from_the_makers_server(either: Api, maker: Mak
 
     assert maker.asked == ["/setup.exe?build=7"]
     maker.content = b"something else"
-    with pytest.raises(Refused, match="another digest"):
+    with pytest.raises(AnswerRejected, match="another digest"):
         await winget.install(name)
 
 

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 from aiohttp import FormData
 
-from tests.support.faults.retrying_uploader import Client
+from tests.support.faults.retrying_uploader import RetryingClient
 from tests.support.samples.msi_samples import MACHINE_MSI
-from tests.support.samples.pe_builder import zipped
+from tests.support.samples.pe_builder import make_zip
 from tests.support.wait import until
 from tests.support.whole.publishing import (
     INSTALLER,
@@ -77,7 +77,7 @@ async def test_hostile_installers_of_another_tenant_delay_no_strict_tenant(servi
     assert (await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})).status == 200
     text = f"<Package><Properties><DisplayName>{'&#65;' * 800_000}</DisplayName></Properties></Package>"
 
-    files = [await upload(other, zipped({"AppxManifest.xml": text, f"{number}": ""})) for number in range(4)]
+    files = [await upload(other, make_zip({"AppxManifest.xml": text, f"{number}": ""})) for number in range(4)]
     forms = [
         {**INSTALLER, "package_version": f"{number}", "file_type": "MSIX", "server_filename": file}
         for number, file in enumerate(files)
@@ -209,7 +209,7 @@ async def test_the_quotas_refusal_of_a_first_chunk_says_0_received(services: Ser
 async def test_an_upload_continues_at_the_byte_in_a_refusals_answer(tenant: Api) -> None:
     content, file_id = os.urandom(5000), uuid4().hex
     await send_chunk(tenant, file_id, content, 0, 1000)
-    server_filename = await Client(tenant).upload(content, chunk=1500, file_id=file_id)
+    server_filename = await RetryingClient(tenant).upload(content, chunk=1500, file_id=file_id)
     state = (await tenant.call("GET", "upload_package_version", headers={"X-File-ID": file_id})).body
     assert (state["server_filename"], state["sha256"]) == (server_filename, hashlib.sha256(content).hexdigest())
 

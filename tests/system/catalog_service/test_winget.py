@@ -13,8 +13,8 @@ from tests.support.services.catalog import picture
 from tests.support.whole.publishing import add_package, package_id, publish
 from tests.support.whole.raw_http import send_raw
 from tests.support.whole.services import Api, Services
-from tests.support.winget.client import KNOWN, Installed, WingetClient
-from tests.support.winget.rules import Refused
+from tests.support.winget.client import CONTRACTS, Installed, WingetClient
+from tests.support.winget.rules import AnswerRejected
 
 CODE = "{%08X-89AB-CDEF-0123-456789ABCDEF}"
 
@@ -52,7 +52,7 @@ async def test_every_client_gets_what_its_contract_knows(each: Api) -> None:
         switch_Repair="/repair",
         desired_state_configuration='{"dscv3": {"resources": [{"type": "Acme.Editor/Settings"}]}}',
     )
-    for version in KNOWN:
+    for version in CONTRACTS:
         winget = client_of(each, versions=[version])
         await winget.add()
         assert winget.contract == version
@@ -89,7 +89,7 @@ async def test_an_installed_program_is_upgraded_by_its_code_or_by_its_name(eithe
     assert await winget.upgrade(Installed("Nothing that we have", "1.0")) is None
 
 
-async def offered_icon(api: Api, name: str, version: str = KNOWN[-1]) -> dict[str, Any]:
+async def offered_icon(api: Api, name: str, version: str = CONTRACTS[-1]) -> dict[str, Any]:
     """The only icon in the manifest of a package."""
     winget = client_of(api, versions=[version])
     (icon,) = (await winget.show(name))["DefaultLocale"]["Icons"]
@@ -206,7 +206,7 @@ async def _check_stranger(api: Api, name: str, header: str) -> None:
     winget = client_of(api, header=header)
     await winget.add()
     for command in (winget.search(name), winget.show(name)):
-        with pytest.raises(Refused, match="401 application/json"):
+        with pytest.raises(AnswerRejected, match="401 application/json"):
             await command
 
 
@@ -226,7 +226,7 @@ async def test_the_blacklist_hides_the_same_from_winget(enforcing: Api, enforcin
         assert (seen in shown, hidden in shown) == (True, False)
         assert await winget.manifests(hidden) == []
         assert await winget.manifests(seen)
-        as_it_is = await enforcing.call("GET", "winget", "packageManifests", hidden, headers={"Version": KNOWN[-1]})
+        as_it_is = await enforcing.call("GET", "winget", "packageManifests", hidden, headers={"Version": CONTRACTS[-1]})
         assert as_it_is.status == 200
         assert await winget.manifests(hidden) == []
 
@@ -334,14 +334,14 @@ async def test_text_that_is_no_package_id_needs_a_token_where_clients_do(enforci
 
 
 async def test_a_source_that_is_not_on_https_is_none_for_the_real_client(tenant: Api) -> None:
-    with pytest.raises(Refused, match="https"):
+    with pytest.raises(AnswerRejected, match="https"):
         await client_of(tenant, https_only=True).add()
 
 
 async def test_the_description_of_the_source_may_be_cached_for_a_while(each: Api) -> None:
     answer = await each.anonymous().call("GET", "winget", "information")
     assert answer.headers["Cache-Control"] == "private, max-age=300"
-    assert answer.body["Data"]["ServerSupportedVersions"] == list(KNOWN)
+    assert answer.body["Data"]["ServerSupportedVersions"] == list(CONTRACTS)
 
 
 def check_told(status: int, answer: Answer) -> None:

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.servers.otlp_server import Collector, Span
-from tests.support.whole.log_scenario import STRANGERS_TRACE, Day, call_everywhere, lived
+from tests.support.whole.log_scenario import FOREIGN_TRACE, LogScenario, call_everywhere, run_log_scenario
 from tests.support.whole.services import Api
 
 ID = re.compile(r"[0-9a-f]{32}")
@@ -19,14 +19,14 @@ UPLOAD = "POST /{tenant_id}/upload_package_version"
 
 
 @pytest.fixture(scope="module")
-async def day() -> AsyncIterator[Day]:
+async def day() -> AsyncIterator[LogScenario]:
     """A day of processes on stores of their own, and what they told of it."""
-    async with lived() as day:
+    async with run_log_scenario() as day:
         yield day
 
 
 async def test_no_operation_logs_a_secret_or_a_path(tenant: Api) -> None:
-    day = Day(Collector())
+    day = LogScenario(Collector())
     with capture_logs() as lines:
         await call_everywhere(day, tenant)
     text = str(lines)
@@ -39,7 +39,7 @@ async def test_no_operation_logs_a_secret_or_a_path(tenant: Api) -> None:
 
 
 @pytest.mark.full
-def test_the_logs_hold_no_secret(day: Day) -> None:
+def test_the_logs_hold_no_secret(day: LogScenario) -> None:
     told = "".join(day.logs.values())
     assert len(day.secrets) > 2 * len(OPERATIONS)
     assert A_TOKEN not in told
@@ -47,7 +47,7 @@ def test_the_logs_hold_no_secret(day: Day) -> None:
 
 
 @pytest.mark.full
-def test_the_errors_hold_no_secret(day: Day) -> None:
+def test_the_errors_hold_no_secret(day: LogScenario) -> None:
     told = "".join(f"{answer.body} {dict(answer.headers)}" for answer in day.errors)
     assert len(day.errors) > len(OPERATIONS)
     assert A_TOKEN not in told
@@ -55,7 +55,7 @@ def test_the_errors_hold_no_secret(day: Day) -> None:
 
 
 @pytest.mark.full
-def test_every_request_is_logged_by_its_route_and_never_by_its_path(day: Day) -> None:
+def test_every_request_is_logged_by_its_route_and_never_by_its_path(day: LogScenario) -> None:
     for service in (*SERVICES, "gateway"):
         requests = [line for line in day.lines(service) if line["event"] == "request"]
         assert len(requests) > 5, service
@@ -68,7 +68,7 @@ def test_every_request_is_logged_by_its_route_and_never_by_its_path(day: Day) ->
 
 
 @pytest.mark.full
-def test_the_gateway_logs_what_became_of_a_request(day: Day) -> None:
+def test_the_gateway_logs_what_became_of_a_request(day: LogScenario) -> None:
     statuses = {
         (line["method"], line["route"], line["status"]) for line in day.lines("gateway") if line["event"] == "request"
     }
@@ -83,7 +83,7 @@ def test_the_gateway_logs_what_became_of_a_request(day: Day) -> None:
 
 
 @pytest.mark.full
-def test_one_request_id_is_in_gateway_service_and_event(day: Day) -> None:
+def test_one_request_id_is_in_gateway_service_and_event(day: LogScenario) -> None:
     (handled,) = [
         line
         for line in day.lines("catalog_service")
@@ -95,7 +95,7 @@ def test_one_request_id_is_in_gateway_service_and_event(day: Day) -> None:
 
 
 @pytest.mark.full
-def test_a_download_has_the_gateway_s_id_in_the_service_too(day: Day) -> None:
+def test_a_download_has_the_gateway_s_id_in_the_service_too(day: LogScenario) -> None:
     ids = [
         {line["request_id"] for line in day.lines(service) if line.get("route", "").endswith("/{file_name}")}
         for service in ("gateway", "upload_service")
@@ -104,25 +104,25 @@ def test_a_download_has_the_gateway_s_id_in_the_service_too(day: Day) -> None:
 
 
 @pytest.mark.full
-def test_each_line_is_of_one_tenant_where_it_is_of_a_tenant(day: Day) -> None:
+def test_each_line_is_of_one_tenant_where_it_is_of_a_tenant(day: LogScenario) -> None:
     tenants = {line["tenant_id"] for line in day.lines("gateway") if line.get("tenant_id")}
     assert len(tenants) == 1
 
 
-def steps(day: Day, service: str, name: str) -> Iterator[list[tuple[str, str, str]]]:
+def steps(day: LogScenario, service: str, name: str) -> Iterator[list[tuple[str, str, str]]]:
     """What led to each such span of a service, from itself to the root."""
     for span in day.collector.spans:
         if (span.service, span.name) == (service, name):
-            yield [(step.service, step.kind, step.name) for step in day.collector.way(span)]
+            yield [(step.service, step.kind, step.name) for step in day.collector.ancestors(span)]
 
 
-def requests(day: Day, name: str) -> list[Span]:
+def requests(day: LogScenario, name: str) -> list[Span]:
     """The requests of callers."""
     return [span for span in day.collector.spans if span.name == name and not span.parent_id]
 
 
 @pytest.mark.full
-def test_an_upload_is_one_trace_from_the_gateway_to_its_event(day: Day) -> None:
+def test_an_upload_is_one_trace_from_the_gateway_to_its_event(day: LogScenario) -> None:
     to_the_service = [
         ("upload_service", "server", UPLOAD),
         ("gateway", "client", "POST upload_package_version"),
@@ -141,7 +141,7 @@ def test_an_upload_is_one_trace_from_the_gateway_to_its_event(day: Day) -> None:
 
 
 @pytest.mark.full
-def test_a_catalog_s_trace_has_what_redis_and_mongodb_were_asked(day: Day) -> None:
+def test_a_catalog_s_trace_has_what_redis_and_mongodb_were_asked(day: LogScenario) -> None:
     name = "POST /{tenant_id}/get_packages"
     asked: set[tuple[str, str, str]] = set()
     for request in requests(day, name):
@@ -158,7 +158,7 @@ def test_a_catalog_s_trace_has_what_redis_and_mongodb_were_asked(day: Day) -> No
 
 
 @pytest.mark.full
-def test_the_traces_hold_no_secret_and_no_name_of_a_callers(day: Day) -> None:
+def test_the_traces_hold_no_secret_and_no_name_of_a_callers(day: LogScenario) -> None:
     assert len(day.collector.spans) > 5 * len(OPERATIONS)
     assert A_TOKEN not in str(day.collector.spans)  # what was sent has random bytes in it
     told = {name for name, secret in day.secrets.items() if secret.encode() in day.collector.sent}
@@ -166,7 +166,7 @@ def test_the_traces_hold_no_secret_and_no_name_of_a_callers(day: Day) -> None:
 
 
 @pytest.mark.full
-def test_what_is_told_of_a_span_is_of_our_own_making(day: Day) -> None:
+def test_what_is_told_of_a_span_is_of_our_own_making(day: LogScenario) -> None:
     texts = {(name, str(value)) for span in day.collector.spans for name, value in span.attributes.items()}
     tenants = {value for name, value in texts if name == "pkgrepo.tenant_id"}
     assert len(tenants) == 1
@@ -191,7 +191,7 @@ def test_what_is_told_of_a_span_is_of_our_own_making(day: Day) -> None:
 
 
 @pytest.mark.full
-def test_requests_are_named_by_their_routes(day: Day) -> None:
+def test_requests_are_named_by_their_routes(day: LogScenario) -> None:
     for span in day.collector.spans:
         if span.kind == "server":
             assert span.name == f"{span.attributes['http.request.method']} {span.attributes['http.route']}"
@@ -199,15 +199,15 @@ def test_requests_are_named_by_their_routes(day: Day) -> None:
 
 
 @pytest.mark.full
-def test_a_caller_s_trace_is_none_of_ours(day: Day) -> None:
+def test_a_caller_s_trace_is_none_of_ours(day: LogScenario) -> None:
     (linked,) = [span for span in day.collector.spans if span.links]
-    theirs = STRANGERS_TRACE.split("-")[1]
+    theirs = FOREIGN_TRACE.split("-")[1]
     assert (linked.service, linked.links, linked.parent_id) == ("gateway", (theirs,), "")
     assert theirs not in day.collector.traces()
 
 
 @pytest.mark.full
-def test_a_line_of_the_log_has_the_trace_of_its_request(day: Day) -> None:
+def test_a_line_of_the_log_has_the_trace_of_its_request(day: LogScenario) -> None:
     for service in (*SERVICES, "gateway"):
         spans = {
             (span.attributes["pkgrepo.request_id"], span.trace_id)

@@ -16,11 +16,11 @@ from common.http.server import management_of, serving
 from common.mongo import Document
 from tests.support.deployment.observability import alerts, panels, records
 from tests.support.factories import KEY, KEYS
-from tests.support.metrics import Figures, figures_at
+from tests.support.metrics import MetricSamples, fetch_metrics
 from tests.support.servers.prometheus import selectors
 from tests.support.wait import TIMEOUT
 from tests.support.whole.publishing import add_package, download, publish, send_chunk
-from tests.support.whole.seed import Estate, furnish
+from tests.support.whole.seed import SeedData, seed_tenant
 from tests.support.whole.services import Api, Services
 
 RecordedProgress = dict[str, tuple[str, tuple[str, ...]]]
@@ -28,9 +28,9 @@ RecordedProgress = dict[str, tuple[str, tuple[str, ...]]]
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry", "gateway")
 
 
-async def shown(services: Services, name: str) -> Figures:
+async def shown(services: Services, name: str) -> MetricSamples:
     """The figures of a service; of the gateway, that of the multi-tenant deployment."""
-    return await figures_at(services.session, services.management[Deployment.MULTI if name == "gateway" else name])
+    return await fetch_metrics(services.session, services.management[Deployment.MULTI if name == "gateway" else name])
 
 
 TENANT, SERVICE = ("tenant_id",), ("service",)
@@ -91,21 +91,21 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="module")
-async def estate(services: Services) -> Estate:
+async def seed_data(services: Services) -> SeedData:
     """A tenant that has one of everything, and a bound for all that can have one."""
-    return await furnish(await services.tenant(storage_quota=1 << 30, max_clients=7))
+    return await seed_tenant(await services.tenant(storage_quota=1 << 30, max_clients=7))
 
 
-async def test_each_service_shows_its_metrics_and_no_others(services: Services, estate: Estate) -> None:
+async def test_each_service_shows_its_metrics_and_no_others(services: Services, seed_data: SeedData) -> None:
     for name, own in OWN.items():
         metrics = await shown(services, name)
         expected = COMMON | own | ({} if name == "gateway" else WITH_DATABASE)
         labels = {
-            line.name.removesuffix("_bucket"): tuple(sorted(line.labels.keys() - {"le"})) for line in metrics.lines
+            line.name.removesuffix("_bucket"): tuple(sorted(line.labels.keys() - {"le"})) for line in metrics.samples
         }
         assert metrics.kinds == {metric: kind for metric, (kind, _) in expected.items()}, name
         assert {metric: (metrics.kinds[metric], labels[metric]) for metric in expected} == expected, name
-        assert {line.labels["service"] for line in metrics.lines if "service" in line.labels} == {name}
+        assert {line.labels["service"] for line in metrics.samples if "service" in line.labels} == {name}
 
 
 def test_alerts_and_panels_name_metrics_of_the_services() -> None:
@@ -114,7 +114,7 @@ def test_alerts_and_panels_name_metrics_of_the_services() -> None:
     expressions = {
         **{name: rule["expr"] for name, rule in alerts().items()},
         **records(),
-        **{panel.title: " + ".join(panel.asks) for panel in panels()},
+        **{panel.title: " + ".join(panel.queries) for panel in panels()},
     }
     unknown = [
         (name, selector)
@@ -125,9 +125,9 @@ def test_alerts_and_panels_name_metrics_of_the_services() -> None:
     assert unknown == []
 
 
-async def test_metrics_show_what_a_tenant_has(services: Services, estate: Estate) -> None:
-    tenant_id = estate.api.tenant_id
-    told = (await estate.api.call("GET", "server_information")).body
+async def test_metrics_show_what_a_tenant_has(services: Services, seed_data: SeedData) -> None:
+    tenant_id = seed_data.api.tenant_id
+    told = (await seed_data.api.call("GET", "server_information")).body
     uploads, auth = await shown(services, "upload_service"), await shown(services, "auth_service")
     clients = await shown(services, "client_registry")
 
@@ -152,7 +152,7 @@ async def test_metrics_show_what_a_tenant_has(services: Services, estate: Estate
     ],
 )
 async def test_figures_are_looked_up_in_indexes(
-    services: Services, estate: Estate, mongo_url: str, name: str, database: str, documents: set[str]
+    services: Services, seed_data: SeedData, mongo_url: str, name: str, database: str, documents: set[str]
 ) -> None:
     async with AsyncMongoClient[Document](mongo_url) as client:
         asked = client[database]
@@ -179,8 +179,8 @@ async def test_figures_are_looked_up_in_indexes(
 async def test_a_tenant_without_bounds_has_no_figures_of_them(services: Services, tenant: Api) -> None:
     figures = await shown(services, "auth_service")
     for name in ("pkgrepo_storage_quota_bytes", "pkgrepo_clients_max"):
-        assert figures.of(name) != []
-        assert figures.of(name, tenant_id=tenant.tenant_id) == []
+        assert figures.named(name) != []
+        assert figures.named(name, tenant_id=tenant.tenant_id) == []
 
 
 async def test_what_is_uploaded_and_downloaded_counts(services: Services, tenant: Api) -> None:
@@ -219,8 +219,8 @@ async def test_sign_ins_count_by_how_they_end(services: Services, tenant: Api) -
     assert now.value("pkgrepo_sessions") == before.value("pkgrepo_sessions") + 1
 
 
-async def test_catalogs_in_memory_and_handled_events_are_shown(services: Services, estate: Estate) -> None:
-    assert (await estate.api.call("POST", "get_packages")).status == 200
+async def test_catalogs_in_memory_and_handled_events_are_shown(services: Services, seed_data: SeedData) -> None:
+    assert (await seed_data.api.call("POST", "get_packages")).status == 200
     for name in ("gateway", "catalog_service"):
         figures = await shown(services, name)
         assert figures.value("pkgrepo_catalogs", service=name) > 0
@@ -239,10 +239,10 @@ async def test_only_the_metrics_of_an_unreachable_store_are_left_out(mongo_url: 
         serving(management_of(app), "127.0.0.1:0") as management,
         ClientSession() as session,
     ):
-        figures = await figures_at(session, management)
-    assert figures.of("pkgrepo_sessions") == []
+        figures = await fetch_metrics(session, management)
+    assert figures.named("pkgrepo_sessions") == []
     assert "pkgrepo_storage_quota_bytes" in figures.kinds
-    ready = {line.labels["dependency"]: line.value for line in figures.of("pkgrepo_ready")}
+    ready = {line.labels["dependency"]: line.value for line in figures.named("pkgrepo_ready")}
     assert ready == {"mongodb": 1, "redis": 0, "schema": 1}
 
 
@@ -278,7 +278,7 @@ async def test_unknown_paths_and_methods_have_one_label(services: Services, name
 
     assert now.value("pkgrepo_requests_total", **other) == before.value("pkgrepo_requests_total", **other) + 100
     assert now.value("pkgrepo_requests_total", **unusual) == before.value("pkgrepo_requests_total", **unusual) + 1
-    assert len(now.lines) - len(before.lines) < 50
+    assert len(now.samples) - len(before.samples) < 50
     assert not [text for text in now.texts() if "made-up" in text or "PURGE" in text]
 
 
@@ -298,7 +298,7 @@ async def test_probes_and_metrics_are_not_counted_as_requests(services: Services
             assert answer.status == (404 if name == "gateway" else 401)
             assert b"pkgrepo_" not in await answer.read()
 
-    asked = [line for line in now.of("pkgrepo_requests_total") if line not in before.of("pkgrepo_requests_total")]
+    asked = [line for line in now.named("pkgrepo_requests_total") if line not in before.named("pkgrepo_requests_total")]
     assert [line for line in asked if line.labels["method"] == "GET" and line.labels["route"] == "other"] == []
 
 

@@ -26,7 +26,7 @@ from deploy.operator.stores import StoreAddresses
 from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from tests.support.factories import KEY, KEYS, make_tenant
-from tests.support.processes.backup import RecordedProgress, heads, restore_documents
+from tests.support.processes.backup import RecordedProgress, audit_heads, restore_documents
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 
 TENANT = make_tenant(tenant_id="acme")
@@ -104,7 +104,7 @@ async def test_migrate_lists_its_work_does_it_and_then_has_none(database: MongoD
     assert done[0] == 0
     assert f"{CHAIN}: done" in done[1]
     assert again == asked_again == (0, "The databases are up to date.")
-    assert await heads(where, TENANT.tenant_id) != ["0:" + "0" * 64]
+    assert await audit_heads(where, TENANT.tenant_id) != ["0:" + "0" * 64]
     assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
 
 
@@ -165,7 +165,7 @@ async def test_an_older_backup_is_migrated_when_it_is_restored(
     elsewhere = replace(where, installers=tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir()
     await restore_documents(tmp_path / "backups", elsewhere, without_seal=True)
-    assert [head.partition(":")[0] for head in await heads(where, TENANT.tenant_id)] == ["1"]
+    assert [head.partition(":")[0] for head in await audit_heads(where, TENANT.tenant_id)] == ["1"]
     assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
 
 

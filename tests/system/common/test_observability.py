@@ -8,14 +8,14 @@ from uuid import uuid4
 import pytest
 
 from common.auth.callers import Deployment
-from tests.support.deployment.observability import alerts, grouped, panels, records
-from tests.support.servers.prometheus import Prometheus, prometheus, selectors
+from tests.support.deployment.observability import aggregation_labels, alerts, panels, records
+from tests.support.servers.prometheus import Prometheus, run_prometheus, selectors
 from tests.support.wait import until
 from tests.support.whole.publishing import add_package, package_id, publish, version_of
 from tests.support.whole.services import Api, Services
 
 pytestmark = pytest.mark.full  # test_metrics.py checks the names of the metrics.
-ASKS = {f"{panel.title} ({number})": text for panel in panels() for number, text in enumerate(panel.asks, 1)}
+ASKS = {f"{panel.title} ({number})": text for panel in panels() for number, text in enumerate(panel.queries, 1)}
 EXPRESSIONS = {**{name: rule["expr"] for name, rule in alerts().items()}, **records(), **ASKS}
 # What is not there while all is well: answers that are failures of ours, and alerts.
 UNWELL = re.compile(r'status=~"5|ALERTS')
@@ -30,19 +30,19 @@ async def watching(services: Services, tmp_path_factory: pytest.TempPathFactory)
         places.setdefault(service, []).append(address.removeprefix("http://"))
     tenant = await services.tenant(storage_quota=1_000_000, max_clients=10)
     await use(tenant)
-    async with prometheus(tmp_path_factory.mktemp("prometheus"), places) as watcher:
+    async with run_prometheus(tmp_path_factory.mktemp("prometheus"), places) as watcher:
 
         async def seen(times: int = 1) -> bool:
-            found = await watcher.ask(f"count_over_time(pkgrepo_build_info[1m]) >= {times}")
+            found = await watcher.query(f"count_over_time(pkgrepo_build_info[1m]) >= {times}")
             return len(found) == len(services.management)
 
         await until(seen)
         await use(tenant)
 
         async def rising() -> bool:
-            refused = await watcher.ask('rate(pkgrepo_requests_total{status="401"}[1m]) > 0')
-            limit = await watcher.ask(f'pkgrepo_storage_quota_bytes{{tenant_id="{tenant.tenant_id}"}}')
-            recorded = await watcher.ask("service:pkgrepo_errors:ratio_rate5m")
+            refused = await watcher.query('rate(pkgrepo_requests_total{status="401"}[1m]) > 0')
+            limit = await watcher.query(f'pkgrepo_storage_quota_bytes{{tenant_id="{tenant.tenant_id}"}}')
+            recorded = await watcher.query("service:pkgrepo_errors:ratio_rate5m")
             return bool(refused and limit and recorded) and await seen(2)
 
         await until(rising)
@@ -66,7 +66,7 @@ async def found_by(watching: Prometheus, expression: str) -> list[dict[str, str]
     found: list[dict[str, str]] = []
 
     async def any_is() -> bool:
-        found[:] = await watching.ask(expression)
+        found[:] = await watching.query(expression)
         return bool(found)
 
     with suppress(TimeoutError):
@@ -87,7 +87,7 @@ async def test_each_expression_uses_existing_metrics_and_labels(watching: Promet
             found = await found_by(watching, selector.replace('"5.."', '"2.."'))
             assert found, (name, selector)
             labels |= {label for series in found for label in series}
-        assert grouped(expression) <= labels or "ALERTS" in expression, name
+        assert aggregation_labels(expression) <= labels or "ALERTS" in expression, name
 
 
 async def test_prometheus_can_evaluate_each_rule(watching: Prometheus) -> None:

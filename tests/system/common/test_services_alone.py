@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from aiohttp import ClientConnectionError, ClientSession, UnixConnector
 
-from tests.support.processes.fork_server import Program, start
+from tests.support.processes.fork_server import Program, start_program
 from tests.support.wait import until
 from tests.support.whole.services import Services
 
@@ -42,7 +42,7 @@ def environment(
 
 @asynccontextmanager
 async def alone(service: str, environment: dict[str, str], *options: str) -> AsyncIterator[Program]:
-    process = await start([sys.executable, *options, "-m", service], env=environment, stdout=PIPE, stderr=PIPE)
+    process = await start_program([sys.executable, *options, "-m", service], env=environment, stdout=PIPE, stderr=PIPE)
     try:
         yield process
     finally:

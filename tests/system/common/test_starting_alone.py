@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import pytest
 from aiohttp import ClientError, ClientSession
 
-from tests.support.processes.cluster import Fleet
+from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica import Replica
 from tests.support.servers.ports import free_port
-from tests.support.servers.proxy import Mode, Proxy, proxy
-from tests.support.servers.stores import NEEDS, target_of, url_through
+from tests.support.servers.proxy import Mode, Proxy, run_proxy
+from tests.support.servers.stores import REQUIRED_STORES, target_of, url_through
 from tests.support.wait import until
 
 
 @dataclass(frozen=True)
-class Cluster:
+class IsolatedServices:
     """A process of every service, and what lies before each of the stores that they need."""
 
     session: ClientSession
@@ -44,39 +44,39 @@ class Cluster:
 
 
 @pytest.fixture
-async def cluster(running_fleet: Fleet) -> AsyncIterator[Cluster]:
-    stores = running_fleet.stores
+async def isolated(cluster: Cluster) -> AsyncIterator[IsolatedServices]:
+    stores = cluster.stores
     urls = {"mongodb": stores.mongod.url, "redis": stores.redis.url, "rabbitmq": stores.broker.url}
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(ClientSession())
-        links = {name: await stack.enter_async_context(proxy(target_of(url))) for name, url in urls.items()}
+        links = {name: await stack.enter_async_context(run_proxy(target_of(url))) for name, url in urls.items()}
         for link in links.values():
-            await link.switch(Mode.REFUSE)
+            await link.set_mode(Mode.REFUSE)
         through = {name: url_through(name, link) for name, link in links.items()}
         environment = {
-            **running_fleet.environment,
+            **cluster.environment,
             "MONGO_URL": through["mongodb"],
             "REDIS_URL": through["redis"],
             "RABBITMQ_URL": through["rabbitmq"],
         }
         replicas = {}
-        for service in NEEDS:
+        for service in REQUIRED_STORES:
             log = stores.folder / f"alone-{service}.log"
             replicas[service] = Replica(service, f"127.0.0.1:{free_port()}", log, environment)
             stack.push_async_callback(replicas[service].stop)
             await replicas[service].start()
-        yield Cluster(session, replicas, links)
+        yield IsolatedServices(session, replicas, links)
 
 
 @pytest.mark.full  # test_services_alone.py has a sample.
-async def test_a_service_gets_ready_when_the_last_store_comes(cluster: Cluster) -> None:
-    pids = {service: replica.pid for service, replica in cluster.replicas.items()}
+async def test_a_service_gets_ready_when_the_last_store_comes(isolated: IsolatedServices) -> None:
+    pids = {service: replica.pid for service, replica in isolated.replicas.items()}
     away = {"mongodb", "redis"}
     for name in ("", "rabbitmq", "redis", "mongodb"):
         if name:
-            await cluster.links[name].switch(Mode.PASS)
+            await isolated.links[name].set_mode(Mode.PASS)
             away.discard(name)
-        for service, needs in NEEDS.items():
-            await cluster.says(service, needs & away)
-    for service, replica in cluster.replicas.items():
-        assert (replica.running, replica.pid) == (True, pids[service])
+        for service, needs in REQUIRED_STORES.items():
+            await isolated.says(service, needs & away)
+    for service, replica in isolated.replicas.items():
+        assert (replica.is_running, replica.pid) == (True, pids[service])

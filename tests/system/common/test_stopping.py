@@ -16,9 +16,9 @@ from common.http.connection_limits import Runner
 from common.http.readiness import add_probes
 from common.http.server import serving
 from tests.support.factories import make_caller
-from tests.support.processes.cluster import Fleet
-from tests.support.processes.replica_client import direct
-from tests.support.samples.stalled_chunk import HeldChunk
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.replica_client import connect_to_replica
+from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.wait import until
 
 SIZE = 3 << 20  # bytes; half of it is more than what is written at once
@@ -90,18 +90,18 @@ async def test_a_stopping_service_answers_until_its_drain_ends(monkeypatch: pyte
 
 
 @pytest.mark.full
-async def test_a_stopping_process_ends_the_requests_that_it_has(running_fleet: Fleet) -> None:
+async def test_a_stopping_process_ends_the_requests_that_it_has(cluster: Cluster) -> None:
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(SIZE)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         apart = Socket(str(Path(folder) / "apart.sock"))
         patches = {"common.http.server:DRAIN_TIMEOUT": 5, "common.http.server:SHUTDOWN_TIMEOUT": LIMIT}
         environment = {"MANAGEMENT_LISTEN": f"unix:{apart.path}", "PATCHES": json.dumps(patches)}
         command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
-        replica = await running_fleet.add("upload_service", environment=environment, command=command, aside=True)
+        replica = await cluster.add("upload_service", environment=environment, command=command, aside=True)
         main = Socket(replica.address.removeprefix("unix:"))
-        async with direct(running_fleet, replica) as api:
-            held = HeldChunk(api, caller, file_id, content, 0, len(content))
-            transfers = running_fleet.stores.installers / caller.tenant_id / "transfers"
+        async with connect_to_replica(cluster, replica) as api:
+            held = StalledChunk(api, caller, file_id, content, 0, len(content))
+            transfers = cluster.stores.installers / caller.tenant_id / "transfers"
 
             async def begun() -> bool:
                 return any(path.stat().st_size for path in transfers.glob("*/*"))
@@ -121,7 +121,7 @@ async def test_a_stopping_process_ends_the_requests_that_it_has(running_fleet: F
             await until(closed)
             assert await apart.told("readyz") == STOPPING
             assert await apart.told("livez") == ALIVE
-            answer = await held.go_on()
+            answer = await held.resume()
             assert (answer.status, answer.body["complete"]) == (200, True)
-        assert await replica.ended() == 0
-        await running_fleet.remove(replica)
+        assert await replica.wait_for_exit() == 0
+        await cluster.remove(replica)

@@ -13,7 +13,7 @@ from aiohttp import ClientSession, TCPConnector
 
 from deploy.local.folder import SERVICES
 from tests.support.factories import KEY
-from tests.support.servers.otlp_server import collecting
+from tests.support.servers.otlp_server import run_collector
 from tests.support.servers.ports import free_port
 from tests.support.wait import until
 
@@ -83,7 +83,7 @@ async def test_a_silent_collector_delays_no_request_and_no_stop(
 
 async def test_what_a_service_did_until_its_end_reaches_the_collector(redis_url: str) -> None:
     async with (
-        collecting() as collector,
+        run_collector() as collector,
         gateway(redis_url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as (process, url),
     ):
         await until(lambda: asked(url), timeout=START)
@@ -95,7 +95,7 @@ async def test_what_a_service_did_until_its_end_reaches_the_collector(redis_url:
 
 @pytest.mark.full
 async def test_each_worker_of_a_service_is_traced(redis_url: str) -> None:
-    async with collecting() as collector:
+    async with run_collector() as collector:
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "WORKERS": "2", "OTEL_BSP_SCHEDULE_DELAY": "50"}
 
         async def both_told() -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, TCPConnector
 
-from tests.support.metrics import figures_at
+from tests.support.metrics import fetch_metrics
 from tests.support.servers.ports import free_port
 from tests.support.wait import until
 
@@ -112,7 +112,7 @@ async def test_any_worker_shows_the_metrics_of_all_workers_so_far(redis_url: str
             return listeners(port) == listeners(management) == 2
 
         async def told() -> bool:
-            found = [await figures_at(session, f"http://127.0.0.1:{management}") for _ in range(8)]
+            found = [await fetch_metrics(session, f"http://127.0.0.1:{management}") for _ in range(8)]
             return {one.value("pkgrepo_requests_total", status="404") for one in found} == {50}
 
         await until(taken, timeout=LIMIT)

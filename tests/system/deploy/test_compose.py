@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from yarl import URL
 
-from tests.support.deployment.compose import OURS, SCALE, Composition, composition
+from tests.support.deployment.compose import SCALE, SERVICES, ComposeProject, run_compose
 from tests.support.wait import until
 from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish, send_chunk
 from tests.support.whole.services import Api
@@ -19,13 +19,13 @@ CHUNK = 1 << 20  # bytes
 
 
 @pytest.fixture(scope="module")
-async def project() -> AsyncIterator[Composition]:
-    async with composition() as running:
+async def project() -> AsyncIterator[ComposeProject]:
+    async with run_compose() as running:
         yield running
 
 
 @pytest.fixture
-async def gateways(project: Composition) -> list[Api]:
+async def gateways(project: ComposeProject) -> list[Api]:
     """The first administrator at each of the gateways."""
     return await project.signed_in()
 
@@ -36,7 +36,7 @@ async def fetched(api: Api, url: str) -> bytes:
         return await answer.read()
 
 
-async def test_as_many_replicas_run_as_were_asked_for(project: Composition) -> None:
+async def test_as_many_replicas_run_as_were_asked_for(project: ComposeProject) -> None:
     assert {service: len(project.containers(service)) for service in SCALE} == SCALE
 
 
@@ -53,7 +53,7 @@ async def test_what_one_gateway_writes_another_reads_at_once(gateways: list[Api]
     assert (await one.call("GET", "get_package_versions", name)).status == 404
 
 
-async def test_a_session_that_ends_at_one_gateway_counts_at_none(project: Composition) -> None:
+async def test_a_session_that_ends_at_one_gateway_counts_at_none(project: ComposeProject) -> None:
     one, other = await project.signed_in()
     assert (await other.call("GET", "test")).status == 200
     token = one.headers["Authorization"].removeprefix("Bearer ")
@@ -74,7 +74,7 @@ async def test_a_finished_upload_is_announced_through_the_broker(gateways: list[
 
 
 async def test_an_upload_goes_on_at_other_replicas_when_one_is_killed(
-    project: Composition, gateways: list[Api]
+    project: ComposeProject, gateways: list[Api]
 ) -> None:
     one, other = gateways
     name, file_id, content = package_id(), uuid4().hex, os.urandom(6 * CHUNK)
@@ -107,37 +107,39 @@ async def _insisting(api: Api, file_id: str, content: bytes, start: int) -> dict
     return body
 
 
-@pytest.mark.parametrize("service", [*OURS, *STORES])
-async def test_a_container_has_no_more_rights_than_it_needs(project: Composition, service: str) -> None:
+@pytest.mark.parametrize("service", [*SERVICES, *STORES])
+async def test_a_container_has_no_more_rights_than_it_needs(project: ComposeProject, service: str) -> None:
     for container in project.containers(service):
         settings = project.settings_of(container)
         assert settings["CapDrop"] == ["ALL"]
         assert settings["SecurityOpt"] == ["no-new-privileges:true"]
         assert container.attrs["Config"]["User"] not in {"", "0", "root", "0:0"}
         assert bool(container.ports.get("8080/tcp")) is (service == "gateway")
-        if service in OURS:
+        if service in SERVICES:
             assert settings["ReadonlyRootfs"]
 
 
 @pytest.mark.parametrize(
     ("service", "store"), [("gateway", "mongodb"), ("auth_service", "rabbitmq"), ("upload_service", "redis")]
 )
-async def test_a_service_has_no_network_access_to_other_stores(project: Composition, service: str, store: str) -> None:
+async def test_a_service_has_no_network_access_to_other_stores(
+    project: ComposeProject, service: str, store: str
+) -> None:
     look = f"import socket; socket.getaddrinfo({store!r}, 80)"
     container = project.containers(service)[0]
     found = await asyncio.to_thread(container.exec_run, ["python", "-c", look])
     assert (found.exit_code, b"gaierror" in found.output) == (1, True)
 
 
-async def test_a_second_up_changes_nothing(project: Composition) -> None:
+async def test_a_second_up_changes_nothing(project: ComposeProject) -> None:
     before = {file: file.read_bytes() for file in project.secrets.rglob("*") if file.is_file()}
-    ids = {container.id for service in OURS for container in project.containers(service)}
+    ids = {container.id for service in SERVICES for container in project.containers(service)}
     await project.up("--build")
     assert {file: file.read_bytes() for file in project.secrets.rglob("*") if file.is_file()} == before
-    assert {container.id for service in OURS for container in project.containers(service)} == ids
+    assert {container.id for service in SERVICES for container in project.containers(service)} == ids
 
 
-async def test_up_without_a_build_keeps_every_container(project: Composition) -> None:
-    before = [container.id for container in project.containers(*OURS, *STORES)]
+async def test_up_without_a_build_keeps_every_container(project: ComposeProject) -> None:
+    before = [container.id for container in project.containers(*SERVICES, *STORES)]
     await project.up()
-    assert [container.id for container in project.containers(*OURS, *STORES)] == before
+    assert [container.id for container in project.containers(*SERVICES, *STORES)] == before

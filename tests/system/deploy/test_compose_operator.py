@@ -14,8 +14,8 @@ from docker import DockerClient
 from yarl import URL
 
 from deploy.cluster.owners import SERVICES_USER
-from tests.support.deployment.compose import STORE_IMAGES, Composition, composition, copy_of
-from tests.support.faults.callers import Counting, callers
+from tests.support.deployment.compose import STORE_IMAGES, ComposeProject, copy_of, run_compose
+from tests.support.faults.callers import CountingApi, run_callers
 from tests.support.wait import until
 from tests.support.whole.publishing import add_package, download, package_id, publish, version_of
 from tests.support.whole.services import Api
@@ -38,8 +38,8 @@ def store_images() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-async def project(store_images: dict[str, str]) -> AsyncIterator[Composition]:
-    async with composition(store_images, gateway=2) as running:
+async def project(store_images: dict[str, str]) -> AsyncIterator[ComposeProject]:
+    async with run_compose(store_images, gateway=2) as running:
         yield running
 
 
@@ -54,41 +54,41 @@ class Rotation:
 
 
 @pytest.fixture(scope="module")
-async def rotation(project: Composition) -> Rotation:
+async def rotation(project: ComposeProject) -> Rotation:
     """Shared, because the key of client tokens cannot rotate again before every client has called."""
     earlier, name = await project.signed_in(), package_id()
     await add_package(earlier[0], name)
     address = (await version_of(earlier[0], await publish(earlier[0], name)))["INSTALLER_URL"]
     async with load(earlier) as clients:
-        await project.operate("keys", "rotate", "--folder", "/keys")
+        await project.run_operator("keys", "rotate", "--folder", "/keys")
     async with load(await project.signed_in()) as later_clients:
-        await project.operate("keys", "rotate", "--folder", "/keys", "--finish")
+        await project.run_operator("keys", "rotate", "--folder", "/keys", "--finish")
     return Rotation(failures(clients), failures(later_clients), earlier[0], address)
 
 
 @pytest.fixture
-async def gateways(project: Composition) -> list[Api]:
+async def gateways(project: ComposeProject) -> list[Api]:
     """The first administrator at each gateway."""
     return await project.signed_in()
 
 
 async def test_operator_command_with_another_variable_keeps_the_stores_running(
-    project: Composition, gateways: list[Api]
+    project: ComposeProject, gateways: list[Api]
 ) -> None:
     before = store_ids(project)
     async with load(gateways) as clients:
-        await project.operate("tenant", "list", MONGODB_CACHE_GB="0.6")
+        await project.run_operator("tenant", "list", MONGODB_CACHE_GB="0.6")
     assert (failures(clients), store_ids(project)) == ({}, before)
 
 
 async def test_operator_command_with_newer_images_keeps_the_stores_running(
-    project: Composition, gateways: list[Api], store_images: dict[str, str]
+    project: ComposeProject, gateways: list[Api], store_images: dict[str, str]
 ) -> None:
     before = store_ids(project)
     for tag in store_images.values():
         await asyncio.to_thread(replace_image, project.engine, tag)
     async with load(gateways) as clients:
-        await project.operate("tenant", "list")
+        await project.run_operator("tenant", "list")
     assert (failures(clients), store_ids(project)) == ({}, before)
 
 
@@ -111,26 +111,28 @@ async def test_end_of_a_key_rotation_voids_earlier_sessions_and_downloads(rotati
     await until(has_ended)
 
 
-async def test_first_start_makes_the_backup_folder_for_the_services_user(project: Composition) -> None:
+async def test_first_start_makes_the_backup_folder_for_the_services_user(project: ComposeProject) -> None:
     status = (project.folder / "backups").stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (SERVICES_USER, SERVICES_USER, 0o700)
 
 
-async def test_backup_restores_into_an_empty_project_of_another_name(project: Composition, gateways: list[Api]) -> None:
+async def test_backup_restores_into_an_empty_project_of_another_name(
+    project: ComposeProject, gateways: list[Api]
+) -> None:
     api, name = gateways[0], package_id()
     await add_package(api, name)
     published = await publish(api, name, content=os.urandom(3 * CHUNK))
     client = (await api.call("POST", "add_client", data={"client_name": f"{name}.example"})).body
-    log = await project.operate("audit", "verify", "--tenant", "main")
+    log = await project.run_operator("audit", "verify", "--tenant", "main")
     head = next(line for line in log.splitlines() if line.startswith("main: ")).rpartition(" ")[2]
-    assert "was created" in await project.operate("backup", "/backups")
+    assert "was created" in await project.run_operator("backup", "/backups")
     async with copy_of(project) as drill:
         await drill.start_stores()
-        assert "was restored" in await drill.operate("restore", "/backups")
+        assert "was restored" in await drill.run_operator("restore", "/backups")
         await drill.up()
-        await drill.operate("quota")
-        await drill.operate("scrub")
-        await drill.operate("audit", "verify", "--tenant", "main", "--expect", head)
+        await drill.run_operator("quota")
+        await drill.run_operator("scrub")
+        await drill.run_operator("audit", "verify", "--tenant", "main", "--expect", head)
         [restored] = await drill.signed_in()
         assert await download(restored, (await version_of(restored, published))["INSTALLER_URL"]) == published.content
         form = {"auth_token": client["auth_token"], "client": "1"}
@@ -139,24 +141,24 @@ async def test_backup_restores_into_an_empty_project_of_another_name(project: Co
 
 
 @asynccontextmanager
-async def load(gateways: list[Api]) -> AsyncIterator[list[Counting]]:
+async def load(gateways: list[Api]) -> AsyncIterator[list[CountingApi]]:
     """Let clients send requests through every gateway within the block. Each sends at least one in it."""
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(callers(api)) for api in gateways]
-        before = [client.asked.total() for client in clients]
+        clients = [await stack.enter_async_context(run_callers(api)) for api in gateways]
+        before = [client.requests.total() for client in clients]
 
         async def has_load() -> bool:
-            return all(client.asked.total() > total for client, total in zip(clients, before, strict=True))
+            return all(client.requests.total() > total for client, total in zip(clients, before, strict=True))
 
         yield clients
         await until(has_load)
 
 
-def failures(clients: list[Counting]) -> Counter[str]:
-    return sum((client.failed for client in clients), Counter())
+def failures(clients: list[CountingApi]) -> Counter[str]:
+    return sum((client.failures for client in clients), Counter())
 
 
-def store_ids(project: Composition) -> list[str | None]:
+def store_ids(project: ComposeProject) -> list[str | None]:
     return [container.id for container in project.containers(*STORES)]
 
 

@@ -12,7 +12,17 @@ from common.settings import load
 from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.operator.key_files import KeyFiles
-from tests.support.deployment.kubernetes import FOLDER, VERSIONS, Resource, known, of_kind, pods, read, refusal, where
+from tests.support.deployment.kubernetes import (
+    FOLDER,
+    VERSIONS,
+    Resource,
+    describe,
+    of_kind,
+    parse_yaml,
+    pods,
+    validation_error,
+    with_schema,
+)
 from tests.support.deployment.observability import OBSERVABILITY
 
 SERVICES = ["auth-service", "catalog-service", "client-registry", "gateway", "upload-service"]
@@ -50,7 +60,7 @@ def _with(folder: Path, name: str, components: list[str]) -> None:
 def render(folder: Path, pytestconfig: pytest.Config) -> Render:
     def rendered(overlay: str) -> list[Resource]:
         command = [pytestconfig.getoption("--kustomize"), "build", str(folder / overlay)]
-        return read(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+        return parse_yaml(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
     return rendered
 
@@ -69,7 +79,7 @@ def containers(resources: list[Resource]) -> Iterator[tuple[Resource, Resource]]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_accepts_every_resource(resources: list[Resource], version: str) -> None:
-    assert [found for resource in known(resources) if (found := refusal(resource, version))] == []
+    assert [found for resource in with_schema(resources) if (found := validation_error(resource, version))] == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -80,7 +90,7 @@ def test_kubernetes_accepts_the_additional_kustomizations(
     render: Render, beside: str, namespace: str, version: str
 ) -> None:
     found = render(beside)
-    assert [refusal(resource, version) for resource in found] == [""] * len(found)
+    assert [validation_error(resource, version) for resource in found] == [""] * len(found)
     assert {resource["metadata"]["namespace"] for resource in found} == {namespace}
 
 
@@ -104,11 +114,11 @@ def test_secrets_can_be_applied_separately(render: Render) -> None:
 def test_kubernetes_refuses_unknown_fields(resources: list[Resource]) -> None:
     deployment = of_kind("Deployment", resources)["gateway"]
     wrong = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
-    assert all("replica" in refusal(wrong, version) for version in VERSIONS)
+    assert all("replica" in validation_error(wrong, version) for version in VERSIONS)
 
 
 def test_every_referenced_resource_exists(resources: list[Resource]) -> None:
-    there = {where(resource) for resource in resources} | {f"Secret {name}" for name in OPERATOR_S}
+    there = {describe(resource) for resource in resources} | {f"Secret {name}" for name in OPERATOR_S}
     named = set()
     for pod, container in containers(resources):
         named.add(f"ServiceAccount {pod['spec']['serviceAccountName']}")

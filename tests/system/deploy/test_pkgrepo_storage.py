@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession
 
 from deploy.local.demo import SAMPLES as PUBLISHED
-from tests.support.processes.pkgrepo_command import LIMIT, PKGREPO, administrator, pkgrepo, up
+from tests.support.processes.pkgrepo_command import PKGREPO, TIMEOUT, administrator, pkgrepo, run_pkgrepo
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.wait import until
 
@@ -34,7 +34,7 @@ def storage(object_server: ObjectServer) -> dict[str, str]:
 async def folder(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
     """The data folder of a running `up` without object storage, with a few installers."""
     data = tmp_path_factory.mktemp("moving")
-    async with up(data, "--demo"):
+    async with run_pkgrepo(data, "--demo"):
         yield data
 
 
@@ -72,7 +72,7 @@ async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, stor
         environment = {**os.environ, **storage, "S3_ENDPOINT": f"http://127.0.0.1:{port}"}
         command = (*PKGREPO, "storage", "migrate", "--to", "s3", "--data", str(folder))
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=STDOUT)
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             await moving.wait()
             process.send_signal(signal.SIGINT)
             said, _ = await process.communicate()
@@ -110,7 +110,7 @@ async def test_up_moves_files_and_redirects_downloads_to_the_object_storage(
     given = {**storage, "S3_URL": f"{storage['S3_URL']}-up", "INSTALLER_STORAGE": "s3", "S3_REDIRECT": "true"}
     for name, text in given.items():
         monkeypatch.setenv(name, text)
-    async with up(tmp_path, "--demo") as service, ClientSession() as session:
+    async with run_pkgrepo(tmp_path, "--demo") as service, ClientSession() as session:
         installer = await an_installer(session, service.base_url, tmp_path)
         address = installer["INSTALLER_URL"]
 
@@ -118,7 +118,7 @@ async def test_up_moves_files_and_redirects_downloads_to_the_object_storage(
             async with session.get(address, allow_redirects=False) as answer:
                 return answer.status == 307 and answer.headers["Location"].startswith(storage["S3_ENDPOINT"])
 
-        await until(is_sent_there, timeout=LIMIT)
+        await until(is_sent_there, timeout=TIMEOUT)
         async with session.get(address) as answer:
             assert hashlib.sha256(await answer.read()).hexdigest() == installer["INSTALLER_SHA256"].lower()
 

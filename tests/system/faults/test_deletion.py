@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.support.faults.package_deletion import deletion_killed
-from tests.support.processes.cluster import Fleet
+from tests.support.faults.package_deletion import kill_during_deletion
+from tests.support.processes.cluster import Cluster
 
 pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize("service", ["catalog_service", "upload_service"])
-async def test_a_deletion_killed_at_any_step_leaves_nothing(running_fleet: Fleet, service: str) -> None:
-    outcome = await deletion_killed(running_fleet, service, versions=5)
-    assert outcome.good, outcome
+async def test_a_deletion_killed_at_any_step_leaves_nothing(cluster: Cluster, service: str) -> None:
+    outcome = await kill_during_deletion(cluster, service, versions=5)
+    assert outcome.succeeded, outcome
     assert outcome.times > 3

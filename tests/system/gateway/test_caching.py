@@ -10,10 +10,10 @@ from aiohttp import web
 from common.auth.callers import HIDDEN, hidden_digest
 from common.http.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.publishing import add_package, catalog, publish
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stub_service import instead
+from tests.support.whole.stub_service import serve_handler
 
 ETAG = '"7-identity"'
 
@@ -21,7 +21,7 @@ ETAG = '"7-identity"'
 @pytest.fixture
 async def elsewhere(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
     """The same tenant at another gateway."""
-    async with gateway(services, redis_url) as address:
+    async with run_gateway(services, redis_url) as address:
         yield at_gateway(tenant, address)
 
 
@@ -184,9 +184,9 @@ async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
     for module in ("caching.package_responses", "routing.tenant_directory"):
         monkeypatch.setattr(f"gateway.{module}.MAX_AGE", 60.0)
     fellows = Fellows()
-    async with instead(fellows.answer) as address, open_redis(redis_url) as redis:
+    async with serve_handler(fellows.answer) as address, open_redis(redis_url) as redis:
         names = ("auth_service", "catalog_service", "upload_service", "client_registry")
-        async with gateway(services, redis_url, **{f"{name}_url": address for name in names}) as before:
+        async with run_gateway(services, redis_url, **{f"{name}_url": address for name in names}) as before:
             api = at_gateway(tenant, before)
             client = {"data": {"auth_token": "a token"}}
             for _ in range(2):
@@ -213,8 +213,8 @@ async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
 async def test_versions_that_are_being_changed_are_not_cached(services: Services, redis_url: str, tenant: Api) -> None:
     fellows = Fellows(settled=False)
     async with (
-        instead(fellows.answer) as address,
-        gateway(services, redis_url, catalog_service_url=address) as before,
+        serve_handler(fellows.answer) as address,
+        run_gateway(services, redis_url, catalog_service_url=address) as before,
     ):
         api = at_gateway(tenant, before)
         for _ in range(3):
@@ -228,8 +228,8 @@ async def test_winget_without_a_version_header_shares_the_first_contract(
     monkeypatch.setattr("gateway.caching.package_responses.MAX_AGE", 60.0)
     fellows = Fellows()
     async with (
-        instead(fellows.answer) as address,
-        gateway(services, redis_url, catalog_service_url=address) as before,
+        serve_handler(fellows.answer) as address,
+        run_gateway(services, redis_url, catalog_service_url=address) as before,
     ):
         api = at_gateway(tenant, before)
         for headers in ({}, {}, {"Version": "1.0.0"}, {"Version": ""}):

@@ -8,7 +8,7 @@ from yarl import URL
 
 from common.auth.callers import Deployment
 from tests.support.factories import make_tenant
-from tests.support.metrics import figures_at
+from tests.support.metrics import fetch_metrics
 from tests.support.whole.publishing import add_package, download, package_id, publish
 from tests.support.whole.raw_http import send_raw
 from tests.support.whole.services import PASSWORD, Api, Services
@@ -112,7 +112,7 @@ async def test_the_audit_log_names_the_same_operation_for_the_alias(alias: Api) 
 
 async def test_metrics_count_the_alias_under_the_route_of_the_operation(services: Services, alias: Api) -> None:
     async def count() -> float:
-        figures = await figures_at(services.session, services.management[Deployment.MULTI])
+        figures = await fetch_metrics(services.session, services.management[Deployment.MULTI])
         labels = {"method": "GET", "route": "/{tenant_id}/get_blacklist_groups", "status": "200", "service": "gateway"}
         return figures.value("pkgrepo_requests_total", **labels)
 

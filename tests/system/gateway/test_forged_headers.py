@@ -8,7 +8,7 @@ from common.http.middleware import AUDIT_HEADER
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS
 from tests.support.factories import KEY, make_tenant
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.publishing import add_package, package_id, publish
 from tests.support.whole.seed import UNKNOWN, segments
 from tests.support.whole.services import Api, Services
@@ -76,7 +76,7 @@ async def test_behind_a_trusted_proxy_the_hop_before_it_is_the_caller(
     hops = {"X-Forwarded-For": "198.51.100.7, 203.0.113.9", "X-Forwarded-Host": "packages.example.com"}
     hops["X-Forwarded-Proto"] = "https"
     trusted: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
-    async with gateway(services, redis_url, **trusted) as address:
+    async with run_gateway(services, redis_url, **trusted) as address:
         behind = at_gateway(tenant, address)
         form = {"package_id": f"Behind.{tenant.tenant_id}", "package_name": "a", "package_publisher": "a"}
         assert (await behind.call("POST", "add_package", data=form, headers=hops)).status == 200

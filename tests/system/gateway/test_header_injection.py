@@ -10,7 +10,7 @@ from tests.support.api import Answer
 from tests.support.tables import every_cell, sampled
 from tests.support.whole.publishing import send_chunk
 from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import Estate, segments, title
+from tests.support.whole.seed import SeedData, segments, title
 from tests.support.whole.services import Api
 
 SPLITS = ("\r\nX-Injected: 1", "\nX-Injected: 1", "\rX-Injected: 1", "\r\n\r\nHTTP/1.1 200 OK\r\nX-Injected: 1")
@@ -35,7 +35,7 @@ async def send(api: Api, method: str, target: str, headers: dict[str, str] | Non
     return await send_raw(f"{url.scheme}://{url.netloc}", method, url.path + target, {**api.headers, **(headers or {})})
 
 
-async def test_no_part_of_an_address_becomes_a_header(furnished: Estate) -> None:
+async def test_no_part_of_an_address_becomes_a_header(furnished: SeedData) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             for part in filter(is_value, row.parts):
@@ -47,7 +47,7 @@ async def test_no_part_of_an_address_becomes_a_header(furnished: Estate) -> None
                         assert answer.status >= 400 or (row.is_winget and answer.status == 204)
 
 
-async def test_no_query_becomes_a_header(furnished: Estate) -> None:
+async def test_no_query_becomes_a_header(furnished: SeedData) -> None:
     with every_cell() as cell:
         for row in (row for row in OPERATIONS if row.method == "GET"):
             path = "/".join(["", *segments(row, furnished.parts)])
@@ -59,12 +59,12 @@ async def test_no_query_becomes_a_header(furnished: Estate) -> None:
                 check(await send(furnished.api, "GET", f"{path}?x\xff=a"))
 
 
-async def test_a_query_with_an_escaped_line_break_reaches_the_operation(furnished: Estate) -> None:
+async def test_a_query_with_an_escaped_line_break_reaches_the_operation(furnished: SeedData) -> None:
     query = "&".join(f"{name}=a{ESCAPED[0]}" for name in NAMES)
     assert (await send(furnished.api, "GET", f"/get_users?{query}")).status == 200
 
 
-async def test_no_field_becomes_a_header(furnished: Estate) -> None:
+async def test_no_field_becomes_a_header(furnished: SeedData) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     with every_cell() as cell:
         for row in TAKING_FIELDS:
@@ -74,7 +74,7 @@ async def test_no_field_becomes_a_header(furnished: Estate) -> None:
                     check(await furnished.send(row, headers=headers, data=form))
 
 
-async def test_a_header_holds_one_line_of_text(furnished: Estate) -> None:
+async def test_a_header_holds_one_line_of_text(furnished: SeedData) -> None:
     with every_cell() as cell:
         for header in HEADERS:
             for split in (*SPLITS[1:3], "\0", "\x01", "\x7f"):
@@ -86,7 +86,7 @@ async def test_a_header_holds_one_line_of_text(furnished: Estate) -> None:
 
 
 @sampled(7)
-async def test_a_header_that_is_no_text_is_no_server_error(every: int, furnished: Estate) -> None:
+async def test_a_header_that_is_no_text_is_no_server_error(every: int, furnished: SeedData) -> None:
     paths = ("/get_users", "/upload_package_version", "/get_audit_log")
     with every_cell() as cell:
         for header, value, path in [*product(HEADERS, NO_TEXT, paths)][::every]:
@@ -94,7 +94,7 @@ async def test_a_header_that_is_no_text_is_no_server_error(every: int, furnished
                 check(await send(furnished.api, "GET", path, {header: value}))
 
 
-async def test_bytes_of_a_header_that_are_no_text_are_not_dropped(furnished: Estate) -> None:
+async def test_bytes_of_a_header_that_are_no_text_are_not_dropped(furnished: SeedData) -> None:
     transfer = uuid4().hex
     await send_chunk(furnished.api, transfer, b"0123456789", 0, 5)
     for value, status in {transfer: 200, f"{transfer}\xff": 400, f"\x80{transfer}": 400}.items():

@@ -16,7 +16,7 @@ from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import every_cell
 from tests.support.whole.forms import CHUNK, FORM, MULTIPART, TRANSFER, Body, encoded, good_form, multipart, part
 from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import UNKNOWN, Estate, furnish, segments, title
+from tests.support.whole.seed import UNKNOWN, SeedData, seed_tenant, segments, title
 from tests.support.whole.services import Services, single_gateway
 
 
@@ -88,90 +88,90 @@ WITHOUT_BODY = [row for row in OPERATIONS if row not in WITH_BODY]
 
 
 deployments = pytest.mark.parametrize(
-    ("estate", "every"),
+    ("seed_data", "every"),
     [
         pytest.param(Deployment.MULTI, 8, id="sample"),
         pytest.param(Deployment.MULTI, 1, id="multi", marks=pytest.mark.full),
         pytest.param(Deployment.SINGLE, 1, id="single", marks=pytest.mark.full),
     ],
-    indirect=["estate"],
+    indirect=["seed_data"],
 )
 
 
 @pytest.fixture(scope="module")
-async def estate(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Estate]:
+async def seed_data(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[SeedData]:
     """A tenant of a deployment that has what the operations need, so that nothing but the body can be wrong."""
     if request.param is Deployment.MULTI:
-        yield await furnish(await services.tenant())
+        yield await seed_tenant(await services.tenant())
         return
     tenant = await services.tenant(client_authentication=True)
     async with single_gateway(services, redis_url, tenant) as single:
-        yield (await furnish(tenant)).through(single)
+        yield (await seed_tenant(tenant)).via(single)
 
 
 @deployments
-async def test_a_malformed_body_is_refused_and_writes_nothing(estate: Estate, every: int) -> None:
-    forms = {row: good_form(row, estate) for row in WITH_BODY}
+async def test_a_malformed_body_is_refused_and_writes_nothing(seed_data: SeedData, every: int) -> None:
+    forms = {row: good_form(row, seed_data) for row in WITH_BODY}
     cells = [(row, *body) for row in WITH_BODY for body in {**malformed(forms[row]), **compressed(forms[row])}.items()]
-    async with estate.unharmed(log=False):
+    async with seed_data.assert_unchanged(log=False):
         with every_cell() as cell:
             for row, kind, (headers, body) in cells[::every]:
                 with cell(title(row), kind):
-                    answer = await estate.send(row, headers={**TRANSFER, **headers}, data=body)
+                    answer = await seed_data.send(row, headers={**TRANSFER, **headers}, data=body)
                     assert answer.status == 400
 
 
 async def test_the_same_body_well_formed_is_accepted(services: Services) -> None:
-    whole = await furnish(await services.tenant())
+    whole = await seed_tenant(await services.tenant())
     with every_cell() as cell:
         # What ends something comes last.
         for row in sorted(WITH_BODY, key=lambda row: (row.method == "DELETE", row.name == "logout")):
             with cell(title(row)):
                 answer = await send_well_formed(row, whole)
                 if answer.status >= 400:  # An earlier operation deleted or used what it needs.
-                    whole = await furnish(await services.tenant())
+                    whole = await seed_tenant(await services.tenant())
                     answer = await send_well_formed(row, whole)
                 assert answer.status in {200, 201, 303}, answer.body
 
 
-async def send_well_formed(row: Operation, estate: Estate) -> Answer:
-    headers, body = multipart(good_form(row, estate), more=CHUNK)
-    return await estate.send(row, headers={**headers, **TRANSFER}, data=body)
+async def send_well_formed(row: Operation, seed_data: SeedData) -> Answer:
+    headers, body = multipart(good_form(row, seed_data), more=CHUNK)
+    return await seed_data.send(row, headers={**headers, **TRANSFER}, data=body)
 
 
 @deployments
-async def test_a_broken_transfer_is_refused_and_writes_nothing(estate: Estate, every: int) -> None:
-    gateway, _, prefix = estate.api.base_url.removeprefix("http://").partition("/")
-    headers = {**estate.api.headers, **TRANSFER, **CHUNKED}
+async def test_a_broken_transfer_is_refused_and_writes_nothing(seed_data: SeedData, every: int) -> None:
+    gateway, _, prefix = seed_data.api.base_url.removeprefix("http://").partition("/")
+    headers = {**seed_data.api.headers, **TRANSFER, **CHUNKED}
     cells = [*product(WITH_BODY, BROKEN_TRANSFERS.items())]
-    async with estate.unharmed(log=False):
+    async with seed_data.assert_unchanged(log=False):
         with every_cell() as cell:
             for row, (kind, end) in cells[:: min(every, 3)]:  # so that both kinds are in the sample
                 with cell(title(row), kind):
-                    path = "/".join(["", prefix, *segments(row, estate.parts)])
-                    form = urlencode(good_form(row, estate)).encode()
+                    path = "/".join(["", prefix, *segments(row, seed_data.parts)])
+                    form = urlencode(good_form(row, seed_data)).encode()
                     body = f"{len(form):x}\r\n".encode() + form + b"\r\n" + end
                     answer = await send_raw(f"http://{gateway}", row.method, path, headers, body)
                     assert answer.status == 400
 
 
 @deployments
-async def test_an_empty_body_is_refused_where_a_field_is_required(estate: Estate, every: int) -> None:
+async def test_an_empty_body_is_refused_where_a_field_is_required(seed_data: SeedData, every: int) -> None:
     kinds = (FORM, MULTIPART, "application/json", "nonsense")[::every]
     with every_cell() as cell:
         for row, kind in product(WITH_BODY, kinds):
             with cell(title(row), kind):
-                answer = await estate.send(row, headers={**TRANSFER, "Content-Type": kind})
+                answer = await seed_data.send(row, headers={**TRANSFER, "Content-Type": kind})
                 assert answer.status == 400 or (answer.status == 200 and not has_required_fields(row))
 
 
 @deployments
-async def test_a_body_that_an_operation_does_not_take_does_no_harm(estate: Estate, every: int) -> None:
-    cells = [*product(WITHOUT_BODY, malformed(estate.form).items())]
-    async with estate.unharmed(log=False):
+async def test_a_body_that_an_operation_does_not_take_does_no_harm(seed_data: SeedData, every: int) -> None:
+    cells = [*product(WITHOUT_BODY, malformed(seed_data.form).items())]
+    async with seed_data.assert_unchanged(log=False):
         with every_cell() as cell:
             for row, (kind, (headers, body)) in cells[::every]:
                 with cell(title(row), kind):
                     path = segments(row, UNKNOWN)
-                    answer = await estate.api.call(row.method, *path, headers=headers, data=body)
+                    answer = await seed_data.api.call(row.method, *path, headers=headers, data=body)
                     assert answer.status < 500

@@ -16,10 +16,10 @@ from common.http.middleware import problem_response
 from common.service_client.client import CONNECTIONS
 from tests.support.api import Answer, read_answer
 from tests.support.wait import until
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.problems import check_problem
 from tests.support.whole.services import PASSWORD, Api, Services
-from tests.support.whole.stub_service import instead
+from tests.support.whole.stub_service import serve_handler
 
 SOON = 60  # seconds: an upper bound for a machine that does other things too
 AT_ONE_INSTANT = 1000
@@ -67,7 +67,7 @@ async def test_a_request_that_waits_too_long_for_a_service_is_refused(
         await release.wait()
         return web.json_response([])
 
-    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+    async with serve_handler(busy) as catalog, run_gateway(services, redis_url, catalog_service_url=catalog) as address:
         before = at_gateway(tenant, address)
         answering = [
             asyncio.ensure_future(call(crowd, before, "GET", "get_finished_uploads"))
@@ -97,7 +97,7 @@ async def test_slow_operations_do_not_delay_short_requests(
             await release.wait()
         return web.json_response([])
 
-    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+    async with serve_handler(busy) as catalog, run_gateway(services, redis_url, catalog_service_url=catalog) as address:
         before = at_gateway(tenant, address)
 
         async def all_asked() -> bool:
@@ -130,7 +130,10 @@ async def test_streams_that_never_end_leave_others_their_connections(
         return response
 
     away: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
-    async with instead(endless) as catalog, gateway(services, redis_url, catalog_service_url=catalog, **away) as there:
+    async with (
+        serve_handler(endless) as catalog,
+        run_gateway(services, redis_url, catalog_service_url=catalog, **away) as there,
+    ):
 
         async def ask(ip: str, method: str, operation: str) -> Answer:
             headers = {**tenant.headers, "X-Forwarded-For": ip}
@@ -166,7 +169,7 @@ async def test_refusals_of_a_crowd_fill_neither_audit_log_nor_error_log(
     async def busy(_: web.Request) -> web.Response:
         return problem_response(Overloaded())
 
-    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+    async with serve_handler(busy) as catalog, run_gateway(services, redis_url, catalog_service_url=catalog) as address:
         before = at_gateway(tenant, address)
         with capture_logs() as logs:
             for _ in range(6):

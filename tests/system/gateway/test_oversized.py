@@ -12,7 +12,7 @@ from common.http import connection_limits
 from tests.support.api import Answer
 from tests.support.tables import every_cell
 from tests.support.wait import TIMEOUT
-from tests.support.whole.raw_http import read_one, read_raw, send_raw
+from tests.support.whole.raw_http import read_one_answer, read_raw, send_raw
 from tests.support.whole.services import Api, Services
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -148,7 +148,7 @@ async def test_the_heads_of_a_connection_are_counted_one_by_one(api: Api, monkey
             writer.write(head)
             await taken.wait()
             writer.write(b"\r\n")
-            answers.append(read_raw(await read_one(reader), "GET"))
+            answers.append(read_raw(await read_one_answer(reader), "GET"))
     finally:
         writer.close()
     assert [answer.status for answer in answers] == [404] * 10

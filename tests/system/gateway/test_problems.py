@@ -18,13 +18,13 @@ from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import make_tenant
 from tests.support.tables import every_cell
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.problems import MEMBERS, check_error, check_problem
 from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
 from tests.support.whole.raw_http import read_raw, send_raw
 from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import SINGLE_TENANT, Api, Services
-from tests.support.whole.stub_service import instead
+from tests.support.whole.stub_service import serve_handler
 
 NOWHERE = "http://127.0.0.1:1"  # a port that nobody listens on
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -210,7 +210,7 @@ async def test_bytes_that_are_no_request_are_a_problem(services: Services) -> No
 
 async def test_operations_of_an_unavailable_service_say_so(services: Services, redis_url: str, tenant: Api) -> None:
     with every_cell() as cell:
-        async with gateway(services, redis_url, catalog_service_url=NOWHERE) as address:
+        async with run_gateway(services, redis_url, catalog_service_url=NOWHERE) as address:
             api = at_gateway(tenant, address)
             for row in (row for row in OPERATIONS if row.service == CATALOG):
                 with cell(title(row)):
@@ -224,7 +224,7 @@ async def test_operations_of_an_unavailable_service_say_so(services: Services, r
 async def test_no_session_is_accepted_while_a_dependency_is_away(
     services: Services, redis_url: str, tenant: Api, away: dict[str, str], logged: Entries
 ) -> None:
-    async with gateway(services, **{"redis_url": redis_url, **away}) as address:
+    async with run_gateway(services, **{"redis_url": redis_url, **away}) as address:
         answer = await at_gateway(tenant, address).call("GET", "test")
 
     check_problem(answer, 500, "dependency_unavailable")
@@ -239,7 +239,10 @@ async def test_a_problem_passes_on_only_members_of_a_transfer(services: Services
         problem = {"detail": "Not so.", "code": "unexpected_chunk", "received": 7, "total": wrong, "fence": 7}
         return web.json_response(problem, status=400)
 
-    async with instead(refuse) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+    async with (
+        serve_handler(refuse) as catalog,
+        run_gateway(services, redis_url, catalog_service_url=catalog) as address,
+    ):
         for wrong in (-1, True, 1.5, "7", None, [7]):
             answer = await at_gateway(tenant, address).call("POST", "get_packages")
             assert list(answer.body) == [*MEMBERS, "received"], wrong

@@ -9,9 +9,9 @@ import pytest
 
 from tests.support.tables import every_cell
 from tests.support.wait import TIMEOUT
-from tests.support.whole.gateways import gateway
+from tests.support.whole.gateways import run_gateway
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stub_service import Standin, standin
+from tests.support.whole.stub_service import StubService, run_stub_service
 
 OUTER = ("add_package", "upload_package_version")  # read before a service is asked, and streamed to it
 BODY = b"abcd"
@@ -72,17 +72,17 @@ TAKEN: dict[str, tuple[bytes, bytes]] = {
 
 
 @pytest.fixture(scope="module")
-async def service(services: Services, redis_url: str) -> AsyncIterator[Standin]:
-    async with standin() as service:
+async def service(services: Services, redis_url: str) -> AsyncIterator[StubService]:
+    async with run_stub_service() as service:
         yield service
 
 
 @pytest.fixture(scope="module")
-async def api(services: Services, redis_url: str, service: Standin) -> AsyncIterator[Api]:
+async def api(services: Services, redis_url: str, service: StubService) -> AsyncIterator[Api]:
     """A tenant before a gateway whose services only count what they are asked."""
     known = await services.tenant()
     away = {f"{name}_service_url": service.address for name in ("catalog", "upload")}
-    async with gateway(services, redis_url, **away) as address:
+    async with run_gateway(services, redis_url, **away) as address:
         yield Api(known.session, f"{address}/{known.tenant_id}", known.tenant_id, known.deployment, known.headers)
 
 
@@ -111,13 +111,13 @@ def last(api: Api) -> bytes:
     return request(api, "GET get_package_versions/Last", b"Connection: close\r\n")
 
 
-def words(service: Standin) -> list[str]:
+def words(service: StubService) -> list[str]:
     return [received.path.split("/", 2)[2] for received in service.received]
 
 
 @pytest.mark.parametrize("operation", OUTER)
 async def test_an_ambiguous_request_is_refused_with_all_that_follows(
-    operation: str, api: Api, service: Standin
+    operation: str, api: Api, service: StubService
 ) -> None:
     inner = request(api, "GET get_package_versions/Smuggled")
     with every_cell() as cell:
@@ -129,7 +129,9 @@ async def test_an_ambiguous_request_is_refused_with_all_that_follows(
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_request_with_one_meaning_reaches_the_service_once(operation: str, api: Api, service: Standin) -> None:
+async def test_a_request_with_one_meaning_reaches_the_service_once(
+    operation: str, api: Api, service: StubService
+) -> None:
     with every_cell() as cell:
         for case, (lines, body) in TAKEN.items():
             with cell(case):
@@ -140,7 +142,7 @@ async def test_a_request_with_one_meaning_reaches_the_service_once(operation: st
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_connection_that_asks_for_another_protocol_ends(operation: str, api: Api, service: Standin) -> None:
+async def test_a_connection_that_asks_for_another_protocol_ends(operation: str, api: Api, service: StubService) -> None:
     with every_cell() as cell:
         for protocol in ("h2c", "websocket", "TLS/1.0"):
             with cell(protocol):
@@ -151,7 +153,7 @@ async def test_a_connection_that_asks_for_another_protocol_ends(operation: str, 
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_connection_that_asks_for_a_tunnel_ends(operation: str, api: Api, service: Standin) -> None:
+async def test_a_connection_that_asks_for_a_tunnel_ends(operation: str, api: Api, service: StubService) -> None:
     service.received.clear()
     inner = request(api, "GET get_package_versions/Smuggled")
     length = f"Content-Length: {len(inner)}\r\n".encode()
@@ -160,7 +162,7 @@ async def test_a_connection_that_asks_for_a_tunnel_ends(operation: str, api: Api
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_an_unexpected_body_is_no_request(method: str, api: Api, service: Standin) -> None:
+async def test_an_unexpected_body_is_no_request(method: str, api: Api, service: StubService) -> None:
     service.received.clear()
     inner = request(api, "GET get_package_versions/Smuggled")
     outer = request(api, f"{method} get_package_versions/First", f"Content-Length: {len(inner)}\r\n".encode())
@@ -168,7 +170,7 @@ async def test_an_unexpected_body_is_no_request(method: str, api: Api, service: 
     assert (statuses, words(service)) == ([200, 200], ["get_package_versions/First", "get_package_versions/Last"])
 
 
-async def test_requests_in_a_row_are_answered_in_their_order(api: Api, service: Standin) -> None:
+async def test_requests_in_a_row_are_answered_in_their_order(api: Api, service: StubService) -> None:
     service.received.clear()
     row = [f"get_package_versions/{number}" for number in range(50)]
     statuses = await exchange(api, b"".join(request(api, f"GET {path}") for path in row) + last(api))
@@ -189,7 +191,7 @@ NO_REQUESTS = (
 )
 
 
-async def test_nothing_is_read_after_what_is_no_request(api: Api, service: Standin) -> None:
+async def test_nothing_is_read_after_what_is_no_request(api: Api, service: StubService) -> None:
     with every_cell() as cell:
         for start in NO_REQUESTS:
             with cell(start):
@@ -202,7 +204,7 @@ async def test_a_request_older_than_http_1_0_is_none(api: Api) -> None:
     assert await exchange(api, b"GET /livez\r\n\r\n") == [400]
 
 
-async def test_headers_of_one_connection_do_not_reach_the_service(api: Api, service: Standin) -> None:
+async def test_headers_of_one_connection_do_not_reach_the_service(api: Api, service: StubService) -> None:
     service.received.clear()
     mine = {
         "Connection": "keep-alive, X-File-ID, X-Mine",

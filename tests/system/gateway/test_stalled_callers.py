@@ -12,9 +12,9 @@ from aiohttp import web
 
 from common.http.connection_limits import LimitedConnection
 from tests.support.whole.publishing import add_package, package_id, publish, version_of
-from tests.support.whole.raw_http import read_slowly, with_small_buffers
+from tests.support.whole.raw_http import read_slowly, shrink_send_buffer
 from tests.support.whole.services import Api
-from tests.support.whole.stub_service import instead
+from tests.support.whole.stub_service import serve_handler
 
 SOON = 20  # seconds, where a deadline is shortened to a fraction of one
 STALLED = "127.0.0.2"  # the address of the stalled connections; all other requests come from 127.0.0.1
@@ -167,7 +167,7 @@ async def test_an_unread_response_is_aborted(monkeypatch: pytest.MonkeyPatch) ->
         finally:
             given_up.set()
 
-    async with instead(endless) as address:
+    async with serve_handler(endless) as address:
         url = urlsplit(address)
         _, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
@@ -184,7 +184,7 @@ async def test_a_slow_and_steady_reader_gets_everything(whole: bool, monkeypatch
     size, slices = 4 << 20, 4
 
     async def large(request: web.Request) -> web.StreamResponse:
-        with_small_buffers(request)
+        shrink_send_buffer(request)
         if whole:
             return web.Response(body=bytes(size))
         response = web.StreamResponse()
@@ -193,7 +193,7 @@ async def test_a_slow_and_steady_reader_gets_everything(whole: bool, monkeypatch
             await response.write(bytes(size // slices))
         return response
 
-    async with instead(large) as address, asyncio.timeout(60):
+    async with serve_handler(large) as address, asyncio.timeout(60):
         assert len(await read_slowly(address, pause=0.1)) > size  # for twice as long as `READ_TIMEOUT`
 
 
@@ -208,10 +208,10 @@ async def test_a_short_unread_response_is_aborted_too(monkeypatch: pytest.Monkey
     monkeypatch.setattr(LimitedConnection, "connection_lost", losing)
 
     async def short(request: web.Request) -> web.Response:
-        with_small_buffers(request)
+        shrink_send_buffer(request)
         return web.Response(body=bytes(60 << 10))
 
-    async with instead(short) as address:
+    async with serve_handler(short) as address:
         url = urlsplit(address)
         with socket.socket() as caller:
             caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)

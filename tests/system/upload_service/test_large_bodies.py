@@ -14,8 +14,8 @@ from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
 from common.http.middleware import problem_response
 from gateway.forwarding.proxy import SPLICE_THRESHOLD, Body, relay
-from tests.support.whole.raw_http import read_one, read_slowly, with_small_buffers
-from tests.support.whole.stub_service import instead
+from tests.support.whole.raw_http import read_one_answer, read_slowly, shrink_send_buffer
+from tests.support.whole.stub_service import serve_handler
 from upload_service.downloads.service import OpenFile
 from upload_service.model import Upload
 from upload_service.views import ByteRange, send_installer
@@ -46,11 +46,11 @@ async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
     """The address of a gateway that gives on whatever a service answers."""
 
     async def forward(request: web.Request) -> web.StreamResponse:
-        with_small_buffers(request)
+        shrink_send_buffer(request)
         async with session.get(service) as response:
             return await relay(request, response)
 
-    async with instead(handler) as service, ClientSession() as session, instead(forward) as address:
+    async with serve_handler(handler) as service, ClientSession() as session, serve_handler(forward) as address:
         yield address
 
 
@@ -58,7 +58,7 @@ def sending(file: Path, ended: asyncio.Event | None = None) -> Handler:
     """A handler that serves a download as upload_service does."""
 
     async def send(request: web.Request) -> web.StreamResponse:
-        with_small_buffers(request)
+        shrink_send_buffer(request)
         try:
             with file.open("rb") as content:
                 opened = OpenFile(UPLOAD, 0, SIZE, content)
@@ -70,7 +70,7 @@ def sending(file: Path, ended: asyncio.Event | None = None) -> Handler:
     return send
 
 
-both_ways = pytest.mark.parametrize("way", [instead, through_the_gateway])
+both_ways = pytest.mark.parametrize("way", [serve_handler, through_the_gateway])
 
 
 @both_ways
@@ -80,7 +80,7 @@ async def test_a_connection_delivers_large_responses_one_after_another(way: Way,
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
         for _ in range(2):
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert (await read_one(reader)).endswith(b"\r\n\r\n" + file.read_bytes())
+            assert (await read_one_answer(reader)).endswith(b"\r\n\r\n" + file.read_bytes())
         writer.close()
 
 
@@ -120,7 +120,7 @@ async def test_an_interrupted_response_does_not_look_complete(way: Way, file: Pa
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
-            await read_one(reader)
+            await read_one_answer(reader)
         writer.close()
 
 
@@ -169,7 +169,11 @@ async def taking(handler: Handler | None = None) -> AsyncIterator[Taken]:
             assert content.problem is not None
             return problem_response(content.problem)
 
-    async with instead(handler or take) as service, ClientSession() as session, instead(forward) as taken.address:
+    async with (
+        serve_handler(handler or take) as service,
+        ClientSession() as session,
+        serve_handler(forward) as taken.address,
+    ):
         yield taken
 
 
@@ -188,7 +192,7 @@ async def test_a_connection_sends_large_bodies_whole_one_after_another(file: Pat
                 writer.write(body[start : start + PIECE])
                 await asyncio.sleep(0)
             writer.write(head_of(b"next") + b"next")
-            assert [(await read_one(reader)).partition(b"\r\n\r\n")[2] for _ in range(2)] == [b"taken"] * 2
+            assert [(await read_one_answer(reader)).partition(b"\r\n\r\n")[2] for _ in range(2)] == [b"taken"] * 2
         writer.close()
     assert taken.bodies == [body, b"next"] * 2
 
@@ -244,7 +248,7 @@ async def _answered_where_the_service_breaks_off() -> bytes:
 
     async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with instead(forward) as gateway, asyncio.timeout(SOON):
+        async with serve_handler(forward) as gateway, asyncio.timeout(SOON):
             url = urlsplit(gateway)
             reader, writer = await asyncio.open_connection(url.hostname, url.port)
             writer.write(head_of(bytes(8 * SIZE)) + bytes(SIZE // 2 + PIECE))

@@ -13,7 +13,7 @@ from yarl import URL
 
 from common.mongo import MongoDatabase, open_database
 from deploy.local.folder import DataFolder
-from tests.support.processes.pkgrepo_command import administrator, pkgrepo, pkgrepo_commands, up
+from tests.support.processes.pkgrepo_command import administrator, pkgrepo, pkgrepo_commands, run_pkgrepo
 
 PACKAGE = "Example.Hello"
 pytestmark = pytest.mark.full  # tests/system/deploy/test_pkgrepo.py has a sample of each command.
@@ -55,7 +55,7 @@ class Installation:
 @pytest.fixture(scope="module")
 async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installation]:
     folder = tmp_path_factory.mktemp("care")
-    async with up(folder, "--demo") as service, ClientSession() as session:
+    async with run_pkgrepo(folder, "--demo") as service, ClientSession() as session:
         session.headers.update(await administrator(session, service.base_url, folder))
         async with open_database(DataFolder(folder).addresses().mongo_url, "upload") as database:
             yield Installation(session, service.base_url, folder, database)

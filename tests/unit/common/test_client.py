@@ -15,7 +15,7 @@ from common.http.aiohttp_private import ConnectTimeoutMixin
 from common.service_client.client import SMALL, STREAMS, ServiceClient, open_service
 from tests.support.factories import KEYS, make_caller
 from tests.support.tables import each
-from tests.support.whole.stub_service import instead
+from tests.support.whole.stub_service import serve_handler
 
 SOON = 60  # seconds: less than anything else that ends a request in these tests
 
@@ -77,7 +77,7 @@ async def test_a_short_answer_is_there_in_time_as_a_whole() -> None:
         await release.wait()
         return response
 
-    async with instead(stall) as address, open_service(address, service="auth_service", keys=KEYS) as service:
+    async with serve_handler(stall) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         async with asyncio.timeout(SOON):
             with pytest.raises(Unavailable):
                 await service.json(make_caller(), "find_tenant", timeout=0.3)
@@ -89,7 +89,7 @@ async def test_a_service_says_what_it_lacks_whatever_the_status_of_that() -> Non
         assert request.path == "/readyz"
         return web.json_response({"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}, status=503)
 
-    async with instead(lacking) as address, open_service(address, service="auth_service", keys=KEYS) as service:
+    async with serve_handler(lacking) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         told = await service.readiness(timeout=SOON)
     assert told == {"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}
 
@@ -99,7 +99,7 @@ async def test_a_service_that_does_not_say_how_it_stands_does_not_answer(said: s
     async def babbling(_: web.Request) -> web.Response:
         return web.Response(text=said)
 
-    async with instead(babbling) as address, open_service(address, service="auth_service", keys=KEYS) as service:
+    async with serve_handler(babbling) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         with pytest.raises(Unavailable):
             await service.readiness(timeout=SOON)
 
@@ -317,7 +317,7 @@ async def test_one_network_holds_at_most_an_eighth_of_the_streams(monkeypatch: p
         while arrived < count:  # noqa: ASYNC110  the server does not tell who waits
             await asyncio.sleep(0.01)
 
-    async with instead(hold) as address, open_service(address, service="upload_service", keys=KEYS) as service:
+    async with serve_handler(hold) as address, open_service(address, service="upload_service", keys=KEYS) as service:
         async with asyncio.timeout(60):
             running = start(service, STREAMS // 8, "2001:db8::{:x}")  # They are in one /64 network.
             await wait_for(STREAMS // 8)

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from common.auth import signing
 from common.auth.signing import Keys
-from tests.support.samples.jwt_forgeries import flipped
+from tests.support.samples.jwt_forgeries import flip_bit
 from tests.support.tables import each
 
 OLD, NEW, STRANGE = (f"{name}-key-of-thirty-two-letters-and-more" for name in ("the-old", "the-new", "a-strange"))
@@ -53,7 +53,7 @@ def test_no_bit_of_a_token_can_be_turned() -> None:
     keys, parts = Keys(OLD), token(OLD).split(".")
     for place, part in enumerate(parts):
         for bit in range(len(part) * 6 // 8 * 8):
-            altered = [*parts[:place], flipped(part, bit), *parts[place + 1 :]]
+            altered = [*parts[:place], flip_bit(part, bit), *parts[place + 1 :]]
             with pytest.raises((jwt.InvalidTokenError, ValueError)):
                 keys.verify_token(".".join(altered), audience="tests", required=["jti"])
 

@@ -49,7 +49,7 @@ async def served(mongo_url: str, redis_url: str) -> AsyncIterator[tuple[Catalog,
 def replicas(served: tuple[Catalog, Catalog]) -> tuple[Catalog, Catalog]:
     """Two catalog services on one database."""
     for replica in served:
-        replica.others.reset()
+        replica.stubs.reset()
     return served
 
 
@@ -106,7 +106,7 @@ async def _delete_version(catalog: Catalog, caller: Caller) -> None:
 
 
 async def _delete_half(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
     assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 500
 
 
@@ -205,12 +205,12 @@ async def test_unchanged_versions_take_one_small_query_and_others_one_more(
 async def test_a_version_that_the_sweeper_finishes_is_seen(replicas: tuple[Catalog, Catalog], caller: Caller) -> None:
     one, other = replicas
     await one.add_package(caller)
-    one.others.refusal = Unavailable("away")
-    assert (await one.try_version(caller)).status == 500
-    one.others.refusal = None
+    one.stubs.refusal = Unavailable("away")
+    assert (await one.post_version(caller)).status == 500
+    one.stubs.refusal = None
     assert [package["VERSIONS"] for package in await other.packages(caller)] == [[]]
 
-    await one.let_time_pass()
+    await one.age_and_sweep()
 
     assert [package["VERSIONS"] for package in await other.packages(caller)] == [["1.0"]]
 
@@ -414,13 +414,13 @@ async def test_every_view_has_a_tag_of_its_own(catalog: Catalog, caller: Caller)
         await tag_of(catalog, caller, include_disabled="true"),
     ]
     for hidden in (["a"], ["b"], ["a", "b"]):
-        catalog.others.hidden[caller.tenant_id] = hidden
+        catalog.stubs.hidden[caller.tenant_id] = hidden
         tags.append(await tag_of(catalog, client))
         assert (await answer_of(catalog, client, {"If-None-Match": tags[-1]})).status == 304
         assert (await answer_of(catalog, client, {"If-None-Match": tags[0]})).status == 200
 
     assert len(set(tags)) == len(tags)
-    catalog.others.hidden[caller.tenant_id] = []
+    catalog.stubs.hidden[caller.tenant_id] = []
     assert await tag_of(catalog, client) == tags[0]  # It sees what the administrator sees.
 
 
@@ -435,7 +435,7 @@ async def test_a_tag_of_another_tenant_is_not_known(catalog: Catalog, caller: Ca
 async def test_the_same_is_shown_in_every_encoding(catalog: Catalog, caller: Caller, encoding: str) -> None:
     await seed(catalog, caller, 600, description="Edits texts. " * 50)
     await edit(catalog, caller, "package.00300", package_name="New")
-    catalog.others.hidden[caller.tenant_id] = ["package.00007", "package.00599"]
+    catalog.stubs.hidden[caller.tenant_id] = ["package.00007", "package.00599"]
     client = caller.as_client("a client")
 
     for who, shown in ((caller, 600), (client, 598), (caller, 600)):
@@ -479,7 +479,7 @@ async def test_a_catalog_is_shown_alike_however_little_of_it_fits_into_memory(
     async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
         await seed(catalog, caller, 300, noise=250)
         await catalog.call(caller, "PATCH", "set_package_active", "package.00004", data={"package_active": "0"})
-        catalog.others.hidden[caller.tenant_id] = ["package.00299"]
+        catalog.stubs.hidden[caller.tenant_id] = ["package.00299"]
         views = [
             (caller, {}, list(range(300))[:4] + list(range(5, 300))),
             (caller, {"include_disabled": "true"}, list(range(300))),

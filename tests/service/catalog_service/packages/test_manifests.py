@@ -85,7 +85,7 @@ async def test_all_that_a_version_says_is_shown_again(catalog: Catalog, caller: 
         "dep_pkg_identifier": ["acme.runtime", "acme.fonts"],
         "dep_pkg_min_version": ["2", ""],
     }
-    file = {"server_filename": catalog.others.uploaded()}
+    file = {"server_filename": catalog.stubs.add_file()}
 
     form = encoded({**said, **form_of(VERSION), **file}, multipart=multipart)
     answer = await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=form)
@@ -206,14 +206,14 @@ async def test_what_cannot_be_is_refused_and_nothing_is_written(
 
 
 async def test_a_version_that_says_what_cannot_be_is_not_created(catalog: Catalog, caller: Caller) -> None:
-    answer = await catalog.try_version(caller, allowed_markets="DE", excluded_markets="US")
+    answer = await catalog.post_version(caller, allowed_markets="DE", excluded_markets="US")
 
     assert (answer.status, answer.body["detail"]) == (
         400,
         "excluded_markets: is not for a version that has allowed_markets",
     )
     assert await catalog.versions(caller) == []
-    assert catalog.others.asked == []
+    assert catalog.stubs.operations == []
 
 
 async def test_why_a_version_is_not_offered_to_winget_clients_can_be_read(catalog: Catalog, caller: Caller) -> None:
@@ -247,22 +247,22 @@ async def test_an_installer_of_the_same_language_is_there_already(catalog: Catal
     await catalog.add_version(caller, package_locale="ko-KR")
     await catalog.add_version(caller, installer_locale="sv-SE")
 
-    assert (await catalog.try_version(caller, installer_locale="ko-KR")).status == 409
-    assert (await catalog.try_version(caller, installer_locale="SV-se", package_locale="de-DE")).status == 409
+    assert (await catalog.post_version(caller, installer_locale="ko-KR")).status == 409
+    assert (await catalog.post_version(caller, installer_locale="SV-se", package_locale="de-DE")).status == 409
     await catalog.add_version(caller, package_locale="de-DE")
 
 
 async def test_a_version_that_ended_halfway_goes_on_only_where_it_says_the_same(
     catalog: Catalog, caller: Caller
 ) -> None:
-    said = {"server_filename": catalog.others.uploaded(), "release_notes": "Faster.", "commands": "edit"}
-    catalog.others.refusal = Unavailable("away")
-    await catalog.try_version(caller, **said)
-    catalog.others.refusal = None
+    said = {"server_filename": catalog.stubs.add_file(), "release_notes": "Faster.", "commands": "edit"}
+    catalog.stubs.refusal = Unavailable("away")
+    await catalog.post_version(caller, **said)
+    catalog.stubs.refusal = None
 
-    assert (await catalog.try_version(caller, **{**said, "commands": "editor"})).status == 409
-    assert (await catalog.try_version(caller, **{**said, "commands": ""})).status == 409
-    assert (await catalog.try_version(caller, **said)).status == 201
+    assert (await catalog.post_version(caller, **{**said, "commands": "editor"})).status == 409
+    assert (await catalog.post_version(caller, **{**said, "commands": ""})).status == 409
+    assert (await catalog.post_version(caller, **said)).status == 201
 
 
 async def test_details_are_of_this_tenant_s_things_only(catalog: Catalog, caller: Caller) -> None:

@@ -65,12 +65,12 @@ async def test_the_address_and_the_digest_are_given_as_they_were_sent(catalog: C
 async def test_nobody_is_asked_for_the_installer(catalog: Catalog, caller: Caller) -> None:
     await add(catalog, caller)
 
-    assert catalog.others.asked == []
+    assert catalog.stubs.operations == []
 
 
 async def test_it_is_there_where_upload_service_is_away(catalog: Catalog) -> None:
     caller = await administrator(catalog, strict_installers=True)
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
 
     await add(catalog, caller)
 
@@ -89,7 +89,7 @@ async def test_details_tell_which_installers_stay_elsewhere(catalog: Catalog, ca
 
 @pytest.mark.parametrize("field", ["package_version", "file_architect", "file_type", "file_scope"])
 async def test_what_an_installer_here_would_say_has_to_be_said(catalog: Catalog, caller: Caller, field: str) -> None:
-    answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, field: ""})
+    answer = await catalog.post_version(caller, PACKAGE, **{**EXTERNAL, field: ""})
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
     assert answer.body["detail"].startswith(f"{field}: ")
@@ -104,11 +104,11 @@ async def test_what_an_installer_here_would_say_has_to_be_said(catalog: Catalog,
     ],
 )
 async def test_what_is_refused_leaves_nothing_behind(catalog: Catalog, caller: Caller, fields: dict[str, str]) -> None:
-    answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, **fields})
+    answer = await catalog.post_version(caller, PACKAGE, **{**EXTERNAL, **fields})
 
     assert answer.status == 400
-    assert await catalog.count_of(caller) == 1
-    assert catalog.others.asked == []
+    assert await catalog.count_records(caller) == 1
+    assert catalog.stubs.operations == []
 
 
 async def test_wherever_its_installer_is_a_version_is_unique(catalog: Catalog, caller: Caller) -> None:
@@ -116,9 +116,9 @@ async def test_wherever_its_installer_is_a_version_is_unique(catalog: Catalog, c
     await catalog.add_version(caller, PACKAGE, package_version="2.0")
 
     for taken in ("1.0", "2.0"):
-        answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, "package_version": taken})
+        answer = await catalog.post_version(caller, PACKAGE, **{**EXTERNAL, "package_version": taken})
         assert (answer.status, answer.body["code"]) == (409, "version_exists")
-    assert (await catalog.try_version(caller, PACKAGE)).status == 409
+    assert (await catalog.post_version(caller, PACKAGE)).status == 409
 
 
 async def test_installers_here_and_elsewhere_stand_in_one_version(catalog: Catalog) -> None:
@@ -126,7 +126,7 @@ async def test_installers_here_and_elsewhere_stand_in_one_version(catalog: Catal
     await add(catalog, caller)
     await catalog.add_version(caller, PACKAGE, file_architect="arm64")
 
-    again = await catalog.try_version(
+    again = await catalog.post_version(
         caller, PACKAGE, **{**EXTERNAL, "installer_url": "https://mirror.example.com/editor.msi"}
     )
 
@@ -137,7 +137,7 @@ async def test_installers_here_and_elsewhere_stand_in_one_version(catalog: Catal
 
 
 async def test_of_equal_requests_at_once_one_wins(catalog: Catalog, caller: Caller) -> None:
-    answers = await asyncio.gather(*(catalog.try_version(caller, PACKAGE, **EXTERNAL) for _ in range(20)))
+    answers = await asyncio.gather(*(catalog.post_version(caller, PACKAGE, **EXTERNAL) for _ in range(20)))
 
     assert sorted(answer.status for answer in answers) == [201] + [409] * 19
     assert len(await catalog.versions(caller, PACKAGE)) == 1
@@ -156,18 +156,18 @@ async def test_one_that_was_left_halfway_is_finished_without_a_hand(catalog: Cat
     pending = await left_halfway(catalog, caller)
     assert await catalog.versions(caller, PACKAGE) == []
 
-    await catalog.let_time_pass()
+    await catalog.age_and_sweep()
 
     (shown,) = await catalog.versions(caller, PACKAGE)
     assert (shown["UID"], shown["INSTALLER_URL"]) == (pending.version.uid, ADDRESS)
-    assert catalog.others.asked == []
+    assert catalog.stubs.operations == []
 
 
 async def test_the_same_request_finishes_one_that_was_left_halfway(catalog: Catalog, caller: Caller) -> None:
     pending = await left_halfway(catalog, caller)
     other = {**EXTERNAL, "installer_url": "https://mirror.example.com/editor.msi"}
 
-    assert (await catalog.try_version(caller, PACKAGE, **other)).status == 409
+    assert (await catalog.post_version(caller, PACKAGE, **other)).status == 409
     assert await add(catalog, caller) == pending.version.uid
 
 
@@ -182,8 +182,8 @@ async def test_it_is_deleted_like_any_other(catalog: Catalog, caller: Caller, wh
         answer = await catalog.call(caller, "DELETE", "delete_package_version", PACKAGE, data=data)
 
     assert answer.status == 200
-    assert await catalog.count_of(caller) == (0 if whole_package else 2)
-    assert catalog.others.linked_uids == (set() if whole_package else {kept})
+    assert await catalog.count_records(caller) == (0 if whole_package else 2)
+    assert catalog.stubs.linked_uids == (set() if whole_package else {kept})
 
 
 async def test_versions_that_race_the_deletion_of_their_package_leave_nothing(catalog: Catalog, caller: Caller) -> None:
@@ -191,14 +191,14 @@ async def test_versions_that_race_the_deletion_of_their_package_leave_nothing(ca
         return (await catalog.call(caller, "DELETE", "delete_package", PACKAGE)).status
 
     async def make(number: int) -> int:
-        return (await catalog.try_version(caller, PACKAGE, **EXTERNAL, package_version=str(number))).status
+        return (await catalog.post_version(caller, PACKAGE, **EXTERNAL, package_version=str(number))).status
 
     results = await asyncio.gather(*(make(number) for number in range(20)), delete(), *(make(n) for n in range(20, 40)))
 
     assert results.pop(20) == 200
     assert set(results) <= {201, 404}
-    await catalog.let_time_pass()
-    assert await catalog.count_of(caller) == 0
+    await catalog.age_and_sweep()
+    assert await catalog.count_records(caller) == 0
 
 
 async def test_the_catalog_shows_it_at_once_and_not_to_another_tenant(catalog: Catalog, caller: Caller) -> None:
@@ -223,7 +223,7 @@ async def test_it_waits_for_nothing_and_nothing_of_it_is_damaged(catalog: Catalo
 async def test_the_audit_names_the_host_and_no_secret_of_an_external_address(catalog: Catalog, caller: Caller) -> None:
     address = f"https://downloads.example.com:8443/{uuid4()}/editor.msi?token=secret"
 
-    answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, "installer_url": address})
+    answer = await catalog.post_version(caller, PACKAGE, **{**EXTERNAL, "installer_url": address})
 
     assert answer.audit_target == {
         "package_id": PACKAGE,

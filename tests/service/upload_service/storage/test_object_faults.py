@@ -14,7 +14,7 @@ from aiohttp import web
 from common.errors import Unavailable
 from common.http.server import serving
 from tests.support.servers.object_storage import ObjectServer
-from tests.support.servers.proxy import Mode, Proxy, proxy
+from tests.support.servers.proxy import Mode, Proxy, run_proxy
 from tests.support.wait import until
 from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
@@ -50,7 +50,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def far(object_server: ObjectServer) -> AsyncIterator[Far]:
-    async with proxy(f"127.0.0.1:{object_server.port}") as network:
+    async with run_proxy(f"127.0.0.1:{object_server.port}") as network:
         settings = {**object_server.settings(uuid4().hex), "s3_endpoint": f"http://{network.address}"}
         storage = StorageSettings(**settings).object_storage
         assert storage is not None
@@ -75,7 +75,7 @@ async def test_a_broken_read_is_resumed(once: None, far: Far, source: Path) -> N
     content = bytearray()
     async for block in far.objects.read(far.upload, 0, len(LARGE)):
         if len(content) < 3 << 20:
-            await far.network.cut()
+            await far.network.reset_connections()
         content += block
     assert content == LARGE
 
@@ -84,7 +84,7 @@ async def test_a_stalled_read_ends_with_an_error(far: Far, source: Path, impatie
     await far.put(source)
     async with aclosing(far.objects.read(far.upload, 0, len(LARGE))) as blocks:
         assert LARGE.startswith(await anext(blocks))
-        await far.network.switch(Mode.HALF_OPEN)
+        await far.network.set_mode(Mode.HALF_OPEN)
         with pytest.raises(Unavailable):
             b"".join([block async for block in blocks])
 
@@ -99,7 +99,7 @@ async def test_a_stalled_read_ends_with_an_error(far: Far, source: Path, impatie
 async def test_every_call_fails_cleanly_while_the_network_is_broken(
     far: Far, source: Path, impatient: None, mode: Mode
 ) -> None:
-    async with far.network.failing(mode):
+    async with far.network.fail(mode):
         for question in (
             far.objects.size(far.upload),
             far.objects.remove(far.upload),
@@ -115,7 +115,7 @@ async def test_an_interrupted_put_stores_nothing_and_can_be_repeated(far: Far, s
     far.network.latency = 0.002
     putting = asyncio.create_task(far.put(source))
     await far.until_connected()
-    async with far.network.failing(mode):
+    async with far.network.fail(mode):
         with pytest.raises(Unavailable):
             await putting
     far.network.latency = 0.0

@@ -225,10 +225,10 @@ async def test_a_moved_file_is_unavailable_without_object_storage(
     answer = await without.api.get(without.api.address(caller, name))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"]
-    released = await without.api.ask(caller, "release_installers", version_uids=["v1"])
+    released = await without.api.post(caller, "release_installers", version_uids=["v1"])
     assert (released.status, released.body["code"]) == (500, "dependency_unavailable")
     away.start()
-    assert (await without.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert (await without.api.post(caller, "release_installers", version_uids=["v1"])).status == 200
     assert await without.size(caller, name) is None
     said = capsys.readouterr().out
     assert "object_storage_failed" in said
@@ -245,7 +245,7 @@ async def test_a_transfer_can_be_cancelled_without_object_storage(without: Setup
 
 async def test_a_release_removes_the_object(setup: Setup) -> None:
     caller, name = await setup.upload()
-    assert (await setup.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert (await setup.api.post(caller, "release_installers", version_uids=["v1"])).status == 200
     assert await setup.size(caller, name) is None
     assert await setup.api.usage(caller) == (0, 0)
 

@@ -21,19 +21,26 @@ from deploy.winget_import.manifest import Manifest
 from deploy.winget_import.manifest_tree import find_manifests
 from deploy.winget_import.report import Row
 from deploy.winget_import.sources import InstallersFolder, InstallerSources
-from tests.support.processes.publish_command import publishing, run, session_of
-from tests.support.servers.certificates import self_signed
+from tests.support.processes.publish_command import open_cli_session, run_publish, start_publish
+from tests.support.servers.certificates import make_certificate
 from tests.support.wait import until
 from tests.support.whole.publishing import download
 from tests.support.whole.services import Api, Services
 from tests.support.winget.client import WingetClient
-from tests.support.winget.manifests import MINORS, Made, every_version, installer, make, whole
+from tests.support.winget.manifests import (
+    MINORS,
+    ManifestFiles,
+    installer,
+    make_every_schema_version,
+    make_full_manifest,
+    make_manifest,
+)
 
 
 async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses: bool = False) -> Sequence[Row]:
     """What came of an import of a tree with its installers, within the test's process."""
     sources = InstallerSources(InstallersFolder(tree / "installers"), None)
-    async with session_of(api) as session:
+    async with open_cli_session(api) as session:
         interface = Interface(session, timeout=20)
         publisher = Publisher(interface, lambda _: nullcontext(FileProgress()), 1 << 20, open_installer=sources.open)
         one = await interface.one_installer_a_version()
@@ -54,13 +61,13 @@ def outcomes(rows: Sequence[Row]) -> Sequence[tuple[str, str]]:
 
 @pytest.mark.parametrize("count", [len(MINORS), pytest.param(8 * len(MINORS), marks=pytest.mark.full)])
 async def test_manifests_of_every_schema_are_published(tenant: Api, tmp_path: Path, count: int) -> None:
-    manifests = list(every_version(count, of_each=6))
+    manifests = list(make_every_schema_version(count, of_each=6))
     for number, made in enumerate(manifests):
         if number % 5 == 0:
             made.locales = []
         made.write(tmp_path, singleton=number % 5 == 0)
     options = ("--installers", tmp_path / "installers", "--at-once", "16", "--json")
-    said = await run(tenant, tmp_path, *options, command="import")
+    said = await run_publish(tenant, tmp_path, *options, command="import")
     assert said.status == 0, said.log
     report = json.loads(said.output)
     assert {name: report[name] for name in ("published", "there", "refused")} == {
@@ -82,10 +89,14 @@ async def test_manifests_of_every_schema_are_published(tenant: Api, tmp_path: Pa
 
 @in_both_deployments
 async def test_an_imported_manifest_comes_back_unchanged(either: Api, tmp_path: Path) -> None:
-    made = [whole(900 + minor, minor) for minor in MINORS]
+    made = [make_full_manifest(900 + minor, minor) for minor in MINORS]
     for one in made:
         del one.installers[0]["SignatureSha256"]  # These are no MSIX.
-    archive, font, signed = make(1000, 12, **ARCHIVE), make(1001, 12, InstallerType="font"), make_signed(1002)
+    archive, font, signed = (
+        make_manifest(1000, 12, **ARCHIVE),
+        make_manifest(1001, 12, InstallerType="font"),
+        make_signed(1002),
+    )
     made += [archive, font, signed]
     for one in made:
         # What is not said is the interface's default, and comes back as that.
@@ -93,15 +104,15 @@ async def test_an_imported_manifest_comes_back_unchanged(either: Api, tmp_path: 
         one.write(tmp_path / "before")
     assert {outcome for _, outcome in outcomes(await imported(either, tmp_path / "before"))} == {"published"}
     packages = options_of([one.package_id for one in made])
-    written = await run(either, tmp_path / "after", *packages, command="manifests")
+    written = await run_publish(either, tmp_path / "after", *packages, command="manifests")
     assert (written.status, len(written.output.splitlines())) == (0, len(made)), written.log
     before, after = read(tmp_path / "before"), read(tmp_path / "after")
     assert [content(one) for one in after] == [content(one) for one in before]
 
 
-def make_signed(number: int) -> Made:
+def make_signed(number: int) -> ManifestFiles:
     """The manifest of an MSIX that has the digest of its signature."""
-    made = make(number, 12, InstallerType="msix")
+    made = make_manifest(number, 12, InstallerType="msix")
     made.installers[0]["SignatureSha256"] = "CD" * 32
     return made
 
@@ -140,7 +151,7 @@ def said(part: Fields) -> dict[str, Any]:
 
 async def test_a_version_has_several_installers_where_the_tenant_allows(services: Services, tmp_path: Path) -> None:
     tenant = await services.tenant(version_key=VersionKey.INSTALLER)
-    made = make(0, Scope="machine", InstallerSwitches={"Silent": "/S"})
+    made = make_manifest(0, Scope="machine", InstallerSwitches={"Silent": "/S"})
     # The same bytes for two scopes, as many a manifest has it.
     [(name, bytes_of_it)] = made.content.items()
     made.installers.append(installer(name, bytes_of_it, Scope="user", InstallerSwitches={"Custom": "/me"}))
@@ -163,7 +174,7 @@ async def test_a_version_has_several_installers_where_the_tenant_allows(services
 
 
 async def test_a_refused_manifest_is_reported_and_stops_no_other(tenant: Api, tmp_path: Path) -> None:
-    several, missing, other, wrong, server, good = (make(number) for number in range(6))
+    several, missing, other, wrong, server, good = (make_manifest(number) for number in range(6))
     several.installers.append(installer("x.exe", b"x", "arm64"))
     missing.content.clear()
     other.content = dict.fromkeys(other.content, b"other bytes")
@@ -190,12 +201,12 @@ async def test_a_refused_manifest_is_reported_and_stops_no_other(tenant: Api, tm
 
 
 async def test_no_manifest_controls_the_terminal(tenant: Api, tmp_path: Path) -> None:
-    made = make(0)
+    made = make_manifest(0)
     made.package_id = "Acme.App\x9b31m"
     made.texts["\x1b]0;owned\x07"] = "[red]"
     made.write(tmp_path / "tree")
     (tmp_path / "tree" / "\x1b[2J\udcff.yaml").write_text("\n")
-    said = await run(tenant, tmp_path / "tree", "--fetch", "--json", command="import")
+    said = await run_publish(tenant, tmp_path / "tree", "--fetch", "--json", command="import")
     assert said.status == 1
     assert (said.output + said.log).replace("\n", " ").isprintable()
     assert all(
@@ -206,9 +217,9 @@ async def test_no_manifest_controls_the_terminal(tenant: Api, tmp_path: Path) ->
 
 
 async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
-    for made in every_version(2):
+    for made in make_every_schema_version(2):
         made.write(tmp_path)
-    lost = make(2)
+    lost = make_manifest(2)
     lost.content.clear()
     lost.write(tmp_path)
     rows = await imported(tenant, tmp_path, trial=True)
@@ -218,7 +229,7 @@ async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: 
 
 @pytest.mark.full
 async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api, tmp_path: Path) -> None:
-    manifests = list(every_version(12))
+    manifests = list(make_every_schema_version(12))
     for made in manifests:
         made.write(tmp_path)
     options = (tmp_path, "--installers", tmp_path / "installers", "--json", "--at-once", "2")
@@ -227,7 +238,7 @@ async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api,
         versions = [package["VERSIONS"] for package in (await tenant.call("POST", "get_packages")).body]
         return sum(map(len, versions)) >= 3
 
-    async with publishing(tenant, *options, command="import") as process:
+    async with start_publish(tenant, *options, command="import") as process:
         await until(begun)
         process.kill()
         await process.communicate()
@@ -238,10 +249,10 @@ async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api,
 
 
 async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: Api, tmp_path: Path) -> None:
-    certificate = self_signed(tmp_path, "127.0.0.1")
+    certificate = make_certificate(tmp_path, "127.0.0.1")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
-    right, altered = make(0), make(1)
+    right, altered = make_manifest(0), make_manifest(1)
 
     async def give(request: web.BaseRequest) -> web.StreamResponse:
         name = request.path.strip("/")
@@ -257,7 +268,7 @@ async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: A
             made.installers[0]["InstallerUrl"] = f"https://127.0.0.1:{port}/{name}"
             made.write(tmp_path / "tree", tmp_path / "elsewhere")
         options = (tmp_path / "tree", "--fetch", "--json", "--ca-file", certificate)
-        said = await run(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
+        said = await run_publish(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
     finally:
         await runner.cleanup()
     assert said.status == 1
@@ -268,7 +279,7 @@ async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: A
 
 @in_both_deployments
 async def test_addresses_are_kept_and_come_back_as_they_were(either: Api, tmp_path: Path) -> None:
-    made = [make(2000), make_signed(2001)]
+    made = [make_manifest(2000), make_signed(2001)]
     for one in made:
         one.content.clear()  # They are nowhere that anybody could look.
         one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
@@ -277,7 +288,7 @@ async def test_addresses_are_kept_and_come_back_as_they_were(either: Api, tmp_pa
     for outcome in ("new", "published", "there"):
         rows = await imported(either, tmp_path / "before", trial=outcome == "new", keep_addresses=True)
         assert outcomes(rows) == [(name, outcome) for name in ids]
-    written = await run(either, tmp_path / "after", *options_of(ids), command="manifests")
+    written = await run_publish(either, tmp_path / "after", *options_of(ids), command="manifests")
     assert written.status == 0, written.log
     before, after = read(tmp_path / "before"), read(tmp_path / "after")
     assert [content(one) for one in after] == [content(one) for one in before]
@@ -293,13 +304,13 @@ def addresses(manifest: Manifest) -> Sequence[str]:
 
 
 async def test_the_command_keeps_addresses_and_needs_no_installers(tenant: Api, tmp_path: Path) -> None:
-    kept, refused = make(0), make(1)
+    kept, refused = make_manifest(0), make_manifest(1)
     refused.installers[0]["InstallerUrl"] = "https://192.168.0.7/setup-1.exe"
     for made in (kept, refused):
         made.content.clear()
         made.write(tmp_path)
     for option, outcome in (("--dry-run", "new"), ("--json", "published")):
-        said = await run(tenant, tmp_path, "--keep-addresses", "--json", option, command="import")
+        said = await run_publish(tenant, tmp_path, "--keep-addresses", "--json", option, command="import")
         assert said.status == 1, said.log
         found = {row.get("package"): row for row in json.loads(said.output)["installers"]}
         assert found["Acme.App0"]["outcome"] == outcome

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support.processes.publish_command import LIMIT, end_of, publishing, run
+from tests.support.processes.publish_command import TIMEOUT, run_publish, start_publish, wait_for_result
 from tests.support.whole.publishing import add_package, download, package_id
 from tests.support.whole.services import Api
 
@@ -35,7 +35,7 @@ class Line:
 
     async def reach(self) -> None:
         """Wait until a connection reached the blocked byte."""
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             await self._reached.wait()
 
     @asynccontextmanager
@@ -115,7 +115,7 @@ async def content_of(api: Api, package: str) -> bytes:
 async def test_a_connection_lost_within_a_chunk_loses_no_byte(tenant: Api, package: str, tmp_path: Path) -> None:
     file, line = make_file(tmp_path, 5 * MIB), Line(MIB + 500_000, breaks=2)
     async with line.to(tenant) as near:
-        said = await run(near, file, "--package", package, "--version", "1", "--chunk-size", "1")
+        said = await run_publish(near, file, "--package", package, "--version", "1", "--chunk-size", "1")
     assert said.status == 0, said.log
     assert line.breaks == 0
     assert said.log.count("Trying again in") >= 2
@@ -126,7 +126,7 @@ async def test_a_connection_lost_within_a_chunk_loses_no_byte(tenant: Api, packa
 async def test_chunks_shrink_when_no_whole_chunk_gets_through(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path, 3 * MIB)
     async with Line(MIB + 200_000, breaks=100).to(tenant) as near:
-        said = await run(near, file, "--package", package, "--version", "1", "--chunk-size", "2")
+        said = await run_publish(near, file, "--package", package, "--version", "1", "--chunk-size", "2")
     assert said.status == 0, said.log
     assert await content_of(tenant, package) == file.read_bytes()
 
@@ -136,11 +136,11 @@ async def test_the_same_command_resumes_after_a_server_was_away(tenant: Api, pac
     file = make_file(tmp_path, 6 * MIB)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
     async with Line(4 * MIB + 500_000, breaks=1, stays_down=True).to(tenant) as near:
-        said = await run(near, *command, "--patience", "2")
+        said = await run_publish(near, *command, "--patience", "2")
     assert said.status == 1
     assert said.documents[0]["error"]["code"] == "unreachable"
     assert "Gave up after 2 s. Run the same command again to resume." in said.log
-    again = await run(tenant, *command)
+    again = await run_publish(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 4 * MIB), again.log
     assert await content_of(tenant, package) == file.read_bytes()
 
@@ -151,13 +151,13 @@ async def test_the_same_command_resumes_after_a_stop(
 ) -> None:
     file, line = make_file(tmp_path, 6 * MIB), Line(3 * MIB + 500_000, holds=True)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
-    async with line.to(tenant) as near, publishing(near, *command) as process:
+    async with line.to(tenant) as near, start_publish(near, *command) as process:
         await line.reach()
         process.send_signal(number)
-        said = await end_of(process)
+        said = await wait_for_result(process)
     assert (said.status, said.output) == (130, "")
     assert said.log.endswith("Stopped. Run the same command again to resume.")
-    again = await run(tenant, *command)
+    again = await run_publish(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 3 * MIB), again.log
     assert await content_of(tenant, package) == file.read_bytes()
 
@@ -168,11 +168,11 @@ async def test_a_file_that_changed_after_a_break_is_sent_from_its_beginning(
 ) -> None:
     file, line = make_file(tmp_path, 3 * MIB), Line(2 * MIB + 500_000, holds=True)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
-    async with line.to(tenant) as near, publishing(near, *command) as process:
+    async with line.to(tenant) as near, start_publish(near, *command) as process:
         await line.reach()
         process.send_signal(signal.SIGINT)
-        await end_of(process)
+        await wait_for_result(process)
     make_file(tmp_path, 3 * MIB)
-    again = await run(tenant, *command)
+    again = await run_publish(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 0), again.log
     assert await content_of(tenant, package) == file.read_bytes()

@@ -9,8 +9,8 @@ import pytest
 
 from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.model import Installer
-from tests.support.processes.cluster import Fleet
-from tests.support.processes.publish_command import LIMIT, end_of, publishing
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.publish_command import TIMEOUT, start_publish, wait_for_result
 from tests.support.whole.publishing import add_package, download, package_id
 from tests.support.whole.services import Api
 
@@ -24,24 +24,24 @@ async def received(tenant: Api, file_id: str) -> int:
 
 
 @pytest.mark.full
-async def test_killing_all_services_during_a_file_loses_no_byte(running_fleet: Fleet, tmp_path: Path) -> None:
-    tenant, name, file = await running_fleet.services.tenant(), package_id(), tmp_path / "setup.exe"
+async def test_killing_all_services_during_a_file_loses_no_byte(cluster: Cluster, tmp_path: Path) -> None:
+    tenant, name, file = await cluster.services.tenant(), package_id(), tmp_path / "setup.exe"
     await add_package(tenant, name)
     file.write_bytes(os.urandom(24 * MIB))
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     file_id = next(Installer(file, name, "1", Architecture.X64, FileType.EXE).file_ids(sha256))
-    running_fleet.proxies["gateway"].latency = 0.01
+    cluster.proxies["gateway"].latency = 0.01
     async with (
-        asyncio.timeout(2 * LIMIT),
-        publishing(tenant, file, "--package", name, "--version", "1", "--chunk-size", "1") as process,
+        asyncio.timeout(2 * TIMEOUT),
+        start_publish(tenant, file, "--package", name, "--version", "1", "--chunk-size", "1") as process,
     ):
         while await received(tenant, file_id) < 8 * MIB:  # Each question gives it time.
             assert process.returncode is None
-        every = [replica for replicas in running_fleet.replicas.values() for replica in replicas]
+        every = [replica for replicas in cluster.replicas.values() for replica in replicas]
         await asyncio.gather(*(replica.kill() for replica in every))
-        await running_fleet.restart_ended()
-        running_fleet.proxies["gateway"].latency = 0.0
-        said = await end_of(process)
+        await cluster.restart_exited()
+        cluster.proxies["gateway"].latency = 0.0
+        said = await wait_for_result(process)
     assert said.status == 0, said.log
     assert "Trying again in" in said.log
     [version] = (await tenant.call("GET", "get_package_versions", name)).body

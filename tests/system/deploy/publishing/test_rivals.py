@@ -17,7 +17,7 @@ from deploy.publish.model import GENERATIONS, Installer, NotPublished, Published
 from deploy.publish.publisher import Publisher
 from deploy.publish.session import Session
 from deploy.terminal import FileProgress
-from tests.support.processes.publish_command import session_of
+from tests.support.processes.publish_command import open_cli_session
 from tests.support.whole.publishing import INSTALLER, add_package, download, package_id, send_chunk
 from tests.support.whole.services import Api, Services
 from upload_service.maintenance.store import MongoScrubStore
@@ -50,7 +50,7 @@ class Busy(Interface):
 
 @pytest.fixture
 async def session(tenant: Api) -> AsyncIterator[Session]:
-    async with session_of(tenant) as opened:
+    async with open_cli_session(tenant) as opened:
         yield opened
 
 
@@ -126,7 +126,7 @@ async def test_a_session_that_ends_is_followed_by_another(
 
 async def test_a_run_with_an_expired_token_stops(tenant: Api, installer: Installer) -> None:
     token = (await tenant.signed_in()).headers["Authorization"].removeprefix("Bearer ")
-    async with session_of(tenant, token=token) as session:
+    async with open_cli_session(tenant, token=token) as session:
         interface = Busy(session, timeout=20)
         interface.before_chunk = lambda: tenant.call("POST", "logout", data={"token": token})
         done = await publish(interface, installer)
@@ -135,7 +135,7 @@ async def test_a_run_with_an_expired_token_stops(tenant: Api, installer: Install
 
 
 async def test_a_session_of_its_own_is_ended_afterwards(tenant: Api, installer: Installer) -> None:
-    async with session_of(tenant) as session:
+    async with open_cli_session(tenant) as session:
         await publish(Busy(session, timeout=20), installer)
         headers = {"Authorization": f"Bearer {session.token}"}
         assert (await tenant.call("GET", "test", headers=headers)).status == 200

@@ -11,13 +11,13 @@ from common.auth.callers import Deployment
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer, read_answer
 from tests.support.tables import every_cell
-from tests.support.whole.gateways import SERVICES, at_gateway, gateway
+from tests.support.whole.gateways import SERVICES, at_gateway, run_gateway
 from tests.support.whole.pages import sign_in
 from tests.support.whole.problems import check_error
 from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import UNKNOWN, Estate, segments, title
+from tests.support.whole.seed import UNKNOWN, SeedData, segments, title
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stub_service import Handler, instead
+from tests.support.whole.stub_service import Handler, serve_handler
 
 ELSEWHERE = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 PREFLIGHT = {
@@ -46,7 +46,7 @@ def check_safe(answer: Answer) -> None:
     assert not {name.casefold() for name in REVEALING} & headers.keys()
 
 
-async def test_every_operation_answers_safely_to_anyone(furnished: Estate) -> None:
+async def test_every_operation_answers_safely_to_anyone(furnished: SeedData) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             ends_something = row.method == "DELETE" or row.name in {"logout", "change_password"}
@@ -59,7 +59,7 @@ async def test_every_operation_answers_safely_to_anyone(furnished: Estate) -> No
                         assert answer.status < 500
 
 
-async def test_cross_origin_requests_get_no_permission(furnished: Estate) -> None:
+async def test_cross_origin_requests_get_no_permission(furnished: SeedData) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             with cell(title(row)):
@@ -68,7 +68,7 @@ async def test_cross_origin_requests_get_no_permission(furnished: Estate) -> Non
                 check_safe(answer)
 
 
-async def test_pages_and_machine_endpoints_answer_safely(furnished: Estate) -> None:
+async def test_pages_and_machine_endpoints_answer_safely(furnished: SeedData) -> None:
     cookie = await sign_in(furnished.api)
     for page in (["docs"], ["openapi.json"], ["sign_in"], ["docs", "assets", "docs.js"], ["docs", "assets", "no.js"]):
         check_safe(await furnished.api.anonymous().call("GET", *page, headers=cookie))
@@ -87,7 +87,7 @@ async def test_bytes_that_are_no_request_are_answered_safely(services: Services)
 
 
 async def test_a_service_that_is_called_itself_answers_as_safely(services: Services) -> None:
-    async with instead(_crash) as address:
+    async with serve_handler(_crash) as address:
         check_safe(await send_raw(address, "GET", "/"))
 
 
@@ -109,7 +109,7 @@ async def test_a_request_with_expect_is_answered_like_any_other(expect: str, ser
 
 async def test_hsts_is_sent_if_the_public_url_is_https(services: Services, redis_url: str, tenant: Api) -> None:
     for scheme, expected in {"https": "max-age=31536000", "http": None}.items():
-        async with gateway(services, redis_url, public_url=f"{scheme}://packages.example.com") as address:
+        async with run_gateway(services, redis_url, public_url=f"{scheme}://packages.example.com") as address:
             answer = await at_gateway(tenant, address).call("GET", "test")
         assert answer.headers.get("Strict-Transport-Security") == expected
 
@@ -150,9 +150,9 @@ async def test_a_service_that_breaks_reveals_nothing(
     # An answer of our own services about their crash is passed on; anything else is no answer.
     code = "internal_error" if broken is _crash else "dependency_unavailable"
     with every_cell() as cell:
-        async with instead(broken) as broken_url:
+        async with serve_handler(broken) as broken_url:
             for service in SERVICES:
-                async with gateway(services, redis_url, **{f"{service}_url": broken_url}) as address:
+                async with run_gateway(services, redis_url, **{f"{service}_url": broken_url}) as address:
                     api = at_gateway(tenant, address)
                     for row in asking(service):
                         with cell(title(row)):

@@ -10,9 +10,9 @@ from yarl import URL
 from common.errors import Unavailable
 from gateway.dashboard.pages import sign_in as sign_in_page
 from gateway.operations import OPERATIONS, Access
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.pages import SCRIPT, sign_in
-from tests.support.whole.seed import CLIENTS, READS, UNKNOWN, furnish, segments, title
+from tests.support.whole.seed import CLIENTS, READS, UNKNOWN, seed_tenant, segments, title
 from tests.support.whole.services import PASSWORD, Api, Services
 
 
@@ -114,7 +114,7 @@ async def test_a_link_never_signs_in(either: Api) -> None:
 
 
 async def test_over_tls_the_cookie_is_secure_and_host_only(services: Services, redis_url: str, tenant: Api) -> None:
-    async with gateway(services, redis_url, public_url="https://packages.example.com") as address:
+    async with run_gateway(services, redis_url, public_url="https://packages.example.com") as address:
         behind = at_gateway(tenant.anonymous(), address)
         answer = await behind.call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
         (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
@@ -137,19 +137,19 @@ async def test_the_cookie_is_no_session_token_for_the_interface(
 
 
 async def test_texts_of_tenants_are_never_markup_of_a_page(tenant: Api) -> None:
-    estate = await furnish(tenant)
+    seed_data = await seed_tenant(tenant)
     texts = ("package_name", "package_publisher", "package_description", "channel", "name", "switch_Silent")
-    stored = {**estate.form, **dict.fromkeys((*texts, "file_nested_path", "package_family_name"), SCRIPT)}
+    stored = {**seed_data.form, **dict.fromkeys((*texts, "file_nested_path", "package_family_name"), SCRIPT)}
     everywhere = dict.fromkeys(stored, SCRIPT)
     for row in OPERATIONS:
         if row.access is Access.ADMINISTRATOR and row.method in {"POST", "PATCH"} and row.name != "change_password":
             for form in (stored, everywhere):
-                answer = await estate.send(row, data=form)
+                answer = await seed_data.send(row, data=form)
                 kind = "application/json" if answer.status < 400 else "application/problem+json"
                 assert answer.headers["Content-Type"].partition(";")[0] == kind, title(row)
     told = set()
     for row in READS:
-        answer = await estate.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
+        answer = await seed_data.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
         told_as = "image/png" if row.name == "get_package_logo" else "application/json"
         assert kind == ("" if answer.status == 204 else told_as), title(row)

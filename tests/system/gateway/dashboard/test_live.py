@@ -26,9 +26,9 @@ from gateway.routing.tenant_directory import TenantDirectory
 from gateway.upload_events import EventHub
 from tests.support.factories import make_caller
 from tests.support.wait import TIMEOUT, until
-from tests.support.whole.gateways import gateway
+from tests.support.whole.gateways import run_gateway
 from tests.support.whole.pages import sign_in
-from tests.support.whole.raw_http import with_small_buffers
+from tests.support.whole.raw_http import shrink_send_buffer
 from tests.support.whole.services import Api, Services
 
 
@@ -112,7 +112,7 @@ async def test_a_forbidden_address_ends_a_stream(
 
 async def test_a_stopping_gateway_ends_its_streams(services: Services, tenant: Api, redis_url: str) -> None:
     async with AsyncExitStack() as open_still, AsyncExitStack() as stopping:
-        address = await stopping.enter_async_context(gateway(services, redis_url))
+        address = await stopping.enter_async_context(run_gateway(services, redis_url))
         stream = await open_still.enter_async_context(watching(tenant, f"{address}/{tenant.tenant_id}"))
         await stopping.aclose()
         assert await stream.content.read() == b"retry: 3000\n\n"
@@ -121,7 +121,7 @@ async def test_a_stopping_gateway_ends_its_streams(services: Services, tenant: A
 async def test_a_gateway_works_without_its_broker(services: Services, tenant: Api, redis_url: str) -> None:
     nobody = "amqp://guest:guest@127.0.0.1:1/"
     async with (
-        gateway(services, redis_url, rabbitmq_url=nobody) as address,
+        run_gateway(services, redis_url, rabbitmq_url=nobody) as address,
         watching(tenant, f"{address}/{tenant.tenant_id}"),
         tenant.session.get(f"{address}/readyz") as ready,
     ):
@@ -134,7 +134,7 @@ async def test_a_browser_that_does_not_read_is_disconnected(monkeypatch: pytest.
     session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + 3600)
 
     async def watched(request: web.Request) -> web.StreamResponse:
-        with_small_buffers(request)
+        shrink_send_buffer(request)
         transport = request.transport
         try:
             return await live_stream(PageRequest(request, caller, session, "", "en"))

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.winget.rules import INSTALLER_RULES, Refused, check_manifest
+from tests.support.winget.rules import INSTALLER_RULES, AnswerRejected, check_manifest
 
 URL = "https://example.com/x"
 GOOD: dict[str, Any] = {
@@ -57,9 +57,9 @@ def test_each_thing_that_is_wrong_spoils_all_of_a_manifest() -> None:
     check_manifest(of(GOOD), 28)
     for reason, change in WRONG.items():
         if change:
-            with pytest.raises(Refused, match=reason):
+            with pytest.raises(AnswerRejected, match=reason):
                 check_manifest(of({**GOOD, **change}), 28)
-    with pytest.raises(Refused, match="a family name"):
+    with pytest.raises(AnswerRejected, match="a family name"):
         check_manifest(of({**GOOD, "PackageFamilyName": "x"}), 1)
     for wrong in (
         of(GOOD, GOOD),
@@ -69,7 +69,7 @@ def test_each_thing_that_is_wrong_spoils_all_of_a_manifest() -> None:
         of(GOOD, PackageVersion="> 1"),
         of({**GOOD, "x": 1}),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(AnswerRejected):
             check_manifest(wrong, 28)
-    with pytest.raises(Refused, match="empty"):
+    with pytest.raises(AnswerRejected, match="empty"):
         check_manifest(of({**GOOD, "Scope": ""}), 28)

@@ -15,7 +15,7 @@ from deploy.winget_import.exporter import ManifestExport
 from deploy.winget_import.importer import ManifestImport, Result
 from deploy.winget_import.manifest_tree import find_manifests
 from deploy.winget_import.sources import InstallerMissing, InstallersFolder, InstallerSources
-from tests.support.winget.manifests import make
+from tests.support.winget.manifests import make_manifest
 
 CONTENT = b"an installer"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -41,7 +41,7 @@ def wanted(name: str = "setup.exe", sha256: str = SHA256) -> Installer:
 
 async def test_a_package_is_described_by_the_newest_of_its_manifests(tmp_path: Path) -> None:
     for version in ("1.9", "1.10", "1.2"):
-        made = make()
+        made = make_manifest()
         made.version = version
         made.texts["PackageName"] = f"App of {version}"
         made.write(tmp_path)
@@ -54,7 +54,7 @@ async def test_a_package_is_described_by_the_newest_of_its_manifests(tmp_path: P
 
 async def test_an_import_ends_where_the_server_is_away_for_too_long(tmp_path: Path) -> None:
     for number in range(5):
-        make(number).write(tmp_path)
+        make_manifest(number).write(tmp_path)
     publisher = Publisher(Unreachable("It does not answer."))
     work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=1)
     await work.run(find_manifests([tmp_path]))
@@ -104,7 +104,7 @@ async def test_an_installer_that_is_not_there_is_told_from_one_that_is_altered(t
 async def test_a_forbidden_installer_address_is_refused_before_any_request(
     fields: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    made, kept = make(0), make(1)
+    made, kept = make_manifest(0), make_manifest(1)
     made.installers[0].update(fields)
     kept.installers[0]["Authentication"] = {"AuthenticationType": "none"}
     for one in (made, kept):
@@ -124,7 +124,7 @@ class Offering:
     """A server that offers versions of one package."""
 
     def __init__(self, *versions: str, installer: Mapping[str, Any] | None = None, **texts: Any) -> None:
-        made = make()
+        made = make_manifest()
         self._data: dict[str, Any] = {
             "PackageIdentifier": made.package_id,
             "Versions": [

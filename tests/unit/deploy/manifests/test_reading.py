@@ -16,7 +16,16 @@ from deploy.winget_import.schema.installer_form import manifest_installers
 from deploy.winget_import.schema.package_form import new_package
 from deploy.winget_import.yaml_reader import ManifestRefused
 from tests.support.tables import each
-from tests.support.winget.manifests import INSTALLER, MINORS, TEXTS, Made, every_version, installer, make, whole
+from tests.support.winget.manifests import (
+    INSTALLER,
+    MINORS,
+    TEXTS,
+    ManifestFiles,
+    installer,
+    make_every_schema_version,
+    make_full_manifest,
+    make_manifest,
+)
 
 # Of the creation form, what is no field of the manifest's (section 4.5, and the decisions on its fields).
 OWN_FIELDS = {
@@ -27,12 +36,12 @@ OWN_FIELDS = {
 }
 
 
-def read(made: Made, *, singleton: bool = False) -> Manifest:
+def read(made: ManifestFiles, *, singleton: bool = False) -> Manifest:
     files = made.files(singleton=singleton).values()
     return assemble_manifest(Path("manifest"), [parse_file(yaml.safe_dump(fields).encode()) for fields in files])
 
 
-def refusal(made: Made) -> str:
+def refusal(made: ManifestFiles) -> str:
     with pytest.raises(ManifestRefused) as refused:
         manifest_installers(read(made))
     return refused.value.detail
@@ -41,7 +50,7 @@ def refusal(made: Made) -> str:
 @each("singleton", [False, True])
 @each("minor", MINORS)
 def test_every_version_of_the_schema_is_read_with_all_that_it_knows(minor: int, singleton: bool) -> None:
-    made = whole(1, minor)
+    made = make_full_manifest(1, minor)
     if singleton:
         made.locales = []
     manifest = read(made, singleton=singleton)
@@ -63,12 +72,12 @@ LATER = [
 @each(("minor", "name", "value", "of_texts"), LATER, ids=[name for _, name, _, _ in LATER])
 def test_a_field_is_refused_in_manifests_older_than_it(minor: int, name: str, value: object, of_texts: bool) -> None:
     before = MINORS[MINORS.index(minor) - 1]
-    made = make(0, before)
+    made = make_manifest(0, before)
     (made.texts if of_texts else made.root)[name] = value
     assert f"{name} is there from ManifestVersion 1.{minor} on" in refusal(made)
 
 
-Change = Callable[[Made], object]
+Change = Callable[[ManifestFiles], object]
 REFUSED: Sequence[tuple[str, Change]] = [
     ("PackageIdentifier: must be two to eight parts", lambda made: setattr(made, "package_id", "App")),
     ("PackageVersion: must be a version without", lambda made: setattr(made, "version", "1/2")),
@@ -118,7 +127,7 @@ REFUSED: Sequence[tuple[str, Change]] = [
 
 @each(("reason", "change"), REFUSED, ids=[reason for reason, _ in REFUSED])
 def test_what_is_wrong_is_refused_with_its_place(reason: str, change: Change) -> None:
-    made = make()
+    made = make_manifest()
     change(made)
     assert reason in refusal(made)
 
@@ -160,7 +169,7 @@ def test_a_file_that_is_no_plain_data_is_refused_before_it_costs_anything(reason
 
 
 def test_each_installer_inherits_the_fields_of_all_as_in_winget() -> None:
-    made = make(
+    made = make_manifest(
         0,
         InstallerSwitches={"Silent": "/S", "Custom": "/all"},
         ProductCode="all",
@@ -190,7 +199,7 @@ def test_each_installer_inherits_the_fields_of_all_as_in_winget() -> None:
 
 
 def test_what_is_kept_otherwise_than_it_is_written_is_said() -> None:
-    made = make(0, ProductCode="App_is1", Authentication={"AuthenticationType": "microsoftEntraId"})
+    made = make_manifest(0, ProductCode="App_is1", Authentication={"AuthenticationType": "microsoftEntraId"})
     made.installers[0]["Architecture"] = "neutral"
     made.root["Protocols"] = ["a,b"]
     [one] = manifest_installers(read(made))
@@ -204,7 +213,7 @@ def test_what_is_kept_otherwise_than_it_is_written_is_said() -> None:
 
 
 def test_a_tree_is_read_folder_by_folder_and_a_bad_file_spoils_no_other(tmp_path: Path) -> None:
-    folders = [made.write(tmp_path) for made in every_version(4)]
+    folders = [made.write(tmp_path) for made in make_every_schema_version(4)]
     # It would be whole without this file, and say less.
     (folders[1] / "Acme.App1.locale.de-DE.yaml").write_text("a: [")
     (tmp_path / ".github").mkdir()
@@ -219,8 +228,8 @@ def test_a_tree_is_read_folder_by_folder_and_a_bad_file_spoils_no_other(tmp_path
 
 
 def test_of_a_tree_only_files_in_it_are_read(tmp_path: Path) -> None:
-    tree, outside = tmp_path / "tree", make(1).write(tmp_path / "outside", singleton=True)
-    folder = make(2).write(tree, singleton=True)
+    tree, outside = tmp_path / "tree", make_manifest(1).write(tmp_path / "outside", singleton=True)
+    folder = make_manifest(2).write(tree, singleton=True)
     os.mkfifo(tree / "pipe.yaml")
     (tree / "zero.yaml").symlink_to("/dev/zero")
     (tree / "away.yaml").symlink_to(outside / "Acme.App1.yaml")
@@ -240,7 +249,7 @@ def test_of_a_tree_only_files_in_it_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("singleton", [True, False])
 def test_a_link_that_is_named_is_followed(singleton: bool, tmp_path: Path) -> None:
-    folder = make().write(tmp_path, singleton=singleton)
+    folder = make_manifest().write(tmp_path, singleton=singleton)
     [*others, named] = sorted(folder.iterdir())
     (folder / "installed").mkdir()
     (folder / "installed" / named.name).symlink_to(named.rename(tmp_path / named.name))

@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.samples import pe_builder
 from tests.support.samples.msi_samples import MACHINE_MSI, USER_MSI
-from tests.support.samples.pe_builder import ARM64, X64, X86, archive, program, version_resource, zipped
+from tests.support.samples.pe_builder import ARM64, X64, X86, archive, make_zip, program, version_resource
 from tests.support.tables import each
 from upload_service.inspection.formats.archives import publisher_id
 from upload_service.inspection.formats.detection import Damaged, inspect_file
@@ -39,7 +39,7 @@ def found_in(content: bytes, suffix: str = "") -> Findings:
 
 def package(suffix: str = ".msix", *, machine: str = "x64", publisher: str = MICROSOFT, name: str = "Tiny") -> Findings:
     manifest = MANIFEST.format(machine=machine, publisher=publisher, name=name)
-    return found_in(zipped({"AppxManifest.xml": manifest, "app/tiny.exe": "MZ"}), suffix)
+    return found_in(make_zip({"AppxManifest.xml": manifest, "app/tiny.exe": "MZ"}), suffix)
 
 
 def signature() -> bytes:
@@ -208,14 +208,14 @@ def test_a_resource_reference_in_a_manifest_is_omitted() -> None:
 @each(("second", "told"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
 def test_a_bundle_with_one_architecture_has_that_machine(second: str, told: Machine) -> None:
     manifest = BUNDLE_MANIFEST.format(first="x64", second=second)
-    found = found_in(zipped({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
+    found = found_in(make_zip({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
     assert (found.format, found.machine, found.version) == (Format.MSIX, told, "2.0.0.0")
     assert found.package_family_name.startswith("Tiny.App_")
 
 
 def signed_package() -> bytes:
     manifest = MANIFEST.format(machine="x64", publisher="CN=T", name="Tiny")
-    return zipped({"AppxManifest.xml": manifest, "AppxSignature.p7x": b"PKCX" + signature()})
+    return make_zip({"AppxManifest.xml": manifest, "AppxSignature.p7x": b"PKCX" + signature()})
 
 
 def test_a_signed_package_names_its_signer() -> None:
@@ -235,7 +235,7 @@ def test_a_signed_bundle_has_the_digest_of_its_own_signature_file() -> None:
         "AppxSignature.p7x": b"PKCX of the bundle",
     }
     digest = hashlib.sha256(b"PKCX of the bundle").hexdigest()
-    assert found_in(zipped(content), ".msixbundle").signature_sha256 == digest
+    assert found_in(make_zip(content), ".msixbundle").signature_sha256 == digest
 
 
 def test_an_unsigned_package_has_no_digest_of_a_signature_file() -> None:
@@ -264,11 +264,11 @@ def test_an_archive_lists_installers_with_the_shortest_path_first() -> None:
 
 
 def test_an_archive_lists_no_more_than_a_hundred() -> None:
-    assert len(found_in(zipped({f"{number}.exe": b"" for number in range(101)})).nested) == 100
+    assert len(found_in(make_zip({f"{number}.exe": b"" for number in range(101)})).nested) == 100
 
 
 def test_an_empty_archive_is_one() -> None:
-    assert found_in(zipped({})) == Findings(format=Format.ZIP)
+    assert found_in(make_zip({})) == Findings(format=Format.ZIP)
 
 
 @each("content", [b"", b"M", b"#!/bin/sh\n", bytes(1000), b"%PDF-1.7", without_stream("Property")], ids=range(6))
@@ -285,7 +285,7 @@ def test_a_file_without_an_installer_magic_has_no_findings(content: bytes) -> No
         program()[:70],
         b"MZ",
         archive(a_exe="MZ")[:40],
-        zipped({"AppxManifest.xml": "no XML"}),
+        make_zip({"AppxManifest.xml": "no XML"}),
     ],
     ids=["msi-signature", "msi-cut", "msi-without-strings", "program-cut", "two-bytes", "zip-cut", "no-manifest"],
 )
