@@ -1,4 +1,4 @@
-"""What `/metrics` told, as tests look at it."""
+"""Parsed responses of `/metrics`."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 @dataclass(frozen=True)
 class MetricSample:
-    """One line."""
+    """One line of the response."""
 
     name: str
     labels: Mapping[str, str]
@@ -17,7 +17,7 @@ class MetricSample:
 
 
 class MetricSamples:
-    """All lines of one answer; `kinds` are what the figures are, by the name that stands before their lines."""
+    """All samples of one response. `kinds` are the metric types by metric name."""
 
     def __init__(self, text: str) -> None:
         families = list(text_string_to_metric_families(text))
@@ -28,20 +28,20 @@ class MetricSamples:
         assert len(set(map(_key, self.samples))) == len(self.samples)
 
     def named(self, name: str, **labels: str) -> list[MetricSample]:
-        """The lines of a name that have these labels, and maybe others."""
+        """The samples with this name and these labels, among others."""
         return [line for line in self.samples if line.name == name and labels.items() <= line.labels.items()]
 
     def value(self, name: str, **labels: str) -> float:
-        """The sum of those; 0 where there is none."""
+        """The sum of those samples; 0 without any."""
         return sum(line.value for line in self.named(name, **labels))
 
     def texts(self) -> Iterator[str]:
-        """Every value of every label."""
+        """All label values."""
         return (text for line in self.samples for text in line.labels.values())
 
 
 async def fetch_metrics(session: ClientSession, management: str) -> MetricSamples:
-    """What is told at a management address."""
+    """The metrics of a management address."""
     async with session.get(f"{management}/metrics") as answer:
         assert answer.status == 200
         assert answer.headers["Content-Type"].startswith("text/plain; version=0.0.4")

@@ -1,4 +1,4 @@
-"""The pages of the dashboard for a tenant with one of everything."""
+"""Addresses and sizes of the dashboard's pages."""
 
 from gateway.dashboard.routes import PAGES
 from tests.support.browser.administrators import Visitor

@@ -13,7 +13,7 @@ from deploy.cluster.secrets import SETTINGS
 Resource = dict[str, Any]
 FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
 OVERLAYS = ("production", "single-node")
-NAMES = {service: service.replace("_", "-") for service in SETTINGS}  # of what belongs to a service, there
+NAMES = {service: service.replace("_", "-") for service in SETTINGS}  # names of a service's resources
 VERSIONS = ("1.31", "1.37")  # of Kubernetes: the oldest and the newest that are promised
 # Read once: they are megabytes.
 kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
@@ -28,7 +28,11 @@ def kustomizations() -> Mapping[Path, Resource]:
 @cache
 def unpatched_resources() -> Sequence[Resource]:
     """Every resource without patches."""
-    files = [folder / name for folder, found in kustomizations().items() for name in found.get("resources", [])]
+    files = [
+        folder / name
+        for folder, kustomization in kustomizations().items()
+        for name in kustomization.get("resources", [])
+    ]
     return [resource for file in files if file.is_file() for resource in parse_yaml(file.read_text())]
 
 
@@ -44,12 +48,12 @@ def parse_yaml(text: str) -> list[Resource]:
 
 def of_kind(kind: str, resources: Iterable[Resource]) -> dict[str, Resource]:
     """The resources of a kind, by their names."""
-    return {found["metadata"]["name"]: found for found in resources if found["kind"] == kind}
+    return {resource["metadata"]["name"]: resource for resource in resources if resource["kind"] == kind}
 
 
 def with_schema(resources: Iterable[Resource]) -> list[Resource]:
-    """The resources with a schema of Kubernetes; those of the Prometheus operator have none."""
-    return [found for found in resources if not found["apiVersion"].startswith("monitoring.coreos.com/")]
+    """The resources that have a Kubernetes schema. Resources of the Prometheus operator have none."""
+    return [resource for resource in resources if not resource["apiVersion"].startswith("monitoring.coreos.com/")]
 
 
 def describe(resource: Resource) -> str:
@@ -68,9 +72,9 @@ def validation_error(resource: Resource, version: str) -> str:
 def pods(resources: Iterable[Resource]) -> dict[str, Resource]:
     """The pods and pod templates, by the names of their owners."""
     return {
-        found["metadata"]["name"]: found["spec"].get("jobTemplate", found)["spec"].get("template", found)
-        for found in resources
-        if found["kind"] in {"CronJob", "Deployment", "Job", "Pod"}
+        resource["metadata"]["name"]: resource["spec"].get("jobTemplate", resource)["spec"].get("template", resource)
+        for resource in resources
+        if resource["kind"] in {"CronJob", "Deployment", "Job", "Pod"}
     }
 
 

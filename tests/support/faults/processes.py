@@ -1,4 +1,4 @@
-"""Services that are killed, restarted, or doubled while publishers work: each function is one fault, done `times`."""
+"""Faults of processes during uploads: each function kills or restarts services `times` times."""
 
 import asyncio
 import os
@@ -22,15 +22,15 @@ from tests.support.whole.publishing import Published, add_package, package_id, s
 from tests.support.whole.services import Api
 
 SIZE = 1 << 20  # bytes of an installer, sent in two chunks
-LEASE = 16  # seconds, after which the lease of a killed upload service is over
-SWEEP_AGE = 61  # seconds, after which sweepers and collectors take up what was left halfway
+LEASE = 16  # seconds after which the lease of a killed upload service has expired
+SWEEP_AGE = 61  # seconds after which sweeper and collector process incomplete work
 SETTLE_TIMEOUT = 60.0  # seconds
-QUOTA = 1 << 20  # bytes, of the tenant that is always full
-QUOTA_POLL_INTERVAL = 0.05  # seconds between two looks at the quota
+QUOTA = 1 << 20  # bytes, of the tenant without free storage
+QUOTA_POLL_INTERVAL = 0.05  # seconds
 
 
 async def kill_services(cluster: Cluster, services: Collection[str], *, times: int = 1) -> Outcome:
-    """`kill -9` of a replica of each service, the next one each time, while publishers work; started again at once."""
+    """Kill a replica of each service with SIGKILL during uploads, and restart it at once."""
     outcome = Outcome(f"kill -9 of {', '.join(services)}", times)
     api = await cluster.services.tenant()
     loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ async def kill_services(cluster: Cluster, services: Collection[str], *, times: i
 
 
 async def rolling_restart(cluster: Cluster, services: Collection[str], *, times: int = 1) -> Outcome:
-    """One replica after the other gets SIGTERM, no new connections once it says so, and is ready before the next."""
+    """Restart one replica after the other with SIGTERM. It gets no new connections while it stops."""
     outcome = Outcome(f"rolling restart of {' and '.join(services)}", times)
     api = await cluster.services.tenant()
     loop = asyncio.get_running_loop()
@@ -66,27 +66,29 @@ async def rolling_restart(cluster: Cluster, services: Collection[str], *, times:
                 cluster.proxies[replica.service].targets.append(replica.address)
                 outcome.recoveries.append(loop.time() - began)
         await work.wait_for_progress()
-    outcome.violations += [f"a request failed: {what}, {n} times" for what, n in work.client.failures.items()]
+    outcome.violations += [
+        f"a request failed: {reason}, {count} times" for reason, count in work.client.failures.items()
+    ]
     await verify(cluster, api, work.published, outcome)
     return outcome
 
 
 async def mixed_faults(cluster: Cluster, *, seconds: float, seed: int = 0) -> Outcome:
-    """Publishers, deletions, transfers that are left lie, a tenant that is always full, and now and then a kill."""
-    outcome = Outcome(f"{seconds:.0f} s of everything with kills")
+    """Run publishers, deletions, abandoned transfers and a full tenant, and kill a replica from time to time."""
+    outcome = Outcome(f"{seconds:.0f} s of mixed load with kills")
     api, chance = await cluster.services.tenant(), random.Random(seed)  # noqa: S311  no secret
     full = await cluster.services.tenant(storage_quota=QUOTA)
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     async with (
         _watch_quota(cluster, full, outcome),
-        _publish_into_full_tenant(full) as kept,
+        _publish_into_full_tenant(full) as stored,
         run_publishers(api, size=1 << 18) as work,
     ):
         while loop.time() < end:
             await work.wait_for_progress()
             await _abandon_transfer(api, chance)
-            replica = chance.choice([one for replicas in cluster.replicas.values() for one in replicas])
+            replica = chance.choice([replica for replicas in cluster.replicas.values() for replica in replicas])
             await kill_replica(cluster, replica, api, full)
             outcome.times += 1
             began = loop.time()
@@ -96,29 +98,29 @@ async def mixed_faults(cluster: Cluster, *, seconds: float, seed: int = 0) -> Ou
                 await _delete(work.client, version)
                 work.published.remove(version)
     await verify(cluster, api, work.published, outcome)
-    await verify(cluster, full, kept, outcome)
+    await verify(cluster, full, stored, outcome)
     return outcome
 
 
 async def verify(cluster: Cluster, api: Api, published: Sequence[Published], outcome: Outcome) -> None:
-    """Add what came of the publishers' work, once all of it is announced, and what was left halfway is settled."""
+    """Add lost and duplicated uploads and violations to the outcome, after all uploads are announced."""
     await wait_until_announced(cluster, api.tenant_id)
     await cluster.age_tenant(api.tenant_id, SWEEP_AGE)
-    wrong: list[str] = []
+    found: list[str] = []
 
-    async def all_is_well() -> bool:
-        wrong[:] = await violations(cluster, [api.tenant_id])
-        return not wrong
+    async def no_violations() -> bool:
+        found[:] = await violations(cluster, [api.tenant_id])
+        return not found
 
     with suppress(TimeoutError):
-        await until(all_is_well, timeout=SETTLE_TIMEOUT)
-    outcome.violations += wrong
+        await until(no_violations, timeout=SETTLE_TIMEOUT)
+    outcome.violations += found
     outcome.lost += await missing_versions(api, published)
     outcome.duplicated += (await State.read(cluster.mongo, api.tenant_id)).duplicates()
 
 
 async def kill_replica(cluster: Cluster, replica: Replica, *tenants: Api) -> None:
-    """Kill a replica; its tenants' transfers do not wait for the leases that it held."""
+    """Kill a replica. Its leases on the tenants' transfers expire at once."""
     await replica.kill()
     if replica.service == "upload_service":
         for api in tenants:
@@ -126,7 +128,7 @@ async def kill_replica(cluster: Cluster, replica: Replica, *tenants: Api) -> Non
 
 
 async def _abandon_transfer(api: Api, chance: random.Random) -> None:
-    """Begin a transfer, and never go on."""
+    """Start a transfer and never continue it."""
     try:
         await send_chunk(api, f"left-{chance.randrange(1 << 60)}", b"x" * 1000, 0, 500)
     except (ClientError, OSError):
@@ -136,49 +138,51 @@ async def _abandon_transfer(api: Api, chance: random.Random) -> None:
 async def _delete(client: RetryingClient, version: Published) -> None:
     form = {"versions_uids": version.uid}
     answer = await client.call("DELETE", "delete_package_version", version.package_id, data=form)
-    assert answer.status in {200, 404}, answer.body  # 404 where an earlier try came through
+    assert answer.status in {200, 404}, answer.body  # 404 if an earlier attempt succeeded
 
 
 @asynccontextmanager
 async def _publish_into_full_tenant(api: Api) -> AsyncIterator[list[Published]]:
-    """Let three publishers bring in more than the tenant has room for, and delete when told; yields what is there."""
-    client, name, over = RetryingClient(api), package_id(), asyncio.Event()
-    kept: list[Published] = []
+    """Run three publishers that delete a version whenever the quota is exceeded. Yields the stored versions."""
+    client, name, stopping = RetryingClient(api), package_id(), asyncio.Event()
+    stored: list[Published] = []
     await add_package(api, name)
 
-    async def fill(lane: int) -> None:
+    async def fill(publisher: int) -> None:
         for number in count():
-            if over.is_set():
+            if stopping.is_set():
                 return
             try:
-                kept.append(await client.publish(name, f"{lane}.{number}", os.urandom(QUOTA // 4), chunk=QUOTA // 8))
-            except RequestRejected as refused:
-                if refused.answer.status != 407:
+                stored.append(
+                    await client.publish(name, f"{publisher}.{number}", os.urandom(QUOTA // 4), chunk=QUOTA // 8)
+                )
+            except RequestRejected as error:
+                if error.answer.status != 407:
                     raise
-                if kept:
-                    await _delete(client, kept.pop(0))
+                if stored:
+                    await _delete(client, stored.pop(0))
 
     async with asyncio.TaskGroup() as group:
-        for lane in range(3):
-            group.create_task(fill(lane))
-        yield kept
-        over.set()
+        for publisher in range(3):
+            group.create_task(fill(publisher))
+        yield stored
+        stopping.set()
 
 
 @asynccontextmanager
 async def _watch_quota(cluster: Cluster, api: Api, outcome: Outcome) -> AsyncIterator[None]:
-    """Look at the tenant's quota all the time within the block: it is never exceeded."""
+    """Check continuously within the block that the quota is never exceeded."""
 
     async def watch() -> None:
         while True:
-            found = await cluster.mongo["upload"]["quotas"].find_one({"tenant_id": api.tenant_id})
-            if found and found["used"] + found["reserved"] > QUOTA:
-                outcome.violations.append(f"{found['used']} used, {found['reserved']} reserved: more than {QUOTA}")
+            quota = await cluster.mongo["upload"]["quotas"].find_one({"tenant_id": api.tenant_id})
+            if quota and quota["used"] + quota["reserved"] > QUOTA:
+                outcome.violations.append(f"{quota['used']} used, {quota['reserved']} reserved: more than {QUOTA}")
             await asyncio.sleep(QUOTA_POLL_INTERVAL)
 
-    watching = asyncio.create_task(watch())
+    task = asyncio.create_task(watch())
     try:
         yield
     finally:
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

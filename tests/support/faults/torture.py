@@ -1,8 +1,8 @@
-"""Runs the long form of every fault, one after the other, and writes a table of the results.
+"""Runs the long form of every fault, and writes a table of the results.
 
 python -m tests.support.faults.torture [--minutes N] [--kills N]
 
-The table goes to the terminal and, with what it was made with, to tests/support/faults/RESULTS.md.
+The table goes to the terminal and, with the versions of all parts, to tests/support/faults/RESULTS.md.
 """
 
 import argparse
@@ -42,14 +42,14 @@ Fault = Callable[[Cluster], Awaitable[Outcome]]
 
 
 def faults(minutes: float, kills: int) -> Iterator[tuple[str, Fault]]:
-    """All faults in their order, each with its name for the case that it does not come to its end."""
+    """All faults in order, each with its name for the report of an exception."""
     few = max(1, kills // 4)
     for service in SERVICES:
         yield f"kill -9 of {service}", partial(processes.kill_services, services=[service], times=kills)
     for service in KILLED_AT_STEPS:
-        for insisting in (True, False):
-            yield f"{service} killed at each step", partial(_every_step, service=service, insisting=insisting)
-        yield f"{service} killed while a package goes", partial(kill_during_deletion, service=service)
+        for retries in (True, False):
+            yield f"{service} killed at each step", partial(_every_step, service=service, retries=retries)
+        yield f"{service} killed during a package's deletion", partial(kill_during_deletion, service=service)
     both = ["gateway", "upload_service"]
     yield "rolling restart", partial(processes.rolling_restart, services=both, times=3)
     yield "mongod killed", partial(stores.kill_mongod, times=few, seconds=15)
@@ -58,16 +58,16 @@ def faults(minutes: float, kills: int) -> Iterator[tuple[str, Fault]]:
     yield "rabbitmq full", partial(stores.fill_broker_disk, seconds=30)
     yield "queue deleted", partial(stores.delete_queue, times=few)
     yield "events published twice", partial(stores.publish_events_twice, times=few)
-    yield "everything", partial(processes.mixed_faults, seconds=minutes * 60, seed=int(time.time()))
+    yield "mixed load", partial(processes.mixed_faults, seconds=minutes * 60, seed=int(time.time()))
 
 
-async def _every_step(on: Cluster, service: str, *, insisting: bool) -> Outcome:
+async def _every_step(on: Cluster, service: str, *, retries: bool) -> Outcome:
     async with single_replica(on, service) as steps:
-        return await kill_at_every_step(on, steps, service, insisting=insisting)
+        return await kill_at_every_step(on, steps, service, retries=retries)
 
 
 async def torture(minutes: float, kills: int, console: Console) -> tuple[list[Outcome], list[str]]:
-    """What came of each fault, and the versions of what it was done to."""
+    """Run all faults. Returns their outcomes, and the versions of all parts."""
     outcomes = []
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with (
@@ -79,8 +79,8 @@ async def torture(minutes: float, kills: int, console: Console) -> tuple[list[Ou
                 began = time.monotonic()
                 try:
                     outcome = await fault(cluster)
-                except Exception as error:  # noqa: BLE001  the other faults are worth knowing all the same
-                    outcome = Outcome(name, violations=[f"it did not come to an end: {error!r}"])
+                except Exception as error:  # noqa: BLE001  the other faults still run
+                    outcome = Outcome(name, violations=[f"it did not finish: {error!r}"])
                 outcomes.append(outcome)
                 await cluster.restart_exited()
                 console.print(f"{time.monotonic() - began:6.0f} s  {outcome.fault}")
@@ -119,34 +119,34 @@ def table_of(outcomes: list[Outcome]) -> Table:
 
 
 def report(command: str, outcomes: list[Outcome], versions: list[str], seconds: float) -> str:
-    """The page that keeps the last run."""
+    """The text of RESULTS.md."""
     lines = [
-        "# What the last torture came to",
+        "# Results of the last torture run",
         "",
         f"`{command}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds / 60:.0f} minutes. {', '.join(versions)}.",
         "",
         "Two gateways, two upload services, one of each other service, and real stores, all on one machine with",
-        f"{len(os.sched_getaffinity(0))} processors. Lost: acknowledged and not there any more. Duplicated: took",
-        "effect twice. Violations: of the invariants, or of what is promised while the fault lasts.",
+        f"{len(os.sched_getaffinity(0))} processors. Lost: acknowledged and missing afterwards. Duplicated: took",
+        "effect twice. Violations: of the invariants, or of a promise during the fault.",
         "",
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
         *(f"| {' | '.join(outcome.row())} |" for outcome in outcomes),
         "",
     ]
-    bad = [str(outcome) for outcome in outcomes if not outcome.succeeded]
-    return "\n".join([*lines, *(["```", *bad, "```", ""] if bad else [])])
+    failed = [str(outcome) for outcome in outcomes if not outcome.succeeded]
+    return "\n".join([*lines, *(["```", *failed, "```", ""] if failed else [])])
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--minutes", type=float, default=20, help="of everything at once")
-    arguments.add_argument("--kills", type=int, default=20, help="of each service")
-    given = arguments.parse_args()
+    arguments.add_argument("--minutes", type=float, default=20, help="duration of the mixed load")
+    arguments.add_argument("--kills", type=int, default=20, help="kills of each service")
+    options = arguments.parse_args()
     console, began = Console(), time.monotonic()
-    outcomes, versions = asyncio.run(torture(given.minutes, given.kills, console))
+    outcomes, versions = asyncio.run(torture(options.minutes, options.kills, console))
     console.print(table_of(outcomes))
-    command = f"python -m tests.support.faults.torture --minutes {given.minutes:g} --kills {given.kills}"
+    command = f"python -m tests.support.faults.torture --minutes {options.minutes:g} --kills {options.kills}"
     RESULTS.write_text(report(command, outcomes, versions, time.monotonic() - began), encoding="utf-8")
     return 0 if all(outcome.succeeded for outcome in outcomes) else 1
 

@@ -24,7 +24,7 @@ from deploy.terminal import FileProgress
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.cluster import DATABASES, Cluster
 
-# Runs the command, and kills it when an installer has been written for the third time.
+# Runs the command, and kills it before the third call of a function.
 KILLING_PROGRAM = """
 import os, signal
 from argon2 import PasswordHasher
@@ -34,13 +34,13 @@ from deploy.cli.main import main
 
 hasher = PasswordHasher(time_cost={time_cost}, memory_cost={memory_cost}, parallelism={parallelism})
 passwords.PasswordHasher = lambda **_: hasher
-seen, wrapped = [], module.{name}
+calls, wrapped = [], module.{name}
 
-def killing(*given):
-    seen.append(given)
-    if len(seen) > 2:
+def killing(*arguments):
+    calls.append(arguments)
+    if len(calls) > 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    return wrapped(*given)
+    return wrapped(*arguments)
 
 module.{name} = killing
 main()
@@ -48,7 +48,7 @@ main()
 
 
 class RecordedProgress(FileProgress):
-    """Progress that is recorded and not shown."""
+    """Progress that is recorded instead of shown."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -61,7 +61,7 @@ class RecordedProgress(FileProgress):
 
 
 def addresses_of(cluster: Cluster, audit_key: str = KEY, installers: Path | None = None) -> StoreAddresses:
-    """The addresses of a cluster's stores, for operators' commands."""
+    """The addresses of a cluster's stores, for operator commands."""
     addresses = Addresses("", cluster.stores.mongo_url, cluster.stores.redis_url)
     return StoreAddresses(addresses, installers or cluster.stores.installers, SecretStr(audit_key), KEYS)
 
@@ -69,48 +69,48 @@ def addresses_of(cluster: Cluster, audit_key: str = KEY, installers: Path | None
 async def back_up(
     cluster: Cluster, folder: Path, *, check: bool = False, installers: Path | None = None
 ) -> BackupCreator:
-    where = addresses_of(cluster, installers=installers)
-    backup = BackupCreator(BackupFolder(folder), open_storage(where.installers), RecordedProgress(), check)
+    addresses = addresses_of(cluster, installers=installers)
+    backup = BackupCreator(BackupFolder(folder), open_storage(addresses.installers), RecordedProgress(), check)
     with backup.folder.locked():
-        await backup.run(where)
+        await backup.run(addresses)
     return backup
 
 
 async def restore_documents(
-    folder: Path, where: StoreAddresses, *, other_keys: bool = False, without_seal: bool = False
+    folder: Path, addresses: StoreAddresses, *, other_keys: bool = False, without_seal: bool = False
 ) -> BackupRestorer:
     """Restore the newest backup."""
-    backups, storage = BackupFolder(folder), open_storage(where.installers)
+    backups, storage = BackupFolder(folder), open_storage(addresses.installers)
     restoration = BackupRestorer(
         backups, backups.load(None), storage, RecordedProgress(), other_keys=other_keys, without_seal=without_seal
     )
-    await restoration.run(where)
+    await restoration.run(addresses)
     return restoration
 
 
-async def audit_heads(where: StoreAddresses, *tenant_ids: str) -> list[str]:
+async def audit_heads(addresses: StoreAddresses, *tenant_ids: str) -> list[str]:
     """The verified heads of the logs."""
-    async with open_operator_audit(where) as record:
-        return [str(await verify(record.store, record.signer, tenant_id)) for tenant_id in tenant_ids]
+    async with open_operator_audit(addresses) as audit:
+        return [str(await verify(audit.store, audit.signer, tenant_id)) for tenant_id in tenant_ids]
 
 
 async def export_tenant(cluster: Cluster, tenant_id: str, archive: Path) -> TenantExporter:
-    where = addresses_of(cluster)
-    done = TenantExporter(archive, tenant_id, open_storage(where.installers), RecordedProgress())
-    await done.run(where)
-    return done
+    addresses = addresses_of(cluster)
+    exporter = TenantExporter(archive, tenant_id, open_storage(addresses.installers), RecordedProgress())
+    await exporter.run(addresses)
+    return exporter
 
 
 async def import_archive(cluster: Cluster, archive: Path, audit_key: str = KEY) -> TenantImporter:
-    where = addresses_of(cluster, audit_key)
-    done = TenantImporter(archive, open_storage(where.installers), RecordedProgress())
-    await done.run(where)
-    return done
+    addresses = addresses_of(cluster, audit_key)
+    importer = TenantImporter(archive, open_storage(addresses.installers), RecordedProgress())
+    await importer.run(addresses)
+    return importer
 
 
 async def run_and_kill(module: str, name: str, *arguments: str, **environment: str) -> int | None:
-    """Run a command and kill it at the third call of a function; its status."""
-    hasher = password_hasher()  # An import takes hashes of these costs only, which the tests may have lowered.
+    """Run a command and kill it at the third call of a function. Returns its status."""
+    hasher = password_hasher()  # An import accepts only hashes of these costs, which the tests may have lowered.
     costs = {cost: getattr(hasher, cost) for cost in ("time_cost", "memory_cost", "parallelism")}
     program = KILLING_PROGRAM.format(module=module, name=name, **costs)
     process = await create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""Makes services of `failpoints` count their steps, or die after one."""
+"""Controls services of `failpoints`: they record their steps, or die after one."""
 
 import json
 import sys
@@ -17,19 +17,19 @@ from tests.support.processes.replica import Replica
 class StepControl:
     """The orders to one replica, in a shared folder.
 
-    A step is named by the function of the product it happens in, what happens, and which time it is since the telling:
+    A step's name has the product's function, the operation, and its number since the order:
     `upload_service.uploads.store:MongoUploadStore.advance update_one #1`.
     """
 
     folder: Path
 
     def start_counting(self) -> None:
-        """Start counting."""
+        """Record steps from now on."""
         (self.folder / "counted").write_text("")
         self._write_order(f"count {uuid4()}")
 
     def stop_counting(self) -> list[str]:
-        """Stop counting; the steps in order."""
+        """Stop recording. Returns the steps in order."""
         (self.folder / "order").unlink()
         return (self.folder / "counted").read_text(encoding="utf-8").splitlines()
 
@@ -53,7 +53,7 @@ class StepControl:
 async def add_failing_replica(
     cluster: Cluster, service: str, *, failpoint: str = "", patches: Mapping[str, Any] | None = None
 ) -> tuple[Replica, StepControl]:
-    """Start another replica that can be ordered to die; the failpoint and the patches as in `failpoints`."""
+    """Start another replica that can be ordered to die. `failpoint` and `patches` are as in `failpoints`."""
     folder = cluster.stores.folder / f"steps-{uuid4().hex[:8]}"
     folder.mkdir()
     all_patches = {place: value for place, value in cluster.patches.items() if place.startswith(f"{service}.")}
@@ -67,13 +67,13 @@ async def add_failing_replica(
 async def single_replica(
     cluster: Cluster, service: str, *, patches: Mapping[str, Any] | None = None
 ) -> AsyncIterator[StepControl]:
-    """Run one replica that can be ordered to die, as the only one, within the block."""
+    """Replace all replicas by one that can be ordered to die, within the block."""
     others = list(cluster.replicas[service])
     for replica in others:
         await cluster.remove(replica)
-    mortal, steps = await add_failing_replica(cluster, service, patches=patches)
+    single, steps = await add_failing_replica(cluster, service, patches=patches)
     try:
         yield steps
     finally:
-        await cluster.remove(mortal)
+        await cluster.remove(single)
         await cluster.start(**{service: len(others)})

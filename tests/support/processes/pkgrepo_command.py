@@ -31,9 +31,9 @@ class RunningPkgrepo:
 
     @property
     def base_url(self) -> str:
-        found = re.search(r"(http://\S+) is ready", self.output)
-        assert found, self.output
-        return found[1]
+        match = re.search(r"(http://\S+) is ready", self.output)
+        assert match, self.output
+        return match[1]
 
     @property
     def curl_lines(self) -> str:
@@ -42,7 +42,7 @@ class RunningPkgrepo:
 
 @asynccontextmanager
 async def start_pkgrepo(folder: Path, *options: str, **environment: str) -> AsyncIterator[Program]:
-    """`pkgrepo up` on a free port; stopped at the end."""
+    """Start `pkgrepo up` on a free port, and stop it at the end."""
     command = [*PKGREPO, "up", "--data", str(folder), "--port", "0", *options]
     process = await start_program(command, env={**os.environ, **environment}, stdout=PIPE)
     try:
@@ -56,7 +56,7 @@ async def start_pkgrepo(folder: Path, *options: str, **environment: str) -> Asyn
 
 @asynccontextmanager
 async def run_pkgrepo(folder: Path, *options: str, **environment: str) -> AsyncIterator[RunningPkgrepo]:
-    """`pkgrepo up` once it is ready."""
+    """Run `pkgrepo up`, and wait until it is ready."""
     async with start_pkgrepo(folder, *options, **environment) as process:
         yield RunningPkgrepo(process, await _until_ready(process))
 
@@ -73,11 +73,11 @@ async def _until_ready(process: Program) -> str:
 
 
 async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tuple[int | None, str]:
-    """Run a command to its end: its status, and its output on one line."""
+    """Run a command. Returns its status, and its output on one line."""
     process = await start_program(
         [*PKGREPO, *arguments],
         env={**os.environ, "COLUMNS": "200", **environment},
-        said=answer.encode(),
+        stdin=answer.encode(),
         stdout=PIPE,
     )
     output, _ = await process.communicate()
@@ -85,11 +85,11 @@ async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tupl
 
 
 async def pkgrepo_commands(*commands: Sequence[str], answer: str = "", **environment: str) -> list[tuple[int, str]]:
-    """Run commands one after another in one process, which saves starts: the status and the output of each."""
+    """Run commands one after another in one process, which saves time. Returns the status and output of each."""
     process = await start_program(
         [sys.executable, "-m", __name__, json.dumps(commands)],
         env={**os.environ, "COLUMNS": "200", **environment},
-        said=answer.encode(),
+        stdin=answer.encode(),
         stdout=PIPE,
         stderr=PIPE,
     )
@@ -107,7 +107,7 @@ async def administrator(session: ClientSession, base_url: str, folder: Path) -> 
 
 
 def _run(arguments: Sequence[str]) -> tuple[int, str]:
-    from deploy.cli.main import main  # noqa: PLC0415  looks at the terminal when it is imported
+    from deploy.cli.main import main  # noqa: PLC0415  reads the terminal at import
 
     output, status = StringIO(), 0
     sys.argv = ["pkgrepo", *arguments]

@@ -32,15 +32,15 @@ class CommandResult:
     @property
     def documents(self) -> list[dict[str, Any]]:
         """The output of `--json`."""
-        found: list[dict[str, Any]] = json.loads(self.output)
-        return found
+        documents: list[dict[str, Any]] = json.loads(self.output)
+        return documents
 
 
 @asynccontextmanager
 async def start_publish(
     api: Api, *arguments: str | Path, command: str = "publish", **environment: str
 ) -> AsyncIterator[Program]:
-    """A running command, signing in as the tenant's administrator unless the environment says otherwise."""
+    """Start a command with the administrator's credentials, unless `environment` has others. Kills it at the end."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PKGREPO_")}
     process = await start_program(
         [sys.executable, "-m", "deploy.cli.main", command, *map(str, arguments)],
@@ -63,7 +63,7 @@ async def start_publish(
 
 
 async def wait_for_result(process: Program) -> CommandResult:
-    """Wait for the end of a run, and check that its output has no secret."""
+    """Wait until a command exits, and check that its output has no secret."""
     async with asyncio.timeout(TIMEOUT):
         output, log = await process.communicate()
     assert PASSWORD.encode() not in output + log
@@ -79,7 +79,7 @@ async def run_publish(api: Api, *arguments: str | Path, command: str = "publish"
 
 @asynccontextmanager
 async def open_cli_session(api: Api, *, token: str = "") -> AsyncIterator[Session]:
-    """The command's session within the test's process: by the administrator's password, or a token alone."""
+    """The command's session in this process, with the administrator's password or only a token."""
     credentials = Credentials(
         pkgrepo_user="" if token else "admin", pkgrepo_password=SecretStr(PASSWORD), pkgrepo_token=SecretStr(token)
     )

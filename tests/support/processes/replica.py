@@ -19,7 +19,7 @@ SHOWN_LINES = 20  # of a log, in the text of an error
 class Replica:
     """The process of a service, also after a restart.
 
-    `address` is where it listens, as services are told addresses; `command` is what runs it.
+    `address` has the format of the LISTEN setting; `command` starts the service.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Replica:
             self._process = await start_program(self.command, env=self.environment, stdout=log)
 
     async def ready(self) -> None:
-        """Wait until it accepts requests. Raises NotStarted if it ends, or is not ready within START_TIMEOUT."""
+        """Wait until it accepts requests. Raises NotStarted if it exits, or is not ready within START_TIMEOUT."""
         with suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT):
                 while self.is_running:
@@ -59,7 +59,7 @@ class Replica:
         raise NotStarted("\n".join([f"{self.service} is not ready ({self.log}):", *lines]), lines)
 
     async def has_status(self, status: str) -> bool:
-        """Whether it reports `ready`, `not ready` or `stopping`."""
+        """Whether its readiness probe reports this status: `ready`, `not ready` or `stopping`."""
         unix = self.address.startswith("unix:")
         connector = UnixConnector(self.address.removeprefix("unix:")) if unix else None
         with suppress(ClientError, OSError):
@@ -71,17 +71,17 @@ class Replica:
         return False
 
     async def kill(self) -> None:
-        """Send SIGKILL and wait for the end."""
+        """Send SIGKILL and wait until it exits."""
         self.send(signal.SIGKILL)
         await self.wait_for_exit()
 
     def pause(self) -> None:
-        """Send SIGSTOP: its connections stay open, and nothing runs."""
+        """Send SIGSTOP. Its connections stay open."""
         self.send(signal.SIGSTOP)
 
     @property
     def is_paused(self) -> bool:
-        """Whether it is stopped."""
+        """Whether SIGSTOP has taken effect."""
         return Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
 
     def resume(self) -> None:
@@ -93,12 +93,12 @@ class Replica:
             os.kill(self.pid, number)
 
     async def wait_for_exit(self) -> int:
-        """Wait for the end; the exit status, or the negative number of a signal."""
+        """Wait until it exits. Returns the exit status, or the negative number of a signal."""
         assert self._process is not None
         return await self._process.wait()
 
     async def stop(self) -> int:
-        """SIGTERM and wait; killed where that takes longer than STOP_TIMEOUT and a running request's time together."""
+        """Send SIGTERM and wait, at most twice STOP_TIMEOUT; then kill it."""
         if self._process is None:
             return 0
         self.send(signal.SIGCONT)
@@ -111,7 +111,7 @@ class Replica:
             return await self.wait_for_exit()
 
     async def restart(self) -> None:
-        """Start it again after its end, and wait until it is ready."""
+        """Start it again after its exit, and wait until it is ready."""
         await self.wait_for_exit()
         await self.start()
         await self.ready()

@@ -21,7 +21,7 @@ SERVICE = "upload_service"
 
 @asynccontextmanager
 async def connect_to_replica(cluster: Cluster, replica: Replica, *, address: str = "") -> AsyncIterator[UploadApi]:
-    """A client of the replica's socket, or of `address`, `host:port`, for a proxy between."""
+    """Connect to the replica's socket, or to `address` (`host:port`) of a proxy in front of it."""
     connector = None if address else UnixConnector(replica.address.removeprefix("unix:"))
     async with ClientSession(connector=connector) as session:
         api = ServiceApi(session, f"http://{address or 'localhost'}", SERVICE)
@@ -30,7 +30,7 @@ async def connect_to_replica(cluster: Cluster, replica: Replica, *, address: str
 
 @dataclass(frozen=True)
 class SkewedClockApi(ServiceApi):
-    """The same for a caller whose clock is `ahead`, in seconds."""
+    """Calls a service with tokens of a clock that is `ahead` seconds fast."""
 
     ahead: float = 0
 

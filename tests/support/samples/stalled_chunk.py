@@ -1,4 +1,4 @@
-"""A chunk whose sender stands still halfway: a stalled client, or a server process that was stopped."""
+"""A chunk whose sender pauses in the middle, like a stalled client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ TAIL = f"\r\n--{BOUNDARY}--\r\n".encode()
 
 
 class StalledChunk:
-    """A request on its way, of which half the body is sent."""
+    """A request with half of its body sent."""
 
     def __init__(self, api: UploadApi, caller: Caller, file_id: str, data: bytes, start: int, total: int) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Certificates for servers of tests."""
+"""TLS certificates for test servers."""
 
 import datetime
 from ipaddress import ip_address
@@ -10,11 +10,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def make_certificate(folder: Path, *hosts: str) -> Path:
-    """A certificate of these hosts with its key, in PEM."""
+    """Write a self-signed certificate of these hosts with its key, in PEM. Returns its path."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, hosts[0])])
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -27,7 +27,7 @@ def make_certificate(folder: Path, *hosts: str) -> Path:
     )
     path = folder / "certificate.pem"
     path.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
+        certificate.public_bytes(serialization.Encoding.PEM)
         + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return path

@@ -1,7 +1,7 @@
-"""Attempts to go beyond a user's rights at a store, made from the tables of the rights.
+"""Attempts to exceed a user's rights at a store, derived from the tables of the rights.
 
-Each function returns the attempts that the store did not refuse, so a test compares with an empty list. An attempt that
-fails for another reason than the user's rights counts as one that was not refused.
+Each function returns the attempts that the store allowed, so a test expects an empty list. An attempt that fails for
+another reason counts as allowed.
 """
 
 import re
@@ -105,7 +105,7 @@ QUEUES = ("catalog_service", "catalog_service.dead", "foreign")
 
 
 async def excess_mongodb_rights(url: str, user: str) -> list[str]:
-    """The reads and writes in other databases, and the commands of the server, that MongoDB lets the user do."""
+    """The reads and writes in other databases, and the server commands, that MongoDB allows the user."""
     foreign = set(DATABASES) - set(MONGODB[user])
     attempts = [(name, command) for name in foreign for command in _collection_commands(f"foreign_{user}")]
     server = (*USER_MANAGEMENT, *SERVER, *([] if user == OPERATOR else [CURRENT_OPERATIONS]))
@@ -137,20 +137,22 @@ async def _is_allowed(client: AsyncMongoClient[dict[str, Any]], database: str, c
 
 
 async def excess_redis_rights(url: str, user: str) -> list[str]:
-    """The commands, and the uses of keys, beyond its row of the table that Redis lets the user do."""
+    """The commands and uses of keys beyond the table of rights that Redis allows the user."""
     words = REDIS[user].split()
     prefixes = [word[1:].rstrip("*") for word in words if word.startswith("~")]
     commands = {word[1:] for word in words if word.startswith("+")}
-    every = {word[1:].rstrip("*") for rights in REDIS.values() for word in rights.split() if word.startswith("~")}
-    attempts = [(name, list(given)) for name, given in WITHOUT_KEYS.items() if name not in commands]
-    for name, given in ON_KEYS.items():
-        for prefix in (*every, "other:"):
+    all_prefixes = {
+        word[1:].rstrip("*") for rights in REDIS.values() for word in rights.split() if word.startswith("~")
+    }
+    attempts = [(name, list(arguments)) for name, arguments in WITHOUT_KEYS.items() if name not in commands]
+    for name, arguments in ON_KEYS.items():
+        for prefix in (*all_prefixes, "other:"):
             if name not in commands or prefix not in prefixes:
                 key = f"{prefix}{{rights:test}}"
-                attempts.append((name, [word.replace("KEY", key) for word in given]))
+                attempts.append((name, [word.replace("KEY", key) for word in arguments]))
     client: Any = Redis.from_url(url, socket_timeout=TIMEOUT)
     async with client:
-        return [" ".join([name, *given]) for name, given in attempts if await _redis_allows(client, name, given)]
+        return [" ".join([name, *words]) for name, words in attempts if await _redis_allows(client, name, words)]
 
 
 async def _redis_allows(client: Any, name: str, arguments: Sequence[str]) -> bool:
@@ -164,7 +166,7 @@ async def _redis_allows(client: Any, name: str, arguments: Sequence[str]) -> boo
 
 
 async def excess_rabbitmq_rights(url: str, user: str) -> list[str]:
-    """The uses of exchanges and queues beyond its row of the table that RabbitMQ lets the user do."""
+    """The uses of exchanges and queues beyond the table of rights that RabbitMQ allows the user."""
     allowed = []
     async with await aio_pika.connect(url, timeout=TIMEOUT) as connection:
         for use, name in _forbidden_uses(RABBITMQ[user]):
@@ -214,7 +216,7 @@ QUEUE_USES: Mapping[str, Sequence[Use]] = {"configure": [_declare_queue, _delete
 
 
 def _forbidden_uses(rights: Permissions) -> list[tuple[Use, str]]:
-    found = [
+    uses_of_names = [
         (use, name)
         for uses, names in ((EXCHANGE_USES, EXCHANGES), (QUEUE_USES, QUEUES))
         for right, functions in uses.items()
@@ -222,4 +224,4 @@ def _forbidden_uses(rights: Permissions) -> list[tuple[Use, str]]:
         if not re.search(getattr(rights, right), name)
         for use in functions
     ]
-    return [*found, (_publish, "")]  # The default exchange leads to every queue by its name.
+    return [*uses_of_names, (_publish, "")]  # The default exchange leads to every queue by its name.

@@ -1,4 +1,4 @@
-"""One RabbitMQ for all processes of a run: a plugin of the pytest process that controls them."""
+"""One RabbitMQ for all processes of a test run, as a plugin of the controlling pytest process."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.support.servers.rabbitmq import AMQP_HEADER, METHOD_ON_CHANNEL_0, is_
 
 
 class SharedRabbitMQ:
-    """Starts while the processes collect their tests, and gives each a virtual host. Stops after all of them."""
+    """Starts while the workers collect their tests, and gives each worker a virtual host. Stops after all workers."""
 
     def __init__(self) -> None:
         self._virtual_hosts: Sequence[str] = ()
@@ -30,7 +30,7 @@ class SharedRabbitMQ:
             self._thread.start()
 
     def pytest_configure_node(self, node: Any) -> None:
-        """Name the virtual host. A process that replaces one that crashed has none, and starts its own RabbitMQ."""
+        """Pass the URL to a worker. A worker that replaces a crashed one starts its own RabbitMQ."""
         if (name := node.gateway.id) in self._virtual_hosts:
             node.workerinput["rabbitmq_url"] = url_of(self._port, name)
 
@@ -53,7 +53,7 @@ class SharedRabbitMQ:
 
 
 async def shared_url(workerinput: Mapping[str, Any]) -> str | None:
-    """The URL of the RabbitMQ that the run shares, once it answers; None where this process is to start its own."""
+    """The URL of the shared RabbitMQ, when it answers. None if this worker must start its own."""
     url: str | None = workerinput.get("rabbitmq_url")
     if url:
         port = urlsplit(url).port

@@ -1,6 +1,6 @@
-"""The real servers of the tests: one that the environment names, else a Docker container, else one of this machine.
+"""The real servers of the tests: from the environment, else a Docker container, else installed on this machine.
 
-Where there is none of the three the tests that need it fail; none is left out.
+Without any of the three, the tests that need the server fail.
 """
 
 import os
@@ -23,15 +23,15 @@ from tests.support.servers.containers import published_port
 from tests.support.servers.ports import wait_for_answer
 from tests.support.servers.users import PASSWORD, credentials
 
-# What a test reads is what the services read: an update counts for both at the same moment.
+# Tests and services read with the same concern, so both see an update at the same moment.
 MAJORITY = "&readConcernLevel=majority"
 
 
 @asynccontextmanager
 async def mongo() -> AsyncIterator[str]:
-    """The URL of a MongoDB replica set: TEST_MONGO_URL, or the server's that is started here.
+    """The URL of a MongoDB replica set: TEST_MONGO_URL, or a server that is started here.
 
-    The server has the users of the services. It enforces their rights where it is the one of this machine.
+    The server has the users of the services. Only the server of this machine enforces their rights.
     """
     async with AsyncExitStack() as stack:
         url = os.environ.get("TEST_MONGO_URL") or await _mongo_in_docker(stack)
@@ -44,7 +44,7 @@ async def mongo() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def mongod_with_users(folder: Path) -> AsyncIterator[str]:
-    """A MongoDB with access control on an empty folder, with the users of the services; yields root's URL."""
+    """Run a MongoDB with access control and the users of the services on an empty folder. Yields root's URL."""
     members = folder / "members"
     members.touch(mode=0o600)
     members.write_text("tests" * 8)
@@ -59,7 +59,7 @@ async def mongod_with_users(folder: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def redis() -> AsyncIterator[str]:
-    """The URL of a Redis: TEST_REDIS_URL, or the server's that is started here. It has the users of the services."""
+    """The URL of a Redis with the users of the services: TEST_REDIS_URL, or a server that is started here."""
     async with AsyncExitStack() as stack:
         url = (
             os.environ.get("TEST_REDIS_URL")
@@ -71,7 +71,7 @@ async def redis() -> AsyncIterator[str]:
 
 
 async def add_redis_users(url: str) -> None:
-    """Give a Redis the users of the services."""
+    """Add the users of the services to a Redis."""
     async with open_redis(url) as client:
         for user, rights in REDIS.items():
             rules = f"{user} reset on >{PASSWORD} resetchannels {rights}"
@@ -80,7 +80,7 @@ async def add_redis_users(url: str) -> None:
 
 @asynccontextmanager
 async def rabbitmq() -> AsyncIterator[str]:
-    """The URL of a RabbitMQ: TEST_RABBITMQ_URL, or the server's that is started here."""
+    """The URL of a RabbitMQ: TEST_RABBITMQ_URL, or a server that is started here."""
     async with AsyncExitStack() as stack:
         yield (
             os.environ.get("TEST_RABBITMQ_URL") or await _rabbitmq_in_docker(stack) or await _rabbitmq_of_debian(stack)

@@ -36,7 +36,7 @@ async def test_a_program_has_input_outputs_and_an_exit_status(forks: bool) -> No
         (b'{"b": 1}', ["--compact"], (0, b'{"b":1}\n', b"")),
         (b"{", [], (1, b"", b"Expecting property name enclosed in double quotes: line 1 column 2 (char 1)\n")),
     ):
-        process = await start_program([*JSON, *arguments], env=os.environ, said=text, stdout=PIPE, stderr=PIPE)
+        process = await start_program([*JSON, *arguments], env=os.environ, stdin=text, stdout=PIPE, stderr=PIPE)
         output = await process.communicate()
         assert (process.returncode, *output) == expected
         assert isinstance(process, Fork) == forks

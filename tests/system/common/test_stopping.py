@@ -97,7 +97,9 @@ async def test_a_stopping_process_ends_the_requests_that_it_has(cluster: Cluster
         patches = {"common.http.server:DRAIN_TIMEOUT": 5, "common.http.server:SHUTDOWN_TIMEOUT": LIMIT}
         environment = {"MANAGEMENT_LISTEN": f"unix:{apart.path}", "PATCHES": json.dumps(patches)}
         command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
-        replica = await cluster.add("upload_service", environment=environment, command=command, aside=True)
+        replica = await cluster.add(
+            "upload_service", environment=environment, command=command, receives_connections=False
+        )
         main = Socket(replica.address.removeprefix("unix:"))
         async with connect_to_replica(cluster, replica) as api:
             held = StalledChunk(api, caller, file_id, content, 0, len(content))

@@ -32,7 +32,7 @@ async def _skewed(cluster: Cluster, service: str, ahead: int, **environment: str
     # Not by the command `faketime`, which stays between us and the process.
     skew = {"LD_PRELOAD": LIBRARY, "FAKETIME": f"{ahead:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
-    return await cluster.add(service, environment={**environment, **skew}, command=command, aside=True)
+    return await cluster.add(service, environment={**environment, **skew}, command=command, receives_connections=False)
 
 
 @BOTH_WAYS

@@ -93,7 +93,7 @@ async def test_a_replica_stopped_with_all_bytes_written_changes_nothing(cluster:
     number = 3 if last else 2
     environment = {"FAILPOINT": f"upload_service.uploads.part_files:PartFile.sync:hold:{number}"}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
-    replica = await cluster.add("upload_service", environment=environment, command=command, aside=True)
+    replica = await cluster.add("upload_service", environment=environment, command=command, receives_connections=False)
     fresh_one = cluster.replicas["upload_service"][0]
     async with connect_to_replica(cluster, replica) as stale, connect_to_replica(cluster, fresh_one) as fresh:
         for start in range(0, (number - 1) * 2000, 2000):

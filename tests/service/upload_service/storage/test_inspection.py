@@ -411,7 +411,7 @@ async def test_a_deleted_upload_is_not_inspected(settings: UploadSettings, datab
 async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, hole: int
 ) -> None:
-    content = program(sections=[(b".text", b"x" * 500)], behind=b"carried" * 10_000)
+    content = program(sections=[(b".text", b"x" * 500)], overlay=b"carried" * 10_000)
     monkeypatch.setattr(installer_files, "END", end)
     storage = StorageSettings(**object_server.settings("inspected")).object_storage
     assert storage is not None

@@ -125,7 +125,7 @@ def test_the_launchers_of_distlib_say_their_names_and_versions(ending: str, mach
         (program(X86, resources={(pe_builder.RCDATA, 11111): pe_builder.INNO_TABLE}), Format.INNO),
         (program(X86).replace(bytes(4), b"Inno", 1)[:48] + b"Inno" + program(X86)[52:], Format.INNO),
         (
-            program(X86, sections=[(b".text", b"x" * 700)], behind=pe_builder.NULLSOFT_HEADER + b"solid"),
+            program(X86, sections=[(b".text", b"x" * 700)], overlay=pe_builder.NULLSOFT_HEADER + b"solid"),
             Format.NULLSOFT,
         ),
         (program(X86, sections=[(b".text", pe_builder.NULLSOFT_HEADER)]), Format.EXE),
@@ -172,7 +172,7 @@ def test_a_program_that_requires_administrator_has_machine_scope() -> None:
 
 
 def test_a_signed_program_names_its_signer() -> None:
-    assert found_in(program(signature=signature(), behind=b"carried along")).signer == TINY
+    assert found_in(program(signature=signature(), overlay=b"carried along")).signer == TINY
     assert found_in(program(signature=b"no signature")) == Findings(format=Format.EXE, machine=Machine.X64)
 
 

@@ -134,7 +134,7 @@ async def test_a_deeply_nested_manifest_is_read(tmp_path: Path) -> None:
 
 
 async def test_a_program_of_65535_sections_is_read(tmp_path: Path) -> None:
-    found = await read(program(section_count=65535, behind=os.urandom(3 * MEGABYTE)), tmp_path)
+    found = await read(program(section_count=65535, overlay=os.urandom(3 * MEGABYTE)), tmp_path)
     assert isinstance(found, Findings)
 
 
