@@ -1,4 +1,4 @@
-"""client_registry served on its own, with a stand-in for upload_service."""
+"""A running client_registry, with a stub of upload_service."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -29,7 +29,7 @@ class InstallerNotFound(NotFound):
 
 @dataclass
 class StubUploadService:
-    """Answers as upload_service would: `files` are complete, `refusal` is answered instead when there is one."""
+    """A stub of upload_service with complete `files`. It raises `refusal` if set, and records `requests`."""
 
     files: Mapping[str, int] = field(default_factory=dict)
     refusal: Problem | None = None
@@ -42,7 +42,7 @@ class StubUploadService:
         return app
 
     def reset(self) -> None:
-        """Forget every file and every request, and refuse nothing."""
+        """Remove all files, requests and refusals."""
         self.files, self.refusal, self.requests = {}, None, []
 
     async def _claim(self, request: web.Request) -> web.Response:
@@ -65,7 +65,7 @@ class StubUploadService:
 
 @dataclass(frozen=True)
 class Registry:
-    """A served client_registry: `api` calls it, `database` is its own, `uploads` stands in for upload_service."""
+    """A running client_registry: `api` calls it, `database` is its own, `uploads` is the stub of upload_service."""
 
     api: ServiceApi
     database: MongoDatabase
@@ -76,14 +76,14 @@ class Registry:
         return await self.api.call(caller, method, operation, *segments, **request)
 
     async def add_client(self, caller: Caller, name: str = "pc-1") -> dict[str, str]:
-        """The answer to a client that was added."""
+        """Add a client. Returns the answer's body."""
         answer = await self.call(caller, "POST", "add_client", data={"client_name": name})
         assert answer.status == 201, answer.body
         added: dict[str, str] = answer.body
         return added
 
     async def identify(self, caller: Caller, token: object, client: int = 1) -> str | None:
-        """The client id that a token is taken for."""
+        """The client id of a token, or None."""
         answer = await self.call(caller, "POST", "identify_client", json={"auth_token": token, "client": client})
         assert answer.status == 200, answer.body
         client_id: str | None = answer.body["client_id"]
@@ -92,11 +92,11 @@ class Registry:
     async def client(self, caller: Caller, client_id: str) -> dict[str, Any]:
         """A client as `get_clients` lists it."""
         listed = (await self.call(caller, "GET", "get_clients")).body
-        found: dict[str, Any] = next(item for item in listed if item["client_id"] == client_id)
-        return found
+        client: dict[str, Any] = next(item for item in listed if item["client_id"] == client_id)
+        return client
 
     async def hidden_from(self, caller: Caller, client_id: str, ip: str = "192.0.2.1") -> list[str]:
-        """What a client does not see from an address."""
+        """The package ids that are hidden from a client at this address."""
         client = make_caller(caller.tenant, ip=ip).as_client(client_id)
         hidden: list[str] = (await self.call(client, "POST", "hidden_packages", json={})).body["package_ids"]
         return hidden
@@ -104,7 +104,7 @@ class Registry:
 
 @asynccontextmanager
 async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
-    """client_registry on a database of its own."""
+    """Run client_registry on its own database."""
     uploads = StubUploadService()
     async with AsyncExitStack() as stack:
         upload_service = await stack.enter_async_context(serving(uploads.app(), "127.0.0.1:0"))

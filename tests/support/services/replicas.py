@@ -1,4 +1,4 @@
-"""Two replicas of upload_service, and a transfer that both may continue."""
+"""Two replicas of upload_service that share their transfers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,20 +17,20 @@ HALF = len(FILE) // 2
 
 @dataclass(frozen=True)
 class Replicas:
-    """They have one folder and one database."""
+    """Two replicas with one folder and one database."""
 
     first: UploadApi
     second: UploadApi
     database: MongoDatabase
 
     async def start_transfer(self) -> Caller:
-        """A tenant whose transfer `f` has the first half of the file."""
+        """Start the transfer `f` with the first half of the file. Returns its caller."""
         caller = make_uploader()
         assert (await self.first.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
         return caller
 
     async def stall_chunk(self, caller: Caller, start: int, length: int = HALF) -> StalledChunk:
-        """A chunk of `f` on its way to the first replica, which has the lease of the transfer."""
+        """Send a chunk of `f` that stalls. The first replica holds the transfer's lease."""
         chunk = StalledChunk(self.first, caller, "f", FILE[start : start + length], start, len(FILE))
 
         async def leased() -> bool:
@@ -43,7 +43,7 @@ class Replicas:
 
 @asynccontextmanager
 async def two_replicas(settings: UploadSettings) -> AsyncIterator[Replicas]:
-    """Serve both until the block ends."""
+    """Run both replicas."""
     async with (
         serving_uploads(settings) as one,
         serving_uploads(settings) as two,

@@ -1,4 +1,4 @@
-"""A folder, an object storage and their records, with movers that a test runs."""
+"""A folder, an object storage and their records, for tests of moves."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -62,16 +62,16 @@ class StoragePair:
         return self.backends.get(name)
 
     def mover(
-        self, chosen: StorageKind, store: MongoMoveStore | None = None, homes: StorageBackends | None = None
+        self, chosen: StorageKind, store: MongoMoveStore | None = None, backends: StorageBackends | None = None
     ) -> Mover:
-        return Mover(store or self.store, homes or self.backends, self.staging, chosen, self.ownership)
+        return Mover(store or self.store, backends or self.backends, self.staging, chosen, self.ownership)
 
     async def move_all(self, chosen: StorageKind) -> list[Outcome]:
         """Move all files; returns the outcome of each."""
         return [outcome async for _, outcome in self.mover(chosen).moves()]
 
     async def add_installer(
-        self, content: bytes = FILE, home: StorageKind = StorageKind.FOLDER, **fields: Any
+        self, content: bytes = FILE, storage: StorageKind = StorageKind.FOLDER, **fields: Any
     ) -> Upload:
         """An installer of a version, complete and stored a long time ago."""
         upload_id, tenant_id = uuid4().hex, f"t{uuid4().hex[:8]}"
@@ -82,7 +82,7 @@ class StoragePair:
             len(content),
             offset=len(content),
             status=Status.LINKED,
-            storage=home,
+            storage=storage,
             server_filename=f"{upload_id}.exe",
             size=len(content),
             sha256=hashlib.sha256(content).hexdigest(),
@@ -91,32 +91,32 @@ class StoragePair:
         (self.root / tenant_id).mkdir()
         source = self.root / uuid4().hex
         source.write_bytes(content)
-        await self.backend(home).put(upload, source)
+        await self.backend(storage).put(upload, source)
         source.unlink(missing_ok=True)
         document = {**record_of(upload), "announced": True, "lease_until": LONG_AGO, "updated_at": LONG_AGO, **fields}
         await self.database["uploads"].insert_one(document)
         return upload
 
     async def record(self, upload: Upload) -> dict[str, Any]:
-        found = await self.database["uploads"].find_one({"tenant_id": upload.tenant_id, "upload_id": upload.upload_id})
-        assert found is not None
-        return found
+        record = await self.database["uploads"].find_one({"tenant_id": upload.tenant_id, "upload_id": upload.upload_id})
+        assert record is not None
+        return record
 
     async def expire_leases(self) -> None:
-        then = datetime.now(UTC) - timedelta(seconds=1)
+        past = datetime.now(UTC) - timedelta(seconds=1)
         await self.database["uploads"].update_many(
-            {"moving_until": {"$exists": True}}, {"$set": {"moving_until": then}}
+            {"moving_until": {"$exists": True}}, {"$set": {"moving_until": past}}
         )
 
-    async def read_from(self, home: StorageKind, upload: Upload) -> bytes:
-        return b"".join([block async for block in self.backend(home).read(upload, 0, upload.size)])
+    async def read_from(self, storage: StorageKind, upload: Upload) -> bytes:
+        return b"".join([block async for block in self.backend(storage).read(upload, 0, upload.size)])
 
-    async def assert_only_in(self, home: StorageKind, upload: Upload, content: bytes = FILE) -> None:
+    async def assert_only_in(self, storage: StorageKind, upload: Upload, content: bytes = FILE) -> None:
         """Assert that the record names this storage, and that no other one has the file."""
-        (other,) = set(StorageKind) - {home}
+        (other,) = set(StorageKind) - {storage}
         record = await self.record(upload)
-        assert (record["home"], record.get("left") or "") == (home, "")
-        assert await self.read_from(home, upload) == content
+        assert (record["home"], record.get("left") or "") == (storage, "")
+        assert await self.read_from(storage, upload) == content
         assert await self.backend(other).size(upload) is None
         assert [path for path in self.root.rglob("*.part") if path.is_file()] == []
 

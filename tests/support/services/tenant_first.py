@@ -1,4 +1,4 @@
-"""A listener that sees whether every filter and every document begins with its tenant."""
+"""A listener that checks that every filter and document begins with its tenant."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +19,7 @@ WITHOUT_DATA = {
 
 
 class TenantFilterCheck(CommandListener):
-    """Notes each command on a collection whose filter or document does not begin with the tenant."""
+    """Records each command whose filter or document does not begin with the tenant."""
 
     def __init__(self) -> None:
         self.seen = 0

@@ -1,4 +1,4 @@
-"""An upload_service for tests, with a real MongoDB, a real folder, and events in process."""
+"""A running upload_service, with a real MongoDB and folder, and in-process events."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -60,7 +60,7 @@ class UploadApi:
         end: int | None = None,
         name: str = "c",
     ) -> Answer:
-        """Send `data` as the bytes from `start` on."""
+        """Send `data` as a chunk that begins at `start`."""
         last = start + len(data) - 1 if end is None else end
         return await self.send(caller, file_id, f"bytes {start}-{last}/{total}", form(("chunk", data, name)))
 
@@ -84,8 +84,8 @@ class UploadApi:
         assert answer.status == 200, answer.body
         return str(answer.body["server_filename"])
 
-    async def post(self, caller: Caller, operation: str, **question: Any) -> Answer:
-        return await self.service.call(caller, "POST", operation, json=question)
+    async def post(self, caller: Caller, operation: str, **body: Any) -> Answer:
+        return await self.service.call(caller, "POST", operation, json=body)
 
     async def claim(self, caller: Caller, server_filename: str, version_uid: str = "v1") -> Answer:
         return await self.post(caller, "claim_installer", server_filename=server_filename, version_uid=version_uid)
@@ -96,7 +96,7 @@ class UploadApi:
         return body["storage_used"], body["storage_reserved"]
 
     def files(self, caller: Caller) -> list[str]:
-        """The names of the files in the tenant's folder, those of transfers included."""
+        """The names of the files in the tenant's folder, including part files."""
         folder = self.folder / caller.tenant_id
         return sorted(path.name for path in folder.rglob("*") if not path.is_dir())
 
@@ -106,7 +106,7 @@ class UploadApi:
         return path
 
     def address(self, caller: Caller, server_filename: str, **options: Any) -> str:
-        """A download address, as catalog_service makes it."""
+        """A download address, as catalog_service signs it."""
         options = {"file_name": "setup.exe", "expires": FOREVER, "keys": DOWNLOAD_KEYS, **options}
         return download_url(caller, direct=self.service.address, server_filename=server_filename, **options)
 
@@ -160,7 +160,7 @@ def make_removal(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path) 
 
 
 def make_transfers(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path, readers: Executor) -> Transfers:
-    """The transfers of a process that has seen no chunk."""
+    """The transfers of a process that has received no chunk."""
     parts, removal = PartFiles(folder), make_removal(store, quota, folder)
     storage = FolderStorage(folder, parts)
     sessions = UploadSessions(store, quota, parts, storage, removal, lambda: None, readers)
@@ -169,7 +169,7 @@ def make_transfers(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path
 
 @asynccontextmanager
 async def serving_uploads(settings: UploadSettings, events: Events | None = None) -> AsyncIterator[UploadApi]:
-    """The service; without `events` its announcements are in `announced`."""
+    """Run the service. Without `events`, its events are in `announced`."""
     announced: list[Event] = []
     if events is None:
         events = LocalEvents()

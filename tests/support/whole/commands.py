@@ -1,4 +1,4 @@
-"""What requests ask of the databases, seen by the driver's own listener."""
+"""The MongoDB commands of requests, recorded by a listener of the driver."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -11,22 +11,22 @@ from tests.support.services.tenant_first import TenantFilterCheck
 
 
 class CommandRecorder(CommandListener):
-    """Notes the commands of requests, and of nothing that a service does of its own accord, while they are watched."""
+    """Records the commands of requests within `record`, without background work of the services."""
 
     def __init__(self) -> None:
-        self._watching: RecordedCommands | None = None
+        self._recording: RecordedCommands | None = None
 
     @contextmanager
     def record(self) -> Iterator["RecordedCommands"]:
-        self._watching = RecordedCommands()
+        self._recording = RecordedCommands()
         try:
-            yield self._watching
+            yield self._recording
         finally:
-            self._watching = None
+            self._recording = None
 
     def started(self, event: CommandStartedEvent) -> None:
-        if self._watching is not None and request_id():
-            self._watching.add(event)
+        if self._recording is not None and request_id():
+            self._recording.add(event)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
         pass
@@ -36,7 +36,7 @@ class CommandRecorder(CommandListener):
 
 
 class RecordedCommands:
-    """The commands of a while."""
+    """The recorded commands."""
 
     def __init__(self) -> None:
         self._tenant_first = TenantFilterCheck()
@@ -52,19 +52,19 @@ class RecordedCommands:
         return self._tenant_first.violations
 
     def names(self) -> set[str]:
-        """Every name in every command, operators among them."""
+        """All names in the commands, including operators."""
         return {name for path, _ in self._leaves() for name in path} - {PIPELINE}
 
     def strings(self) -> set[str]:
-        """Every text that was sent to be written or looked for."""
+        """All texts in the commands."""
         return {value for _, value in self._leaves() if isinstance(value, str)}
 
     def containing(self, text: str) -> list[str]:
-        """The commands in which a text stands anywhere."""
+        """The commands that contain a text."""
         return [str(command) for command in self._commands if text in str(command)]
 
     def evaluated(self, text: str) -> list[str]:
-        """Where a text is an operator's, or may be an expression itself; a longer one that has it in it is text."""
+        """The paths at which a text is an operator's argument, or part of an evaluated expression."""
         return [
             ".".join(path)
             for path, value in self._leaves()

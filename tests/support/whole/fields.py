@@ -1,4 +1,4 @@
-"""The fields that each operation takes, as the interface's document describes them."""
+"""The fields of each operation, from the OpenAPI document."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from tests.support.samples.openapi import DOCUMENT, resolve_ref
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a form or of a query; `schema` refers to nothing else."""
+    """A field of a form or a query. `schema` has no reference."""
 
     name: str
     place: str  # "data" or "params", as aiohttp's client calls them
@@ -28,7 +28,7 @@ class Field:
         return self.schema.get("format") == "password"
 
     def accepts(self, text: str) -> bool:
-        """Whether the document allows this text; of a list it is one value, without commas."""
+        """Whether the document allows this text. For a list, the text is one value without commas."""
         match self.schema:
             case {"type": "array", "items": items}:
                 return Field(self.name, self.place, resolve_ref(items)).accepts(text)
@@ -47,13 +47,13 @@ class Field:
 
 
 def fields_of(row: Operation) -> list[Field]:
-    """Every field of an operation but its files."""
+    """All fields of an operation except files."""
     return [field for field in all_fields_of(row) if not field.is_file]
 
 
 def all_fields_of(row: Operation) -> list[Field]:
-    """Every field of an operation, files too, each once."""
-    # The sign-in form is a browser's, and the document does not tell of it; it is that of `login`.
+    """All fields of an operation, each once."""
+    # The document does not describe the sign-in form of browsers. It equals the form of `login`.
     path = "login" if row.name == "sign_in" else row.path
     operation = DOCUMENT["paths"].get(f"/{path}", {}).get(row.method.lower(), {})
     schemas = {
@@ -63,12 +63,14 @@ def all_fields_of(row: Operation) -> list[Field]:
         for name, schema in _properties(content["schema"])
     }
     parameters = [resolve_ref(parameter) for parameter in operation.get("parameters", [])]
-    schemas |= {(given["name"], "params"): given["schema"] for given in parameters if given["in"] == "query"}
+    schemas |= {
+        (parameter["name"], "params"): parameter["schema"] for parameter in parameters if parameter["in"] == "query"
+    }
     return [Field(name, place, resolve_ref(schema)) for (name, place), schema in schemas.items()]
 
 
 def names_in_document(node: Any = DOCUMENT) -> set[str]:
-    """The name of everything that the document speaks of, in requests and in answers."""
+    """All property names in the document, of requests and answers."""
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     own = set(node["properties"]) if isinstance(node, dict) and isinstance(node.get("properties"), dict) else set()
     return own.union(*map(names_in_document, children))

@@ -1,11 +1,11 @@
-"""Schemathesis over the interface's document, against the running whole.
+"""Runs schemathesis with the OpenAPI document against the running product.
 
-The tests send the same requests each time, without any seed. `python -m tests.support.whole.fuzz 300` goes on for 300
-seconds with a new seed each time, and prints the seed, so that a failure can be repeated.
+The tests always send the same requests. `python -m tests.support.whole.fuzz 300` runs for 300 seconds with a random
+seed. It prints the seed, so a failure can be repeated.
 
-Nothing that it may send ends its own session, the deletion of its own user aside, from which `fuzz_hooks` keeps it:
-`logout` ends the session in its form only, `change_password` keeps the session that asks, `edit_settings` refuses
-networks that would shut the caller out, and whoever has a Bearer token needs no client token.
+No generated request ends the session in use. `logout` ends only the session in its form, `change_password` keeps the
+caller's session, and `edit_settings` rejects networks without the caller. `fuzz_hooks` prevents the deletion of the
+user. A caller with a Bearer token needs no client token.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ SESSION_USER = "admin"
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run found: `said` is its whole report, `statuses` how each operation was answered how often."""
+    """The result of a run. `report` is its output, `statuses` counts the statuses of each operation."""
 
     exit_code: int
     report: str
@@ -66,16 +66,16 @@ class Outcome:
     statuses: Mapping[str, Counter[int]]
 
     def never_succeeded(self) -> set[str]:
-        """The documented operations that were answered with errors only."""
+        """The documented operations that returned only errors."""
         return {name for name in _documented() if not any(status < 400 for status in self.statuses[name])}
 
     def untested(self) -> set[str]:
-        """The documented operations that got no request."""
-        return set(_documented()) - {name for name, found in self.statuses.items() if found}
+        """The documented operations without a request."""
+        return set(_documented()) - {name for name, counts in self.statuses.items() if counts}
 
     def failed_answers(self) -> int:
-        """How many answers were server errors."""
-        return sum(number for found in self.statuses.values() for status, number in found.items() if status >= 500)
+        """The number of server errors."""
+        return sum(number for counts in self.statuses.values() for status, number in counts.items() if status >= 500)
 
     def __str__(self) -> str:
         answers = sum(self.statuses.values(), Counter())
@@ -83,20 +83,20 @@ class Outcome:
 
 
 async def limited_tenant(services: Services) -> Api:
-    """A tenant whose limits are few requests away."""
+    """A tenant with low limits."""
     return await services.tenant(storage_quota=QUOTA, max_clients=MAX_CLIENTS)
 
 
 async def fuzz(api: Api, *options: str, alias: Api | None = None) -> Outcome:
-    """Run schemathesis on a tenant, once it has one of everything, and what the examples are about.
+    """Run schemathesis on a tenant with seed data and the examples of the document.
 
-    `alias` is another address of the same tenant; the generated requests go there.
+    The generated requests go to `alias`, another address of the tenant.
     """
     alias = alias or api
     seed_data = await seed_tenant(api)
     client = (await api.call("POST", "add_client", data={"client_name": "example"})).body
-    shown = await api.call("GET", "get_package_versions", seed_data.parts["package_id"])
-    versions = [version["UID"] for version in shown.body]
+    answer = await api.call("GET", "get_package_versions", seed_data.parts["package_id"])
+    versions = [version["UID"] for version in answer.body]
     document = await _document_with_existing_examples(api, client)
     icon = await _example_icon(api)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
@@ -108,7 +108,7 @@ async def fuzz(api: Api, *options: str, alias: Api | None = None) -> Outcome:
 
 
 async def _document_with_existing_examples(api: Api, client: Mapping[str, str]) -> str:
-    """The document, its examples about things that there are."""
+    """The document, with ids of existing objects in its examples."""
     assert (await api.call("POST", "add_user", data=EXAMPLE_USER)).status == 201
     await add_package(api, EXAMPLE_PACKAGE)
     versions = [await publish(api, EXAMPLE_PACKAGE, f"0.{number}") for number in range(len(EXAMPLE_VERSIONS))]
@@ -121,7 +121,7 @@ async def _document_with_existing_examples(api: Api, client: Mapping[str, str]) 
 
 
 async def _example_icon(api: Api) -> str:
-    """The signed address of the logo that the example's package gets."""
+    """Add a logo to the example's package. Returns its signed address."""
     form = FormData()
     form.add_field("Logo", picture(), filename="logo.png")
     assert (await api.call("PATCH", "edit_package", EXAMPLE_PACKAGE, data=form)).status == 200
@@ -131,7 +131,7 @@ async def _example_icon(api: Api) -> str:
 
 
 def _protected_values(seed_data: SeedData, client_id: str, versions: list[str]) -> dict[str, list[str]]:
-    """What must stay, by the operations that would end it; `versions` are those of the seed_data's package."""
+    """The values that must not be deleted, by operation. `versions` are of the seeded package."""
     return {
         "delete_user": [SESSION_USER],
         "delete_package": [seed_data.parts["package_id"], EXAMPLE_PACKAGE],
@@ -141,19 +141,19 @@ def _protected_values(seed_data: SeedData, client_id: str, versions: list[str]) 
     }
 
 
-async def _run(api: Api, folder: Path, kept: Mapping[str, Sequence[str]], *options: str) -> Outcome:
+async def _run(api: Api, folder: Path, protected: Mapping[str, Sequence[str]], *options: str) -> Outcome:
     command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "--config-file", "schemathesis.toml", "run"]
     command += ["openapi.yaml", "--url", api.base_url, "--header", f"Authorization: {api.headers['Authorization']}"]
     command += ["--checks", ",".join(CHECKS), "--report", "json,har", "--report-dir", "reports", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FUZZ_KEEP": json.dumps(kept)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FUZZ_KEEP": json.dumps(protected)}
     process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT)
-    said, _ = await process.communicate()
+    output, _ = await process.communicate()
     reports = {path.name.partition("-")[0]: path for path in folder.glob("reports/*.json")}
-    assert reports.keys() == {"json", "har"}, said.decode()
+    assert reports.keys() == {"json", "har"}, output.decode()
     report, traffic = (json.loads(reports[kind].read_text(encoding="utf-8")) for kind in ("json", "har"))
     return Outcome(
         process.returncode or 0,
-        said.decode(),
+        output.decode(),
         report["operations"]["tested"],
         report["test_cases"]["generated"],
         _statuses(api, traffic),
@@ -161,7 +161,7 @@ async def _run(api: Api, folder: Path, kept: Mapping[str, Sequence[str]], *optio
 
 
 def _configuration(seed_data: SeedData, icon: str) -> str:
-    """Half of the time the things that there are, so that operations come to more than `404 Not Found`."""
+    """The configuration: half of the values are of existing objects, so operations return more than 404."""
     link = {name: values[0] for name, values in parse_qs(urlsplit(seed_data.link).query).items()}
     known = {
         **{f"path.{name}": value for name, value in seed_data.parts.items() if name not in {"username", "asset"}},
@@ -173,7 +173,7 @@ def _configuration(seed_data: SeedData, icon: str) -> str:
         "body.server_filename": seed_data.form["server_filename"],
         "body.installer_url": "https://downloads.example.com/setup.exe",
     }
-    # A signed address is good as a whole or not at all.
+    # A signed address is valid only as a whole.
     address = ("path.server_filename", "path.file_name", "query.expires")
     values: dict[str, str | int] = {**known, "query.expires": int(link["expires"])}
     logo = {
@@ -210,8 +210,8 @@ def _statuses(api: Api, traffic: Mapping[str, object]) -> dict[str, Counter[int]
     statuses: dict[str, Counter[int]] = defaultdict(Counter)
     for entry in traffic["log"]["entries"]:  # type: ignore[index]  # as the archive's format says
         path = entry["request"]["url"].removeprefix(api.base_url)
-        word = path.strip("/").partition("/")[0].partition("?")[0]
-        statuses[f"{entry['request']['method']} {word}"][entry["response"]["status"]] += 1
+        operation = path.strip("/").partition("/")[0].partition("?")[0]
+        statuses[f"{entry['request']['method']} {operation}"][entry["response"]["status"]] += 1
     return statuses
 
 

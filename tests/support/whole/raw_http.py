@@ -1,4 +1,4 @@
-"""Requests as bytes on a socket: a client's library would put in order what is to arrive as it is."""
+"""Requests as bytes on a socket, because a client library would correct them."""
 
 import asyncio
 import json
@@ -21,9 +21,9 @@ async def send_raw(
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
     *,
-    to_the_end: bool = True,
+    until_closed: bool = True,
 ) -> Answer:
-    """Send a request line as it stands, and read the answer, or everything to the end of the connection."""
+    """Send a request unchanged. Reads until the connection closes, or only one answer without `until_closed`."""
     lines = [f"{method} {target} HTTP/1.1", f"Host: {urlsplit(address).netloc}", "Connection: close"]
     lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
     url = urlsplit(address)
@@ -31,20 +31,20 @@ async def send_raw(
     try:
         writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         await writer.drain()
-        return read_raw(await (reader.read() if to_the_end else read_one_answer(reader)), method)
+        return read_raw(await (reader.read() if until_closed else read_one_answer(reader)), method)
     finally:
         writer.close()
         await writer.wait_closed()
 
 
 async def read_one_answer(reader: asyncio.StreamReader) -> bytes:
-    """One answer that says its length, of a connection that goes on."""
+    """Read one answer with a Content-Length from an open connection."""
     head = await reader.readuntil(b"\r\n\r\n")
     return head + await reader.readexactly(int(head.partition(b"Content-Length: ")[2].partition(b"\r\n")[0]))
 
 
 def read_raw(received: bytes, method: str) -> Answer:
-    """The answer in these bytes."""
+    """Parse an answer."""
     response = HTTPResponse(cast("Any", _ResponseSocket(received)), method=method)
     response.begin()
     body = response.read()
@@ -54,28 +54,28 @@ def read_raw(received: bytes, method: str) -> Answer:
 
 
 async def read_slowly(address: str, *, pause: float) -> bytes:
-    """What is answered to someone who takes 64 KiB, rests, and takes the next."""
+    """Send a GET, and read the answer in blocks of 64 KiB with pauses in between."""
     url = urlsplit(address)
     reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=32 << 10)
     writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    taken = bytearray()
+    received = bytearray()
     try:
         while block := await reader.read(64 << 10):
-            taken += block
+            received += block
             await asyncio.sleep(pause)
     finally:
         writer.close()
-    return bytes(taken)
+    return bytes(received)
 
 
 def shrink_send_buffer(request: web.Request) -> None:
-    """Let what waits for a caller wait here rather than in the system."""
+    """Shrink the socket's send buffer, so unsent data stays in the process."""
     assert request.transport is not None
     request.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 << 10)
 
 
 class _ResponseSocket:
-    """What `http.client` takes for a socket."""
+    """The part of a socket that `http.client` needs."""
 
     def __init__(self, received: bytes) -> None:
         self._received = received

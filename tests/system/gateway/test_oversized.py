@@ -71,7 +71,7 @@ async def send(api: Api, operation: str, headers: dict[str, str], body: bytes = 
     url, (method, _, target) = urlsplit(api.base_url), operation.partition(" ")
     address, headers = f"{url.scheme}://{url.netloc}", {**api.headers, **headers}
     async with asyncio.timeout(TIMEOUT):
-        return await send_raw(address, method, f"{url.path}/{target}", headers, body, to_the_end=False)
+        return await send_raw(address, method, f"{url.path}/{target}", headers, body, until_closed=False)
 
 
 async def test_a_body_larger_than_its_limit_is_refused(api: Api) -> None:

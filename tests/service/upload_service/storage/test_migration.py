@@ -102,7 +102,7 @@ def meddling(
     homes: Any = {old: storages.backend(old), new: storages.backend(new)}
     side = new if method in {"put", "size"} else old
     homes[side] = Meddled(homes[side], method, when, what)
-    return storages.mover(new, store=mortal, homes=StorageBackends(homes)), mortal
+    return storages.mover(new, store=mortal, backends=StorageBackends(homes)), mortal
 
 
 @BOTH_WAYS
@@ -295,7 +295,7 @@ async def test_a_copy_stored_after_a_deletion_is_removed(
     homes = StorageBackends(
         {old: storages.backend(old), new: Late(storages.backend(new), storages.root / "on its way", delete)}
     )
-    assert [outcome async for _, outcome in storages.mover(new, homes=homes).moves()] == [Outcome.CHANGED]
+    assert [outcome async for _, outcome in storages.mover(new, backends=homes).moves()] == [Outcome.CHANGED]
     assert [await storages.backend(home).size(upload) for home in StorageKind] == [None, None]
 
 
