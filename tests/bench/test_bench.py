@@ -42,7 +42,7 @@ SECTIONS = (
 
 
 @pytest.mark.full
-async def test_every_part_ends_and_stands_on_the_page(tmp_path: Path) -> None:
+async def test_every_part_finishes_and_is_on_the_page(tmp_path: Path) -> None:
     found = await bench(TINY, list(PARTS), print)
     assert found.failures == []
     write(tmp_path / "RESULTS.md", ["made by a test"], found)
@@ -53,7 +53,7 @@ async def test_every_part_ends_and_stands_on_the_page(tmp_path: Path) -> None:
         assert f"\n## {heading}\n" in page
 
 
-async def test_a_part_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failed_part_is_reported_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
     async def failing(_: Run) -> Found:
         raise ConnectionError("the server is gone")
 

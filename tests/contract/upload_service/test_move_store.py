@@ -72,7 +72,7 @@ async def test_remaining_omits_damaged_files(storages: StoragePair) -> None:
         await storages.add_installer(content)
     await storages.add_installer(damage=Damage.ALTERED)
     await storages.add_installer(status=Status.DELETING)
-    await storages.add_installer(home=StorageKind.S3)
+    await storages.add_installer(storage=StorageKind.S3)
     assert await storages.store.remaining(StorageKind.FOLDER) == (2, 8)
     assert await storages.store.count(StorageKind.FOLDER) == 3
 
@@ -114,7 +114,7 @@ async def test_counting_all_files_may_take_minutes(mongo_url: str, storages: Sto
 
 
 async def test_has_any_finds_the_tenants_files_in_a_storage(storages: StoragePair) -> None:
-    here, there = await storages.add_installer(), await storages.add_installer(home=StorageKind.S3)
+    here, there = await storages.add_installer(), await storages.add_installer(storage=StorageKind.S3)
     assert not await storages.store.has_any(here.tenant_id, StorageKind.S3)
     assert await storages.store.has_any(there.tenant_id, StorageKind.S3)
 
@@ -138,9 +138,9 @@ async def test_every_query_of_one_file_begins_with_its_tenant(mongo_url: str, st
 
 
 async def test_the_collector_removes_from_every_storage(storages: StoragePair) -> None:
-    unclaimed = [await storages.add_installer(home=home, status=Status.COMPLETE) for home in StorageKind]
-    half_done = [await storages.add_installer(home=home, status=Status.DELETING) for home in StorageKind]
-    kept = [await storages.add_installer(home=home) for home in StorageKind]
+    unclaimed = [await storages.add_installer(storage=home, status=Status.COMPLETE) for home in StorageKind]
+    half_done = [await storages.add_installer(storage=home, status=Status.DELETING) for home in StorageKind]
+    kept = [await storages.add_installer(storage=home) for home in StorageKind]
     store, quota = MongoUploadStore(storages.database), MongoQuotaStore(storages.database)
     await Collector(store, quota, storages.removal, transfer_idle=60, unclaimed_age=60).collect()
     for upload in (*unclaimed, *half_done):

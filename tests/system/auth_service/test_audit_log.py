@@ -60,7 +60,7 @@ def test_every_operation_that_changes_something_is_audited() -> None:
     assert changing - WRITES_BY_RULES - READS_BY_POST == {title(row) for row in AUDITED}
 
 
-async def test_each_write_is_on_record(services: Services) -> None:
+async def test_each_write_is_recorded(services: Services) -> None:
     seed_data, wrong = await seed_tenant(await services.tenant()), list[str]()
     for row in sorted(AUDITED, key=_order):
         made_up = {"username": f"new-{seed_data.marker}", "version_key": "installer"}
@@ -76,7 +76,7 @@ async def test_each_write_is_on_record(services: Services) -> None:
     assert wrong == []
 
 
-async def test_each_refused_write_is_on_record(strangers: Api) -> None:
+async def test_each_rejected_write_is_recorded(strangers: Api) -> None:
     wrong = []
     for row in AUDITED:
         answer = await strangers.call(row.method, *segments(row, UNKNOWN), data={"no": "field"})
@@ -113,7 +113,7 @@ async def test_no_secret_is_in_an_entry(seed_data: SeedData) -> None:
     assert not [secret for secret in (*secrets, "a wrong password") if secret in told]
 
 
-async def test_settings_are_on_record_as_they_were_and_are(tenant: Api) -> None:
+async def test_a_settings_change_is_recorded_with_old_and_new_values(tenant: Api) -> None:
     await tenant.call("PATCH", "edit_settings", data={"allowed_networks": "127.0.0.1", "version_key": "installer"})
     await tenant.call("PATCH", "edit_settings", data={"allowed_networks": ""})
 
@@ -148,7 +148,7 @@ async def test_an_edit_records_only_the_fields_that_changed(tenant: Api) -> None
         assert (entry["operation"], entry["changes"]) == (operation[0], changes)
 
 
-async def test_sign_ins_are_on_record_both_ways(tenant: Api) -> None:
+async def test_failed_and_successful_sign_ins_are_recorded(tenant: Api) -> None:
     await tenant.anonymous().call("POST", "login", data={"username": "admin", "password": "wrong password"})
     await tenant.signed_in()
     await tenant.anonymous().call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
@@ -159,7 +159,7 @@ async def test_sign_ins_are_on_record_both_ways(tenant: Api) -> None:
     assert {(entry["user"], entry["ip"], entry["operation"]) for entry in found} == {(*CALLER, "login")}
 
 
-async def test_a_finished_upload_is_on_record_and_a_chunk_is_not(tenant: Api) -> None:
+async def test_a_finished_upload_is_recorded_and_a_chunk_is_not(tenant: Api) -> None:
     await send_chunk(tenant, "setup", b"x" * 100, 0, 50)
     before = await entries(tenant, operation="upload_package_version")
     answer = await send_chunk(tenant, "setup", b"x" * 100, 50, 100)
@@ -180,14 +180,14 @@ async def test_a_version_in_one_call_is_one_entry(seed_data: SeedData) -> None:
     assert entry["target"] == {"package_id": package, "version": "7.0", "uid": published.uid}
 
 
-async def test_lines_of_json_have_every_entry(seed_data: SeedData) -> None:
+async def test_the_jsonl_export_has_every_entry(seed_data: SeedData) -> None:
     answer = await seed_data.api.call("GET", "get_audit_log", params={"format": "jsonl"})
 
     assert answer.headers["Content-Type"] == "application/jsonl"
     assert answer.body.count(b"\n") == len(await entries(seed_data.api)) > 5
 
 
-async def test_refusals_on_record_in_a_minute_are_bounded(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_recorded_rejections_per_minute_are_limited(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "MAX_REFUSALS", 3)
     for _ in range(6):
         assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
@@ -277,9 +277,7 @@ async def recorded(api: Api, operation: str) -> list[dict[str, Any]]:
     return await entries(api, operation=operation)
 
 
-async def test_a_write_without_an_answer_is_on_record_by_its_address(
-    services: Services, redis_url: str, tenant: Api
-) -> None:
+async def test_a_write_to_an_unreachable_service_is_recorded(services: Services, redis_url: str, tenant: Api) -> None:
     log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)
     log.away = False
     client_id, token = UNKNOWN["client_id"], UNKNOWN["auth_token"]
@@ -291,7 +289,7 @@ async def test_a_write_without_an_answer_is_on_record_by_its_address(
 
 
 @pytest.mark.parametrize("answers_get_lost", [False, True])
-async def test_a_write_is_on_record_once_though_the_log_was_away(
+async def test_a_write_is_recorded_once_after_an_outage_of_the_log(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch, answers_get_lost: bool
 ) -> None:
     monkeypatch.setattr(audit, "RETRY_DELAY", 0.01)
@@ -316,7 +314,7 @@ async def test_a_write_is_on_record_once_though_the_log_was_away(
     }
 
 
-async def test_a_stopping_gateway_sends_the_entries_that_wait(
+async def test_a_stopping_gateway_sends_its_pending_entries(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "RETRY_DELAY", 3600)
@@ -330,7 +328,7 @@ async def test_a_stopping_gateway_sends_the_entries_that_wait(
     assert len(await entries(tenant, operation="add_client")) == 1
 
 
-async def test_entries_that_a_stopping_gateway_cannot_send_are_in_its_log(
+async def test_a_stopping_gateway_logs_the_entries_it_cannot_send(
     services: Services, redis_url: str, tenant: Api
 ) -> None:
     log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)

@@ -49,7 +49,7 @@ async def test_deleting_a_missing_tenant_removes_its_leftovers(addresses: Addres
     assert not (tmp_path / tenant.tenant_id).exists()
 
 
-async def test_a_tenant_stays_whole_where_its_objects_cannot_be_deleted(addresses: Addresses, tmp_path: Path) -> None:
+async def test_a_tenant_stays_complete_if_its_objects_cannot_be_deleted(addresses: Addresses, tmp_path: Path) -> None:
     tenant = make_tenant()
     async with open_operator(addresses) as operator, open_database(addresses.mongo_url, "upload") as upload:
         await operator.tenants.create(tenant)
@@ -61,7 +61,7 @@ async def test_a_tenant_stays_whole_where_its_objects_cannot_be_deleted(addresse
         await upload["uploads"].delete_one({"tenant_id": tenant.tenant_id})
 
 
-async def test_a_session_opened_during_the_deletion_ends_too(
+async def test_a_session_opened_during_the_deletion_ends(
     addresses: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenant, tokens = make_tenant(), list[str]()
@@ -94,7 +94,7 @@ async def test_a_deleted_tenants_known_addresses_are_deleted(addresses: Addresse
 
 @pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.full, id="all"), pytest.param(5, id="some")])
 @pytest.mark.parametrize("fault", Fault, ids=lambda fault: fault.name.lower())
-async def test_a_deletion_repeated_after_any_fault_ends_every_session(
+async def test_a_deletion_retried_after_any_fault_ends_every_session(
     addresses: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, each: int
 ) -> None:
     """The fault comes at `each`-th step."""

@@ -179,7 +179,7 @@ async def _void(callers: Callers) -> bool:
     return (answers["administrator"], answers["download"], answers["client"]) == (401, 403, 200)
 
 
-def test_a_service_has_the_keys_of_no_service_that_it_never_calls() -> None:
+def test_a_service_has_only_the_keys_of_services_that_it_calls() -> None:
     keys = {name: {key for key in KEYS if key in settings.model_fields} for name, settings in SETTINGS.items()}
     assert keys == {
         "auth_service": {"auth_service_key", "upload_service_key", "client_registry_key"},
@@ -190,7 +190,9 @@ def test_a_service_has_the_keys_of_no_service_that_it_never_calls() -> None:
 
 
 @pytest.mark.full
-async def test_the_keys_of_one_service_open_only_those_it_calls(cluster_with_keys: tuple[Cluster, Path]) -> None:
+async def test_the_keys_of_a_service_are_valid_only_at_services_it_calls(
+    cluster_with_keys: tuple[Cluster, Path],
+) -> None:
     cluster, keys = cluster_with_keys
     for thief, settings in SETTINGS.items():
         held = [name for name in NAMES if name in settings.model_fields]

@@ -79,7 +79,7 @@ async def waiting(api: Api) -> list[str]:
     return [row["server_filename"] for row in (await api.call("GET", "get_finished_uploads")).body]
 
 
-async def test_a_bad_event_is_a_dead_letter_and_does_not_delay_the_next(
+async def test_a_bad_event_is_dead_lettered_without_delaying_the_next(
     cluster: Cluster, tenant: Api, exchange: AbstractExchange, dead: AbstractQueue
 ) -> None:
     before = pids(cluster)
@@ -108,7 +108,7 @@ async def test_a_bad_event_is_a_dead_letter_and_does_not_delay_the_next(
     assert exited_processes(cluster, before) == []
 
 
-async def test_an_event_that_comes_again_or_late_changes_nothing(
+async def test_a_repeated_or_late_event_changes_nothing(
     cluster: Cluster, tenant: Api, exchange: AbstractExchange
 ) -> None:
     package = package_id()

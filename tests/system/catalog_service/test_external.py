@@ -113,7 +113,7 @@ async def test_only_clients_fetch_from_the_makers_server(either: Api, maker: Mak
         await winget.install(name)
 
 
-async def test_what_is_listed_is_the_address_itself(either: Api, maker: Maker) -> None:
+async def test_a_version_lists_its_external_address(either: Api, maker: Maker) -> None:
     name = package_id()
     await add_package(either, name)
 
@@ -125,7 +125,7 @@ async def test_what_is_listed_is_the_address_itself(either: Api, maker: Maker) -
     assert {"installer_url": told["installer_url"], "installer_sha256": told["installer_sha256"]} == maker.installer
 
 
-async def test_a_form_without_a_file_passes_in_one_call_too(either: Api, maker: Maker) -> None:
+async def test_an_external_installer_is_added_by_a_multipart_form(either: Api, maker: Maker) -> None:
     name = package_id()
     await add_package(either, name)
 
@@ -136,7 +136,7 @@ async def test_a_form_without_a_file_passes_in_one_call_too(either: Api, maker: 
     assert found["INSTALLER_URL"] == maker.installer["installer_url"]
 
 
-async def test_an_installer_with_an_address_is_refused_and_not_stored(tenant: Api, maker: Maker) -> None:
+async def test_a_form_with_a_file_and_an_address_is_rejected(tenant: Api, maker: Maker) -> None:
     name = package_id()
     await add_package(tenant, name)
     form = in_one_call(**maker.installer)
@@ -155,7 +155,7 @@ async def stored(api: Api) -> int:
     return int(said["storage_used"]) + int(said["storage_reserved"])
 
 
-async def test_it_takes_no_room_and_none_is_given_back(services: Services, maker: Maker) -> None:
+async def test_an_external_installer_uses_no_storage(services: Services, maker: Maker) -> None:
     api, name = await services.tenant(storage_quota=len(CONTENT)), package_id()
     await add_package(api, name)
     await publish(api, name, "1.0", content=CONTENT)
@@ -169,7 +169,7 @@ async def test_it_takes_no_room_and_none_is_given_back(services: Services, maker
     assert [version["VERSION"] for version in (await api.call("GET", "get_package_versions", name)).body] == ["1.0"]
 
 
-async def test_a_package_goes_with_the_addresses_of_its_installers(either: Api, maker: Maker) -> None:
+async def test_a_deleted_package_loses_its_external_installers(either: Api, maker: Maker) -> None:
     name = package_id()
     await add_package(either, name)
     uid = await add(either, name, **maker.installer)
@@ -181,7 +181,7 @@ async def test_a_package_goes_with_the_addresses_of_its_installers(either: Api, 
     assert (await either.call("GET", "get_specific_package_version", uid)).status == 404
 
 
-async def test_one_tenant_learns_nothing_of_anothers_address(tenant: Api, other_tenant: Api, maker: Maker) -> None:
+async def test_a_tenant_cannot_see_external_addresses_of_another(tenant: Api, other_tenant: Api, maker: Maker) -> None:
     name = package_id()
     await add_package(tenant, name)
     uid = await add(tenant, name, **maker.installer)
@@ -194,7 +194,7 @@ async def test_one_tenant_learns_nothing_of_anothers_address(tenant: Api, other_
     assert len((await tenant.call("GET", "get_package_versions", name)).body) == 1
 
 
-async def test_the_audit_log_tells_the_host_and_no_more_of_the_address(tenant: Api, maker: Maker) -> None:
+async def test_the_audit_log_has_only_the_host_of_the_address(tenant: Api, maker: Maker) -> None:
     name = package_id()
     await add_package(tenant, name)
     await add(tenant, name, **{**maker.installer, "installer_url": f"https://{HOST}/s3cret/setup.exe?key=s3cret"})
@@ -224,7 +224,7 @@ BAD_ADDRESSES = (
 )
 
 
-async def test_each_form_refuses_an_address_that_no_client_may_fetch(each: Api) -> None:
+async def test_each_form_rejects_forbidden_addresses(each: Api) -> None:
     name, wrong = package_id(), []
     await add_package(each, name)
     for address in BAD_ADDRESSES:

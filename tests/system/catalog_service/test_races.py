@@ -30,14 +30,14 @@ async def storage(api: Api) -> tuple[int, int]:
     return told["storage_used"], told["storage_reserved"]
 
 
-async def test_of_many_packages_with_one_id_one_is_added(tenant: Api) -> None:
+async def test_concurrent_packages_with_one_id_add_one_package(tenant: Api) -> None:
     name = package_id()
     form = {"package_id": name, "package_name": "Trap", "package_publisher": "Acme"}
     assert await race(lambda _: tenant.call("POST", "add_package", data=form)) == {200: 1, 401: RIVALS - 1}
     assert list(await catalog(tenant)) == [name]
 
 
-async def test_of_many_versions_with_one_name_one_is_created(tenant: Api) -> None:
+async def test_concurrent_versions_with_one_name_add_one_version(tenant: Api) -> None:
     name = package_id()
     await add_package(tenant, name)
     files = await asyncio.gather(*(upload(tenant, os.urandom(SIZE)) for _ in range(RIVALS)))
@@ -46,7 +46,7 @@ async def test_of_many_versions_with_one_name_one_is_created(tenant: Api) -> Non
     assert await storage(tenant) == (SIZE, (RIVALS - 1) * SIZE)
 
 
-async def test_one_creation_sent_many_times_creates_one_version(tenant: Api) -> None:
+async def test_a_version_sent_many_times_at_once_is_added_once(tenant: Api) -> None:
     name = package_id()
     await add_package(tenant, name)
     file = await upload(tenant, os.urandom(SIZE))
@@ -55,7 +55,7 @@ async def test_one_creation_sent_many_times_creates_one_version(tenant: Api) -> 
     assert await storage(tenant) == (SIZE, 0)
 
 
-async def test_of_many_versions_of_one_file_one_is_created(tenant: Api) -> None:
+async def test_concurrent_versions_of_one_file_add_one_version(tenant: Api) -> None:
     name = package_id()
     await add_package(tenant, name)
     file = await upload(tenant, os.urandom(SIZE))
@@ -65,7 +65,7 @@ async def test_of_many_versions_of_one_file_one_is_created(tenant: Api) -> None:
     assert await storage(tenant) == (SIZE, 0)
 
 
-async def test_of_many_clients_with_one_name_one_is_added(tenant: Api) -> None:
+async def test_concurrent_clients_with_one_name_add_one_client(tenant: Api) -> None:
     form = {"client_name": "pc-1.example.com"}
     assert await race(lambda _: tenant.call("POST", "add_client", data=form)) == {201: 1, 409: RIVALS - 1}
     clients = (await tenant.call("GET", "get_clients")).body

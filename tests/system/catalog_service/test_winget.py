@@ -23,7 +23,7 @@ def client_of(api: Api, **options: Any) -> WingetClient:
     return WingetClient(api.session, f"{api.base_url}/winget", **options)
 
 
-async def test_a_source_is_added_searched_shown_and_installed_from(either: Api) -> None:
+async def test_winget_adds_searches_shows_and_installs(either: Api) -> None:
     winget, name = client_of(either), package_id()
     await add_package(either, name, package_name="Roadrunner Trap", package_publisher="Acme")
     older = await publish(either, name, "1.9")
@@ -41,7 +41,7 @@ async def test_a_source_is_added_searched_shown_and_installed_from(either: Api) 
     assert await winget.install(name, "1.9") == older.content
 
 
-async def test_every_client_gets_what_its_contract_knows(each: Api) -> None:
+async def test_every_client_gets_the_fields_of_its_contract(each: Api) -> None:
     name = package_id()
     await add_package(each, name)
     published = await publish(
@@ -75,7 +75,7 @@ async def test_every_client_gets_what_its_contract_knows(each: Api) -> None:
         assert await winget.install(name) == published.content
 
 
-async def test_an_installed_program_is_upgraded_by_its_code_or_by_its_name(either: Api) -> None:
+async def test_an_installed_program_is_found_by_product_code_or_name(either: Api) -> None:
     winget, name = client_of(either), package_id()
     number = int(name.removeprefix("Acme.")[:8], 16)
     title = f"Trap {name.removeprefix('Acme.').translate(str.maketrans('0123456789', 'ghijklmnop'))}"
@@ -109,7 +109,7 @@ async def add_package_with_logo(api: Api, name: str, **image: Any) -> None:
     await publish(api, name)
 
 
-async def test_logo_is_offered_as_an_icon_that_needs_no_token(either: Api) -> None:
+async def test_a_logo_is_an_icon_that_needs_no_token(either: Api) -> None:
     name = package_id()
     await add_package_with_logo(either, name, size=(64, 64))
 
@@ -123,7 +123,7 @@ async def test_logo_is_offered_as_an_icon_that_needs_no_token(either: Api) -> No
     assert (again.status, again.body) == (304, b"")
 
 
-async def test_logo_is_no_icon_for_contracts_without_icons(each: Api) -> None:
+async def test_contracts_without_icons_get_no_logo(each: Api) -> None:
     name = package_id()
     await add_package_with_logo(each, name)
 
@@ -132,7 +132,7 @@ async def test_logo_is_no_icon_for_contracts_without_icons(each: Api) -> None:
     assert "Icons" not in shown["DefaultLocale"]
 
 
-async def test_altered_or_expired_icon_address_is_refused(each: Api) -> None:
+async def test_an_altered_or_expired_icon_address_is_rejected(each: Api) -> None:
     name, other = package_id(), package_id()
     for package in (name, other):
         await add_package_with_logo(each, package)
@@ -149,7 +149,7 @@ async def test_altered_or_expired_icon_address_is_refused(each: Api) -> None:
         assert (await fetch(each, altered)).status == 403, altered
 
 
-async def test_icon_address_ends_with_the_logo_and_with_the_package(tenant: Api) -> None:
+async def test_an_icon_address_ends_with_its_logo_or_package(tenant: Api) -> None:
     name = package_id()
     await add_package_with_logo(tenant, name)
     former = (await offered_icon(tenant, name))["IconUrl"]
@@ -165,7 +165,7 @@ async def test_icon_address_ends_with_the_logo_and_with_the_package(tenant: Api)
     assert (await fetch(tenant, present["IconUrl"])).status == 404
 
 
-async def test_icon_of_a_hidden_package_is_not_offered(enforcing: Api) -> None:
+async def test_the_icon_of_a_hidden_package_is_not_listed(enforcing: Api) -> None:
     name = package_id()
     await add_package_with_logo(enforcing, name)
     added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{name.lower()}"})).body
@@ -185,7 +185,7 @@ async def test_the_short_address_of_a_single_tenant_is_the_same_source(single: A
     assert single.deployment is Deployment.SINGLE
 
 
-async def test_a_client_says_who_it_is_with_every_command(enforcing: Api, enforcing_single: Api) -> None:
+async def test_a_client_sends_its_token_with_every_command(enforcing: Api, enforcing_single: Api) -> None:
     name = package_id()
     await add_package(enforcing, name)
     published = await publish(enforcing, name)
@@ -210,7 +210,7 @@ async def _check_stranger(api: Api, name: str, header: str) -> None:
             await command
 
 
-async def test_the_blacklist_hides_the_same_from_winget(enforcing: Api, enforcing_single: Api) -> None:
+async def test_the_blacklist_hides_packages_from_winget(enforcing: Api, enforcing_single: Api) -> None:
     seen, hidden = package_id(), package_id()
     for name in (seen, hidden):
         await add_package(enforcing, name)
@@ -231,7 +231,7 @@ async def test_the_blacklist_hides_the_same_from_winget(enforcing: Api, enforcin
         assert await winget.manifests(hidden) == []
 
 
-async def test_what_was_found_before_a_change_is_not_found_after_it(either: Api) -> None:
+async def test_searches_show_a_change_of_a_package_at_once(either: Api) -> None:
     winget, name = client_of(either), package_id()
     await add_package(either, name)
     await publish(either, name)
@@ -243,7 +243,7 @@ async def test_what_was_found_before_a_change_is_not_found_after_it(either: Api)
             assert len(await winget.manifests(name)) == int(active)
 
 
-async def test_users_are_asked_to_agree_again_when_the_terms_change(tenant: Api) -> None:
+async def test_changed_agreements_have_a_new_identifier(tenant: Api) -> None:
     identifiers = []
     for terms in ('[{"label": "Terms", "text": "Be kind."}]', '[{"label": "Terms", "url": "https://example.com"}]'):
         changed = await tenant.call("PATCH", "edit_settings", data={"source_agreements": terms})
@@ -270,26 +270,26 @@ BAD = {
 }
 
 
-async def test_a_bad_search_is_refused_in_the_protocols_form(each: Api) -> None:
+async def test_a_bad_search_is_rejected_in_the_protocols_form(each: Api) -> None:
     for body in BAD.values():
-        check_told(400, await each.call("POST", "winget", "manifestSearch", data=body))
+        check_winget_error(400, await each.call("POST", "winget", "manifestSearch", data=body))
 
 
-async def test_a_bad_header_is_refused_in_the_protocols_form(each: Api) -> None:
+async def test_a_bad_header_is_rejected_in_the_protocols_form(each: Api) -> None:
     for headers in ({"ContinuationToken": "x"}, {"Version": "2.0.0"}, {"Version": "latest"}):
-        check_told(400, await each.call("POST", "winget", "manifestSearch", json={}, headers=headers))
-    check_told(400, await each.call("GET", "winget", "packageManifests", "A.B", headers={"Version": "x"}))
-    check_told(400, await each.call("GET", "winget", "packageManifests", "A.B", params={"Version": "a" * 129}))
+        check_winget_error(400, await each.call("POST", "winget", "manifestSearch", json={}, headers=headers))
+    check_winget_error(400, await each.call("GET", "winget", "packageManifests", "A.B", headers={"Version": "x"}))
+    check_winget_error(400, await each.call("GET", "winget", "packageManifests", "A.B", params={"Version": "a" * 129}))
 
 
-async def test_an_unknown_package_is_nothing_and_an_unknown_tenant_is_told(each: Api, services: Services) -> None:
+async def test_an_unknown_package_is_204_and_an_unknown_tenant_404(each: Api, services: Services) -> None:
     for name in ("Acme.Nobody", "nobody", "a*", "..x", "%00"[:1], "A" * 200):
         answer = await each.call("GET", "winget", "packageManifests", name)
         assert (answer.status, answer.body) == (204, b"")
     nobody = services.api("nobody")
-    check_told(404, await nobody.call("GET", "winget", "packageManifests", "a/b"))
-    check_told(404, await nobody.call("GET", "winget", "information"))
-    check_told(404, await nobody.call("POST", "winget", "manifestSearch", json={}))
+    check_winget_error(404, await nobody.call("GET", "winget", "packageManifests", "a/b"))
+    check_winget_error(404, await nobody.call("GET", "winget", "information"))
+    check_winget_error(404, await nobody.call("POST", "winget", "manifestSearch", json={}))
 
 
 # Texts that a user may type, as they stand in the path.
@@ -308,7 +308,7 @@ TYPED = {
 }
 
 
-async def test_any_text_that_is_no_package_id_finds_nothing(each: Api) -> None:
+async def test_a_text_that_is_no_package_id_finds_nothing(each: Api) -> None:
     host, _, path = each.base_url.removeprefix("http://").partition("/")
 
     for name, typed in TYPED.items():
@@ -317,7 +317,7 @@ async def test_any_text_that_is_no_package_id_finds_nothing(each: Api) -> None:
         assert (answer.status, answer.body) == (204, b""), name
 
 
-async def test_short_address_takes_any_text_as_a_package_id(single: Api) -> None:
+async def test_the_short_address_accepts_any_text_as_package_id(single: Api) -> None:
     address = single.base_url.removesuffix("/client/api")
 
     answer = await send_raw(address, "GET", "/api/packageManifests/a/..%2Fb")
@@ -325,26 +325,26 @@ async def test_short_address_takes_any_text_as_a_package_id(single: Api) -> None
     assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_text_that_is_no_package_id_needs_a_token_where_clients_do(enforcing: Api) -> None:
+async def test_a_text_that_is_no_package_id_needs_the_client_token(enforcing: Api) -> None:
     host, _, path = enforcing.base_url.removeprefix("http://").partition("/")
 
     answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/a/b")
 
-    check_told(401, answer)
+    check_winget_error(401, answer)
 
 
-async def test_a_source_that_is_not_on_https_is_none_for_the_real_client(tenant: Api) -> None:
+async def test_the_real_client_rejects_a_source_without_https(tenant: Api) -> None:
     with pytest.raises(AnswerRejected, match="https"):
         await client_of(tenant, https_only=True).add()
 
 
-async def test_the_description_of_the_source_may_be_cached_for_a_while(each: Api) -> None:
+async def test_the_information_of_the_source_may_be_cached(each: Api) -> None:
     answer = await each.anonymous().call("GET", "winget", "information")
     assert answer.headers["Cache-Control"] == "private, max-age=300"
     assert answer.body["Data"]["ServerSupportedVersions"] == list(CONTRACTS)
 
 
-def check_told(status: int, answer: Answer) -> None:
+def check_winget_error(status: int, answer: Answer) -> None:
     assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json")
     told = answer.body["message"]
     assert told

@@ -39,7 +39,7 @@ async def test_no_operation_logs_a_secret_or_a_path(tenant: Api) -> None:
 
 
 @pytest.mark.full
-def test_the_logs_hold_no_secret(day: LogScenario) -> None:
+def test_the_logs_contain_no_secret(day: LogScenario) -> None:
     told = "".join(day.logs.values())
     assert len(day.secrets) > 2 * len(OPERATIONS)
     assert A_TOKEN not in told
@@ -47,7 +47,7 @@ def test_the_logs_hold_no_secret(day: LogScenario) -> None:
 
 
 @pytest.mark.full
-def test_the_errors_hold_no_secret(day: LogScenario) -> None:
+def test_the_errors_contain_no_secret(day: LogScenario) -> None:
     told = "".join(f"{answer.body} {dict(answer.headers)}" for answer in day.errors)
     assert len(day.errors) > len(OPERATIONS)
     assert A_TOKEN not in told
@@ -55,7 +55,7 @@ def test_the_errors_hold_no_secret(day: LogScenario) -> None:
 
 
 @pytest.mark.full
-def test_every_request_is_logged_by_its_route_and_never_by_its_path(day: LogScenario) -> None:
+def test_requests_are_logged_by_route_and_not_by_path(day: LogScenario) -> None:
     for service in (*SERVICES, "gateway"):
         requests = [line for line in day.lines(service) if line["event"] == "request"]
         assert len(requests) > 5, service
@@ -68,7 +68,7 @@ def test_every_request_is_logged_by_its_route_and_never_by_its_path(day: LogScen
 
 
 @pytest.mark.full
-def test_the_gateway_logs_what_became_of_a_request(day: LogScenario) -> None:
+def test_the_gateway_logs_the_status_of_a_request(day: LogScenario) -> None:
     statuses = {
         (line["method"], line["route"], line["status"]) for line in day.lines("gateway") if line["event"] == "request"
     }
@@ -83,7 +83,7 @@ def test_the_gateway_logs_what_became_of_a_request(day: LogScenario) -> None:
 
 
 @pytest.mark.full
-def test_one_request_id_is_in_gateway_service_and_event(day: LogScenario) -> None:
+def test_gateway_service_and_event_log_the_same_request_id(day: LogScenario) -> None:
     (handled,) = [
         line
         for line in day.lines("catalog_service")
@@ -95,7 +95,7 @@ def test_one_request_id_is_in_gateway_service_and_event(day: LogScenario) -> Non
 
 
 @pytest.mark.full
-def test_a_download_has_the_gateway_s_id_in_the_service_too(day: LogScenario) -> None:
+def test_a_download_has_one_request_id_in_gateway_and_service(day: LogScenario) -> None:
     ids = [
         {line["request_id"] for line in day.lines(service) if line.get("route", "").endswith("/{file_name}")}
         for service in ("gateway", "upload_service")
@@ -104,7 +104,7 @@ def test_a_download_has_the_gateway_s_id_in_the_service_too(day: LogScenario) ->
 
 
 @pytest.mark.full
-def test_each_line_is_of_one_tenant_where_it_is_of_a_tenant(day: LogScenario) -> None:
+def test_log_lines_name_the_tenant_of_their_request(day: LogScenario) -> None:
     tenants = {line["tenant_id"] for line in day.lines("gateway") if line.get("tenant_id")}
     assert len(tenants) == 1
 
@@ -141,7 +141,7 @@ def test_an_upload_is_one_trace_from_the_gateway_to_its_event(day: LogScenario) 
 
 
 @pytest.mark.full
-def test_a_catalog_s_trace_has_what_redis_and_mongodb_were_asked(day: LogScenario) -> None:
+def test_the_trace_of_a_catalog_has_redis_and_mongodb_calls(day: LogScenario) -> None:
     name = "POST /{tenant_id}/get_packages"
     asked: set[tuple[str, str, str]] = set()
     for request in requests(day, name):
@@ -158,7 +158,7 @@ def test_a_catalog_s_trace_has_what_redis_and_mongodb_were_asked(day: LogScenari
 
 
 @pytest.mark.full
-def test_the_traces_hold_no_secret_and_no_name_of_a_callers(day: LogScenario) -> None:
+def test_the_traces_contain_no_secret(day: LogScenario) -> None:
     assert len(day.collector.spans) > 5 * len(OPERATIONS)
     assert A_TOKEN not in str(day.collector.spans)  # what was sent has random bytes in it
     told = {name for name, secret in day.secrets.items() if secret.encode() in day.collector.sent}
@@ -166,7 +166,7 @@ def test_the_traces_hold_no_secret_and_no_name_of_a_callers(day: LogScenario) ->
 
 
 @pytest.mark.full
-def test_what_is_told_of_a_span_is_of_our_own_making(day: LogScenario) -> None:
+def test_span_attributes_have_known_names_and_safe_values(day: LogScenario) -> None:
     texts = {(name, str(value)) for span in day.collector.spans for name, value in span.attributes.items()}
     tenants = {value for name, value in texts if name == "pkgrepo.tenant_id"}
     assert len(tenants) == 1
@@ -191,7 +191,7 @@ def test_what_is_told_of_a_span_is_of_our_own_making(day: LogScenario) -> None:
 
 
 @pytest.mark.full
-def test_requests_are_named_by_their_routes(day: LogScenario) -> None:
+def test_request_spans_are_named_by_route(day: LogScenario) -> None:
     for span in day.collector.spans:
         if span.kind == "server":
             assert span.name == f"{span.attributes['http.request.method']} {span.attributes['http.route']}"
@@ -199,7 +199,7 @@ def test_requests_are_named_by_their_routes(day: LogScenario) -> None:
 
 
 @pytest.mark.full
-def test_a_caller_s_trace_is_none_of_ours(day: LogScenario) -> None:
+def test_the_trace_of_a_caller_is_only_linked(day: LogScenario) -> None:
     (linked,) = [span for span in day.collector.spans if span.links]
     theirs = FOREIGN_TRACE.split("-")[1]
     assert (linked.service, linked.links, linked.parent_id) == ("gateway", (theirs,), "")
@@ -207,7 +207,7 @@ def test_a_caller_s_trace_is_none_of_ours(day: LogScenario) -> None:
 
 
 @pytest.mark.full
-def test_a_line_of_the_log_has_the_trace_of_its_request(day: LogScenario) -> None:
+def test_log_lines_have_the_trace_id_of_their_request(day: LogScenario) -> None:
     for service in (*SERVICES, "gateway"):
         spans = {
             (span.attributes["pkgrepo.request_id"], span.trace_id)

@@ -16,10 +16,10 @@ JSON = (sys.executable, "-m", "json.tool")
 # Starts a program, prints its process id, and is killed.
 KILLED = """
 import asyncio, os, signal, sys
-from tests.support.processes.fork_server import start
+from tests.support.processes.fork_server import start_program
 async def main():
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
-    print((await start(command, env=os.environ)).pid, flush=True)
+    print((await start_program(command, env=os.environ)).pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """

@@ -23,7 +23,7 @@ from tests.support.whole.publishing import add_package, download, publish, send_
 from tests.support.whole.seed import SeedData, seed_tenant
 from tests.support.whole.services import Api, Services
 
-RecordedProgress = dict[str, tuple[str, tuple[str, ...]]]
+MetricKinds = dict[str, tuple[str, tuple[str, ...]]]
 
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry", "gateway")
 
@@ -35,7 +35,7 @@ async def shown(services: Services, name: str) -> MetricSamples:
 
 TENANT, SERVICE = ("tenant_id",), ("service",)
 # What all show, and what each does besides: its kind and its labels.
-COMMON: RecordedProgress = {
+COMMON: MetricKinds = {
     "pkgrepo_requests_total": ("counter", ("method", "route", "service", "status")),
     "pkgrepo_request_seconds": ("histogram", ("method", "route", "service")),
     "pkgrepo_requests_in_progress": ("gauge", SERVICE),
@@ -47,8 +47,8 @@ COMMON: RecordedProgress = {
     "process_open_fds": ("gauge", SERVICE),
     "process_max_fds": ("gauge", SERVICE),
 }
-WITH_DATABASE: RecordedProgress = {"pkgrepo_schema_version": ("gauge", SERVICE)}
-OWN: Mapping[str, RecordedProgress] = {
+WITH_DATABASE: MetricKinds = {"pkgrepo_schema_version": ("gauge", SERVICE)}
+OWN: Mapping[str, MetricKinds] = {
     "gateway": {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
         "pkgrepo_catalogs": ("gauge", SERVICE),
@@ -125,7 +125,7 @@ def test_alerts_and_panels_name_metrics_of_the_services() -> None:
     assert unknown == []
 
 
-async def test_metrics_show_what_a_tenant_has(services: Services, seed_data: SeedData) -> None:
+async def test_metrics_show_the_usage_of_a_tenant(services: Services, seed_data: SeedData) -> None:
     tenant_id = seed_data.api.tenant_id
     told = (await seed_data.api.call("GET", "server_information")).body
     uploads, auth = await shown(services, "upload_service"), await shown(services, "auth_service")
@@ -151,7 +151,7 @@ async def test_metrics_show_what_a_tenant_has(services: Services, seed_data: See
         ("upload_service", "upload", {"uploads"}),  # the oldest that waits, and damaged ones
     ],
 )
-async def test_figures_are_looked_up_in_indexes(
+async def test_metrics_use_indexes(
     services: Services, seed_data: SeedData, mongo_url: str, name: str, database: str, documents: set[str]
 ) -> None:
     async with AsyncMongoClient[Document](mongo_url) as client:
@@ -176,14 +176,14 @@ async def test_figures_are_looked_up_in_indexes(
     assert examined <= documents
 
 
-async def test_a_tenant_without_bounds_has_no_figures_of_them(services: Services, tenant: Api) -> None:
+async def test_a_tenant_without_limits_has_no_metrics_of_limits(services: Services, tenant: Api) -> None:
     figures = await shown(services, "auth_service")
     for name in ("pkgrepo_storage_quota_bytes", "pkgrepo_clients_max"):
         assert figures.named(name) != []
         assert figures.named(name, tenant_id=tenant.tenant_id) == []
 
 
-async def test_what_is_uploaded_and_downloaded_counts(services: Services, tenant: Api) -> None:
+async def test_uploaded_and_downloaded_bytes_are_counted(services: Services, tenant: Api) -> None:
     before = await shown(services, "upload_service")
     await add_package(tenant, "App")
     content = bytes(100_000)
@@ -203,7 +203,7 @@ async def test_what_is_uploaded_and_downloaded_counts(services: Services, tenant
     assert now.value("pkgrepo_installers_free_bytes") > 0
 
 
-async def test_sign_ins_count_by_how_they_end(services: Services, tenant: Api) -> None:
+async def test_sign_ins_are_counted_by_outcome(services: Services, tenant: Api) -> None:
     before = await shown(services, "auth_service")
     await tenant.signed_in()
     statuses = []
@@ -219,7 +219,7 @@ async def test_sign_ins_count_by_how_they_end(services: Services, tenant: Api) -
     assert now.value("pkgrepo_sessions") == before.value("pkgrepo_sessions") + 1
 
 
-async def test_catalogs_in_memory_and_handled_events_are_shown(services: Services, seed_data: SeedData) -> None:
+async def test_cached_catalogs_and_handled_events_are_counted(services: Services, seed_data: SeedData) -> None:
     assert (await seed_data.api.call("POST", "get_packages")).status == 200
     for name in ("gateway", "catalog_service"):
         figures = await shown(services, name)
@@ -246,7 +246,7 @@ async def test_only_the_metrics_of_an_unreachable_store_are_left_out(mongo_url: 
     assert ready == {"mongodb": 1, "redis": 0, "schema": 1}
 
 
-async def test_a_request_counts_under_its_route_at_gateway_and_service(services: Services, tenant: Api) -> None:
+async def test_gateway_and_service_count_a_request_under_its_route(services: Services, tenant: Api) -> None:
     route = {"method": "DELETE", "route": "/{tenant_id}/delete_client/{client_id}/{auth_token}"}
     before = {name: await shown(services, name) for name in ("gateway", "client_registry")}
 

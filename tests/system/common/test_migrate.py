@@ -92,7 +92,7 @@ async def back_up(where: StoreAddresses, folder: Path) -> Path:
     return folder / backup.name / "manifest.json"
 
 
-async def test_migrate_lists_its_work_does_it_and_then_has_none(database: MongoDatabase, where: StoreAddresses) -> None:
+async def test_migrate_lists_and_runs_migrations_once(database: MongoDatabase, where: StoreAddresses) -> None:
     await write_old_log(database, TENANT.tenant_id)
     asked, done, again, asked_again = await run(
         where, ["migrate", "--check"], ["migrate"], ["migrate"], ["migrate", "--check"]
@@ -108,7 +108,7 @@ async def test_migrate_lists_its_work_does_it_and_then_has_none(database: MongoD
     assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
 
 
-async def test_every_command_refuses_a_database_that_is_newer(
+async def test_every_command_rejects_a_newer_database(
     database: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     archive, backups = str(tmp_path / "acme.tar"), str(tmp_path / "backups")
@@ -150,7 +150,7 @@ async def test_every_command_refuses_a_database_that_is_newer(
 
 
 @pytest.mark.full
-async def test_an_older_backup_is_migrated_when_it_is_restored(
+async def test_an_older_backup_is_migrated_during_its_restore(
     database: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     await make_tenant_here(where)
@@ -169,7 +169,7 @@ async def test_an_older_backup_is_migrated_when_it_is_restored(
     assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
 
 
-async def test_a_backup_names_its_schemas_and_a_newer_one_is_refused(
+async def test_a_backup_has_its_schemas_and_a_newer_one_is_rejected(
     database: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     await set_version(database, 1)
@@ -184,7 +184,7 @@ async def test_a_backup_names_its_schemas_and_a_newer_one_is_refused(
 
 
 @pytest.mark.full
-async def test_a_newer_archive_is_refused_and_an_older_one_is_migrated(
+async def test_a_newer_archive_is_rejected_and_an_older_one_migrated(
     database: MongoDatabase, where: StoreAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = {"tenant_id": TENANT.tenant_id, "group_id": str(uuid4()), "name": "games", "name_key": "games"}

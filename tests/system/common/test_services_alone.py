@@ -51,7 +51,7 @@ async def alone(service: str, environment: dict[str, str], *options: str) -> Asy
         await process.communicate()
 
 
-async def test_each_service_runs_alone_and_stops_when_asked(environment: dict[str, str]) -> None:
+async def test_each_service_runs_alone_and_stops_on_sigterm(environment: dict[str, str]) -> None:
     """Each has an interpreter of its own, because of the option: a fork has the imports of all services."""
 
     async def run(service: str) -> int:
@@ -66,7 +66,7 @@ async def test_each_service_runs_alone_and_stops_when_asked(environment: dict[st
     assert await asyncio.gather(*map(run, SERVICES)) == [0] * len(SERVICES)
 
 
-async def test_the_management_address_answers_probes_alone(environment: dict[str, str]) -> None:
+async def test_the_management_address_answers_only_probes(environment: dict[str, str]) -> None:
     path = environment["LISTEN"].removeprefix("unix:") + ".probes"
     environment["MANAGEMENT_LISTEN"] = f"unix:{path}"
     async with alone("auth_service", environment) as process, ClientSession(connector=UnixConnector(path)) as session:
@@ -92,7 +92,7 @@ async def test_an_address_in_use_stops_the_start_with_one_line(environment: dict
             assert "address already in use" in await _one_line(process, "gateway")
 
 
-async def test_a_folder_that_cannot_be_made_stops_the_start_with_one_line(environment: dict[str, str]) -> None:
+async def test_an_invalid_folder_stops_the_start_with_one_line(environment: dict[str, str]) -> None:
     environment["INSTALLERS"] = "/dev/null/installers"
     async with alone("upload_service", environment) as process:
         assert "/dev/null/installers" in await _one_line(process, "upload_service")
@@ -106,7 +106,7 @@ async def test_a_bad_database_option_stops_the_start_with_one_line(
         assert "directConnection" in await _one_line(process, "auth_service")
 
 
-async def test_a_service_starts_without_its_stores_and_names_what_is_missing(environment: dict[str, str]) -> None:
+async def test_a_service_starts_without_its_stores_and_names_them(environment: dict[str, str]) -> None:
     environment["MONGO_URL"] = "mongodb://127.0.0.1:9"
 
     async def missing(service: str) -> set[str]:

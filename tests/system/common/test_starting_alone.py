@@ -69,7 +69,7 @@ async def isolated(cluster: Cluster) -> AsyncIterator[IsolatedServices]:
 
 
 @pytest.mark.full  # test_services_alone.py has a sample.
-async def test_a_service_gets_ready_when_the_last_store_comes(isolated: IsolatedServices) -> None:
+async def test_a_service_is_ready_when_the_last_store_is_reachable(isolated: IsolatedServices) -> None:
     pids = {service: replica.pid for service, replica in isolated.replicas.items()}
     away = {"mongodb", "redis"}
     for name in ("", "rabbitmq", "redis", "mongodb"):

@@ -90,7 +90,7 @@ async def test_a_stopping_service_answers_until_its_drain_ends(monkeypatch: pyte
 
 
 @pytest.mark.full
-async def test_a_stopping_process_ends_the_requests_that_it_has(cluster: Cluster) -> None:
+async def test_a_stopping_process_finishes_its_requests(cluster: Cluster) -> None:
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(SIZE)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         apart = Socket(str(Path(folder) / "apart.sock"))

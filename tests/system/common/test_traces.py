@@ -81,7 +81,7 @@ async def test_a_silent_collector_delays_no_request_and_no_stop(
                     assert await process.wait() == 0
 
 
-async def test_what_a_service_did_until_its_end_reaches_the_collector(redis_url: str) -> None:
+async def test_a_stopping_service_exports_its_last_spans(redis_url: str) -> None:
     async with (
         run_collector() as collector,
         gateway(redis_url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as (process, url),

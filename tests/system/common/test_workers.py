@@ -81,7 +81,7 @@ async def both(redis_url: str, port: int) -> AsyncIterator[Process]:
         yield process
 
 
-async def test_workers_share_a_port_are_replaced_and_end_together(both: Process, port: int) -> None:
+async def test_workers_share_a_port_are_replaced_and_stop_together(both: Process, port: int) -> None:
     assert len(children(both)) == 2
     assert await answered(port, 50)
     for number in (signal.SIGKILL, signal.SIGTERM):
@@ -135,7 +135,7 @@ async def test_any_worker_shows_the_metrics_of_all_workers_so_far(redis_url: str
 
 
 @pytest.mark.full
-async def test_workers_end_also_just_after_the_start(redis_url: str, port: int) -> None:
+async def test_workers_stop_right_after_their_start(redis_url: str, port: int) -> None:
     async with gateways(redis_url, port) as process:
 
         async def begun() -> bool:
@@ -149,7 +149,7 @@ async def test_workers_end_also_just_after_the_start(redis_url: str, port: int) 
 
 
 @pytest.mark.full
-async def test_workers_do_not_outlive_a_service_that_is_killed(both: Process, port: int) -> None:
+async def test_workers_do_not_outlive_a_killed_service(both: Process, port: int) -> None:
     both.kill()
 
     async def gone() -> bool:
@@ -159,7 +159,7 @@ async def test_workers_do_not_outlive_a_service_that_is_killed(both: Process, po
 
 
 @pytest.mark.full
-async def test_where_a_worker_cannot_start_the_service_ends(redis_url: str, port: int) -> None:
+async def test_the_service_exits_if_a_worker_cannot_start(redis_url: str, port: int) -> None:
     async with gateways(redis_url, port, workers=1) as first:
 
         async def taken() -> bool:

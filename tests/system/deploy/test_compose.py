@@ -36,11 +36,11 @@ async def fetched(api: Api, url: str) -> bytes:
         return await answer.read()
 
 
-async def test_as_many_replicas_run_as_were_asked_for(project: ComposeProject) -> None:
+async def test_the_requested_replicas_run(project: ComposeProject) -> None:
     assert {service: len(project.containers(service)) for service in SCALE} == SCALE
 
 
-async def test_what_one_gateway_writes_another_reads_at_once(gateways: list[Api]) -> None:
+async def test_a_write_through_one_gateway_is_visible_at_another(gateways: list[Api]) -> None:
     one, other = gateways
     name = package_id()
     await add_package(one, name)
@@ -53,7 +53,7 @@ async def test_what_one_gateway_writes_another_reads_at_once(gateways: list[Api]
     assert (await one.call("GET", "get_package_versions", name)).status == 404
 
 
-async def test_a_session_that_ends_at_one_gateway_counts_at_none(project: ComposeProject) -> None:
+async def test_a_session_ended_at_one_gateway_ends_at_all(project: ComposeProject) -> None:
     one, other = await project.signed_in()
     assert (await other.call("GET", "test")).status == 200
     token = one.headers["Authorization"].removeprefix("Bearer ")
@@ -73,9 +73,7 @@ async def test_a_finished_upload_is_announced_through_the_broker(gateways: list[
     await until(heard)
 
 
-async def test_an_upload_goes_on_at_other_replicas_when_one_is_killed(
-    project: ComposeProject, gateways: list[Api]
-) -> None:
+async def test_an_upload_continues_at_other_replicas_after_a_kill(project: ComposeProject, gateways: list[Api]) -> None:
     one, other = gateways
     name, file_id, content = package_id(), uuid4().hex, os.urandom(6 * CHUNK)
     await add_package(one, name)

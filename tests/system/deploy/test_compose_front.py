@@ -55,9 +55,7 @@ async def test_replacing_every_replica_fails_no_request(project: ComposeProject,
             assert (counting.failures - failed, asked > 0) == ({}, True), service
 
 
-async def test_no_request_fails_while_every_password_at_the_stores_is_replaced(
-    project: ComposeProject, front: Api
-) -> None:
+async def test_replacing_every_store_password_fails_no_request(project: ComposeProject, front: Api) -> None:
     old = ClusterSecrets(project.secrets).credentials("mongodb")
     async with run_callers(front) as counting:
         await project.renew_passwords()
@@ -82,9 +80,7 @@ async def _more(counting: CountingApi, asked: int) -> bool:
     return counting.requests.total() > asked + 50
 
 
-async def test_a_long_upload_goes_on_where_it_was_when_its_gateway_is_replaced(
-    project: ComposeProject, front: Api
-) -> None:
+async def test_an_upload_continues_after_its_gateway_is_replaced(project: ComposeProject, front: Api) -> None:
     file_id, content = uuid4().hex, os.urandom(64 * CHUNK)
     assert (await send_chunk(front, file_id, content, 0, CHUNK)).status == 200
 
@@ -113,7 +109,7 @@ async def test_a_long_upload_goes_on_where_it_was_when_its_gateway_is_replaced(
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
-async def test_services_started_before_their_stores_get_ready(
+async def test_services_started_before_their_stores_become_ready(
     project: ComposeProject, front: Api, order: tuple[str, ...]
 ) -> None:
     services, stores = project.containers(*SERVICES), project.containers(*order)

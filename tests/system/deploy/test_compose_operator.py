@@ -96,13 +96,13 @@ async def test_key_rotation_fails_no_request(rotation: Rotation) -> None:
     assert rotation.failures == {}
 
 
-async def test_end_of_a_key_rotation_fails_no_request_of_later_sessions(
+async def test_finishing_a_key_rotation_fails_no_later_session(
     rotation: Rotation,
 ) -> None:
     assert rotation.failures_of_the_end == {}
 
 
-async def test_end_of_a_key_rotation_voids_earlier_sessions_and_downloads(rotation: Rotation) -> None:
+async def test_finishing_a_key_rotation_ends_earlier_sessions(rotation: Rotation) -> None:
     async def has_ended() -> bool:
         session = await rotation.earlier_session.call("GET", "test")
         async with rotation.earlier_session.session.get(URL(rotation.earlier_address, encoded=True)) as download:

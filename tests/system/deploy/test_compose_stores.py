@@ -48,19 +48,17 @@ def url(project: ComposeProject, store: str, user: str) -> str:
 
 
 @pytest.mark.parametrize("user", MONGODB)
-async def test_mongodb_refuses_a_user_everything_beyond_its_databases(project: ComposeProject, user: str) -> None:
+async def test_mongodb_limits_a_user_to_its_databases(project: ComposeProject, user: str) -> None:
     assert await excess_mongodb_rights(url(project, "mongodb", user), user) == []
 
 
 @pytest.mark.parametrize("user", REDIS)
-async def test_redis_refuses_a_user_every_key_and_command_beyond_its_own(project: ComposeProject, user: str) -> None:
+async def test_redis_limits_a_user_to_its_keys_and_commands(project: ComposeProject, user: str) -> None:
     assert await excess_redis_rights(url(project, "redis", user), user) == []
 
 
 @pytest.mark.parametrize("user", RABBITMQ)
-async def test_rabbitmq_refuses_a_user_every_exchange_and_queue_beyond_its_own(
-    project: ComposeProject, user: str
-) -> None:
+async def test_rabbitmq_limits_a_user_to_its_exchanges_and_queues(project: ComposeProject, user: str) -> None:
     assert await excess_rabbitmq_rights(url(project, "rabbitmq", user), user) == []
 
 
@@ -73,7 +71,7 @@ async def test_rabbitmq_lets_no_user_manage_the_broker(project: ComposeProject, 
         assert answer.status == 401
 
 
-async def test_redis_refuses_a_caller_without_a_user(project: ComposeProject) -> None:
+async def test_redis_rejects_a_caller_without_a_user(project: ComposeProject) -> None:
     address = urlsplit(url(project, "redis", "gateway")).hostname
     client: Any = Redis.from_url(f"redis://{address}:6379")
     async with client:

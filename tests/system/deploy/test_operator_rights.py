@@ -106,7 +106,7 @@ async def test_a_tenant_is_exported_and_imported(installation: Installation, tmp
     assert tenant_id in tenants
 
 
-async def test_a_backup_is_restored_where_no_service_is_connected(installation: Installation, tmp_path: Path) -> None:
+async def test_a_backup_is_restored_if_no_service_is_connected(installation: Installation, tmp_path: Path) -> None:
     backups = str(tmp_path / "backups")
     (output,) = await installation.pkgrepo(("backup", backups))
     assert "was created" in output

@@ -213,7 +213,7 @@ async def test_a_clusters_first_tenant_has_the_password_from_the_file(
             assert answer.status == 200
 
 
-async def test_each_invalid_command_is_refused_in_one_line(running: tuple[RunningPkgrepo, Path]) -> None:
+async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[RunningPkgrepo, Path]) -> None:
     reasons = {
         ("up", "--port", "0"): "already",
         ("tenant", "create", "Not An Id"): "tenant_id",

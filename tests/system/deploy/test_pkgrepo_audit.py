@@ -188,7 +188,7 @@ async def test_an_export_begins_at_the_given_time(command: Command, tenant_id: s
     assert (first["sequence"], third["sequence"]) == (1, 3)
 
 
-async def test_contradicting_options_are_refused_in_one_line(command: Command) -> None:
+async def test_contradicting_options_are_rejected_in_one_line(command: Command) -> None:
     commands = {
         ("verify", "--expect", f"1:{'0' * 64}"): "--tenant",
         ("verify", "--tenant", "acme", "--expect", "1"): "--expect",

@@ -46,7 +46,7 @@ async def migrate(folder: Path, storage: Mapping[str, str], home: str) -> tuple[
     return await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
 
 
-async def test_a_move_without_an_object_storage_is_refused(folder: Path) -> None:
+async def test_a_move_without_an_object_storage_is_rejected(folder: Path) -> None:
     status, said = await migrate(folder, {}, "s3")
     assert (status, said) == (1, "pkgrepo: S3_URL: is missing; set it as for the upload service")
 

@@ -36,7 +36,7 @@ async def _skewed(cluster: Cluster, service: str, ahead: int, **environment: str
 
 
 @BOTH_WAYS
-async def test_a_replica_with_a_wrong_clock_takes_no_lease_early(cluster: Cluster, ahead: int) -> None:
+async def test_a_replica_with_a_wrong_clock_acquires_no_lease_early(cluster: Cluster, ahead: int) -> None:
     patches = '{"upload_service.uploads.service:LEASE_TIMEOUT": 0.5, "upload_service.app:COLLECTION_PAUSE": 0.1}'
     odd = await _skewed(cluster, "upload_service", ahead, PATCHES=patches)
     right, caller, file_id = cluster.replicas["upload_service"][0], make_caller(), uuid4().hex

@@ -26,7 +26,7 @@ OFTEN_MOVED = {
 
 
 @pytest.mark.full
-async def test_moves_survive_dying_replicas_and_a_failing_network(object_server: ObjectServer) -> None:
+async def test_moves_survive_killed_replicas_and_a_failing_network(object_server: ObjectServer) -> None:
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with private_stores(Path(folder)) as stores, run_proxy(f"127.0.0.1:{object_server.port}") as network:
             given = {**object_server.settings(uuid4().hex), "s3_endpoint": f"http://{network.address}"}

@@ -58,7 +58,7 @@ async def test_a_chunk_sent_to_two_replicas_at_once_counts_once(
 
 
 @pytest.mark.parametrize("stopped_at", [1, 2], ids=["in the middle", "at the last chunk"])
-async def test_a_replica_stopped_past_its_lease_changes_nothing(
+async def test_a_replica_paused_past_its_lease_changes_nothing(
     cluster: Cluster, rivals: tuple[UploadApi, UploadApi], stopped_at: int
 ) -> None:
     (stale, fresh), caller, file_id = rivals, make_caller(), uuid4().hex
@@ -87,7 +87,7 @@ async def test_a_replica_stopped_past_its_lease_changes_nothing(
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["in the middle", "at the last chunk"])
-async def test_a_replica_stopped_with_all_bytes_written_changes_nothing(cluster: Cluster, *, last: bool) -> None:
+async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Cluster, *, last: bool) -> None:
     """It has synced the chunk, and stands still before it can say so."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
     number = 3 if last else 2
@@ -119,7 +119,7 @@ async def test_a_replica_stopped_with_all_bytes_written_changes_nothing(cluster:
     await _all_is_well(cluster, caller)
 
 
-async def test_a_lease_held_for_a_client_behind_a_dead_network_is_freed(cluster: Cluster) -> None:
+async def test_the_lease_of_a_disconnected_client_is_released(cluster: Cluster) -> None:
     """The promise is a minute; how long a body may stand still is shortened here."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(CHUNK)
     cut_off, _ = await add_failing_replica(cluster, "upload_service", patches={"common.http.bodies:TIMEOUT": 1.0})

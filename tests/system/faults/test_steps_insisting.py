@@ -10,7 +10,7 @@ pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize("service", ["upload_service", "catalog_service"])
-async def test_repeated_requests_succeed_after_a_death_at_any_step(cluster: Cluster, service: str) -> None:
+async def test_retried_requests_succeed_after_a_kill_at_any_step(cluster: Cluster, service: str) -> None:
     async with single_replica(cluster, service) as steps:
         outcome = await kill_at_every_step(cluster, steps, service, retries=True)
     assert outcome.succeeded, str(outcome)

@@ -28,6 +28,6 @@ UPLOADS = 40
         ),
     ],
 )
-async def test_a_store_that_fails_loses_nothing_acknowledged(cluster: Cluster, fault: Fault) -> None:
+async def test_a_failed_store_loses_nothing_acknowledged(cluster: Cluster, fault: Fault) -> None:
     outcome = await fault(cluster)
     assert outcome.succeeded, str(outcome)

@@ -36,7 +36,7 @@ async def status(api: Api, token: str = "") -> int:
     return (await api.anonymous().call("POST", "client_version", data=data)).status
 
 
-async def test_a_changed_setting_is_in_force_at_once(services: Services, tenant: Api, elsewhere: Api) -> None:
+async def test_a_changed_setting_takes_effect_at_once(services: Services, tenant: Api, elsewhere: Api) -> None:
     for wanted, expected in (("true", 401), ("false", 200), ("true", 401)):
         changed = await tenant.call("PATCH", "edit_settings", data={"client_authentication": wanted})
         assert changed.status == 200
@@ -46,7 +46,7 @@ async def test_a_changed_setting_is_in_force_at_once(services: Services, tenant:
         assert [await status(elsewhere), await status(tenant)] == [expected] * 2
 
 
-async def test_a_created_or_deleted_tenant_counts_at_once(services: Services, elsewhere: Api) -> None:
+async def test_a_created_or_deleted_tenant_takes_effect_at_once(services: Services, elsewhere: Api) -> None:
     unborn = replace(elsewhere, base_url=f"{elsewhere.base_url}-2", tenant_id=f"{elsewhere.tenant_id}-2")
     assert await status(unborn) == 404
     await services.operator.tenants.create(replace(await services.operator.tenants.find(elsewhere.tenant_id),
@@ -56,7 +56,7 @@ async def test_a_created_or_deleted_tenant_counts_at_once(services: Services, el
     assert await status(unborn) == 404
 
 
-async def test_a_rotated_disabled_or_deleted_token_is_refused_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_rotated_or_deleted_client_token_is_rejected_at_once(tenant: Api, elsewhere: Api) -> None:
     await tenant.call("PATCH", "edit_settings", data={"client_authentication": "true"})
     client = await added(tenant)
     old, client_id = client["auth_token"], client["client_id"]
@@ -71,7 +71,7 @@ async def test_a_rotated_disabled_or_deleted_token_is_refused_at_once(tenant: Ap
     assert await status(elsewhere, new) == 401
 
 
-async def test_a_session_that_ends_at_one_gateway_ends_at_all(tenant: Api, elsewhere: Api) -> None:
+async def test_a_session_ended_at_one_gateway_ends_at_all(tenant: Api, elsewhere: Api) -> None:
     token = tenant.headers["Authorization"].removeprefix("Bearer ")
     for _ in range(3):
         assert (await elsewhere.call("GET", "test")).status == 200
@@ -81,7 +81,7 @@ async def test_a_session_that_ends_at_one_gateway_ends_at_all(tenant: Api, elsew
     assert (await elsewhere.call("GET", "test")).status == 401
 
 
-async def test_a_blacklist_entry_counts_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_blacklist_entry_takes_effect_at_once(tenant: Api, elsewhere: Api) -> None:
     for name in ("Seen.App", "Hidden.App"):
         await add_package(tenant, name)
     token = (await added(tenant))["auth_token"]
@@ -96,7 +96,7 @@ async def test_a_blacklist_entry_counts_at_once(tenant: Api, elsewhere: Api) -> 
     assert len(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == 2
 
 
-async def test_a_published_release_is_the_latest_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_published_release_is_latest_at_once(tenant: Api, elsewhere: Api) -> None:
     for version in ("1.0.0.0", "2.0.0.0"):
         await tenant.call("POST", "publish_client", data={"version": version})
         assert (await elsewhere.call("POST", "client_version")).body == {"Version": version}
@@ -178,7 +178,7 @@ async def scripts(redis: "Redis") -> int:
     return sum(int(found[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in found)
 
 
-async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
+async def test_a_cached_answer_costs_one_redis_call_and_no_service(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("caching.package_responses", "routing.tenant_directory"):
@@ -210,7 +210,7 @@ async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
     assert set(asked.values()) <= {1, 2}
 
 
-async def test_versions_that_are_being_changed_are_not_cached(services: Services, redis_url: str, tenant: Api) -> None:
+async def test_versions_are_not_cached_during_a_change(services: Services, redis_url: str, tenant: Api) -> None:
     fellows = Fellows(settled=False)
     async with (
         serve_handler(fellows.answer) as address,

@@ -42,7 +42,7 @@ async def test_the_desktop_client_gets_the_client_version_at_the_alias(enforcing
     assert (answer.status, answer.body["Version"]) == (200, "0.0.0.0")
 
 
-async def test_a_client_without_a_valid_token_is_refused_at_the_alias(enforcing: Api) -> None:
+async def test_a_client_without_a_valid_token_is_rejected_at_the_alias(enforcing: Api) -> None:
     for form in ({}, {"Auth-Token": str(uuid4()), "Client": "1"}):
         answer = await enforcing.by_alias().anonymous().call("POST", "get_packages", data=form)
         assert (answer.status, answer.body["code"]) == (401, "not_authenticated")

@@ -74,7 +74,7 @@ async def test_no_field_becomes_a_header(furnished: SeedData) -> None:
                     check(await furnished.send(row, headers=headers, data=form))
 
 
-async def test_a_header_holds_one_line_of_text(furnished: SeedData) -> None:
+async def test_a_header_has_only_one_line(furnished: SeedData) -> None:
     with every_cell() as cell:
         for header in HEADERS:
             for split in (*SPLITS[1:3], "\0", "\x01", "\x7f"):
@@ -86,7 +86,7 @@ async def test_a_header_holds_one_line_of_text(furnished: SeedData) -> None:
 
 
 @sampled(7)
-async def test_a_header_that_is_no_text_is_no_server_error(every: int, furnished: SeedData) -> None:
+async def test_a_header_with_invalid_text_is_no_server_error(every: int, furnished: SeedData) -> None:
     paths = ("/get_users", "/upload_package_version", "/get_audit_log")
     with every_cell() as cell:
         for header, value, path in [*product(HEADERS, NO_TEXT, paths)][::every]:
@@ -94,7 +94,7 @@ async def test_a_header_that_is_no_text_is_no_server_error(every: int, furnished
                 check(await send(furnished.api, "GET", path, {header: value}))
 
 
-async def test_bytes_of_a_header_that_are_no_text_are_not_dropped(furnished: SeedData) -> None:
+async def test_invalid_bytes_of_a_header_are_not_dropped(furnished: SeedData) -> None:
     transfer = uuid4().hex
     await send_chunk(furnished.api, transfer, b"0123456789", 0, 5)
     for value, status in {transfer: 200, f"{transfer}\xff": 400, f"\x80{transfer}": 400}.items():

@@ -32,7 +32,7 @@ async def begin_form(api: Api) -> asyncio.StreamWriter:
     return writer
 
 
-async def test_one_long_form_of_a_tenant_is_taken_at_once(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tenant_may_send_one_long_form_at_a_time(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     tenant, other = await services.tenant(), await services.tenant()
     writer = await begin_form(tenant)
     with monkeypatch.context() as patched:

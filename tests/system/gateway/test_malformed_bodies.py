@@ -110,7 +110,7 @@ async def seed_data(services: Services, redis_url: str, request: pytest.FixtureR
 
 
 @deployments
-async def test_a_malformed_body_is_refused_and_writes_nothing(seed_data: SeedData, every: int) -> None:
+async def test_a_malformed_body_is_rejected_and_writes_nothing(seed_data: SeedData, every: int) -> None:
     forms = {row: good_form(row, seed_data) for row in WITH_BODY}
     cells = [(row, *body) for row in WITH_BODY for body in {**malformed(forms[row]), **compressed(forms[row])}.items()]
     async with seed_data.assert_unchanged(log=False):
@@ -121,7 +121,7 @@ async def test_a_malformed_body_is_refused_and_writes_nothing(seed_data: SeedDat
                     assert answer.status == 400
 
 
-async def test_the_same_body_well_formed_is_accepted(services: Services) -> None:
+async def test_the_well_formed_body_is_accepted(services: Services) -> None:
     whole = await seed_tenant(await services.tenant())
     with every_cell() as cell:
         # What ends something comes last.
@@ -140,7 +140,7 @@ async def send_well_formed(row: Operation, seed_data: SeedData) -> Answer:
 
 
 @deployments
-async def test_a_broken_transfer_is_refused_and_writes_nothing(seed_data: SeedData, every: int) -> None:
+async def test_a_broken_transfer_is_rejected_and_writes_nothing(seed_data: SeedData, every: int) -> None:
     gateway, _, prefix = seed_data.api.base_url.removeprefix("http://").partition("/")
     headers = {**seed_data.api.headers, **TRANSFER, **CHUNKED}
     cells = [*product(WITH_BODY, BROKEN_TRANSFERS.items())]
@@ -156,7 +156,7 @@ async def test_a_broken_transfer_is_refused_and_writes_nothing(seed_data: SeedDa
 
 
 @deployments
-async def test_an_empty_body_is_refused_where_a_field_is_required(seed_data: SeedData, every: int) -> None:
+async def test_an_empty_body_is_rejected_if_a_field_is_required(seed_data: SeedData, every: int) -> None:
     kinds = (FORM, MULTIPART, "application/json", "nonsense")[::every]
     with every_cell() as cell:
         for row, kind in product(WITH_BODY, kinds):
@@ -166,7 +166,7 @@ async def test_an_empty_body_is_refused_where_a_field_is_required(seed_data: See
 
 
 @deployments
-async def test_a_body_that_an_operation_does_not_take_does_no_harm(seed_data: SeedData, every: int) -> None:
+async def test_an_unexpected_body_is_harmless(seed_data: SeedData, every: int) -> None:
     cells = [*product(WITHOUT_BODY, malformed(seed_data.form).items())]
     async with seed_data.assert_unchanged(log=False):
         with every_cell() as cell:

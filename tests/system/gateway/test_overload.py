@@ -43,7 +43,7 @@ def check_refused(answer: Answer) -> None:
 
 
 @pytest.mark.full
-async def test_each_of_a_thousand_requests_at_once_gets_an_answer(crowd: ClientSession, tenant: Api) -> None:
+async def test_a_thousand_concurrent_requests_are_all_answered(crowd: ClientSession, tenant: Api) -> None:
     operations = [("GET", "test"), ("POST", "get_packages"), ("GET", "get_users"), ("POST", "client_version")]
     calls = operations * (AT_ONE_INSTANT // len(operations))
     async with asyncio.timeout(SOON):
@@ -54,7 +54,7 @@ async def test_each_of_a_thousand_requests_at_once_gets_an_answer(crowd: ClientS
     assert Counter(answer.status for answer in answers)[200] > 0
 
 
-async def test_a_request_that_waits_too_long_for_a_service_is_refused(
+async def test_a_request_that_waits_too_long_is_rejected(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.service_client.client.SLOT_TIMEOUT", 0.5)
@@ -111,7 +111,7 @@ async def test_slow_operations_do_not_delay_short_requests(
             assert {answer.status for answer in await asyncio.gather(*deleting)} == {200}
 
 
-async def test_streams_that_never_end_leave_others_their_connections(
+async def test_endless_streams_do_not_use_all_connections(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.service_client.client.STREAMS", 4)
@@ -161,7 +161,7 @@ async def test_streams_that_never_end_leave_others_their_connections(
             assert {answer.status for answer in await asyncio.gather(*reading)} == {200}
 
 
-async def test_refusals_of_a_crowd_fill_neither_audit_log_nor_error_log(
+async def test_overload_rejections_fill_no_audit_or_error_log(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.forwarding.audit.MAX_REFUSALS", 3)
@@ -178,7 +178,7 @@ async def test_refusals_of_a_crowd_fill_neither_audit_log_nor_error_log(
     assert (recorded.count(503), [entry for entry in logs if entry["log_level"] == "error"]) == (3, [])
 
 
-async def test_at_most_four_of_many_logins_at_once_compare_passwords(
+async def test_at_most_four_logins_hash_passwords_at_once(
     crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock, running, counted = threading.Lock(), 0, []

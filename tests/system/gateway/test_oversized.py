@@ -74,7 +74,7 @@ async def send(api: Api, operation: str, headers: dict[str, str], body: bytes = 
         return await send_raw(address, method, f"{url.path}/{target}", headers, body, until_closed=False)
 
 
-async def test_a_body_larger_than_its_limit_is_refused(api: Api) -> None:
+async def test_a_body_larger_than_its_limit_is_rejected(api: Api) -> None:
     with every_cell() as cell:
         for case, (operation, headers, body, status) in BODIES.items():
             method, _, path = operation.partition(" ")
@@ -84,7 +84,7 @@ async def test_a_body_larger_than_its_limit_is_refused(api: Api) -> None:
                 assert answer.status == status, answer.body
 
 
-async def test_a_body_that_says_it_is_too_large_is_not_read(api: Api) -> None:
+async def test_a_body_with_a_too_large_length_is_not_read(api: Api) -> None:
     with every_cell() as cell:
         for case, (operation, headers, body, _) in TOO_LARGE.items():
             with cell(case):
@@ -103,7 +103,7 @@ async def test_a_body_of_unknown_length_is_read_up_to_its_limit(api: Api) -> Non
                 assert answer.status == 413
 
 
-async def test_a_head_larger_than_its_limit_is_refused(api: Api) -> None:
+async def test_headers_larger_than_the_limit_are_rejected(api: Api) -> None:
     url = urlsplit(api.base_url)
     with every_cell() as cell:
         for case, (target, headers, status) in HEADS.items():
@@ -113,7 +113,7 @@ async def test_a_head_larger_than_its_limit_is_refused(api: Api) -> None:
                 assert answer.status == status
 
 
-async def test_a_head_without_an_end_is_not_kept(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_endless_headers_are_rejected(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "HEAD_LIMIT", 500)
     monkeypatch.setattr(connection_limits, "HEAD_TIMEOUT", 600)
     url = urlsplit(api.base_url)
@@ -128,7 +128,7 @@ async def test_a_head_without_an_end_is_not_kept(api: Api, monkeypatch: pytest.M
     assert answered == b""
 
 
-async def test_the_heads_of_a_connection_are_counted_one_by_one(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_header_limit_applies_to_each_request(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connection_limits, "HEAD_LIMIT", 1 << 10)
     taken, take = asyncio.Event(), connection_limits.LimitedConnection.data_received
 

@@ -123,7 +123,7 @@ async def test_a_client_above_the_limit_is_a_problem(services: Services) -> None
     check_problem(answer, 403, "client_limit_exceeded")
 
 
-async def test_a_network_that_is_not_allowed_is_a_problem(services: Services, tenant: Api) -> None:
+async def test_a_forbidden_network_is_a_problem(services: Services, tenant: Api) -> None:
     closed = make_tenant(allowed_networks=("192.0.2.1",))
     await services.operator.tenants.create(closed)
 
@@ -146,7 +146,7 @@ async def test_an_unknown_tenant_is_a_problem(services: Services) -> None:
     check_problem(await services.api("nobody").call("GET", "test"), 404, "tenant_not_found")
 
 
-async def test_a_wrong_method_is_a_problem_that_names_the_right_ones(tenant: Api) -> None:
+async def test_a_wrong_method_is_a_problem_with_the_allowed_methods(tenant: Api) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             with cell(title(row)):
@@ -156,7 +156,7 @@ async def test_a_wrong_method_is_a_problem_that_names_the_right_ones(tenant: Api
                 assert answer.headers["Allow"].replace("GET, HEAD", "GET") == ", ".join(methods)
 
 
-async def test_a_range_beyond_the_file_names_its_length(tenant: Api) -> None:
+async def test_a_range_beyond_the_file_reports_its_length(tenant: Api) -> None:
     answer = await _download(tenant, {"Range": "bytes=10-"})
 
     assert answer.headers["Content-Range"] == "bytes */10"
@@ -171,7 +171,7 @@ async def test_an_error_to_head_has_the_id_and_no_body(either: Api) -> None:
         assert not answer.body
 
 
-async def test_each_request_has_an_id_that_its_caller_cannot_choose(tenant: Api) -> None:
+async def test_a_caller_cannot_choose_the_request_id(tenant: Api) -> None:
     mine = "ab" * 16
     headers = {"X-Request-Id": mine, "X-Internal-Request-Id": mine}
     ids = {(await tenant.call("GET", "get_users", headers=headers)).headers["X-Request-Id"] for _ in range(3)}
@@ -192,7 +192,7 @@ MALFORMED = {
 }
 
 
-async def test_bytes_that_are_no_request_are_a_problem(services: Services) -> None:
+async def test_an_invalid_request_is_a_problem(services: Services) -> None:
     url = URL(services.addresses[Deployment.MULTI])
     with every_cell() as cell:
         for name, sent in MALFORMED.items():
@@ -208,7 +208,7 @@ async def test_bytes_that_are_no_request_are_a_problem(services: Services) -> No
                 assert answer.headers["Server"] == "pkgrepo"
 
 
-async def test_operations_of_an_unavailable_service_say_so(services: Services, redis_url: str, tenant: Api) -> None:
+async def test_operations_of_an_unavailable_service_report_it(services: Services, redis_url: str, tenant: Api) -> None:
     with every_cell() as cell:
         async with run_gateway(services, redis_url, catalog_service_url=NOWHERE) as address:
             api = at_gateway(tenant, address)
@@ -221,7 +221,7 @@ async def test_operations_of_an_unavailable_service_say_so(services: Services, r
 
 
 @pytest.mark.parametrize("away", [{"auth_service_url": NOWHERE}, {"redis_url": "redis://127.0.0.1:1/0"}], ids=str)
-async def test_no_session_is_accepted_while_a_dependency_is_away(
+async def test_sessions_are_rejected_while_a_dependency_is_unavailable(
     services: Services, redis_url: str, tenant: Api, away: dict[str, str], logged: Entries
 ) -> None:
     async with run_gateway(services, **{"redis_url": redis_url, **away}) as address:

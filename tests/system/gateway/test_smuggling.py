@@ -116,9 +116,7 @@ def words(service: StubService) -> list[str]:
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_an_ambiguous_request_is_refused_with_all_that_follows(
-    operation: str, api: Api, service: StubService
-) -> None:
+async def test_an_ambiguous_request_ends_its_connection(operation: str, api: Api, service: StubService) -> None:
     inner = request(api, "GET get_package_versions/Smuggled")
     with every_cell() as cell:
         for case, (lines, body) in REFUSED.items():
@@ -129,9 +127,7 @@ async def test_an_ambiguous_request_is_refused_with_all_that_follows(
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_request_with_one_meaning_reaches_the_service_once(
-    operation: str, api: Api, service: StubService
-) -> None:
+async def test_an_unambiguous_request_reaches_the_service_once(operation: str, api: Api, service: StubService) -> None:
     with every_cell() as cell:
         for case, (lines, body) in TAKEN.items():
             with cell(case):
@@ -142,7 +138,7 @@ async def test_a_request_with_one_meaning_reaches_the_service_once(
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_connection_that_asks_for_another_protocol_ends(operation: str, api: Api, service: StubService) -> None:
+async def test_a_protocol_upgrade_closes_the_connection(operation: str, api: Api, service: StubService) -> None:
     with every_cell() as cell:
         for protocol in ("h2c", "websocket", "TLS/1.0"):
             with cell(protocol):
@@ -153,7 +149,7 @@ async def test_a_connection_that_asks_for_another_protocol_ends(operation: str, 
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_connection_that_asks_for_a_tunnel_ends(operation: str, api: Api, service: StubService) -> None:
+async def test_a_connect_request_closes_the_connection(operation: str, api: Api, service: StubService) -> None:
     service.received.clear()
     inner = request(api, "GET get_package_versions/Smuggled")
     length = f"Content-Length: {len(inner)}\r\n".encode()
@@ -162,7 +158,7 @@ async def test_a_connection_that_asks_for_a_tunnel_ends(operation: str, api: Api
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_an_unexpected_body_is_no_request(method: str, api: Api, service: StubService) -> None:
+async def test_an_unexpected_body_is_not_a_request(method: str, api: Api, service: StubService) -> None:
     service.received.clear()
     inner = request(api, "GET get_package_versions/Smuggled")
     outer = request(api, f"{method} get_package_versions/First", f"Content-Length: {len(inner)}\r\n".encode())
@@ -170,7 +166,7 @@ async def test_an_unexpected_body_is_no_request(method: str, api: Api, service: 
     assert (statuses, words(service)) == ([200, 200], ["get_package_versions/First", "get_package_versions/Last"])
 
 
-async def test_requests_in_a_row_are_answered_in_their_order(api: Api, service: StubService) -> None:
+async def test_pipelined_requests_are_answered_in_order(api: Api, service: StubService) -> None:
     service.received.clear()
     row = [f"get_package_versions/{number}" for number in range(50)]
     statuses = await exchange(api, b"".join(request(api, f"GET {path}") for path in row) + last(api))
@@ -191,7 +187,7 @@ NO_REQUESTS = (
 )
 
 
-async def test_nothing_is_read_after_what_is_no_request(api: Api, service: StubService) -> None:
+async def test_nothing_is_read_after_an_invalid_request(api: Api, service: StubService) -> None:
     with every_cell() as cell:
         for start in NO_REQUESTS:
             with cell(start):
@@ -199,7 +195,7 @@ async def test_nothing_is_read_after_what_is_no_request(api: Api, service: StubS
                 assert (await exchange(api, start + last(api)), words(service)) == ([400], [])
 
 
-async def test_a_request_older_than_http_1_0_is_none(api: Api) -> None:
+async def test_a_request_before_http_1_0_is_rejected(api: Api) -> None:
     # Nothing comes after it: that alone would be refused.
     assert await exchange(api, b"GET /livez\r\n\r\n") == [400]
 

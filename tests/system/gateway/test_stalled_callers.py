@@ -39,14 +39,14 @@ async def stalled(api: Api, request: bytes) -> AsyncIterator[None]:
             writer.transport.abort()
 
 
-async def test_forms_that_never_end_do_not_keep_others_from_a_service(tenant: Api) -> None:
+async def test_endless_forms_do_not_block_a_service(tenant: Api) -> None:
     path = f"/{tenant.tenant_id}/login"
     begun = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nu".encode()
     async with stalled(tenant, begun):
         assert (await tenant.call("GET", "get_users")).status == 200
 
 
-async def test_slow_downloads_leave_others_the_upload_service(tenant: Api) -> None:
+async def test_slow_downloads_do_not_block_the_upload_service(tenant: Api) -> None:
     name = package_id()
     await add_package(tenant, name)
     published = await publish(tenant, name, content=os.urandom(8 << 20))
@@ -58,7 +58,7 @@ async def test_slow_downloads_leave_others_the_upload_service(tenant: Api) -> No
             assert answer.status == 200
 
 
-async def test_a_body_that_comes_too_slowly_is_refused(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_too_slow_body_is_rejected(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.1)
 
     async def body() -> AsyncIterator[bytes]:
@@ -110,9 +110,7 @@ ENDLESS_HEADS = (
 )
 
 
-async def test_heads_that_never_end_are_dropped_while_others_are_served(
-    tenant: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connections_with_endless_headers_are_closed(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.HEAD_TIMEOUT", 3.0)
     slow = [asyncio.ensure_future(dribble(tenant, *head)) for head in ENDLESS_HEADS for _ in range(8)]
     await served(tenant)
@@ -121,9 +119,7 @@ async def test_heads_that_never_end_are_dropped_while_others_are_served(
     assert answers == [0] * 40 + [1] * 8
 
 
-async def test_a_connection_may_be_idle_longer_than_a_head_may_take(
-    tenant: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_idle_connection_may_outlast_the_header_timeout(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     address = urlsplit(tenant.base_url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     try:
@@ -138,9 +134,7 @@ async def test_a_connection_may_be_idle_longer_than_a_head_may_take(
 
 
 @pytest.mark.full
-async def test_bodies_that_never_end_are_dropped_while_others_are_served(
-    tenant: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_connections_with_endless_bodies_are_closed(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.5)
     token = f"Authorization: {tenant.headers['Authorization']}"
     form, parts = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
@@ -178,7 +172,7 @@ async def test_an_unread_response_is_aborted(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.full
 @pytest.mark.parametrize("whole", [True, False])
-async def test_a_slow_and_steady_reader_gets_everything(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_steady_reader_gets_the_whole_response(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3.0)
     monkeypatch.setattr("common.http.connection_limits.READ_PROGRESS", 1)
     size, slices = 4 << 20, 4
@@ -197,7 +191,7 @@ async def test_a_slow_and_steady_reader_gets_everything(whole: bool, monkeypatch
         assert len(await read_slowly(address, pause=0.1)) > size  # for twice as long as `READ_TIMEOUT`
 
 
-async def test_a_short_unread_response_is_aborted_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_short_unread_response_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
     given_up, lose = asyncio.Event(), LimitedConnection.connection_lost
 

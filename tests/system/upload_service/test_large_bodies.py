@@ -74,7 +74,7 @@ both_ways = pytest.mark.parametrize("way", [serve_handler, through_the_gateway])
 
 
 @both_ways
-async def test_a_connection_delivers_large_responses_one_after_another(way: Way, file: Path) -> None:
+async def test_a_connection_delivers_several_large_responses(way: Way, file: Path) -> None:
     async with way(sending(file)) as address, asyncio.timeout(SOON):
         url = urlsplit(address)
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
@@ -85,7 +85,7 @@ async def test_a_connection_delivers_large_responses_one_after_another(way: Way,
 
 
 @both_ways
-async def test_a_client_that_reads_nothing_is_disconnected(
+async def test_a_client_that_does_not_read_is_disconnected(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
@@ -181,7 +181,7 @@ def head_of(body: bytes) -> bytes:
     return f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
 
 
-async def test_a_connection_sends_large_bodies_whole_one_after_another(file: Path) -> None:
+async def test_a_connection_sends_several_large_bodies(file: Path) -> None:
     body = file.read_bytes()
     async with taking() as taken, asyncio.timeout(SOON):
         url = urlsplit(taken.address)
@@ -198,7 +198,7 @@ async def test_a_connection_sends_large_bodies_whole_one_after_another(file: Pat
 
 
 @pytest.mark.parametrize("ends", [True, False])
-async def test_a_large_body_that_stops_in_its_middle_is_refused(
+async def test_an_interrupted_large_body_is_rejected(
     file: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool
 ) -> None:
     monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.2)
@@ -214,7 +214,7 @@ async def test_a_large_body_that_stops_in_its_middle_is_refused(
     assert taken.bodies == []
 
 
-async def test_a_large_body_that_is_refused_before_its_end_is_answered(file: Path) -> None:
+async def test_a_large_body_rejected_before_its_end_is_answered(file: Path) -> None:
     body = file.read_bytes() * 4
 
     async def refuse(request: web.Request) -> web.Response:
@@ -261,6 +261,6 @@ async def _answered_where_the_service_breaks_off() -> bytes:
             return line
 
 
-def test_a_body_is_read_to_its_end_after_the_service_is_gone() -> None:
+def test_a_body_is_read_to_its_end_after_the_service_fails() -> None:
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the gateway does
         assert runner.run(_answered_where_the_service_breaks_off()).startswith(b"HTTP/1.1 500")

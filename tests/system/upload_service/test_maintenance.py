@@ -61,7 +61,7 @@ async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Inst
             yield Installation(session, service.base_url, folder, database)
 
 
-async def test_a_flipped_byte_is_shown_until_the_file_is_restored(system: Installation) -> None:
+async def test_a_flipped_byte_is_reported_until_the_file_is_restored(system: Installation) -> None:
     path, version = await system.file(), await system.version()
     content = path.read_bytes()
     status, said = await system.command("scrub")
@@ -126,7 +126,7 @@ async def test_publishing_a_damaged_version_again_repairs_it(system: Installatio
     assert await system.download() == (200, content)
 
 
-async def test_a_wrong_count_of_used_storage_is_reported_and_repaired(system: Installation) -> None:
+async def test_wrong_used_storage_is_reported_and_repaired(system: Installation) -> None:
     right = await system.get("server_information")
     assert (await system.command("quota"))[0] == 0
     await system.database["quotas"].update_one({"tenant_id": "demo"}, {"$inc": {"used": 12_345}})

@@ -125,7 +125,7 @@ async def test_a_file_is_moved_to_object_storage_and_back(storages: StoragePair)
 async def test_a_mover_killed_at_any_step_loses_nothing(
     storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
 ) -> None:
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def kill() -> None:
         mortal.dead = True
@@ -145,7 +145,7 @@ async def test_a_mover_killed_at_any_step_loses_nothing(
 async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
     storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
 ) -> None:
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def stop() -> None:
         task.cancel()
@@ -163,7 +163,7 @@ async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
 async def test_many_movers_at_once_move_each_file_once(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    uploads = [await storages.add_installer(home=old) for _ in range(8)]
+    uploads = [await storages.add_installer(storage=old) for _ in range(8)]
     outcomes = await asyncio.gather(*(storages.move_all(new) for _ in range(4)))
     assert [one for several in outcomes for one in several] == [Outcome.MOVED] * len(uploads)
     for upload in uploads:
@@ -174,7 +174,7 @@ async def test_many_movers_at_once_move_each_file_once(
 async def test_a_mover_without_its_lease_changes_nothing(
     storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
 ) -> None:
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def oversleep() -> None:
         await storages.expire_leases()
@@ -190,7 +190,7 @@ async def test_a_mover_without_its_lease_changes_nothing(
 async def test_a_delayed_mover_keeps_a_file_that_was_moved_back(
     storages: StoragePair, old: StorageKind, new: StorageKind, when: str
 ) -> None:
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def oversleep() -> None:
         for home in (new, old):
@@ -207,7 +207,7 @@ async def test_a_delayed_mover_keeps_a_file_that_was_moved_back(
 async def test_a_file_deleted_during_a_move_leaves_nothing(
     storages: StoragePair, old: StorageKind, new: StorageKind, method: str, when: str
 ) -> None:
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def delete() -> None:
         await storages.removal.remove(upload)
@@ -224,7 +224,7 @@ async def test_a_delayed_mover_that_cleans_up_keeps_the_recorded_file(
     storages: StoragePair, old: StorageKind, new: StorageKind, when: str
 ) -> None:
     """Another mover brings the file back before the first one removes the old copy."""
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
     await arrive_and_stop(storages, upload, new)
 
     async def oversleep() -> None:
@@ -252,7 +252,7 @@ async def arrive_and_stop(storages: StoragePair, upload: Upload, new: StorageKin
 async def test_a_delayed_mover_that_rejects_a_copy_keeps_the_recorded_file(
     storages: StoragePair, old: StorageKind, new: StorageKind, when: str
 ) -> None:
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
     (storages.root / "other").write_bytes(bytes(upload.size))
     await storages.backend(new).put(upload, storages.root / "other")
 
@@ -287,7 +287,7 @@ class Late:
 async def test_a_copy_stored_after_a_deletion_is_removed(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def delete() -> None:
         await storages.removal.remove(upload)
@@ -303,7 +303,7 @@ async def test_a_copy_stored_after_a_deletion_is_removed(
 async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    upload = await storages.add_installer(home=old, status=Status.COMPLETE)
+    upload = await storages.add_installer(storage=old, status=Status.COMPLETE)
 
     async def claim() -> None:
         await storages.database["uploads"].update_one(
@@ -338,7 +338,7 @@ async def test_an_altered_file_is_not_moved_and_is_marked(storages: StoragePair)
 async def test_a_missing_file_is_reported_and_does_not_stop_the_scrub(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    missing, sound = await storages.add_installer(home=old), await storages.add_installer(home=old)
+    missing, sound = await storages.add_installer(storage=old), await storages.add_installer(storage=old)
     await storages.backend(old).remove(missing)
     assert sorted(await storages.move_all(new)) == [Outcome.FAILED, Outcome.MOVED]
     assert (await storages.record(missing))["home"] == old
@@ -349,7 +349,7 @@ async def test_a_missing_file_is_reported_and_does_not_stop_the_scrub(
 async def test_another_file_under_the_name_is_not_taken_for_the_file(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
     (storages.root / "other").write_bytes(bytes(upload.size))
     await storages.backend(new).put(upload, storages.root / "other")
     assert await storages.move_all(new) == [Outcome.FAILED]
@@ -362,7 +362,7 @@ async def test_another_file_under_the_name_is_not_taken_for_the_file(
 async def test_a_full_disk_stops_the_migration_before_a_fetch(
     storages: StoragePair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload = await storages.add_installer(home=StorageKind.S3)
+    upload = await storages.add_installer(storage=StorageKind.S3)
     room = shutil.disk_usage(storages.root)._replace(free=upload.size - 1)
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _: room)
@@ -385,7 +385,7 @@ async def test_a_slow_disk_blocks_no_request(storages: StoragePair, monkeypatch:
     monkeypatch.setattr(shutil, "disk_usage", noting(shutil.disk_usage))
     for name in ("write", "sync", "close"):
         monkeypatch.setattr(PartFile, name, noting(getattr(PartFile, name)))
-    await storages.add_installer(home=StorageKind.S3)
+    await storages.add_installer(storage=StorageKind.S3)
     assert await storages.move_all(StorageKind.FOLDER) == [Outcome.MOVED]
     assert len(threads) == 4
     assert threading.main_thread() not in threads

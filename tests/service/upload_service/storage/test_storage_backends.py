@@ -40,7 +40,7 @@ async def test_nothing_is_moved_if_a_storage_is_foreign(
 ) -> None:
     await give(anothers, storages.backends, storages.root, other_database)
     (old,) = set(StorageKind) - {chosen}
-    upload = await storages.add_installer(home=old)
+    upload = await storages.add_installer(storage=old)
     for _ in range(2):
         with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
             await storages.move_all(chosen)
@@ -90,7 +90,7 @@ async def test_a_service_without_its_object_storage_is_ready(
 
 
 async def test_an_upload_in_an_unknown_storage_keeps_its_record(storages: StoragePair) -> None:
-    upload = await storages.add_installer(home=StorageKind.S3)
+    upload = await storages.add_installer(storage=StorageKind.S3)
     store, quota = MongoUploadStore(storages.database), MongoQuotaStore(storages.database)
     with pytest.raises(Unavailable, match="name no storage `s3`"):
         await make_removal(store, quota, storages.root).remove(upload)

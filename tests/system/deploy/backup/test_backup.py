@@ -50,7 +50,7 @@ async def published(cluster: Cluster) -> list[Published]:
     return [await publish(api, name, f"1.{number}") for number in range(5)]
 
 
-async def test_a_restore_returns_acknowledged_work(cluster: Cluster, tmp_path: Path) -> None:
+async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_path: Path) -> None:
     api, content = await cluster.services.tenant(client_authentication=True), os.urandom(2000)
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
     uploads = cluster.mongo["upload"]["uploads"]
@@ -120,7 +120,7 @@ async def test_a_killed_backup_continues_where_it_stopped(
     assert {path: path.stat().st_mtime_ns for path in there} == there
 
 
-async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
+async def test_a_backup_has_records_only_with_their_files(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     api, name = await cluster.services.tenant(), package_id()
@@ -194,14 +194,14 @@ async def test_a_backup_names_damaged_installers_and_has_all_others(cluster: Clu
     assert (await back_up(cluster, tmp_path)).lacking == {}
 
 
-async def test_a_folder_of_another_database_is_refused(
+async def test_a_folder_of_another_database_is_rejected(
     cluster: Cluster, published: Sequence[Published], tmp_path: Path
 ) -> None:
     with pytest.raises(BackupProblem, match="does not belong to this database"):
         await back_up(cluster, tmp_path / "backups", installers=tmp_path)
 
 
-async def test_a_damaged_copy_is_replaced_by_a_checking_backup(
+async def test_a_backup_with_check_replaces_a_damaged_copy(
     cluster: Cluster, published: Sequence[Published], tmp_path: Path
 ) -> None:
     await back_up(cluster, tmp_path)
@@ -213,7 +213,7 @@ async def test_a_damaged_copy_is_replaced_by_a_checking_backup(
     assert rotten.read_bytes() == whole
 
 
-async def test_a_restore_is_refused_while_services_run(
+async def test_a_restore_is_rejected_while_services_run(
     cluster: Cluster, published: Sequence[Published], tmp_path: Path
 ) -> None:
     await back_up(cluster, tmp_path)
@@ -221,7 +221,7 @@ async def test_a_restore_is_refused_while_services_run(
         await restore_documents(tmp_path, addresses_of(cluster))
 
 
-async def test_a_damaged_backup_is_refused_and_restored_once_repaired(
+async def test_a_damaged_backup_is_rejected_until_it_is_repaired(
     cluster: Cluster,
     published: Sequence[Published],
     tmp_path: Path,

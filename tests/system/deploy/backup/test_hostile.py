@@ -132,7 +132,7 @@ PATHS: Sequence[Mapping[str, str]] = (
 
 
 @pytest.mark.parametrize("audit_key", ["", KEY], ids=["without a seal", "sealed"])
-async def test_a_record_with_a_path_in_it_is_refused_and_nothing_is_written(
+async def test_a_record_with_a_path_is_rejected_before_any_write(
     upload: MongoDatabase, where: StoreAddresses, tmp_path: Path, audit_key: str
 ) -> None:
     accepted = []
@@ -156,7 +156,7 @@ async def test_a_record_with_a_path_in_it_is_refused_and_nothing_is_written(
     assert await upload["uploads"].count_documents({}) == 0
 
 
-async def test_a_changed_backup_is_refused_before_anything_is_written(
+async def test_a_changed_backup_is_rejected_before_any_write(
     upload: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     change_upload(tmp_path / "backups", size=1)
@@ -179,7 +179,7 @@ async def test_a_backup_without_a_seal_is_restored_only_on_request(
     assert {"name": "seal", "value": "not verified"} in entry["changes"] + entry["target"]
 
 
-async def test_other_keys_do_not_turn_the_seal_off(where: StoreAddresses, tmp_path: Path) -> None:
+async def test_other_keys_do_not_disable_the_seal(where: StoreAddresses, tmp_path: Path) -> None:
     other = replace(where, audit_key=SecretStr(OTHER_KEY))
     with pytest.raises(BackupProblem, match="made under other keys"):
         await restore_documents(tmp_path / "backups", other)
@@ -187,14 +187,14 @@ async def test_other_keys_do_not_turn_the_seal_off(where: StoreAddresses, tmp_pa
         await restore_documents(tmp_path / "backups", other, other_keys=True)
 
 
-async def test_a_seal_is_verified_with_the_old_key_behind_the_new_one(
+async def test_a_seal_is_verified_with_the_previous_key_too(
     upload: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     await restore_documents(tmp_path / "backups", replace(where, audit_key=SecretStr(f"{OTHER_KEY} {KEY}")))
     assert await upload["uploads"].distinct("tenant_id") == ["acme"]
 
 
-async def test_a_link_instead_of_an_installer_is_refused(where: StoreAddresses, tmp_path: Path) -> None:
+async def test_a_link_instead_of_an_installer_is_rejected(where: StoreAddresses, tmp_path: Path) -> None:
     installer = tmp_path / "backups" / "files" / "acme" / NAME
     installer.rename(tmp_path / "elsewhere")
     installer.symlink_to(tmp_path / "elsewhere")
@@ -226,7 +226,7 @@ async def test_a_backup_does_not_write_through_a_link(
     assert files_below(tmp_path / "outside") == set()
 
 
-async def test_two_records_of_one_file_are_refused(where: StoreAddresses, tmp_path: Path) -> None:
+async def test_two_records_of_one_file_are_rejected(where: StoreAddresses, tmp_path: Path) -> None:
     folder = newest(tmp_path / "backups")
     record = bson.decode((folder / UPLOADS).read_bytes())
     content = bson.encode(record) + bson.encode({**record, "_id": "second", "upload_id": "2" * 32, "file_id": "again"})
@@ -240,7 +240,7 @@ async def test_two_records_of_one_file_are_refused(where: StoreAddresses, tmp_pa
         await restore_documents(tmp_path / "backups", where, without_seal=True)
 
 
-async def test_the_command_says_what_to_do_about_a_changed_backup(where: StoreAddresses, tmp_path: Path) -> None:
+async def test_the_command_explains_a_changed_backup(where: StoreAddresses, tmp_path: Path) -> None:
     change_upload(tmp_path / "backups", size=1)
     status, text = await pkgrepo(
         "restore",

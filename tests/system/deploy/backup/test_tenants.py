@@ -138,7 +138,7 @@ async def test_a_killed_export_and_import_continue_where_they_stopped(
     assert await violations(cluster, [api.tenant_id]) == []
 
 
-async def test_an_export_restarts_where_its_versions_were_deleted(
+async def test_an_export_restarts_if_its_versions_were_deleted(
     cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     api, (first, *others) = published

@@ -60,7 +60,7 @@ def outcomes(rows: Sequence[Row]) -> Sequence[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("count", [len(MINORS), pytest.param(8 * len(MINORS), marks=pytest.mark.full)])
-async def test_manifests_of_every_schema_are_published(tenant: Api, tmp_path: Path, count: int) -> None:
+async def test_manifests_of_every_schema_version_are_published(tenant: Api, tmp_path: Path, count: int) -> None:
     manifests = list(make_every_schema_version(count, of_each=6))
     for number, made in enumerate(manifests):
         if number % 5 == 0:
@@ -88,7 +88,7 @@ async def test_manifests_of_every_schema_are_published(tenant: Api, tmp_path: Pa
 
 
 @in_both_deployments
-async def test_an_imported_manifest_comes_back_unchanged(either: Api, tmp_path: Path) -> None:
+async def test_an_imported_manifest_is_exported_unchanged(either: Api, tmp_path: Path) -> None:
     made = [make_full_manifest(900 + minor, minor) for minor in MINORS]
     for one in made:
         del one.installers[0]["SignatureSha256"]  # These are no MSIX.
@@ -149,7 +149,7 @@ def said(part: Fields) -> dict[str, Any]:
     return part.model_dump(mode="json", exclude_defaults=True, exclude={"installer_url", "manifest_version"})
 
 
-async def test_a_version_has_several_installers_where_the_tenant_allows(services: Services, tmp_path: Path) -> None:
+async def test_a_version_may_have_several_installers_if_allowed(services: Services, tmp_path: Path) -> None:
     tenant = await services.tenant(version_key=VersionKey.INSTALLER)
     made = make_manifest(0, Scope="machine", InstallerSwitches={"Silent": "/S"})
     # The same bytes for two scopes, as many a manifest has it.
@@ -173,7 +173,7 @@ async def test_a_version_has_several_installers_where_the_tenant_allows(services
     assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "there")] * 3
 
 
-async def test_a_refused_manifest_is_reported_and_stops_no_other(tenant: Api, tmp_path: Path) -> None:
+async def test_a_rejected_manifest_is_reported_and_others_are_imported(tenant: Api, tmp_path: Path) -> None:
     several, missing, other, wrong, server, good = (make_manifest(number) for number in range(6))
     several.installers.append(installer("x.exe", b"x", "arm64"))
     missing.content.clear()
@@ -200,7 +200,7 @@ async def test_a_refused_manifest_is_reported_and_stops_no_other(tenant: Api, tm
     assert (await tenant.call("GET", "get_package_versions", "Acme.App2")).body == []
 
 
-async def test_no_manifest_controls_the_terminal(tenant: Api, tmp_path: Path) -> None:
+async def test_control_characters_of_manifests_do_not_reach_the_terminal(tenant: Api, tmp_path: Path) -> None:
     made = make_manifest(0)
     made.package_id = "Acme.App\x9b31m"
     made.texts["\x1b]0;owned\x07"] = "[red]"
@@ -216,7 +216,7 @@ async def test_no_manifest_controls_the_terminal(tenant: Api, tmp_path: Path) ->
     assert len(json.loads(said.output)["installers"]) == 3
 
 
-async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
+async def test_a_dry_run_reports_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
     for made in make_every_schema_version(2):
         made.write(tmp_path)
     lost = make_manifest(2)
@@ -228,7 +228,7 @@ async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: 
 
 
 @pytest.mark.full
-async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api, tmp_path: Path) -> None:
+async def test_the_same_command_finishes_a_killed_run(tenant: Api, tmp_path: Path) -> None:
     manifests = list(make_every_schema_version(12))
     for made in manifests:
         made.write(tmp_path)
@@ -248,7 +248,7 @@ async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api,
     assert sorted(row.package_id for row in rows) == sorted(made.package_id for made in manifests)
 
 
-async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: Api, tmp_path: Path) -> None:
+async def test_installers_missing_in_the_folder_are_downloaded(tenant: Api, tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, "127.0.0.1")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
@@ -278,7 +278,7 @@ async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: A
 
 
 @in_both_deployments
-async def test_addresses_are_kept_and_come_back_as_they_were(either: Api, tmp_path: Path) -> None:
+async def test_external_addresses_are_imported_and_exported_unchanged(either: Api, tmp_path: Path) -> None:
     made = [make_manifest(2000), make_signed(2001)]
     for one in made:
         one.content.clear()  # They are nowhere that anybody could look.
@@ -303,7 +303,7 @@ def addresses(manifest: Manifest) -> Sequence[str]:
     return [one.installer_url for one in manifest.installers]
 
 
-async def test_the_command_keeps_addresses_and_needs_no_installers(tenant: Api, tmp_path: Path) -> None:
+async def test_the_command_imports_addresses_without_installers(tenant: Api, tmp_path: Path) -> None:
     kept, refused = make_manifest(0), make_manifest(1)
     refused.installers[0]["InstallerUrl"] = "https://192.168.0.7/setup-1.exe"
     for made in (kept, refused):

@@ -123,7 +123,7 @@ async def test_a_connection_lost_within_a_chunk_loses_no_byte(tenant: Api, packa
 
 
 @pytest.mark.full
-async def test_chunks_shrink_when_no_whole_chunk_gets_through(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_chunks_shrink_after_failed_chunks(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path, 3 * MIB)
     async with Line(MIB + 200_000, breaks=100).to(tenant) as near:
         said = await run_publish(near, file, "--package", package, "--version", "1", "--chunk-size", "2")
@@ -132,7 +132,7 @@ async def test_chunks_shrink_when_no_whole_chunk_gets_through(tenant: Api, packa
 
 
 @pytest.mark.full
-async def test_the_same_command_resumes_after_a_server_was_away(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_the_same_command_resumes_after_an_outage(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path, 6 * MIB)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
     async with Line(4 * MIB + 500_000, breaks=1, stays_down=True).to(tenant) as near:
@@ -163,9 +163,7 @@ async def test_the_same_command_resumes_after_a_stop(
 
 
 @pytest.mark.full
-async def test_a_file_that_changed_after_a_break_is_sent_from_its_beginning(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+async def test_a_file_changed_after_a_lost_connection_is_sent_again(tenant: Api, package: str, tmp_path: Path) -> None:
     file, line = make_file(tmp_path, 3 * MIB), Line(2 * MIB + 500_000, holds=True)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
     async with line.to(tenant) as near, start_publish(near, *command) as process:

@@ -24,7 +24,7 @@ async def received(tenant: Api, file_id: str) -> int:
 
 
 @pytest.mark.full
-async def test_killing_all_services_during_a_file_loses_no_byte(cluster: Cluster, tmp_path: Path) -> None:
+async def test_killing_all_services_during_an_upload_loses_no_byte(cluster: Cluster, tmp_path: Path) -> None:
     tenant, name, file = await cluster.services.tenant(), package_id(), tmp_path / "setup.exe"
     await add_package(tenant, name)
     file.write_bytes(os.urandom(24 * MIB))

@@ -106,9 +106,7 @@ async def test_the_options_set_the_fields_of_the_version(tenant: Api, package: s
     }
 
 
-async def test_the_same_command_again_is_a_success_that_sends_nothing(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+async def test_repeating_a_command_succeeds_and_sends_nothing(tenant: Api, package: str, tmp_path: Path) -> None:
     command = (make_file(tmp_path), "--package", package, "--version", "1", "--json")
     first, again = await run_publish(tenant, *command), await run_publish(tenant, *command)
     assert (first.status, again.status) == (0, 0)
@@ -117,9 +115,7 @@ async def test_the_same_command_again_is_a_success_that_sends_nothing(
     assert await storage(tenant) == (100_000, 0)
 
 
-async def test_other_bytes_for_an_existing_version_are_refused_unsent(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+async def test_other_bytes_for_an_existing_version_are_not_sent(tenant: Api, package: str, tmp_path: Path) -> None:
     published = await publish(tenant, package, "1")
     said = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1", "--json")
     assert said.status == 1
@@ -129,7 +125,7 @@ async def test_other_bytes_for_an_existing_version_are_refused_unsent(
 
 
 @pytest.mark.full
-async def test_the_same_bytes_become_another_version_too(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_the_same_bytes_can_become_another_version(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path)
     for version in ("1", "2"):
         assert (await run_publish(tenant, file, "--package", package, "--version", version)).status == 0
@@ -163,7 +159,7 @@ async def test_files_of_several_architectures_become_installers_of_one_version(
 
 
 @pytest.mark.full
-async def test_the_same_bytes_serve_two_scopes_of_a_version(services: Services, tmp_path: Path) -> None:
+async def test_two_scopes_of_a_version_can_have_the_same_bytes(services: Services, tmp_path: Path) -> None:
     tenant, name, file = await services.tenant(version_key="installer"), package_id(), make_file(tmp_path)
     await add_package(tenant, name)
     for scope in ("machine", "user"):
@@ -220,7 +216,7 @@ async def test_the_password_can_be_read_from_a_file(tenant: Api, package: str, t
     assert said.status == 0, said.log
 
 
-async def test_a_token_is_used_and_left_as_it_was(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_a_token_is_used_and_not_ended(tenant: Api, package: str, tmp_path: Path) -> None:
     token = tenant.headers["Authorization"].removeprefix("Bearer ")
     environment = {"PKGREPO_USER": "", "PKGREPO_PASSWORD": "", "PKGREPO_TOKEN": token}
     said = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1", **environment)
@@ -239,9 +235,7 @@ async def test_a_full_quota_is_reported_in_the_servers_words(services: Services,
 
 
 @pytest.mark.full
-async def test_a_refused_form_is_corrected_without_sending_the_file_again(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+async def test_a_rejected_form_is_corrected_without_a_new_upload(tenant: Api, package: str, tmp_path: Path) -> None:
     command = (make_file(tmp_path), "--package", package, "--version", "1", "--json", "--product-code")
     refused = await run_publish(tenant, *command, "1294A4C5")
     assert refused.status == 1

@@ -114,7 +114,7 @@ async def assert_whole(tenant: Api, done: Published | NotPublished) -> None:
     assert await download(tenant, version["INSTALLER_URL"]) == done.installer.path.read_bytes()
 
 
-async def test_a_session_that_ends_is_followed_by_another(
+async def test_a_new_session_replaces_an_ended_one(
     tenant: Api, session: Session, interface: Busy, installer: Installer
 ) -> None:
     async def end_the_session() -> None:
@@ -134,7 +134,7 @@ async def test_a_run_with_an_expired_token_stops(tenant: Api, installer: Install
     assert done.problem.code == "not_authenticated"
 
 
-async def test_a_session_of_its_own_is_ended_afterwards(tenant: Api, installer: Installer) -> None:
+async def test_the_commands_own_session_is_ended_afterwards(tenant: Api, installer: Installer) -> None:
     async with open_cli_session(tenant) as session:
         await publish(Busy(session, timeout=20), installer)
         headers = {"Authorization": f"Bearer {session.token}"}
@@ -142,9 +142,7 @@ async def test_a_session_of_its_own_is_ended_afterwards(tenant: Api, installer: 
     assert (await tenant.call("GET", "test", headers=headers)).status == 401
 
 
-async def test_two_runs_of_the_same_command_at_once_make_one_version(
-    tenant: Api, interface: Busy, installer: Installer
-) -> None:
+async def test_two_concurrent_runs_add_one_version(tenant: Api, interface: Busy, installer: Installer) -> None:
     done = await asyncio.gather(*(publish(interface, installer) for _ in range(3)))
     for one in done:
         await assert_whole(tenant, one)
@@ -168,7 +166,7 @@ async def test_a_complete_file_is_not_sent_again(tenant: Api, interface: Busy, i
     assert (done.resumed_from, done.created) == (3 * CHUNK, True)
 
 
-async def test_a_file_that_another_version_has_is_sent_under_another_id(
+async def test_a_file_of_another_version_is_sent_under_another_id(
     tenant: Api, interface: Busy, installer: Installer
 ) -> None:
     theirs = await upload(tenant, file_ids(installer)[0], installer.path.read_bytes())
@@ -219,7 +217,7 @@ async def test_a_file_that_the_server_has_lost_is_sent_under_another_id(
     await assert_whole(tenant, await publish(interface, installer))
 
 
-async def test_a_version_with_a_damaged_file_has_to_be_deleted_first(
+async def test_a_version_with_a_damaged_file_must_be_deleted_first(
     tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
 ) -> None:
     first = await publish(interface, installer)
@@ -233,7 +231,7 @@ async def test_a_version_with_a_damaged_file_has_to_be_deleted_first(
     await assert_whole(tenant, await publish(interface, installer))
 
 
-async def test_a_damaged_version_of_another_client_is_no_success(
+async def test_a_damaged_version_of_another_client_is_an_error(
     tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
 ) -> None:
     async def make_the_version() -> None:

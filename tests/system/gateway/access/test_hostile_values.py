@@ -79,7 +79,7 @@ async def seed_data(services: Services) -> SeedData:
 
 
 @sampled(11)
-async def test_a_value_that_the_document_forbids_is_refused(
+async def test_a_value_that_the_document_forbids_is_rejected(
     every: int, guarded: tuple[SeedData, Mapping[str, str]]
 ) -> None:
     seed_data, before = guarded
@@ -104,7 +104,7 @@ def letters(row: Operation) -> dict[str, str]:
     return {field.name: text for field, text in texts if field.accepts(text)}
 
 
-async def test_text_is_shown_as_it_was_sent_in_its_normal_form(seed_data: SeedData, commands: CommandRecorder) -> None:
+async def test_text_is_stored_in_its_normal_form(seed_data: SeedData, commands: CommandRecorder) -> None:
     with every_cell() as cell:
         for row in filter(letters, WRITES):
             with commands.record() as watched:
@@ -143,7 +143,7 @@ async def send_whole(row: Operation, seed_data: SeedData, more: Mapping[str, str
     return await seed_data.send(row, headers={**headers, **transfer}, data=body)
 
 
-async def test_a_chunk_with_a_hostile_head_is_refused_and_no_file_is_made(each: Api, services: Services) -> None:
+async def test_a_chunk_with_hostile_headers_is_rejected_without_a_file(each: Api, services: Services) -> None:
     gateway, _, prefix = each.base_url.removeprefix("http://").partition("/")
     headers, body = multipart({}, more=CHUNK)
     length = {"Content-Length": str(len(body))}

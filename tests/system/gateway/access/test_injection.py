@@ -47,7 +47,7 @@ def injections(row: Operation, marker: str) -> Iterator[dict[str, Any]]:
 
 
 @sampled(11)
-async def test_no_field_of_a_request_is_an_expression(
+async def test_fields_are_never_evaluated_as_expressions(
     every: int, seed_data: SeedData, commands: CommandRecorder, services: Services
 ) -> None:
     with every_cell() as cell:
@@ -70,7 +70,7 @@ async def test_no_field_of_a_request_is_an_expression(
                 check_plain(watched, marker)
 
 
-async def test_no_part_of_an_address_is_an_expression(
+async def test_addresses_are_never_evaluated_as_expressions(
     guarded: tuple[SeedData, Mapping[str, str]], commands: CommandRecorder
 ) -> None:
     seed_data, before = guarded

@@ -91,7 +91,7 @@ def sampled(*, complete: bool) -> list[tuple[Route, bool]]:
 
 
 @pytest.mark.parametrize("complete", COMPLETE, ids=["short", "complete"])
-async def test_a_service_answers_nothing_without_a_token_for_it(
+async def test_a_service_rejects_requests_without_its_token(
     complete: bool, sessions: Mapping[str, ClientSession]
 ) -> None:
     caller = make_caller()
@@ -120,9 +120,7 @@ async def test_every_forged_token_gets_the_same_answer(service: str, sessions: M
 
 
 @pytest.mark.parametrize("complete", COMPLETE, ids=["short", "complete"])
-async def test_no_spelling_of_a_path_gets_around_the_token(
-    complete: bool, sessions: Mapping[str, ClientSession]
-) -> None:
+async def test_no_spelling_of_a_path_bypasses_the_token(complete: bool, sessions: Mapping[str, ClientSession]) -> None:
     tenant_id = make_tenant().tenant_id
     with every_cell() as cell:
         for route in [route for route, everything in sampled(complete=complete) if everything]:
@@ -142,7 +140,7 @@ async def test_no_spelling_of_a_path_gets_around_the_token(
 
 
 @pytest.mark.parametrize("service", APPLICATIONS)
-async def test_only_the_probes_are_open(service: str, sessions: Mapping[str, ClientSession]) -> None:
+async def test_only_probes_need_no_token(service: str, sessions: Mapping[str, ClientSession]) -> None:
     for path in PROBES:
         assert (await call(sessions[service], "GET", path, None)).status == 200
     for path in ("/", "/x", "/x/nothing", "/metrics", "/livez/x", "/x/livez", "/livez/", "//livez"):

@@ -111,7 +111,7 @@ def matrix(kind: str, *, complete: bool) -> list[tuple[Operation, Role]]:
     ]
 
 
-def test_the_short_matrix_has_every_pair_of_the_complete_one() -> None:
+def test_the_sample_has_every_pair_of_the_complete_matrix() -> None:
     short, complete = [
         [(kind, *cell) for kind in KINDS for cell in matrix(kind, complete=complete)] for complete in (False, True)
     ]

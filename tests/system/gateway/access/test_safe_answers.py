@@ -46,7 +46,7 @@ def check_safe(answer: Answer) -> None:
     assert not {name.casefold() for name in REVEALING} & headers.keys()
 
 
-async def test_every_operation_answers_safely_to_anyone(furnished: SeedData) -> None:
+async def test_every_operation_answers_any_caller_safely(furnished: SeedData) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             ends_something = row.method == "DELETE" or row.name in {"logout", "change_password"}
@@ -81,12 +81,12 @@ async def test_pages_and_machine_endpoints_answer_safely(furnished: SeedData) ->
         check_safe(await send_raw(f"{url.scheme}://{url.netloc}", "GET", path))
 
 
-async def test_bytes_that_are_no_request_are_answered_safely(services: Services) -> None:
+async def test_invalid_requests_are_answered_safely(services: Services) -> None:
     for line in ("GET / HTTP/9.9", "\x16\x03\x01", "GET / HTTP/1.1\r\nX: \0"):
         check_safe(await send_raw(services.addresses[Deployment.MULTI], line, ""))
 
 
-async def test_a_service_that_is_called_itself_answers_as_safely(services: Services) -> None:
+async def test_a_directly_called_service_answers_safely(services: Services) -> None:
     async with serve_handler(_crash) as address:
         check_safe(await send_raw(address, "GET", "/"))
 
@@ -144,7 +144,7 @@ BROKEN = (_crash, _tell, _tell_in_json, _hang_up, _talk_nonsense)
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
-async def test_a_service_that_breaks_reveals_nothing(
+async def test_a_failing_service_reveals_nothing(
     broken: Handler, services: Services, redis_url: str, tenant: Api
 ) -> None:
     # An answer of our own services about their crash is passed on; anything else is no answer.

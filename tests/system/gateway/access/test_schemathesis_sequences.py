@@ -27,7 +27,7 @@ async def alias(services: Services, redis_url: str, tight: Api, request: pytest.
         yield {Deployment.MULTI: tight, Deployment.SINGLE: single}[request.param]
 
 
-async def test_requests_made_of_earlier_answers_are_answered_as_documented(tight: Api, alias: Api) -> None:
+async def test_requests_built_from_answers_are_answered_as_documented(tight: Api, alias: Api) -> None:
     outcome = await fuzz(tight, *DETERMINISTIC, *SEQUENCES, *OF_PACKAGES, alias=alias)
 
     assert outcome.exit_code == 0, outcome.report

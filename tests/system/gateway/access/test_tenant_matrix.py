@@ -50,11 +50,11 @@ async def twin(services: Services, owner: SeedData) -> SeedData:
     return await seed_tenant(await services.tenant(), owner.marker)
 
 
-def test_the_owner_has_everything_that_a_path_may_name() -> None:
+def test_the_owner_has_a_value_for_every_path_parameter() -> None:
     assert {part.strip("{}") for row in OPERATIONS for part in row.parts if is_value(part)} == UNKNOWN.keys()
 
 
-async def test_a_session_of_one_tenant_opens_nothing_of_another(owner: SeedData, each: Api) -> None:
+async def test_a_session_is_invalid_at_another_tenant(owner: SeedData, each: Api) -> None:
     with every_cell() as cell:
         for row in GUARDED:
             with cell(title(row)):
@@ -63,7 +63,7 @@ async def test_a_session_of_one_tenant_opens_nothing_of_another(owner: SeedData,
                 assert not owner.leaked_values(answer, owner.parts, owner.form)
 
 
-async def test_a_strangers_session_changes_nothing_of_the_owner(owner: SeedData, other_tenant: Api) -> None:
+async def test_a_session_of_another_tenant_changes_nothing(owner: SeedData, other_tenant: Api) -> None:
     async with owner.assert_unchanged():
         with every_cell() as cell:
             for row in GUARDED:
@@ -92,7 +92,7 @@ async def test_ids_are_unknown_to_a_tenant_with_the_same_names(owner: SeedData, 
                     assert (await owner.send(row, twin.api, data=owner.form)).status == 404
 
 
-async def test_a_form_full_of_one_tenants_ids_does_not_reach_it(owner: SeedData, services: Services) -> None:
+async def test_a_form_with_ids_of_a_tenant_does_not_change_it(owner: SeedData, services: Services) -> None:
     stranger = await seed_tenant(await services.tenant())
     async with owner.assert_unchanged():
         with every_cell() as cell:
@@ -103,7 +103,7 @@ async def test_a_form_full_of_one_tenants_ids_does_not_reach_it(owner: SeedData,
                     assert not owner.leaked_values(answer, owner.form)
 
 
-async def test_a_list_holds_nothing_of_another_tenant(owner: SeedData, other_tenant: Api) -> None:
+async def test_a_list_contains_nothing_of_another_tenant(owner: SeedData, other_tenant: Api) -> None:
     with every_cell() as cell:
         for row in (row for row in GUARDED if row.method == "GET" and not has_path_values(row)):
             with cell(title(row)):
@@ -112,7 +112,7 @@ async def test_a_list_holds_nothing_of_another_tenant(owner: SeedData, other_ten
                 assert not owner.leaked_values(answer)
 
 
-async def test_a_form_cannot_name_what_another_tenant_has(owner: SeedData, twin: SeedData) -> None:
+async def test_a_form_cannot_use_objects_of_another_tenant(owner: SeedData, twin: SeedData) -> None:
     fields = {
         ("POST", "add_package_version"): ["server_filename"],
         ("POST", "publish_client"): ["server_filename"],
@@ -132,7 +132,7 @@ async def test_a_form_cannot_name_what_another_tenant_has(owner: SeedData, twin:
                         assert not owner.leaked_values(answer, owner.form)
 
 
-async def test_things_of_the_same_name_in_two_tenants_are_two_things(owner: SeedData, services: Services) -> None:
+async def test_equal_names_in_two_tenants_are_separate_objects(owner: SeedData, services: Services) -> None:
     twin = await seed_tenant(await services.tenant(), owner.marker)
     async with owner.assert_unchanged():
         with every_cell() as cell:
@@ -149,7 +149,7 @@ async def send_own(row: Operation, seed_data: SeedData) -> Answer:
     return await seed_data.send(row, data={**seed_data.form, "versions_uids": seed_data.parts["version_uid"]})
 
 
-async def test_a_client_token_of_one_tenant_identifies_nobody_at_another(
+async def test_a_client_token_is_invalid_at_another_tenant(
     owner: SeedData, other_tenant: Api, enforcing: Api, enforcing_single: Api
 ) -> None:
     kinds: dict[str, dict[str, Any]] = {"client": {"data": owner.form}, "session": {"headers": owner.api.headers}}
@@ -180,16 +180,14 @@ async def test_another_tenant_cannot_end_a_session(owner: SeedData, either: Api)
     assert answer.status == 200
 
 
-async def test_a_download_address_is_good_at_its_own_tenant_only(
-    owner: SeedData, other_tenant: Api, single: Api
-) -> None:
+async def test_a_download_address_is_valid_only_at_its_tenant(owner: SeedData, other_tenant: Api, single: Api) -> None:
     link = URL(owner.link)
     path = link.parts[2:]
     for api, status in ((owner.api, 200), (other_tenant, 403), (single, 403)):
         assert (await api.call("GET", *path, params=link.query)).status == status
 
 
-async def test_a_signature_of_one_tenant_is_no_good_for_a_file_of_another(owner: SeedData, services: Services) -> None:
+async def test_a_signature_is_invalid_for_files_of_another_tenant(owner: SeedData, services: Services) -> None:
     stranger = await seed_tenant(await services.tenant())
     own, theirs = URL(stranger.link), URL(owner.link)
     answer = await stranger.api.call("GET", *own.parts[2:-1], theirs.name, params=theirs.query)
@@ -198,7 +196,7 @@ async def test_a_signature_of_one_tenant_is_no_good_for_a_file_of_another(owner:
     assert answer.status == 403
 
 
-async def test_a_browsers_session_is_good_at_its_own_tenant_only(owner: SeedData, either: Api) -> None:
+async def test_a_browser_session_is_valid_only_at_its_tenant(owner: SeedData, either: Api) -> None:
     for page, name in product(("docs", "openapi.json"), (owner.api.tenant_id, either.tenant_id)):
         cookie = {"Cookie": f"session-{name}={owner.form['token']}"}
         assert (await either.anonymous().call("GET", page, headers=cookie)).status == 307
@@ -212,7 +210,7 @@ async def test_one_file_id_in_two_tenants_is_two_transfers(owner: SeedData, othe
     assert (answer.status, answer.body["received"], answer.body["complete"]) == (200, 100, True)
 
 
-async def test_the_audit_log_pages_through_its_own_tenants_entries_only(owner: SeedData, other_tenant: Api) -> None:
+async def test_the_audit_log_has_only_entries_of_its_tenant(owner: SeedData, other_tenant: Api) -> None:
     newest = (await owner.api.call("GET", "get_audit_log")).body[0]["sequence"]
     await other_tenant.call("POST", "add_user", data={"username": "helga", "password": LONG_PASSWORD})
     for query in ({"before": newest}, {"user": owner.parts["username"]}, {"operation": "add_package"}):

@@ -125,9 +125,7 @@ async def test_over_tls_the_cookie_is_secure_and_host_only(services: Services, r
             assert (await behind.call("GET", "docs", headers={"Cookie": f"{name}={cookie.value}"})).status == status
 
 
-async def test_the_cookie_is_no_session_token_for_the_interface(
-    either: Api, enforcing: Api, enforcing_single: Api
-) -> None:
+async def test_the_cookie_is_not_accepted_by_the_interface(either: Api, enforcing: Api, enforcing_single: Api) -> None:
     for api, accesses in ((either, {Access.ADMINISTRATOR}), (enforcing, CLIENTS), (enforcing_single, CLIENTS)):
         cookie = await sign_in(api)
         for row in OPERATIONS:

@@ -64,7 +64,7 @@ async def test_pages_may_call_only_operations_of_administrators(tenant: Api) -> 
         assert (answer.status, answer.body["code"]) == (404, "operation_not_found"), title(row)
 
 
-async def test_a_session_opens_the_pages_of_its_tenant_alone(tenant: Api, other_tenant: Api) -> None:
+async def test_a_session_opens_only_the_pages_of_its_tenant(tenant: Api, other_tenant: Api) -> None:
     cookie = await sign_in(tenant)
     (named,) = cookie["Cookie"].split("; ")
     value = named.partition("=")[2]
