@@ -35,8 +35,8 @@ READS_BY_POST = {"POST-client_version", "POST-get_packages", "POST-winget/manife
 async def entries(api: Api, **query: Any) -> list[dict[str, Any]]:
     answer = await api.call("GET", "get_audit_log", params={"limit": "1000", **query})
     assert answer.status == 200, answer.body
-    found: list[dict[str, Any]] = answer.body
-    return found
+    body: list[dict[str, Any]] = answer.body
+    return body
 
 
 async def newest(api: Api) -> dict[str, Any]:
@@ -107,10 +107,10 @@ async def test_no_secret_is_in_an_entry(seed_data: SeedData) -> None:
     api = await seed_data.api.signed_in(password=seed_data.form["new_password"])
     await api.anonymous().call("POST", "login", data={"username": "admin", "password": "a wrong password"})
 
-    told = str(await entries(seed_data.api))
+    text = str(await entries(seed_data.api))
 
     assert len(secrets) == 7
-    assert not [secret for secret in (*secrets, "a wrong password") if secret in told]
+    assert not [secret for secret in (*secrets, "a wrong password") if secret in text]
 
 
 async def test_a_settings_change_is_recorded_with_old_and_new_values(tenant: Api) -> None:
@@ -153,10 +153,10 @@ async def test_failed_and_successful_sign_ins_are_recorded(tenant: Api) -> None:
     await tenant.signed_in()
     await tenant.anonymous().call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
 
-    found = await entries(tenant, operation="login")
+    log_entries = await entries(tenant, operation="login")
 
-    assert [entry["status"] for entry in found] == [200, 200, 401, 200]
-    assert {(entry["user"], entry["ip"], entry["operation"]) for entry in found} == {(*CALLER, "login")}
+    assert [entry["status"] for entry in log_entries] == [200, 200, 401, 200]
+    assert {(entry["user"], entry["ip"], entry["operation"]) for entry in log_entries} == {(*CALLER, "login")}
 
 
 async def test_a_finished_upload_is_recorded_and_a_chunk_is_not(tenant: Api) -> None:
@@ -193,9 +193,9 @@ async def test_recorded_rejections_per_minute_are_limited(tenant: Api, monkeypat
         assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
     await tenant.call("PATCH", "edit_settings", data={"version_key": "installer"})
 
-    found = await entries(tenant)
+    log_entries = await entries(tenant)
 
-    assert [entry["operation"] for entry in found] == ["edit_settings", *["delete_package"] * 3, "login"]
+    assert [entry["operation"] for entry in log_entries] == ["edit_settings", *["delete_package"] * 3, "login"]
 
 
 class Forgetful:
@@ -300,15 +300,15 @@ async def test_a_write_is_recorded_once_after_an_outage_of_the_log(
             async with asyncio.timeout(TIMEOUT):
                 await log.refused.wait()
             log.away = False
-            found = await recorded(tenant, "add_client")
+            log_entries = await recorded(tenant, "add_client")
 
     assert answer.status == 201
-    assert [entry["request_id"] for entry in found] == [answer.headers["X-Request-Id"]]
+    assert [entry["request_id"] for entry in log_entries] == [answer.headers["X-Request-Id"]]
     assert len(await entries(tenant, operation="add_client")) == 1
     delayed = [line["entry"] for line in logged if line["event"] == "audit_delayed"]
     assert delayed
     assert delayed[0] == {
-        **{name: found[0][name] for name in ("id", "operation", "user", "ip", "status", "request_id", "target")},
+        **{name: log_entries[0][name] for name in ("id", "operation", "user", "ip", "status", "request_id", "target")},
         "changes": {},
         "at": delayed[0]["at"],
     }

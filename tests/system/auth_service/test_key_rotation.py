@@ -66,9 +66,9 @@ async def rotate(folder: Path, *options: str, **environment: str) -> str:
         stderr=STDOUT,
         env={**os.environ, **environment},
     )
-    said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    return said.decode()
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
 
 
 class Callers:

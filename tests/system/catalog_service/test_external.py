@@ -120,9 +120,9 @@ async def test_a_version_lists_its_external_address(either: Api, maker: Maker) -
     uid = await add(either, name, **maker.installer)
 
     (listed,) = (await either.call("GET", "get_package_versions", name)).body
-    told = (await either.call("GET", "get_version_details", uid)).body
+    body = (await either.call("GET", "get_version_details", uid)).body
     assert (listed["INSTALLER_URL"], listed["INSTALLER_SHA256"]) == (maker.installer["installer_url"], SHA256)
-    assert {"installer_url": told["installer_url"], "installer_sha256": told["installer_sha256"]} == maker.installer
+    assert {"installer_url": body["installer_url"], "installer_sha256": body["installer_sha256"]} == maker.installer
 
 
 async def test_an_external_installer_is_added_by_a_multipart_form(either: Api, maker: Maker) -> None:
@@ -132,8 +132,8 @@ async def test_an_external_installer_is_added_by_a_multipart_form(either: Api, m
     answer = await either.call("POST", "add_package_version", name, data=in_one_call(**maker.installer))
 
     assert answer.status == 201, answer.body
-    found = (await either.call("GET", "get_specific_package_version", answer.body["UID"])).body
-    assert found["INSTALLER_URL"] == maker.installer["installer_url"]
+    body = (await either.call("GET", "get_specific_package_version", answer.body["UID"])).body
+    assert body["INSTALLER_URL"] == maker.installer["installer_url"]
 
 
 async def test_a_form_with_a_file_and_an_address_is_rejected(tenant: Api, maker: Maker) -> None:
@@ -151,8 +151,8 @@ async def test_a_form_with_a_file_and_an_address_is_rejected(tenant: Api, maker:
 
 async def stored(api: Api) -> int:
     """The bytes that a tenant stores, or is about to."""
-    said = (await api.call("GET", "server_information")).body
-    return int(said["storage_used"]) + int(said["storage_reserved"])
+    body = (await api.call("GET", "server_information")).body
+    return int(body["storage_used"]) + int(body["storage_reserved"])
 
 
 async def test_an_external_installer_uses_no_storage(services: Services, maker: Maker) -> None:
@@ -162,9 +162,9 @@ async def test_an_external_installer_uses_no_storage(services: Services, maker: 
     uid = await add(api, name, **maker.installer, package_version="2.0")
     assert await stored(api) == len(CONTENT)
 
-    gone = await api.call("DELETE", "delete_package_version", name, data={"versions_uids": uid})
+    deleted = await api.call("DELETE", "delete_package_version", name, data={"versions_uids": uid})
 
-    assert gone.status == 200
+    assert deleted.status == 200
     assert await stored(api) == len(CONTENT)
     assert [version["VERSION"] for version in (await api.call("GET", "get_package_versions", name)).body] == ["1.0"]
 
@@ -189,8 +189,8 @@ async def test_a_tenant_cannot_see_external_addresses_of_another(tenant: Api, ot
 
     for operation in ("get_specific_package_version", "get_version_details"):
         assert (await other_tenant.call("GET", operation, uid)).status == 404
-    gone = await other_tenant.call("DELETE", "delete_package_version", name, data={"versions_uids": uid})
-    assert gone.status == 404
+    deleted = await other_tenant.call("DELETE", "delete_package_version", name, data={"versions_uids": uid})
+    assert deleted.status == 404
     assert len((await tenant.call("GET", "get_package_versions", name)).body) == 1
 
 

@@ -240,8 +240,8 @@ async def test_a_finished_upload_is_announced_to_the_catalog(tenant: Api) -> Non
     server_filename = await upload(tenant, b"announced")
 
     async def listed() -> bool:
-        found = (await tenant.call("GET", "get_finished_uploads")).body
-        return [(row["server_filename"], row["size"]) for row in found] == [(server_filename, 9)]
+        body = (await tenant.call("GET", "get_finished_uploads")).body
+        return [(row["server_filename"], row["size"]) for row in body] == [(server_filename, 9)]
 
     await until(listed)
 

@@ -26,8 +26,8 @@ async def add_version(api: Api, package: str, version: str, server_filename: str
 
 async def storage(api: Api) -> tuple[int, int]:
     """Bytes used and reserved."""
-    told = (await api.call("GET", "server_information")).body
-    return told["storage_used"], told["storage_reserved"]
+    body = (await api.call("GET", "server_information")).body
+    return body["storage_used"], body["storage_reserved"]
 
 
 async def test_concurrent_packages_with_one_id_add_one_package(tenant: Api) -> None:

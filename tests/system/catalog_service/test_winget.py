@@ -346,6 +346,6 @@ async def test_the_information_of_the_source_may_be_cached(each: Api) -> None:
 
 def check_winget_error(status: int, answer: Answer) -> None:
     assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json")
-    told = answer.body["message"]
-    assert told
-    assert answer.body == {"code": status, "message": told, "ErrorCode": status, "ErrorMessage": told}
+    message = answer.body["message"]
+    assert message
+    assert answer.body == {"code": status, "message": message, "ErrorCode": status, "ErrorMessage": message}

@@ -40,18 +40,18 @@ async def test_no_operation_logs_a_secret_or_a_path(tenant: Api) -> None:
 
 @pytest.mark.full
 def test_the_logs_contain_no_secret(day: LogScenario) -> None:
-    told = "".join(day.logs.values())
+    text = "".join(day.logs.values())
     assert len(day.secrets) > 2 * len(OPERATIONS)
-    assert A_TOKEN not in told
-    assert {name for name, secret in day.secrets.items() if secret in told} == set()
+    assert A_TOKEN not in text
+    assert {name for name, secret in day.secrets.items() if secret in text} == set()
 
 
 @pytest.mark.full
 def test_the_errors_contain_no_secret(day: LogScenario) -> None:
-    told = "".join(f"{answer.body} {dict(answer.headers)}" for answer in day.errors)
+    text = "".join(f"{answer.body} {dict(answer.headers)}" for answer in day.errors)
     assert len(day.errors) > len(OPERATIONS)
-    assert A_TOKEN not in told
-    assert {name for name, secret in day.secrets.items() if secret in told} == set()
+    assert A_TOKEN not in text
+    assert {name for name, secret in day.secrets.items() if secret in text} == set()
 
 
 @pytest.mark.full

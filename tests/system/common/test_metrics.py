@@ -127,12 +127,12 @@ def test_alerts_and_panels_name_metrics_of_the_services() -> None:
 
 async def test_metrics_show_the_usage_of_a_tenant(services: Services, seed_data: SeedData) -> None:
     tenant_id = seed_data.api.tenant_id
-    told = (await seed_data.api.call("GET", "server_information")).body
+    body = (await seed_data.api.call("GET", "server_information")).body
     uploads, auth = await shown(services, "upload_service"), await shown(services, "auth_service")
     clients = await shown(services, "client_registry")
 
-    assert told["storage_used"] > 0
-    assert told["storage_reserved"] > 0
+    assert body["storage_used"] > 0
+    assert body["storage_reserved"] > 0
     for name, figures, field in (
         ("pkgrepo_storage_used_bytes", uploads, "storage_used"),
         ("pkgrepo_storage_reserved_bytes", uploads, "storage_reserved"),
@@ -140,7 +140,7 @@ async def test_metrics_show_the_usage_of_a_tenant(services: Services, seed_data:
         ("pkgrepo_clients_max", auth, "max_clients"),
         ("pkgrepo_clients", clients, "clients"),
     ):
-        assert figures.value(name, tenant_id=tenant_id) == told[field], name
+        assert figures.value(name, tenant_id=tenant_id) == body[field], name
 
 
 @pytest.mark.parametrize(

@@ -94,13 +94,13 @@ async def back_up(where: StoreAddresses, folder: Path) -> Path:
 
 async def test_migrate_lists_and_runs_migrations_once(database: MongoDatabase, where: StoreAddresses) -> None:
     await write_old_log(database, TENANT.tenant_id)
-    asked, done, again, asked_again = await run(
+    results, done, again, asked_again = await run(
         where, ["migrate", "--check"], ["migrate"], ["migrate"], ["migrate", "--check"]
     )
-    assert asked[0] == 1
-    assert CHAIN in asked[1]
-    assert FILES in asked[1]
-    assert "clients: 4 indexes of clients" in asked[1]
+    assert results[0] == 1
+    assert CHAIN in results[1]
+    assert FILES in results[1]
+    assert "clients: 4 indexes of clients" in results[1]
     assert done[0] == 0
     assert f"{CHAIN}: done" in done[1]
     assert again == asked_again == (0, "The databases are up to date.")
@@ -142,9 +142,9 @@ async def test_every_command_rejects_a_newer_database(
     )
     refused = "pkgrepo: clients: schema is newer than this program, 9 where it knows 0"
     bucket = {"S3_URL": "s3://bucket", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "secret"}  # never asked
-    told = await run(where, *commands, **bucket)
+    results = await run(where, *commands, **bucket)
     assert [
-        (command, output) for command, (_, output) in zip(commands, told, strict=True) if refused not in output
+        (command, output) for command, (_, output) in zip(commands, results, strict=True) if refused not in output
     ] == []
     assert await database["tenants"].distinct("tenant_id") == ["acme"]
 
@@ -156,9 +156,9 @@ async def test_an_older_backup_is_migrated_during_its_restore(
     await make_tenant_here(where)
     await write_old_log(database, TENANT.tenant_id)
     manifest = await back_up(where, tmp_path / "backups")
-    told = json.loads(manifest.read_text())
-    assert told.pop("schemas") == dict.fromkeys(KNOWN, 0)
-    manifest.write_text(json.dumps(told))  # as it was before manifests told of that
+    document = json.loads(manifest.read_text())
+    assert document.pop("schemas") == dict.fromkeys(KNOWN, 0)
+    manifest.write_text(json.dumps(document))  # as it was before manifests told of that
     await lose_everything(database)
     for name, version in KNOWN.items():
         await set_version(database.client[name], version)  # A service was started here.
@@ -174,10 +174,10 @@ async def test_a_backup_has_its_schemas_and_a_newer_one_is_rejected(
 ) -> None:
     await set_version(database, 1)
     manifest = await back_up(where, tmp_path / "backups")
-    told = json.loads(manifest.read_text())
-    assert told["schemas"]["auth"] == 1
-    assert not [entry["name"] for entry in told["records"] if entry["name"].endswith(".schema.bson")]
-    manifest.write_text(json.dumps({**told, "schemas": {"catalog": 9}}))
+    document = json.loads(manifest.read_text())
+    assert document["schemas"]["auth"] == 1
+    assert not [entry["name"] for entry in document["records"] if entry["name"].endswith(".schema.bson")]
+    manifest.write_text(json.dumps({**document, "schemas": {"catalog": 9}}))
     with pytest.raises(SchemaIsNewer, match="the backup's catalog: schema is newer than this program"):
         await restore_documents(tmp_path / "backups", where)
     assert await database["restorations"].count_documents({}) == 0

@@ -128,11 +128,11 @@ async def test_a_service_starts_without_its_stores_and_names_them(environment: d
 async def _one_line(process: Program, service: str) -> str:
     """The last words of a service that did not start."""
     async with asyncio.timeout(LIMIT):
-        _, said = await process.communicate()
+        _, errors = await process.communicate()
     assert process.returncode == 1
-    assert said.decode().startswith(f"{service}: ")
-    assert said.count(b"\n") == 1
-    return said.decode()
+    assert errors.decode().startswith(f"{service}: ")
+    assert errors.count(b"\n") == 1
+    return errors.decode()
 
 
 async def _answers(process: Program, session: ClientSession) -> None:

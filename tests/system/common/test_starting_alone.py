@@ -27,11 +27,11 @@ class IsolatedServices:
         """What a service says is missing; None while it does not answer."""
         try:
             async with self.session.get(f"http://{self.replicas[service].address}/readyz") as answer:
-                told = await answer.json()
+                document = await answer.json()
         except (ClientError, OSError):
             return None
-        assert answer.status == (503 if "missing" in told else 200)
-        return set(told.get("missing", ()))
+        assert answer.status == (503 if "missing" in document else 200)
+        return set(document.get("missing", ()))
 
     async def says(self, service: str, stores: set[str]) -> None:
         """Wait until a service misses these stores and no other; what it makes in MongoDB it misses beside that."""

@@ -168,6 +168,6 @@ async def test_the_service_exits_if_a_worker_cannot_start(redis_url: str, port: 
         await until(taken, timeout=LIMIT)
         async with gateways(redis_url, port) as second:
             async with asyncio.timeout(LIMIT):
-                _, said = await second.communicate()
+                _, errors = await second.communicate()
             assert second.returncode == 1
-            assert b"address already in use" in said
+            assert b"address already in use" in errors

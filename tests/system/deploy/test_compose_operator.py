@@ -102,7 +102,7 @@ async def test_finishing_a_key_rotation_fails_no_later_session(
     assert rotation.failures_of_the_end == {}
 
 
-async def test_finishing_a_key_rotation_ends_earlier_sessions(rotation: Rotation) -> None:
+async def test_finishing_a_key_rotation_voids_earlier_sessions_and_links(rotation: Rotation) -> None:
     async def has_ended() -> bool:
         session = await rotation.earlier_session.call("GET", "test")
         async with rotation.earlier_session.session.get(URL(rotation.earlier_address, encoded=True)) as download:

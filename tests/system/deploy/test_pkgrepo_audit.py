@@ -48,10 +48,10 @@ class Command:
         await log.update_one({"tenant_id": tenant_id, "sequence": sequence}, {"$set": {"ip": "192.0.2.99"}})
 
 
-def _lines(said: str) -> list[dict[str, Any]]:
+def _lines(output: str) -> list[dict[str, Any]]:
     decoder, found, place = json.JSONDecoder(), [], 0
-    while place < len(said):
-        line, place = decoder.raw_decode(said, place)
+    while place < len(output):
+        line, place = decoder.raw_decode(output, place)
         found.append(line)
         place += 1
     return found
@@ -201,5 +201,5 @@ async def test_contradicting_options_are_rejected_in_one_line(command: Command) 
         assert (status, output.startswith("pkgrepo: "), reason in output) == (1, True, True), output
 
 
-def _head(said: str) -> str:
-    return said.rsplit(" ", 1)[1]
+def _head(output: str) -> str:
+    return output.rsplit(" ", 1)[1]

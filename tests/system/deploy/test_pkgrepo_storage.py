@@ -47,14 +47,14 @@ async def migrate(folder: Path, storage: Mapping[str, str], home: str) -> tuple[
 
 
 async def test_a_move_without_an_object_storage_is_rejected(folder: Path) -> None:
-    status, said = await migrate(folder, {}, "s3")
-    assert (status, said) == (1, "pkgrepo: S3_URL: is missing; set it as for the upload service")
+    status, output = await migrate(folder, {}, "s3")
+    assert (status, output) == (1, "pkgrepo: S3_URL: is missing; set it as for the upload service")
 
 
 async def test_an_unreachable_object_storage_is_reported(folder: Path, storage: dict[str, str]) -> None:
-    status, said = await migrate(folder, {**storage, "S3_ENDPOINT": "http://127.0.0.1:9"}, "s3")
+    status, output = await migrate(folder, {**storage, "S3_ENDPOINT": "http://127.0.0.1:9"}, "s3")
     assert status == 1
-    assert "pkgrepo: The object storage does not answer" in said
+    assert "pkgrepo: The object storage does not answer" in output
     assert len(files(folder)) == SAMPLES
 
 
@@ -75,9 +75,9 @@ async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, stor
         async with asyncio.timeout(TIMEOUT):
             await moving.wait()
             process.send_signal(signal.SIGINT)
-            said, _ = await process.communicate()
-    assert process.returncode == 130, said
-    assert b"Run the same command again to resume" in said
+            output, _ = await process.communicate()
+    assert process.returncode == 130, output
+    assert b"Run the same command again to resume" in output
     assert len(files(folder)) == SAMPLES
     status, again = await migrate(folder, storage, "s3")
     assert (status, files(folder)) == (0, []), again
@@ -86,10 +86,10 @@ async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, stor
 
 async def test_files_are_moved_back_unchanged(folder: Path, storage: dict[str, str]) -> None:
     assert (await migrate(folder, storage, "s3"))[0] == 0
-    status, said = await migrate(folder, storage, "folder")
-    assert status == 0, said
+    status, output = await migrate(folder, storage, "folder")
+    assert status == 0, output
     assert len(files(folder)) == SAMPLES
-    assert f"{SAMPLES} files were moved to the folder." in said
+    assert f"{SAMPLES} files were moved to the folder." in output
     assert "0 files were moved" in (await migrate(folder, storage, "folder"))[1]
 
 
@@ -97,10 +97,10 @@ async def test_a_damaged_file_stays_and_the_command_fails(folder: Path, storage:
     assert (await migrate(folder, storage, "folder"))[0] == 0
     damaged, *_ = files(folder)
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
-    status, said = await migrate(folder, storage, "s3")
+    status, output = await migrate(folder, storage, "s3")
     assert (status, files(folder)) == (1, [damaged])
-    assert f"demo/{damaged.name}: altered" in said
-    assert "1 files were not moved" in said
+    assert f"demo/{damaged.name}: altered" in output
+    assert "1 files were not moved" in output
     assert (await migrate(folder, storage, "s3"))[0] == 1
 
 

@@ -64,14 +64,14 @@ async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Inst
 async def test_a_flipped_byte_is_reported_until_the_file_is_restored(system: Installation) -> None:
     path, version = await system.file(), await system.version()
     content = path.read_bytes()
-    status, said = await system.command("scrub")
-    assert (status, "0 are damaged" in said) == (0, True)
+    status, output = await system.command("scrub")
+    assert (status, "0 are damaged" in output) == (0, True)
 
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    status, said = await system.command("scrub", "--tenant", "demo")
+    status, output = await system.command("scrub", "--tenant", "demo")
     assert status == 1
     for told in ("demo", PACKAGE, version["VERSION"], path.name, "altered", "1 are damaged"):
-        assert told in said
+        assert told in output
     assert (await system.download())[0] == 404
     (shown,) = await system.get("get_damaged_installers")
     assert shown.pop("found_at")
@@ -85,8 +85,8 @@ async def test_a_flipped_byte_is_reported_until_the_file_is_restored(system: Ins
     assert (await system.get("server_information"))["damaged_installers"] == 1
 
     path.write_bytes(content)
-    status, said = await system.command("scrub", "--tenant", "demo")
-    assert (status, "0 are damaged" in said) == (0, True)
+    status, output = await system.command("scrub", "--tenant", "demo")
+    assert (status, "0 are damaged" in output) == (0, True)
     assert await system.download() == (200, content)
     assert await system.get("get_damaged_installers") == []
     assert (await system.get("server_information"))["damaged_installers"] == 0
@@ -96,11 +96,11 @@ async def test_a_missing_file_is_listed_as_json(system: Installation) -> None:
     path = await system.file()
     content = path.read_bytes()
     path.unlink()
-    status, said = await system.command("scrub", "--json")
+    status, output = await system.command("scrub", "--json")
     path.write_bytes(content)
     assert status == 1
-    (found,) = json.loads(said[said.index("[ {") : said.rindex("]") + 1])
-    assert (found["server_filename"], found["damage"], found["package_id"]) == (path.name, "missing", PACKAGE)
+    (document,) = json.loads(output[output.index("[ {") : output.rindex("]") + 1])
+    assert (document["server_filename"], document["damage"], document["package_id"]) == (path.name, "missing", PACKAGE)
     assert (await system.command("scrub"))[0] == 0
 
 
@@ -130,12 +130,12 @@ async def test_wrong_used_storage_is_reported_and_repaired(system: Installation)
     right = await system.get("server_information")
     assert (await system.command("quota"))[0] == 0
     await system.database["quotas"].update_one({"tenant_id": "demo"}, {"$inc": {"used": 12_345}})
-    status, said = await system.command("quota", "--tenant", "demo")
+    status, output = await system.command("quota", "--tenant", "demo")
     assert status == 1
     for told in ("demo", f"{right['storage_used'] + 12_345:,}", f"{right['storage_used']:,}", "--repair"):
-        assert told in said
-    status, said = await system.command("quota", "--repair")
-    assert (status, "repaired" in said) == (0, True)
+        assert told in output
+    status, output = await system.command("quota", "--repair")
+    assert (status, "repaired" in output) == (0, True)
     assert await system.get("server_information") == right
     assert (await system.command("quota", "--tenant", "demo"))[0] == 0
 

@@ -66,14 +66,14 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
         await work.wait_for_progress()
         kept, gone, *deleted = work.published
         await _delete(api, [gone])
-        (status, said), *_ = await asyncio.gather(
+        (status, output), *_ = await asyncio.gather(
             pkgrepo("backup", str(tmp_path), **cluster.environment), work.wait_for_progress(), _delete(api, deleted)
         )
-        assert status == 0, said
+        assert status == 0, output
         await work.wait_for_progress()
     await delete_all_data(cluster)
-    status, said = await pkgrepo("restore", str(tmp_path), **cluster.environment)
-    assert status == 0, said
+    status, output = await pkgrepo("restore", str(tmp_path), **cluster.environment)
+    assert status == 0, output
     found = await uploads.find_one(unheard)
     assert found is not None
     assert datetime.now(UTC) - found["updated_at"] < timedelta(hours=1), "it would soon be taken for a leftover"
@@ -82,8 +82,8 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
     again = await api.signed_in()
     assert await missing_versions(again, [kept]) == []
     assert (await again.call("GET", "get_specific_package_version", gone.uid)).status == 404
-    asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
-    assert asked.status == 200
+    answer = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
+    assert answer.status == 200
     assert await audit_heads(addresses_of(cluster), api.tenant_id, OPERATORS)
     given_up = await again.call("DELETE", "upload_package_version", headers={"X-File-ID": "given-up"})
     assert given_up.status == 200

@@ -39,24 +39,24 @@ async def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("small")
     archive = folder / "demo.tar"
     async with run_pkgrepo(folder / "data", "--demo"):
-        status, said = await pkgrepo("export", "demo", str(archive), "--data", str(folder / "data"))
-        assert status == 0, said
-        assert f"with {INSTALLERS} installers" in said
+        status, output = await pkgrepo("export", "demo", str(archive), "--data", str(folder / "data"))
+        assert status == 0, output
+        assert f"with {INSTALLERS} installers" in output
     return archive, (folder / "data" / "admin-password").read_text()
 
 
-async def all_said(api: Api, version: Published) -> list[object]:
+async def all_metadata(api: Api, version: Published) -> list[object]:
     """All metadata of a version and its package."""
-    found = await api.call("GET", "get_package_details", version.package_id)
-    return [found.body, (await api.call("GET", "get_version_details", version.uid)).body]
+    answer = await api.call("GET", "get_package_details", version.package_id)
+    return [answer.body, (await api.call("GET", "get_version_details", version.uid)).body]
 
 
 async def test_a_tenant_moves_from_one_machine_into_a_cluster(cluster: Cluster, demo: tuple[Path, str]) -> None:
     archive, password = demo
-    status, said = await pkgrepo("import", str(archive), **cluster.environment)
-    assert status == 0, said
-    assert "another CLIENT_TOKEN_KEY" in said
-    assert "another AUDIT_KEY" in said
+    status, output = await pkgrepo("import", str(archive), **cluster.environment)
+    assert status == 0, output
+    assert "another CLIENT_TOKEN_KEY" in output
+    assert "another AUDIT_KEY" in output
     api = await cluster.services.api("demo").signed_in(password=password)
     assert set(await catalog(api)) == {sample.package_id for sample in SAMPLES}
     for sample in SAMPLES:
@@ -68,8 +68,8 @@ async def test_a_tenant_moves_from_one_machine_into_a_cluster(cluster: Cluster, 
     operations = [entry["operation"] for entry in entries]
     assert {"tenant_create", "user_create", "tenant_export", "tenant_import"} <= set(operations)
     assert await audit_heads(addresses_of(cluster), "demo")
-    status, said = await pkgrepo("import", str(archive), **cluster.environment)
-    assert (status, "demo: exists already" in said) == (1, True), said
+    status, output = await pkgrepo("import", str(archive), **cluster.environment)
+    assert (status, "demo: exists already" in output) == (1, True), output
 
 
 async def test_tokens_and_the_audit_chain_move_under_the_same_keys(
@@ -79,17 +79,17 @@ async def test_tokens_and_the_audit_chain_move_under_the_same_keys(
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
     assert (await send_chunk(api, "halfway", os.urandom(2000), 0, 1000)).status == 200
     (head,) = await audit_heads(addresses_of(cluster), api.tenant_id)
-    said = await all_said(api, versions[0])
+    metadata = await all_metadata(api, versions[0])
     await export_tenant(cluster, api.tenant_id, tmp_path / "tenant.tar")
     await forget(cluster, api)
     done = await import_archive(cluster, tmp_path / "tenant.tar")
     assert done.other_keys == []
     again = await api.signed_in()
     assert await missing_versions(again, versions) == []
-    assert await all_said(again, versions[0]) == said
+    assert await all_metadata(again, versions[0]) == metadata
     assert await violations(cluster, [api.tenant_id]) == []
-    asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
-    assert asked.status == 200
+    answer = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
+    assert answer.status == 200
     log = cluster.mongo["auth"]["audit_log"]
     sequence, _, seal = head.partition(":")
     assert await log.find_one({"tenant_id": api.tenant_id, "sequence": int(sequence), "hash": seal})

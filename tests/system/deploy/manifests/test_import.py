@@ -67,15 +67,15 @@ async def test_manifests_of_every_schema_version_are_published(tenant: Api, tmp_
             made.locales = []
         made.write(tmp_path, singleton=number % 5 == 0)
     options = ("--installers", tmp_path / "installers", "--at-once", "16", "--json")
-    said = await run_publish(tenant, tmp_path, *options, command="import")
-    assert said.status == 0, said.log
-    report = json.loads(said.output)
+    result = await run_publish(tenant, tmp_path, *options, command="import")
+    assert result.status == 0, result.log
+    report = json.loads(result.output)
     assert {name: report[name] for name in ("published", "there", "refused")} == {
         "published": count,
         "there": 0,
         "refused": 0,
     }
-    assert f"{count} published" in said.log
+    assert f"{count} published" in result.log
     assert len({made.minor for made in manifests}) == len(MINORS)
     found = sorted((row["package"], row["version"], row["outcome"]) for row in report["installers"])
     assert found == sorted((made.package_id, made.version, "published") for made in manifests)
@@ -206,14 +206,14 @@ async def test_control_characters_of_manifests_do_not_reach_the_terminal(tenant:
     made.texts["\x1b]0;owned\x07"] = "[red]"
     made.write(tmp_path / "tree")
     (tmp_path / "tree" / "\x1b[2J\udcff.yaml").write_text("\n")
-    said = await run_publish(tenant, tmp_path / "tree", "--fetch", "--json", command="import")
-    assert said.status == 1
-    assert (said.output + said.log).replace("\n", " ").isprintable()
+    result = await run_publish(tenant, tmp_path / "tree", "--fetch", "--json", command="import")
+    assert result.status == 1
+    assert (result.output + result.log).replace("\n", " ").isprintable()
     assert all(
-        text in said.log
+        text in result.log
         for text in (r"Acme.App\x9b31m 1.0", r"\x1b]0;owned\x07: is not known", r"/\x1b[2J\udcff.yaml:")
     )
-    assert len(json.loads(said.output)["installers"]) == 3
+    assert len(json.loads(result.output)["installers"]) == 3
 
 
 async def test_a_dry_run_reports_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
@@ -268,11 +268,11 @@ async def test_installers_missing_in_the_folder_are_downloaded(tenant: Api, tmp_
             made.installers[0]["InstallerUrl"] = f"https://127.0.0.1:{port}/{name}"
             made.write(tmp_path / "tree", tmp_path / "elsewhere")
         options = (tmp_path / "tree", "--fetch", "--json", "--ca-file", certificate)
-        said = await run_publish(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
+        result = await run_publish(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
     finally:
         await runner.cleanup()
-    assert said.status == 1
-    found = {row["package"]: row for row in json.loads(said.output)["installers"]}
+    assert result.status == 1
+    found = {row["package"]: row for row in json.loads(result.output)["installers"]}
     assert found["Acme.App0"]["outcome"] == "published"
     assert found["Acme.App1"]["error"]["code"] == "sha256_differs"
 
@@ -310,9 +310,9 @@ async def test_the_command_imports_addresses_without_installers(tenant: Api, tmp
         made.content.clear()
         made.write(tmp_path)
     for option, outcome in (("--dry-run", "new"), ("--json", "published")):
-        said = await run_publish(tenant, tmp_path, "--keep-addresses", "--json", option, command="import")
-        assert said.status == 1, said.log
-        found = {row.get("package"): row for row in json.loads(said.output)["installers"]}
+        result = await run_publish(tenant, tmp_path, "--keep-addresses", "--json", option, command="import")
+        assert result.status == 1, result.log
+        found = {row.get("package"): row for row in json.loads(result.output)["installers"]}
         assert found["Acme.App0"]["outcome"] == outcome
         assert "InstallerUrl: has an IP address that is not public" in found["Acme.App1"]["error"]["detail"]
     (listed,) = (await tenant.call("GET", "get_package_versions", "Acme.App0")).body

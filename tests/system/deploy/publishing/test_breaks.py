@@ -115,10 +115,10 @@ async def content_of(api: Api, package: str) -> bytes:
 async def test_a_connection_lost_within_a_chunk_loses_no_byte(tenant: Api, package: str, tmp_path: Path) -> None:
     file, line = make_file(tmp_path, 5 * MIB), Line(MIB + 500_000, breaks=2)
     async with line.to(tenant) as near:
-        said = await run_publish(near, file, "--package", package, "--version", "1", "--chunk-size", "1")
-    assert said.status == 0, said.log
+        result = await run_publish(near, file, "--package", package, "--version", "1", "--chunk-size", "1")
+    assert result.status == 0, result.log
     assert line.breaks == 0
-    assert said.log.count("Trying again in") >= 2
+    assert result.log.count("Trying again in") >= 2
     assert await content_of(tenant, package) == file.read_bytes()
 
 
@@ -126,8 +126,8 @@ async def test_a_connection_lost_within_a_chunk_loses_no_byte(tenant: Api, packa
 async def test_chunks_shrink_after_failed_chunks(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path, 3 * MIB)
     async with Line(MIB + 200_000, breaks=100).to(tenant) as near:
-        said = await run_publish(near, file, "--package", package, "--version", "1", "--chunk-size", "2")
-    assert said.status == 0, said.log
+        result = await run_publish(near, file, "--package", package, "--version", "1", "--chunk-size", "2")
+    assert result.status == 0, result.log
     assert await content_of(tenant, package) == file.read_bytes()
 
 
@@ -136,10 +136,10 @@ async def test_the_same_command_resumes_after_an_outage(tenant: Api, package: st
     file = make_file(tmp_path, 6 * MIB)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
     async with Line(4 * MIB + 500_000, breaks=1, stays_down=True).to(tenant) as near:
-        said = await run_publish(near, *command, "--patience", "2")
-    assert said.status == 1
-    assert said.documents[0]["error"]["code"] == "unreachable"
-    assert "Gave up after 2 s. Run the same command again to resume." in said.log
+        result = await run_publish(near, *command, "--patience", "2")
+    assert result.status == 1
+    assert result.documents[0]["error"]["code"] == "unreachable"
+    assert "Gave up after 2 s. Run the same command again to resume." in result.log
     again = await run_publish(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 4 * MIB), again.log
     assert await content_of(tenant, package) == file.read_bytes()
@@ -154,9 +154,9 @@ async def test_the_same_command_resumes_after_a_stop(
     async with line.to(tenant) as near, start_publish(near, *command) as process:
         await line.reach()
         process.send_signal(number)
-        said = await wait_for_result(process)
-    assert (said.status, said.output) == (130, "")
-    assert said.log.endswith("Stopped. Run the same command again to resume.")
+        result = await wait_for_result(process)
+    assert (result.status, result.output) == (130, "")
+    assert result.log.endswith("Stopped. Run the same command again to resume.")
     again = await run_publish(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 3 * MIB), again.log
     assert await content_of(tenant, package) == file.read_bytes()

@@ -41,8 +41,8 @@ async def test_killing_all_services_during_an_upload_loses_no_byte(cluster: Clus
         await asyncio.gather(*(replica.kill() for replica in every))
         await cluster.restart_exited()
         cluster.proxies["gateway"].latency = 0.0
-        said = await wait_for_result(process)
-    assert said.status == 0, said.log
-    assert "Trying again in" in said.log
+        result = await wait_for_result(process)
+    assert result.status == 0, result.log
+    assert "Trying again in" in result.log
     [version] = (await tenant.call("GET", "get_package_versions", name)).body
     assert await download(tenant, version["INSTALLER_URL"]) == file.read_bytes()
