@@ -1,4 +1,4 @@
-"""The audit log through the gateway: who did what from where, for every write that the table of the interface has."""
+"""The audit log through the gateway: every write is recorded with user, address and operation."""
 
 import asyncio
 import re
@@ -26,7 +26,7 @@ from tests.support.whole.seed import UNKNOWN, SeedData, seed_tenant, segments, t
 from tests.support.whole.services import PASSWORD, Api, Services
 
 AUDITED = [row for row in OPERATIONS if row.audited]
-# Parts of a file, of which the last is recorded, and what a session begins and ends with, which auth_service records.
+# Only the last chunk of a file is recorded. auth_service records logins and logouts.
 WRITES_BY_RULES = {"POST-upload_package_version", "POST-login", "POST-logout"}
 CALLER = ("admin", "127.0.0.1")
 READS_BY_POST = {"POST-client_version", "POST-get_packages", "POST-winget/manifestSearch"}
@@ -49,8 +49,8 @@ async def seed_data(tenant: Api) -> SeedData:
 
 
 @pytest.fixture(scope="module")
-async def strangers(services: Services) -> Api:
-    """An administrator of a tenant that has nothing."""
+async def empty_tenant(services: Services) -> Api:
+    """An administrator of a tenant without any objects."""
     return await services.tenant()
 
 
@@ -63,10 +63,10 @@ def test_every_operation_that_changes_something_is_audited() -> None:
 async def test_each_write_is_recorded(services: Services) -> None:
     seed_data, wrong = await seed_tenant(await services.tenant()), list[str]()
     for row in sorted(AUDITED, key=_order):
-        made_up = {"username": f"new-{seed_data.marker}", "version_key": "installer"}
+        new_values = {"username": f"new-{seed_data.marker}", "version_key": "installer"}
         if row.name in {"add_package_version", "publish_client"}:
-            made_up["server_filename"] = await upload(seed_data.api, b"an installer")
-        answer = await seed_data.send(row, data={**seed_data.form, **made_up})
+            new_values["server_filename"] = await upload(seed_data.api, b"an installer")
+        answer = await seed_data.send(row, data={**seed_data.form, **new_values})
         entry = await newest(seed_data.api)
         expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
         if answer.status >= 400 or _summary(entry) != expected or not (entry["target"] or entry["changes"]):
@@ -76,11 +76,11 @@ async def test_each_write_is_recorded(services: Services) -> None:
     assert wrong == []
 
 
-async def test_each_rejected_write_is_recorded(strangers: Api) -> None:
+async def test_each_rejected_write_is_recorded(empty_tenant: Api) -> None:
     wrong = []
     for row in AUDITED:
-        answer = await strangers.call(row.method, *segments(row, UNKNOWN), data={"no": "field"})
-        entry = await newest(strangers)
+        answer = await empty_tenant.call(row.method, *segments(row, UNKNOWN), data={"no": "field"})
+        entry = await newest(empty_tenant)
         refused = 400 <= answer.status < 500 or row.name == "edit_settings"
         expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
         if not refused or _summary(entry) != expected or "auth_token" in entry["target"]:
@@ -88,13 +88,13 @@ async def test_each_rejected_write_is_recorded(strangers: Api) -> None:
     assert wrong == []
 
 
-async def test_a_caller_without_a_session_leaves_no_entry(strangers: Api) -> None:
-    before = await entries(strangers)
-    anonymous = strangers.anonymous()
+async def test_a_caller_without_a_session_leaves_no_entry(empty_tenant: Api) -> None:
+    before = await entries(empty_tenant)
+    anonymous = empty_tenant.anonymous()
     statuses = {title(row): (await anonymous.call(row.method, *segments(row, UNKNOWN))).status for row in AUDITED}
 
     assert statuses == dict.fromkeys(statuses, 401)
-    assert await entries(strangers) == before
+    assert await entries(empty_tenant) == before
 
 
 async def test_no_secret_is_in_an_entry(seed_data: SeedData) -> None:
@@ -167,15 +167,14 @@ async def test_a_finished_upload_is_recorded_and_a_chunk_is_not(tenant: Api) -> 
     [entry] = await entries(tenant, operation="upload_package_version")
 
     assert before == []
-    told = {name: answer.body[name] for name in ("server_filename", "sha256")}
-    assert entry["target"] == told
+    assert entry["target"] == {name: answer.body[name] for name in ("server_filename", "sha256")}
 
 
 async def test_a_version_in_one_call_is_one_entry(seed_data: SeedData) -> None:
     package = seed_data.parts["package_id"]
     published = await publish_in_one_call(seed_data.api, package, "7.0", content=b"content")
 
-    [entry] = [found for found in await entries(seed_data.api) if found["target"].get("version") == "7.0"]
+    [entry] = [row for row in await entries(seed_data.api) if row["target"].get("version") == "7.0"]
 
     assert entry["target"] == {"package_id": package, "version": "7.0", "uid": published.uid}
 
@@ -198,29 +197,29 @@ async def test_recorded_rejections_per_minute_are_limited(tenant: Api, monkeypat
     assert [entry["operation"] for entry in log_entries] == ["edit_settings", *["delete_package"] * 3, "login"]
 
 
-class Forgetful:
-    """Stands before auth_service, and does not let `record_audit` through, or not its answer, until it is told to."""
+class UnreliableAuditLog:
+    """A proxy of auth_service. While `away`, it drops `record_audit` requests or their answers."""
 
-    def __init__(self, address: str, *, answers_get_lost: bool) -> None:
+    def __init__(self, address: str, *, loses_answers: bool) -> None:
         self.away = True
         self.refused = asyncio.Event()
         self._socket = address.removeprefix("unix:")
-        self._answers_get_lost = answers_get_lost
+        self._loses_answers = loses_answers
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await _request(reader)
         recording = b"/record_audit " in request.split(b"\r\n", 1)[0]
-        if self.away and recording and not self._answers_get_lost:
+        if self.away and recording and not self._loses_answers:
             answer = b""
         else:
-            answer = await self._ask(request)
+            answer = await self._forward(request)
         if self.away and recording:
             self.refused.set()
         else:
             writer.write(answer)
         writer.close()
 
-    async def _ask(self, request: bytes) -> bytes:
+    async def _forward(self, request: bytes) -> bytes:
         reader, writer = await asyncio.open_unix_connection(self._socket)
         head, _, body = request.partition(b"\r\n\r\n")
         writer.write(head + b"\r\nConnection: close\r\n\r\n" + body)
@@ -240,25 +239,25 @@ async def gateway(
     services: Services,
     redis_url: str,
     tenant: Api,
-    before: Forgetful,
+    proxy: UnreliableAuditLog,
     *,
     management: str = "127.0.0.1:0",
-    **away: str,
+    **urls: str,
 ) -> AsyncIterator[Api]:
-    """A gateway that reaches auth_service through `before`, and tells operators of itself at `management`."""
-    server = await asyncio.start_server(before.answer, "127.0.0.1", 0)
+    """Run a gateway that reaches auth_service through `proxy`. `management` is its management address."""
+    server = await asyncio.start_server(proxy.answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     key = KEYS
     others = ("catalog_service", "upload_service", "client_registry")
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "internal_key": key,
         "session_key": key,
         "redis_url": redis_url,
         "auth_service_url": f"http://127.0.0.1:{port}",
         **{f"{name}_url": services.addresses[name] for name in others},
-        **away,
+        **urls,
     }
-    app: web.Application = create_app(GatewaySettings(**told))
+    app: web.Application = create_app(GatewaySettings(**settings))
     async with server, serving(app, "127.0.0.1:0") as address, serving(management_of(app), management):
         yield Api(tenant.session, f"{address}/{tenant.tenant_id}", tenant.tenant_id, tenant.deployment, tenant.headers)
 
@@ -268,17 +267,17 @@ async def rotate(api: Api) -> Answer:
 
 
 async def recorded(api: Api, operation: str) -> list[dict[str, Any]]:
-    """The entries of an operation, once there are any."""
+    """Wait for entries of an operation, and return them."""
 
-    async def any_is() -> bool:
+    async def has_entries() -> bool:
         return bool(await entries(api, operation=operation))
 
-    await until(any_is)
+    await until(has_entries)
     return await entries(api, operation=operation)
 
 
 async def test_a_write_to_an_unreachable_service_is_recorded(services: Services, redis_url: str, tenant: Api) -> None:
-    log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)
+    log = UnreliableAuditLog(services.addresses["auth_service"], loses_answers=False)
     log.away = False
     client_id, token = UNKNOWN["client_id"], UNKNOWN["auth_token"]
     async with gateway(services, redis_url, tenant, log, client_registry_url="http://127.0.0.1:1") as api:
@@ -288,12 +287,12 @@ async def test_a_write_to_an_unreachable_service_is_recorded(services: Services,
     assert (entry["status"], entry["target"]) == (500, {"client_id": client_id})
 
 
-@pytest.mark.parametrize("answers_get_lost", [False, True])
+@pytest.mark.parametrize("loses_answers", [False, True])
 async def test_a_write_is_recorded_once_after_an_outage_of_the_log(
-    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch, answers_get_lost: bool
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch, loses_answers: bool
 ) -> None:
     monkeypatch.setattr(audit, "RETRY_DELAY", 0.01)
-    log = Forgetful(services.addresses["auth_service"], answers_get_lost=answers_get_lost)
+    log = UnreliableAuditLog(services.addresses["auth_service"], loses_answers=loses_answers)
     with capture_logs() as logged:
         async with gateway(services, redis_url, tenant, log) as api:
             answer = await rotate(api)
@@ -318,7 +317,10 @@ async def test_a_stopping_gateway_sends_its_pending_entries(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "RETRY_DELAY", 3600)
-    log, management = Forgetful(services.addresses["auth_service"], answers_get_lost=False), f"127.0.0.1:{free_port()}"
+    log, management = (
+        UnreliableAuditLog(services.addresses["auth_service"], loses_answers=False),
+        f"127.0.0.1:{free_port()}",
+    )
     async with gateway(services, redis_url, tenant, log, management=management) as api:
         await rotate(api)
         assert await entries(tenant, operation="add_client") == []
@@ -331,7 +333,7 @@ async def test_a_stopping_gateway_sends_its_pending_entries(
 async def test_a_stopping_gateway_logs_the_entries_it_cannot_send(
     services: Services, redis_url: str, tenant: Api
 ) -> None:
-    log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)
+    log = UnreliableAuditLog(services.addresses["auth_service"], loses_answers=False)
     with capture_logs() as logged:
         async with gateway(services, redis_url, tenant, log) as api:
             answer = await rotate(api)
@@ -345,5 +347,5 @@ def _summary(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _order(row: Operation) -> tuple[int, str]:
-    """Deletions come last, that of the package at the end."""
+    """A sort key: deletions come last, the package's deletion at the end."""
     return (row.name.startswith("delete") + (row.name == "delete_package"), row.name)

@@ -1,4 +1,4 @@
-"""An operator deletes a tenant: all of it, and nothing else."""
+"""An operator deletes a tenant with all its data, and nothing else."""
 
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,7 @@ from tests.support.step_faults import Fault, Steps
 
 @pytest.fixture
 def addresses(mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Addresses:
-    """The stores, with no gateway that would have to forget."""
+    """The stores, without a wait for the caches of gateways."""
     monkeypatch.setattr(operations, "CACHES_EXPIRED", 0)
     return Addresses("", mongo_url, redis_url)
 
@@ -69,7 +69,7 @@ async def test_a_session_opened_during_the_deletion_ends(
         sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=60)
 
         async def open_session(_: float) -> None:
-            """Gateways may know the tenant for so many seconds more."""
+            """Replaces the wait for the caches of gateways."""
             assert tenant not in await operator.tenants.list()
             tokens.append(await sessions.open(tenant.tenant_id, "helga"))
 
@@ -97,15 +97,15 @@ async def test_a_deleted_tenants_known_addresses_are_deleted(addresses: Addresse
 async def test_a_deletion_retried_after_any_fault_ends_every_session(
     addresses: Addresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Fault, each: int
 ) -> None:
-    """The fault comes at `each`-th step."""
+    """Every `each`-th step fails once."""
     steps = Steps(fault=fault)
     steps.watch_redis(monkeypatch)
     steps.watch(monkeypatch, MongoTenantStore, "delete", AutoReconnect("a fault of this test"))
     async with open_operator(addresses) as operator, open_redis(addresses.redis_url) as redis:
         sessions = Sessions(redis, keys=KEYS, lifetime=60, idle=60)
 
-        async def count_left() -> int:
-            """Delete a tenant, again after a fault, and count the sessions that are left."""
+        async def count_remaining() -> int:
+            """Delete a tenant, with a retry after a fault. Returns the number of remaining sessions."""
             tenant = make_tenant()
             await operator.tenants.create(tenant)
             tokens = [await sessions.open(tenant.tenant_id, name) for name in ("ada", "ada", "helga")]
@@ -116,8 +116,8 @@ async def test_a_deletion_retried_after_any_fault_ends_every_session(
                 await delete()
             return len([token for token in tokens if await sessions.is_alive(sessions.parse_token(token))])
 
-        assert await count_left() == 0
+        assert await count_remaining() == 0
         assert steps.count > 4
         for step in range(1, steps.count + 1, each):
             steps.failing_step = step
-            assert await count_left() == 0, f"step {step}"
+            assert await count_remaining() == 0, f"step {step}"

@@ -1,4 +1,4 @@
-"""Installers that stay where their makers have them, in both deployments: only clients ever ask for them."""
+"""External installers in both deployments: only clients download them."""
 
 import hashlib
 import io
@@ -26,15 +26,15 @@ SHA256 = hashlib.sha256(CONTENT).hexdigest()
 
 
 @dataclass
-class Maker(AbstractResolver):
-    """Whoever made the installer: a server on https, whose name only its clients know the address of."""
+class VendorServer(AbstractResolver):
+    """The https server of the vendor. Only its resolver knows the address of its name."""
 
     port: int = 0
     content: bytes = CONTENT
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
 
-    async def give(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.asked.append(request.path_qs)
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        self.requests.append(request.path_qs)
         return web.Response(body=self.content)
 
     async def resolve(
@@ -44,38 +44,38 @@ class Maker(AbstractResolver):
         return [ResolveResult(hostname=host, host="127.0.0.1", port=port, family=socket.AF_INET, proto=0, flags=0)]
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: the resolver has no resources."""
 
     @property
     def installer(self) -> dict[str, str]:
-        """The fields of a form that say where it is."""
+        """The form fields of the external installer."""
         return {"installer_url": f"https://{HOST}:{self.port}/setup.exe?build=7", "installer_sha256": SHA256}
 
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_certificate(tmp_path_factory.mktemp("maker"), HOST)
+    return make_certificate(tmp_path_factory.mktemp("vendor"), HOST)
 
 
 @pytest.fixture
-async def maker(certificate: Path) -> AsyncIterator[Maker]:
-    made = Maker()
+async def vendor(certificate: Path) -> AsyncIterator[VendorServer]:
+    server = VendorServer()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
-    runner = web.ServerRunner(web.Server(made.give))
+    runner = web.ServerRunner(web.Server(server.answer))
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        made.port = runner.addresses[0][1]
-        yield made
+        server.port = runner.addresses[0][1]
+        yield server
     finally:
         await runner.cleanup()
 
 
 @pytest.fixture
-async def windows(certificate: Path, maker: Maker) -> AsyncIterator[ClientSession]:
-    """A client's machine, which trusts the maker's certificate."""
-    connector = TCPConnector(resolver=maker, ssl=ssl.create_default_context(cafile=certificate))
+async def windows(certificate: Path, vendor: VendorServer) -> AsyncIterator[ClientSession]:
+    """A client's machine, which trusts the vendor's certificate."""
+    connector = TCPConnector(resolver=vendor, ssl=ssl.create_default_context(cafile=certificate))
     async with ClientSession(connector=connector) as session:
         yield session
 
@@ -96,50 +96,52 @@ def in_one_call(**fields: str) -> FormData:
     return form
 
 
-async def test_only_clients_fetch_from_the_makers_server(either: Api, maker: Maker, windows: ClientSession) -> None:
+async def test_only_clients_fetch_from_the_makers_server(
+    either: Api, vendor: VendorServer, windows: ClientSession
+) -> None:
     winget, name = WingetClient(windows, f"{either.base_url}/winget"), package_id()
     await add_package(either, name)
-    uid = await add(either, name, **maker.installer)
+    uid = await add(either, name, **vendor.installer)
     for path in (("get_package_versions", name), ("get_specific_package_version", uid), ("get_version_details", uid)):
         assert (await either.call("GET", *path)).status == 200
     assert [hit.newest for hit in await winget.search(name)] == ["1.0"]
-    assert maker.asked == []
+    assert vendor.requests == []
 
     assert await winget.install(name) == CONTENT
 
-    assert maker.asked == ["/setup.exe?build=7"]
-    maker.content = b"something else"
+    assert vendor.requests == ["/setup.exe?build=7"]
+    vendor.content = b"something else"
     with pytest.raises(AnswerRejected, match="another digest"):
         await winget.install(name)
 
 
-async def test_a_version_lists_its_external_address(either: Api, maker: Maker) -> None:
+async def test_a_version_lists_its_external_address(either: Api, vendor: VendorServer) -> None:
     name = package_id()
     await add_package(either, name)
 
-    uid = await add(either, name, **maker.installer)
+    uid = await add(either, name, **vendor.installer)
 
     (listed,) = (await either.call("GET", "get_package_versions", name)).body
     body = (await either.call("GET", "get_version_details", uid)).body
-    assert (listed["INSTALLER_URL"], listed["INSTALLER_SHA256"]) == (maker.installer["installer_url"], SHA256)
-    assert {"installer_url": body["installer_url"], "installer_sha256": body["installer_sha256"]} == maker.installer
+    assert (listed["INSTALLER_URL"], listed["INSTALLER_SHA256"]) == (vendor.installer["installer_url"], SHA256)
+    assert {"installer_url": body["installer_url"], "installer_sha256": body["installer_sha256"]} == vendor.installer
 
 
-async def test_an_external_installer_is_added_by_a_multipart_form(either: Api, maker: Maker) -> None:
+async def test_an_external_installer_is_added_by_a_multipart_form(either: Api, vendor: VendorServer) -> None:
     name = package_id()
     await add_package(either, name)
 
-    answer = await either.call("POST", "add_package_version", name, data=in_one_call(**maker.installer))
+    answer = await either.call("POST", "add_package_version", name, data=in_one_call(**vendor.installer))
 
     assert answer.status == 201, answer.body
     body = (await either.call("GET", "get_specific_package_version", answer.body["UID"])).body
-    assert body["INSTALLER_URL"] == maker.installer["installer_url"]
+    assert body["INSTALLER_URL"] == vendor.installer["installer_url"]
 
 
-async def test_a_form_with_a_file_and_an_address_is_rejected(tenant: Api, maker: Maker) -> None:
+async def test_a_form_with_a_file_and_an_address_is_rejected(tenant: Api, vendor: VendorServer) -> None:
     name = package_id()
     await add_package(tenant, name)
-    form = in_one_call(**maker.installer)
+    form = in_one_call(**vendor.installer)
     form.add_field("file", io.BytesIO(CONTENT), filename="setup.exe")
 
     answer = await tenant.call("POST", "add_package_version", name, data=form)
@@ -150,16 +152,16 @@ async def test_a_form_with_a_file_and_an_address_is_rejected(tenant: Api, maker:
 
 
 async def stored(api: Api) -> int:
-    """The bytes that a tenant stores, or is about to."""
+    """The used and reserved bytes of a tenant."""
     body = (await api.call("GET", "server_information")).body
     return int(body["storage_used"]) + int(body["storage_reserved"])
 
 
-async def test_an_external_installer_uses_no_storage(services: Services, maker: Maker) -> None:
+async def test_an_external_installer_uses_no_storage(services: Services, vendor: VendorServer) -> None:
     api, name = await services.tenant(storage_quota=len(CONTENT)), package_id()
     await add_package(api, name)
     await publish(api, name, "1.0", content=CONTENT)
-    uid = await add(api, name, **maker.installer, package_version="2.0")
+    uid = await add(api, name, **vendor.installer, package_version="2.0")
     assert await stored(api) == len(CONTENT)
 
     deleted = await api.call("DELETE", "delete_package_version", name, data={"versions_uids": uid})
@@ -169,10 +171,10 @@ async def test_an_external_installer_uses_no_storage(services: Services, maker: 
     assert [version["VERSION"] for version in (await api.call("GET", "get_package_versions", name)).body] == ["1.0"]
 
 
-async def test_a_deleted_package_loses_its_external_installers(either: Api, maker: Maker) -> None:
+async def test_a_deleted_package_loses_its_external_installers(either: Api, vendor: VendorServer) -> None:
     name = package_id()
     await add_package(either, name)
-    uid = await add(either, name, **maker.installer)
+    uid = await add(either, name, **vendor.installer)
 
     assert (await either.call("DELETE", "delete_package", name)).status == 200
 
@@ -181,10 +183,12 @@ async def test_a_deleted_package_loses_its_external_installers(either: Api, make
     assert (await either.call("GET", "get_specific_package_version", uid)).status == 404
 
 
-async def test_a_tenant_cannot_see_external_addresses_of_another(tenant: Api, other_tenant: Api, maker: Maker) -> None:
+async def test_a_tenant_cannot_see_external_addresses_of_another(
+    tenant: Api, other_tenant: Api, vendor: VendorServer
+) -> None:
     name = package_id()
     await add_package(tenant, name)
-    uid = await add(tenant, name, **maker.installer)
+    uid = await add(tenant, name, **vendor.installer)
     await add_package(other_tenant, name)
 
     for operation in ("get_specific_package_version", "get_version_details"):
@@ -194,10 +198,10 @@ async def test_a_tenant_cannot_see_external_addresses_of_another(tenant: Api, ot
     assert len((await tenant.call("GET", "get_package_versions", name)).body) == 1
 
 
-async def test_the_audit_log_has_only_the_host_of_the_address(tenant: Api, maker: Maker) -> None:
+async def test_the_audit_log_has_only_the_host_of_the_address(tenant: Api, vendor: VendorServer) -> None:
     name = package_id()
     await add_package(tenant, name)
-    await add(tenant, name, **{**maker.installer, "installer_url": f"https://{HOST}/s3cret/setup.exe?key=s3cret"})
+    await add(tenant, name, **{**vendor.installer, "installer_url": f"https://{HOST}/s3cret/setup.exe?key=s3cret"})
 
     entries: list[dict[str, Any]] = (await tenant.call("GET", "get_audit_log")).body
 
@@ -232,8 +236,8 @@ async def test_each_form_rejects_forbidden_addresses(each: Api) -> None:
         for data in ({**INSTALLER, "package_version": "1.0", **fields}, in_one_call(**fields)):
             answer = await each.call("POST", "add_package_version", name, data=data)
             refused = (answer.status, answer.body["code"]) == (400, "invalid_field")
-            told = answer.body["detail"].startswith("installer_url: ") and "s3cret" not in str(answer.body)
-            if not (refused and told):
+            explained = answer.body["detail"].startswith("installer_url: ") and "s3cret" not in str(answer.body)
+            if not (refused and explained):
                 wrong.append((address[:60], type(data).__name__, answer.status, answer.body))
     assert wrong == []
     assert (await each.call("GET", "get_package_versions", name)).body == []

@@ -1,4 +1,4 @@
-"""From a file to an installer that a machine can fetch, in both deployments."""
+"""Publishing, download and deletion of versions in both deployments."""
 
 import asyncio
 import hashlib
@@ -52,8 +52,8 @@ async def test_missing_form_fields_are_read_from_the_installer(either: Api) -> N
     answer = await either.call("POST", "add_package_version", name, data=form)
     assert answer.status == 201, answer.body
     version = (await either.call("GET", "get_specific_package_version", answer.body["UID"])).body
-    shown = ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE", "PRODUCTCODE")
-    assert [version[field] for field in shown] == [
+    fields = ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE", "PRODUCTCODE")
+    assert [version[field] for field in fields] == [
         *("1.2.3.4", "x64", "MSI", "machine", "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}")
     ]
 
@@ -136,9 +136,9 @@ async def test_an_existing_version_is_rejected_in_both_forms(either: Api) -> Non
     published = await publish(either, name)
     form = {**INSTALLER, "package_version": "1.0", "server_filename": await upload(either, b"again")}
     assert (await either.call("POST", "add_package_version", name, data=form)).status == 409
-    whole = FormData({**INSTALLER, "package_version": "1.0"})
-    whole.add_field("file", b"again", filename="setup.exe")
-    assert (await either.call("POST", "add_package_version", name, data=whole)).status == 409
+    one_call = FormData({**INSTALLER, "package_version": "1.0"})
+    one_call.add_field("file", b"again", filename="setup.exe")
+    assert (await either.call("POST", "add_package_version", name, data=one_call)).status == 409
     assert await download(either, (await version_of(either, published))["INSTALLER_URL"]) == published.content
 
 
@@ -155,14 +155,14 @@ async def test_a_rejected_version_leaves_no_file(tenant: Api) -> None:
 async def test_a_deleted_version_is_removed_with_its_file(either: Api) -> None:
     name = package_id()
     await add_package(either, name)
-    gone, kept = await publish(either, name, "1"), await publish(either, name, "2")
-    url = (await version_of(either, gone))["INSTALLER_URL"]
-    answer = await either.call("DELETE", "delete_package_version", name, data={"versions_uids": gone.uid})
+    deleted, other = await publish(either, name, "1"), await publish(either, name, "2")
+    url = (await version_of(either, deleted))["INSTALLER_URL"]
+    answer = await either.call("DELETE", "delete_package_version", name, data={"versions_uids": deleted.uid})
     assert (answer.status, answer.body) == (200, {"Message": "Package versions deleted successfully!"})
-    assert (await either.call("GET", "get_specific_package_version", gone.uid)).status == 404
+    assert (await either.call("GET", "get_specific_package_version", deleted.uid)).status == 404
     async with either.session.get(url) as response:
         assert response.status == 404
-    assert (await catalog(either))[name]["VERSIONS_UID"] == [kept.uid]
+    assert (await catalog(either))[name]["VERSIONS_UID"] == [other.uid]
 
 
 async def test_a_deleted_package_frees_its_storage(tenant: Api) -> None:

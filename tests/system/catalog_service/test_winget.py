@@ -1,4 +1,4 @@
-"""Windows' own winget with a tenant as its source, in both deployments, as `tests.support.winget.client` knows it."""
+"""Windows' winget client with a tenant as its source, in both deployments."""
 
 import re
 from hashlib import sha256
@@ -28,15 +28,15 @@ async def test_winget_adds_searches_shows_and_installs(either: Api) -> None:
     await add_package(either, name, package_name="Roadrunner Trap", package_publisher="Acme")
     older = await publish(either, name, "1.9")
     newer = await publish(either, name, "1.10", switch_Silent="/S")
-    told = await winget.add()
-    assert (told["SourceIdentifier"], winget.contract) == (f"pkgrepo-{either.tenant_id}", "1.28.0")
+    information = await winget.add()
+    assert (information["SourceIdentifier"], winget.contract) == (f"pkgrepo-{either.tenant_id}", "1.28.0")
     assert name in {hit.package_id for hit in await winget.search()}
-    (found,) = await winget.search(name.removeprefix("Acme."))
-    assert (found.package_id, found.name, found.publisher) == (name, "Roadrunner Trap", "Acme")
-    assert [version["PackageVersion"] for version in found.versions] == ["1.10", "1.9"]
-    shown = await winget.show(name.upper())
-    assert shown["PackageVersion"] == "1.10"
-    assert shown["Installers"][0]["InstallerSwitches"] == {"Silent": "/S"}
+    (hit,) = await winget.search(name.removeprefix("Acme."))
+    assert (hit.package_id, hit.name, hit.publisher) == (name, "Roadrunner Trap", "Acme")
+    assert [version["PackageVersion"] for version in hit.versions] == ["1.10", "1.9"]
+    manifest = await winget.show(name.upper())
+    assert manifest["PackageVersion"] == "1.10"
+    assert manifest["Installers"][0]["InstallerSwitches"] == {"Silent": "/S"}
     assert await winget.install(name) == newer.content
     assert await winget.install(name, "1.9") == older.content
 
@@ -86,18 +86,18 @@ async def test_an_installed_program_is_found_by_product_code_or_name(either: Api
     assert await winget.upgrade(by_code) == (name, "2.0")
     assert await winget.upgrade(by_name) == (name, "2.0")
     assert await winget.upgrade(Installed(title, "2.0", product_code=CODE % number)) is None
-    assert await winget.upgrade(Installed("Nothing that we have", "1.0")) is None
+    assert await winget.upgrade(Installed("Unknown program", "1.0")) is None
 
 
 async def offered_icon(api: Api, name: str, version: str = CONTRACTS[-1]) -> dict[str, Any]:
-    """The only icon in the manifest of a package."""
+    """The only icon in a package's manifest."""
     winget = client_of(api, versions=[version])
     (icon,) = (await winget.show(name))["DefaultLocale"]["Icons"]
     return dict(icon)
 
 
 async def fetch(api: Api, address: str, **headers: str) -> Answer:
-    """The answer at an address to a caller without any token."""
+    """Fetch an address without a token."""
     async with api.session.get(address, headers=headers) as response:
         return await read_answer(response)
 
@@ -127,9 +127,9 @@ async def test_contracts_without_icons_get_no_logo(each: Api) -> None:
     name = package_id()
     await add_package_with_logo(each, name)
 
-    shown = await client_of(each, versions=["1.4.0"]).show(name)
+    manifest = await client_of(each, versions=["1.4.0"]).show(name)
 
-    assert "Icons" not in shown["DefaultLocale"]
+    assert "Icons" not in manifest["DefaultLocale"]
 
 
 async def test_an_altered_or_expired_icon_address_is_rejected(each: Api) -> None:
@@ -196,13 +196,13 @@ async def test_a_client_sends_its_token_with_every_command(enforcing: Api, enfor
             winget = client_of(api, header=form.format(token))
             assert [hit.package_id for hit in await winget.search(name)] == [name], form
             assert await winget.install(name) == published.content, form
-            await _check_stranger(api, name, form.format("another"))
+            await _check_rejected(api, name, form.format("another"))
         for header in ("", "{'Token': ''}", f"{{'Key': '{token}'}}"):
-            await _check_stranger(api, name, header)
+            await _check_rejected(api, name, header)
 
 
-async def _check_stranger(api: Api, name: str, header: str) -> None:
-    """A client with this header learns of the source, and of no package."""
+async def _check_rejected(api: Api, name: str, header: str) -> None:
+    """Check that a client with this header can add the source, but sees no package."""
     winget = client_of(api, header=header)
     await winget.add()
     for command in (winget.search(name), winget.show(name)):
@@ -211,23 +211,25 @@ async def _check_stranger(api: Api, name: str, header: str) -> None:
 
 
 async def test_the_blacklist_hides_packages_from_winget(enforcing: Api, enforcing_single: Api) -> None:
-    seen, hidden = package_id(), package_id()
-    for name in (seen, hidden):
+    visible, hidden = package_id(), package_id()
+    for name in (visible, hidden):
         await add_package(enforcing, name)
         await publish(enforcing, name)
-    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{seen.lower()}"})).body
+    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{visible.lower()}"})).body
     clients = [client_of(api, header=added["auth_token"]) for api in (enforcing, enforcing_single)]
     for winget in clients:
         assert await winget.manifests(hidden)
     entry = {"client_id": added["client_id"], "package_ids": hidden}
     assert (await enforcing.call("POST", "add_blacklist_entry", data=entry)).status == 201
     for winget in clients:
-        shown = {hit.package_id for hit in await winget.search()}
-        assert (seen in shown, hidden in shown) == (True, False)
+        listed = {hit.package_id for hit in await winget.search()}
+        assert (visible in listed, hidden in listed) == (True, False)
         assert await winget.manifests(hidden) == []
-        assert await winget.manifests(seen)
-        as_it_is = await enforcing.call("GET", "winget", "packageManifests", hidden, headers={"Version": CONTRACTS[-1]})
-        assert as_it_is.status == 200
+        assert await winget.manifests(visible)
+        administrator_view = await enforcing.call(
+            "GET", "winget", "packageManifests", hidden, headers={"Version": CONTRACTS[-1]}
+        )
+        assert administrator_view.status == 200
         assert await winget.manifests(hidden) == []
 
 
@@ -248,9 +250,9 @@ async def test_changed_agreements_have_a_new_identifier(tenant: Api) -> None:
     for terms in ('[{"label": "Terms", "text": "Be kind."}]', '[{"label": "Terms", "url": "https://example.com"}]'):
         changed = await tenant.call("PATCH", "edit_settings", data={"source_agreements": terms})
         assert changed.status == 200, changed.body
-        told = (await client_of(tenant).add())["SourceAgreements"]
-        identifiers.append(told["AgreementsIdentifier"])
-    assert told["Agreements"] == [{"AgreementLabel": "Terms", "AgreementUrl": "https://example.com"}]
+        agreements = (await client_of(tenant).add())["SourceAgreements"]
+        identifiers.append(agreements["AgreementsIdentifier"])
+    assert agreements["Agreements"] == [{"AgreementLabel": "Terms", "AgreementUrl": "https://example.com"}]
     assert len(set(identifiers)) == 2
     assert (await tenant.call("PATCH", "edit_settings", data={"source_agreements": ""})).status == 200
     assert "SourceAgreements" not in await client_of(tenant).add()
@@ -292,8 +294,8 @@ async def test_an_unknown_package_is_204_and_an_unknown_tenant_404(each: Api, se
     check_winget_error(404, await nobody.call("POST", "winget", "manifestSearch", json={}))
 
 
-# Texts that a user may type, as they stand in the path.
-TYPED = {
+# Texts that a user may type, as parts of the path.
+TEXTS = {
     "slashes": "a/b/c",
     "encoded slashes": "a%2Fb%5Cc",
     "dot segments": "../information",
@@ -311,8 +313,8 @@ TYPED = {
 async def test_a_text_that_is_no_package_id_finds_nothing(each: Api) -> None:
     host, _, path = each.base_url.removeprefix("http://").partition("/")
 
-    for name, typed in TYPED.items():
-        answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/{typed}")
+    for name, text in TEXTS.items():
+        answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/{text}")
 
         assert (answer.status, answer.body) == (204, b""), name
 

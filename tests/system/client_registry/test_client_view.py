@@ -1,4 +1,4 @@
-"""What a registered client sees: enforcement, blacklist, the version of its own program."""
+"""The view of a registered client: authentication, blacklist, and the version of the client program."""
 
 from aiohttp import FormData
 
@@ -55,7 +55,7 @@ async def test_a_disabled_client_and_an_old_token_are_rejected(services: Service
 
 
 async def test_a_deleted_client_is_not_listed(either: Api) -> None:
-    # `localhost` is a name that resolves everywhere, as the single-tenant deployment wants.
+    # The single-tenant deployment needs a name that resolves.
     client = await add_client(either, "localhost")
     answer = await either.call("DELETE", "delete_client", client["client_id"], client["auth_token"])
     assert (answer.status, answer.body) == (200, {"Message": "Client was removed successfully!"})
@@ -87,10 +87,10 @@ async def test_an_unchanged_catalog_is_answered_with_304(tenant: Api) -> None:
     await add_package(tenant, "Some.App")
     token = {"auth_token": (await add_client(tenant))["auth_token"]}
     for encoding in ("identity", "gzip", "zstd"):
-        wanted = {"Accept-Encoding": encoding}
-        sent = await tenant.anonymous().call("POST", "get_packages", data=token, headers=wanted)
+        accept = {"Accept-Encoding": encoding}
+        sent = await tenant.anonymous().call("POST", "get_packages", data=token, headers=accept)
         assert sent.headers.get("Content-Encoding", "identity") == encoding
-        known = wanted | {"If-None-Match": sent.headers["ETag"]}
+        known = accept | {"If-None-Match": sent.headers["ETag"]}
         again = await tenant.anonymous().call("POST", "get_packages", data=token, headers=known)
         assert (again.status, again.body) == (304, b"")
         assert sent.headers["Vary"] == again.headers["Vary"] == "Accept-Encoding"

@@ -1,4 +1,4 @@
-"""A forked program behaves as a started one."""
+"""A forked program behaves like a started one."""
 
 import asyncio
 import os
@@ -66,11 +66,11 @@ async def test_no_program_outlives_killed_tests() -> None:
     output, _ = await tests.communicate()
     pid = int(output)
 
-    async def is_gone() -> bool:
+    async def has_exited() -> bool:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
         return False
 
-    await until(is_gone)
+    await until(has_exited)

@@ -1,4 +1,4 @@
-"""Services that start before anything they need: each says what is missing, and is ready when the last of it comes."""
+"""Services that start before their stores: each reports missing stores, and becomes ready with the last."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -17,14 +17,14 @@ from tests.support.wait import until
 
 @dataclass(frozen=True)
 class IsolatedServices:
-    """A process of every service, and what lies before each of the stores that they need."""
+    """A process of every service, and a proxy in front of each store."""
 
     session: ClientSession
     replicas: dict[str, Replica]
     links: dict[str, Proxy]
 
     async def missing(self, service: str) -> set[str] | None:
-        """What a service says is missing; None while it does not answer."""
+        """The missing dependencies that a service reports. None while it does not answer."""
         try:
             async with self.session.get(f"http://{self.replicas[service].address}/readyz") as answer:
                 document = await answer.json()
@@ -33,14 +33,14 @@ class IsolatedServices:
         assert answer.status == (503 if "missing" in document else 200)
         return set(document.get("missing", ()))
 
-    async def says(self, service: str, stores: set[str]) -> None:
-        """Wait until a service misses these stores and no other; what it makes in MongoDB it misses beside that."""
+    async def wait_for_missing(self, service: str, stores: set[str]) -> None:
+        """Wait until a service reports exactly these missing stores. It may report its schema too."""
 
-        async def so() -> bool:
+        async def reports_stores() -> bool:
             missing = await self.missing(service)
             return missing is not None and missing & set(self.links) == stores and (bool(stores) or not missing)
 
-        await until(so)
+        await until(reports_stores)
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ async def isolated(cluster: Cluster) -> AsyncIterator[IsolatedServices]:
         links = {name: await stack.enter_async_context(run_proxy(target_of(url))) for name, url in urls.items()}
         for link in links.values():
             await link.set_mode(Mode.REFUSE)
-        through = {name: url_through(name, link) for name, link in links.items()}
+        proxied = {name: url_through(name, link) for name, link in links.items()}
         environment = {
             **cluster.environment,
-            "MONGO_URL": through["mongodb"],
-            "REDIS_URL": through["redis"],
-            "RABBITMQ_URL": through["rabbitmq"],
+            "MONGO_URL": proxied["mongodb"],
+            "REDIS_URL": proxied["redis"],
+            "RABBITMQ_URL": proxied["rabbitmq"],
         }
         replicas = {}
         for service in REQUIRED_STORES:
@@ -71,12 +71,12 @@ async def isolated(cluster: Cluster) -> AsyncIterator[IsolatedServices]:
 @pytest.mark.full  # test_services_alone.py has a sample.
 async def test_a_service_is_ready_when_the_last_store_is_reachable(isolated: IsolatedServices) -> None:
     pids = {service: replica.pid for service, replica in isolated.replicas.items()}
-    away = {"mongodb", "redis"}
+    unreachable = {"mongodb", "redis"}
     for name in ("", "rabbitmq", "redis", "mongodb"):
         if name:
             await isolated.links[name].set_mode(Mode.PASS)
-            away.discard(name)
+            unreachable.discard(name)
         for service, needs in REQUIRED_STORES.items():
-            await isolated.says(service, needs & away)
+            await isolated.wait_for_missing(service, needs & unreachable)
     for service, replica in isolated.replicas.items():
         assert (replica.is_running, replica.pid) == (True, pids[service])

@@ -1,4 +1,4 @@
-"""A service that is asked to stop says so first, serves on meanwhile, and ends what was begun."""
+"""A stopping service reports it first, still answers requests, and finishes running ones."""
 
 import asyncio
 import json
@@ -21,7 +21,7 @@ from tests.support.processes.replica_client import connect_to_replica
 from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.wait import until
 
-SIZE = 3 << 20  # bytes; half of it is more than what is written at once
+SIZE = 3 << 20  # bytes; half of it is more than one write
 LIMIT = 60  # seconds; reached only when something hangs
 READY = (200, {"status": "ready"})
 ALIVE = (200, {"status": "alive"})
@@ -29,13 +29,13 @@ STOPPING = (503, {"status": "stopping"})
 
 
 class Socket:
-    """One address of a service, asked on a new connection each time."""
+    """One address of a service. Each request uses a new connection."""
 
     def __init__(self, path: str) -> None:
         self.path = path
 
-    async def told(self, probe: str) -> tuple[int, dict[str, str]] | None:
-        """The answer to a probe; None where nobody listens."""
+    async def probe(self, probe: str) -> tuple[int, dict[str, str]] | None:
+        """The answer to a probe. None if nothing listens."""
         try:
             async with (
                 ClientSession(connector=UnixConnector(self.path)) as session,
@@ -47,10 +47,10 @@ class Socket:
 
 
 async def test_a_stopping_service_answers_until_its_drain_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, finish, drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
+    started, finish, drained = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def hold(_: web.Request) -> web.Response:
-        begun.set()
+        started.set()
         await finish.wait()
         return web.Response(text="done")
 
@@ -66,36 +66,36 @@ async def test_a_stopping_service_answers_until_its_drain_ends(monkeypatch: pyte
         path = str(Path(folder) / "service.sock")
         socket, service = Socket(path), serving(app, f"unix:{path}", drain=2)
         await service.__aenter__()
-        assert await socket.told("readyz") == READY
+        assert await socket.probe("readyz") == READY
         async with ClientSession("http://localhost", connector=UnixConnector(path)) as session, asyncio.timeout(LIMIT):
             held = asyncio.create_task(session.get("/hold"))
-            await begun.wait()
-            ending = asyncio.create_task(service.__aexit__(None, None, None))
+            await started.wait()
+            stopping = asyncio.create_task(service.__aexit__(None, None, None))
 
-            async def says_so() -> bool:
-                return await socket.told("readyz") == STOPPING
+            async def reports_stopping() -> bool:
+                return await socket.probe("readyz") == STOPPING
 
-            await until(says_so)
-            assert await socket.told("livez") == ALIVE
+            await until(reports_stopping)
+            assert await socket.probe("livez") == ALIVE
             drained.set()
 
             async def closed() -> bool:
-                return await socket.told("livez") is None
+                return await socket.probe("livez") is None
 
             await until(closed)
             finish.set()
             async with await held as answer:
                 assert (answer.status, await answer.text()) == (200, "done")
-            await ending
+            await stopping
 
 
 @pytest.mark.full
 async def test_a_stopping_process_finishes_its_requests(cluster: Cluster) -> None:
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(SIZE)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
-        apart = Socket(str(Path(folder) / "apart.sock"))
+        management = Socket(str(Path(folder) / "management.sock"))
         patches = {"common.http.server:DRAIN_TIMEOUT": 5, "common.http.server:SHUTDOWN_TIMEOUT": LIMIT}
-        environment = {"MANAGEMENT_LISTEN": f"unix:{apart.path}", "PATCHES": json.dumps(patches)}
+        environment = {"MANAGEMENT_LISTEN": f"unix:{management.path}", "PATCHES": json.dumps(patches)}
         command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
         replica = await cluster.add(
             "upload_service", environment=environment, command=command, receives_connections=False
@@ -105,24 +105,24 @@ async def test_a_stopping_process_finishes_its_requests(cluster: Cluster) -> Non
             held = StalledChunk(api, caller, file_id, content, 0, len(content))
             transfers = cluster.stores.installers / caller.tenant_id / "transfers"
 
-            async def begun() -> bool:
+            async def started() -> bool:
                 return any(path.stat().st_size for path in transfers.glob("*/*"))
 
-            await until(begun)
+            await until(started)
             replica.send(SIGTERM)
 
-            async def says_so_and_serves_on() -> bool:
-                told = apart.told("readyz"), main.told("readyz"), main.told("livez")
-                return tuple(await asyncio.gather(*told)) == (STOPPING, STOPPING, ALIVE)
+            async def reports_stopping_and_is_alive() -> bool:
+                answers = management.probe("readyz"), main.probe("readyz"), main.probe("livez")
+                return tuple(await asyncio.gather(*answers)) == (STOPPING, STOPPING, ALIVE)
 
-            await until(says_so_and_serves_on)
+            await until(reports_stopping_and_is_alive)
 
             async def closed() -> bool:
-                return await main.told("livez") is None
+                return await main.probe("livez") is None
 
             await until(closed)
-            assert await apart.told("readyz") == STOPPING
-            assert await apart.told("livez") == ALIVE
+            assert await management.probe("readyz") == STOPPING
+            assert await management.probe("livez") == ALIVE
             answer = await held.resume()
             assert (answer.status, answer.body["complete"]) == (200, True)
         assert await replica.wait_for_exit() == 0

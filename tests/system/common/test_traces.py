@@ -1,4 +1,4 @@
-"""What becomes of traces, and of requests, at a service's end and where the collector is away."""
+"""Traces at the end of a service, and with an unavailable collector."""
 
 import asyncio
 import os
@@ -17,16 +17,16 @@ from tests.support.servers.otlp_server import run_collector
 from tests.support.servers.ports import free_port
 from tests.support.wait import until
 
-START = 60  # seconds in which a process answers, however busy the machine is
-LIMIT = 60  # seconds; the library alone would wait for an hour for a collector that is silent
-WITHOUT = "import sys; sys.modules['opentelemetry'] = None; "  # as where it is not installed
+START = 60  # seconds until a process answers on a busy machine
+LIMIT = 60  # seconds; the library alone would wait for a silent collector for an hour
+WITHOUT = "import sys; sys.modules['opentelemetry'] = None; "  # as without the package
 
 
 @asynccontextmanager
 async def gateway(redis_url: str, *command: str, **environment: str) -> AsyncIterator[tuple[Process, str]]:
-    """A gateway alone, and the address of what it answers 500: there is no service behind it."""
+    """Run a gateway without services. Yields it and an address that it answers with 500."""
     port = free_port()
-    told = {
+    settings = {
         **os.environ,
         "INTERNAL_KEY": KEY,
         "SESSION_KEY": KEY,
@@ -36,7 +36,7 @@ async def gateway(redis_url: str, *command: str, **environment: str) -> AsyncIte
         **environment,
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *(command or ("-m", "gateway")), env=told, stderr=PIPE
+        sys.executable, *(command or ("-m", "gateway")), env=settings, stderr=PIPE
     )
     try:
         yield process, f"http://127.0.0.1:{port}/acme/login"
@@ -46,8 +46,8 @@ async def gateway(redis_url: str, *command: str, **environment: str) -> AsyncIte
         await process.communicate()
 
 
-async def asked(url: str) -> bool:
-    """Whether a request of a connection of its own was answered."""
+async def is_answered(url: str) -> bool:
+    """Whether a request on a new connection is answered."""
     try:
         async with ClientSession(connector=TCPConnector(force_close=True)) as session, session.post(url) as response:
             return response.status == 500
@@ -70,12 +70,12 @@ async def test_a_silent_collector_delays_no_request_and_no_stop(
     }
     with silent:
         async with gateway(redis_url, **settings) as (process, url):
-            await until(lambda: asked(url), timeout=START)
+            await until(lambda: is_answered(url), timeout=START)
             async with asyncio.timeout(LIMIT):
                 sending, _ = await asyncio.get_running_loop().sock_accept(silent)
             with sending:
                 for _ in range(20):
-                    assert await asked(url)
+                    assert await is_answered(url)
                 process.terminate()
                 async with asyncio.timeout(LIMIT):
                     assert await process.wait() == 0
@@ -86,7 +86,7 @@ async def test_a_stopping_service_exports_its_last_spans(redis_url: str) -> None
         run_collector() as collector,
         gateway(redis_url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as (process, url),
     ):
-        await until(lambda: asked(url), timeout=START)
+        await until(lambda: is_answered(url), timeout=START)
         process.terminate()
         assert await process.wait() == 0
     (span,) = [span for span in collector.spans if span.kind == "server"]
@@ -98,11 +98,11 @@ async def test_each_worker_of_a_service_is_traced(redis_url: str) -> None:
     async with run_collector() as collector:
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "WORKERS": "2", "OTEL_BSP_SCHEDULE_DELAY": "50"}
 
-        async def both_told() -> bool:
-            return await asked(url) and len(collector.processes) == 2
+        async def both_exported() -> bool:
+            return await is_answered(url) and len(collector.processes) == 2
 
         async with gateway(redis_url, **settings) as (_, url):
-            await until(both_told, timeout=START)
+            await until(both_exported, timeout=START)
 
 
 async def test_without_a_collector_no_service_needs_the_library() -> None:
