@@ -71,7 +71,7 @@ async def visitor(open_page: Open, tenant: Api) -> Visitor:
 
 @pytest.fixture(scope="module")
 async def seed_data(services: Services) -> SeedData:
-    """A tenant with one of everything, and with markup in every text."""
+    """A tenant with one object of each kind, and with markup in every text."""
     seed_data = await seed_tenant(await services.tenant())
     api, package = seed_data.api, seed_data.parts["package_id"]
     texts = dict.fromkeys(("package_name", "package_publisher", "package_description"), SCRIPT)

@@ -1,4 +1,4 @@
-"""The services in containers with several replicas; needs a container engine: `make test-compose`."""
+"""The services in containers with several replicas. Needs a container engine: `make test-compose`."""
 
 import asyncio
 import hashlib
@@ -83,7 +83,7 @@ async def test_an_upload_continues_at_other_replicas_after_a_kill(project: Compo
     await asyncio.to_thread(killed.kill)
     try:
         for start in range(3 * CHUNK, len(content), CHUNK):
-            answer = await _insisting(other, file_id, content, start)
+            answer = await _send_with_retries(other, file_id, content, start)
         form = {**INSTALLER, "package_version": "1", "server_filename": answer["server_filename"]}
         assert (await one.call("POST", "add_package_version", name, data=form)).status == 201
         [row] = (await one.call("GET", "get_package_versions", name)).body
@@ -92,8 +92,8 @@ async def test_an_upload_continues_at_other_replicas_after_a_kill(project: Compo
         await asyncio.to_thread(killed.start)
 
 
-async def _insisting(api: Api, file_id: str, content: bytes, start: int) -> dict[str, str]:
-    """Send a chunk, with retries where the server asks for them."""
+async def _send_with_retries(api: Api, file_id: str, content: bytes, start: int) -> dict[str, str]:
+    """Send a chunk, with retries after a server error."""
     body: dict[str, str] = {}
 
     async def taken() -> bool:

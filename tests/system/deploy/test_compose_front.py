@@ -1,4 +1,4 @@
-"""The services behind one TLS address, while containers are replaced; needs a container engine."""
+"""The services behind one TLS address, while containers are replaced. Needs a container engine."""
 
 import asyncio
 import hashlib
@@ -28,7 +28,7 @@ from tests.support.whole.services import Api
 SCALE = dict.fromkeys(SERVICES, 2) | {"upload_service": 3}
 CHUNK = 1 << 20  # bytes
 PIECE = 1 << 16  # bytes of a slow body
-PAUSE = 0.2  # seconds between two of them
+PAUSE = 0.2  # seconds between two parts of the body
 ORDERS = (("mongodb", "redis", "rabbitmq"), ("redis", "rabbitmq", "mongodb"), ("rabbitmq", "mongodb", "redis"))
 
 
@@ -168,7 +168,7 @@ async def _all(act: object, containers: list[Container], **options: object) -> N
 async def _all_miss(project: ComposeProject, services: list[Container], away: set[str]) -> None:
     """Wait until each service reports exactly the missing stores that it needs."""
 
-    async def so() -> bool:
+    async def exactly_missing() -> bool:
         told = await asyncio.gather(*(project.readiness(container) for container in services))
         return all(
             bool(said)
@@ -176,7 +176,7 @@ async def _all_miss(project: ComposeProject, services: list[Container], away: se
             for said, service in zip(told, map(_service_of, services), strict=True)
         )
 
-    await until(so, timeout=START_TIMEOUT)
+    await until(exactly_missing, timeout=START_TIMEOUT)
 
 
 def _service_of(container: Container) -> str:

@@ -1,4 +1,4 @@
-"""Operator commands in containers, while clients work; needs a container engine: `make test-compose`."""
+"""Operator commands in containers during load. Needs a container engine: `make test-compose`."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ CHUNK = 1 << 20  # bytes
 
 @pytest.fixture(scope="module")
 def store_images() -> Iterator[dict[str, str]]:
-    """The store images under tags of this test run: variable name to tag."""
+    """The tags of the store images in this test run, by variable name."""
     engine, run = DockerClient.from_env(), uuid4().hex[:8]
     tags = {name: f"pkgrepo-test-{name.partition('_')[0].lower()}:{run}" for name in STORE_IMAGES}
     for name, tag in tags.items():
@@ -45,7 +45,7 @@ async def project(store_images: dict[str, str]) -> AsyncIterator[ComposeProject]
 
 @dataclass(frozen=True)
 class Rotation:
-    """A complete key rotation under load. The session and the address are from before it."""
+    """A complete key rotation under load, with a session and a download address from before."""
 
     failures: Counter[str]
     failures_of_the_end: Counter[str]
@@ -55,7 +55,7 @@ class Rotation:
 
 @pytest.fixture(scope="module")
 async def rotation(project: ComposeProject) -> Rotation:
-    """Shared, because the key of client tokens cannot rotate again before every client has called."""
+    """A shared rotation, because client keys can rotate again only after every client has called."""
     earlier, name = await project.signed_in(), package_id()
     await add_package(earlier[0], name)
     address = (await version_of(earlier[0], await publish(earlier[0], name)))["INSTALLER_URL"]
@@ -142,7 +142,7 @@ async def test_backup_restores_into_an_empty_project_of_another_name(
 
 @asynccontextmanager
 async def load(gateways: list[Api]) -> AsyncIterator[list[CountingApi]]:
-    """Let clients send requests through every gateway within the block. Each sends at least one in it."""
+    """Send requests of clients through every gateway within the block, at least one per client."""
     async with AsyncExitStack() as stack:
         clients = [await stack.enter_async_context(run_callers(api)) for api in gateways]
         before = [client.requests.total() for client in clients]
@@ -163,5 +163,5 @@ def store_ids(project: ComposeProject) -> list[str | None]:
 
 
 def replace_image(engine: DockerClient, tag: str) -> None:
-    """Put another image under the tag, which differs in a label alone."""
+    """Tag another image that differs only in a label."""
     engine.images.build(fileobj=BytesIO(f"FROM {tag}\nLABEL newer={uuid4().hex}\n".encode()), tag=tag)

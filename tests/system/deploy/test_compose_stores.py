@@ -1,4 +1,4 @@
-"""The stores in containers: each user's rights, and the upgrade from one user; needs a container engine."""
+"""The stores in containers: rights of their users, and the upgrade from one user. Needs a container engine."""
 
 import os
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ from tests.support.servers.rights import excess_mongodb_rights, excess_rabbitmq_
 from tests.support.whole.publishing import Published, add_package, download, package_id, publish, version_of
 from tests.support.whole.services import Api
 
-PASSWORD = token_urlsafe(24)  # of the one user that release 0.1.0 had at each store
+PASSWORD = token_urlsafe(24)  # of the single user in release 0.1.0
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ async def test_redis_rejects_a_caller_without_a_user(project: ComposeProject) ->
 
 @dataclass(frozen=True)
 class Upgraded:
-    """A project that release 0.1.0 set up and this release took over, with a version published before."""
+    """A project that was upgraded from release 0.1.0, with a version published before."""
 
     project: ComposeProject
     api: Api
@@ -104,7 +104,7 @@ async def upgraded() -> AsyncIterator[Upgraded]:
 
 
 def write_old_secrets(folder: Path) -> None:
-    """The folder of secrets of release 0.1.0."""
+    """Write the secrets of release 0.1.0."""
     one_user = {
         "mongo_url": f"mongodb://pkgrepo:{PASSWORD}@mongodb:27017/?replicaSet=rs0&authSource=admin",
         "redis_url": f"redis://:{PASSWORD}@redis:6379",

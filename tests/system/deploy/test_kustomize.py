@@ -1,4 +1,4 @@
-"""The Kubernetes manifests as kustomize renders them; needs that program: `make test-kubernetes`."""
+"""The Kubernetes manifests as kustomize renders them. Needs kustomize: `make test-kubernetes`."""
 
 import shutil
 import subprocess
@@ -28,7 +28,7 @@ from tests.support.deployment.observability import OBSERVABILITY
 SERVICES = ["auth-service", "catalog-service", "client-registry", "gateway", "upload-service"]
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "redis://:p@r", "rabbitmq_url": "amqp://u:p@q"}
 OVERLAYS = ("production", "single-node", "with-components")
-# What an operator makes beside them: certificates, and the key of an object storage.
+# Secrets that an operator creates: certificates, and the key of an object storage.
 OPERATOR_S = {"packages-tls", "files-tls", "object-storage"}
 
 Render = Callable[[str], list[Resource]]
@@ -108,7 +108,7 @@ def test_secrets_can_be_applied_separately(render: Render) -> None:
     assert {name: found["data"] for name, found in alone.items()} == {
         name: found["data"] for name, found in all_of_it.items()
     }
-    assert not any("namespace" in found["metadata"] for found in alone.values())  # `-n` says it.
+    assert not any("namespace" in found["metadata"] for found in alone.values())  # `-n` sets it.
 
 
 def test_kubernetes_refuses_unknown_fields(resources: list[Resource]) -> None:

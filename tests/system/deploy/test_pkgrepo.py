@@ -33,7 +33,7 @@ SERVICES = {"gateway", "auth_service", "catalog_service", "upload_service", "cli
 
 @dataclass(frozen=True)
 class Stopped:
-    """An `up` that was stopped by Ctrl-C: its output, its status, its servers, and whether its address file exists."""
+    """A `pkgrepo up` after Ctrl-C: its output, status and servers, and whether its address file exists."""
 
     folder: Path
     output: str
@@ -44,7 +44,7 @@ class Stopped:
 
 @pytest.fixture(scope="module")
 async def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """The first `up` on a folder; a tenant was created while it ran."""
+    """The first `pkgrepo up` on a folder, in which a tenant was created."""
     folder = tmp_path_factory.mktemp("beside")
     async with run_pkgrepo(folder) as service:
         assert (await pkgrepo("tenant", "create", "acme", "--data", str(folder)))[0] == 0
@@ -56,13 +56,13 @@ async def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
 
 @pytest.fixture(scope="module")
 def management() -> str:
-    """The management address of the second `up`."""
+    """The management address of the second `pkgrepo up`."""
     return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture(scope="module")
 async def running(stopped: Stopped, management: str) -> AsyncIterator[tuple[RunningPkgrepo, Path]]:
-    """The second `up`, for all tests that need a running one."""
+    """The second `pkgrepo up`, shared by tests that need a running one."""
     async with run_pkgrepo(stopped.folder, "--demo", MANAGEMENT_LISTEN=management) as service:
         yield service, stopped.folder
 

@@ -1,4 +1,4 @@
-"""`pkgrepo audit`: operators' commands are recorded, logs are exported, and changes of a log are found."""
+"""`pkgrepo audit`: operator commands are recorded, logs are exported, and changes are detected."""
 
 import getpass
 import json
@@ -33,13 +33,13 @@ class Command:
         return await pkgrepo_commands(*commands, answer=answer, **{**self.environment, **environment})
 
     async def done(self, *commands: Sequence[str], answer: str = "") -> list[str]:
-        """Run commands that must succeed; the output of each."""
+        """Run commands that must succeed. Returns their outputs."""
         results = await self.run(*commands, answer=answer)
         assert [result for result in results if result[0]] == []
         return [output for _, output in results]
 
     async def export(self, tenant_id: str) -> list[dict[str, Any]]:
-        """The log; the standard output has nothing else."""
+        """Export the log. The standard output has nothing else."""
         (output,) = await self.done(("audit", "export", "--tenant", tenant_id))
         return _lines(output)
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.full  # test_pkgrepo.py has a sample.
 
 @pytest.fixture(scope="module")
 def storage(object_server: ObjectServer) -> dict[str, str]:
-    """The environment that names a storage."""
+    """The environment with the settings of an object storage."""
     return {name.upper(): text for name, text in object_server.settings(uuid4().hex).items()}
 
 

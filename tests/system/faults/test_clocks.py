@@ -1,4 +1,4 @@
-"""Replicas whose clocks are two hours off (F15): sessions end by Redis's clock, leases and ages by MongoDB's."""
+"""Replicas with wrong clocks (F15): sessions end by Redis's clock, leases by MongoDB's."""
 
 import os
 import sys
@@ -21,15 +21,15 @@ from tests.support.whole.services import bearer
 
 LIBRARY = "/usr/$LIB/faketime/libfaketime.so.1"  # The loader knows what $LIB is here.
 TWO_HOURS = 7200  # seconds
-CHUNK = 3 << 20  # bytes; half of it is more than what is written at once
+CHUNK = 3 << 20  # bytes; half of it is more than one write
 BOTH_WAYS = pytest.mark.parametrize("ahead", [TWO_HOURS, -TWO_HOURS], ids=["ahead", "behind"])
 
 pytestmark = pytest.mark.full
 
 
 async def _skewed(cluster: Cluster, service: str, ahead: int, **environment: str) -> Replica:
-    """A replica whose clock is so many seconds ahead; waiting takes as long as for the others."""
-    # Not by the command `faketime`, which stays between us and the process.
+    """Start a replica with a clock `ahead` seconds fast. Its timers run normally."""
+    # The command `faketime` would be the parent of the process.
     skew = {"LD_PRELOAD": LIBRARY, "FAKETIME": f"{ahead:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
     return await cluster.add(service, environment={**environment, **skew}, command=command, receives_connections=False)
@@ -56,7 +56,7 @@ async def test_a_replica_with_a_wrong_clock_acquires_no_lease_early(cluster: Clu
         assert record is not None
         assert record["fence"] == 1
         assert (await held.resume()).status == 200
-        # The collector of the wrong clock has looked meanwhile, and found nothing a day old.
+        # The collector with the wrong clock has run meanwhile, and found nothing old.
         again = await rival.chunk(caller, file_id, content, 0, len(content))
         assert (again.status, again.body["complete"]) == (200, True), again.body
     await cluster.remove(odd)
@@ -64,7 +64,7 @@ async def test_a_replica_with_a_wrong_clock_acquires_no_lease_early(cluster: Clu
 
 @BOTH_WAYS
 async def test_a_wrong_clock_does_not_revive_an_ended_session(cluster: Cluster, ahead: int) -> None:
-    """The gateway and auth_service have the same clock, or they would not trust each other."""
+    """The gateway and auth_service share a clock, so their tokens are valid."""
     fellow = await _skewed(cluster, "auth_service", ahead)
     odd = await _skewed(cluster, "gateway", ahead, AUTH_SERVICE_URL=fellow.address)
     api = await cluster.services.tenant()
@@ -73,10 +73,10 @@ async def test_a_wrong_clock_does_not_revive_an_ended_session(cluster: Cluster, 
         with patch("common.auth.sessions.time.time", return_value=time.time() + ahead - 60):
             token = await sessions.open(api.tenant_id, "admin")
         there = replace(api, base_url=f"http://{odd.address}/{api.tenant_id}", headers=bearer(token))
-        # By that gateway's clock the token is a minute old.
+        # The token is a minute old by the gateway's clock.
         assert (await there.call("GET", "test")).status == 200
         async for key in redis.scan_iter(match=f"session:{{{api.tenant_id}:*"):
-            await redis.expire(key, 0)  # Redis's clock says that it is over.
+            await redis.expire(key, 0)  # The session has ended by Redis's clock.
         assert (await there.call("GET", "test")).status == 401
     await cluster.remove(odd)
     await cluster.remove(fellow)

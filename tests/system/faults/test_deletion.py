@@ -1,4 +1,4 @@
-"""A deleted package leaves nothing, whatever dies meanwhile: a new package of the same id shows nothing old."""
+"""A deletion leaves nothing after any kill: a new package with the same id shows nothing old."""
 
 import pytest
 

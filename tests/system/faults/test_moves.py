@@ -1,4 +1,4 @@
-"""Two replicas move installers to an object storage while they are killed and the network to it fails."""
+"""Moves of installers to an object storage by two replicas, during kills and network failures."""
 
 from datetime import UTC, datetime
 from pathlib import Path
@@ -52,7 +52,7 @@ async def test_moves_survive_killed_replicas_and_a_failing_network(object_server
 
 
 async def _all_moved(cluster: Cluster, tenant_id: str) -> bool:
-    """Whether the folder has nothing of a tenant any more. The leases of the killed end at once."""
+    """Whether the folder has no files of a tenant. Leases of killed replicas expire at once."""
     uploads = cluster.mongo["upload"]["uploads"]
     now = datetime.now(UTC)
     await uploads.update_many({"tenant_id": tenant_id, "moving_until": {"$gt": now}}, {"$set": {"moving_until": now}})

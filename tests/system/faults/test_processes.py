@@ -1,4 +1,4 @@
-"""Services that die, stop and come back while publishers work: nothing acknowledged is lost, and no hand is needed."""
+"""Killed and restarted services during uploads: they recover alone and lose nothing acknowledged."""
 
 import pytest
 

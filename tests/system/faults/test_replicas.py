@@ -1,4 +1,4 @@
-"""Several replicas of upload_service at one transfer: rivals, one that was stopped past its lease, one cut off."""
+"""Several replicas of upload_service at one transfer: concurrent, paused past the lease, disconnected."""
 
 import asyncio
 import hashlib
@@ -23,13 +23,13 @@ from tests.support.servers.proxy import Mode, run_proxy
 from tests.support.services.upload import UploadApi
 from tests.support.wait import until
 
-CHUNK = 3 << 20  # bytes; half of it is more than what is written at once
+CHUNK = 3 << 20  # bytes; half of it is more than one write
 PAST_A_LEASE = 20  # seconds
 FREED_WITHIN = 60.0  # seconds
 
 
 @pytest.fixture
-async def rivals(cluster: Cluster) -> AsyncIterator[tuple[UploadApi, UploadApi]]:
+async def replica_pair(cluster: Cluster) -> AsyncIterator[tuple[UploadApi, UploadApi]]:
     async with AsyncExitStack() as stack:
         first, second = cluster.replicas["upload_service"]
         ways = [await stack.enter_async_context(connect_to_replica(cluster, replica)) for replica in (first, second)]
@@ -38,7 +38,7 @@ async def rivals(cluster: Cluster) -> AsyncIterator[tuple[UploadApi, UploadApi]]
 
 @pytest.mark.parametrize("files", [1, pytest.param(10, marks=pytest.mark.full)])
 async def test_a_chunk_sent_to_two_replicas_at_once_counts_once(
-    cluster: Cluster, rivals: tuple[UploadApi, UploadApi], files: int
+    cluster: Cluster, replica_pair: tuple[UploadApi, UploadApi], files: int
 ) -> None:
     caller, size = make_caller(), 2000
 
@@ -46,28 +46,29 @@ async def test_a_chunk_sent_to_two_replicas_at_once_counts_once(
         file_id, content = uuid4().hex, os.urandom(10 * size)
         for start in range(0, len(content), size):
             sent = [
-                rival.chunk(caller, file_id, content[start : start + size], start, len(content)) for rival in rivals
+                rival.chunk(caller, file_id, content[start : start + size], start, len(content))
+                for rival in replica_pair
             ]
             both = await asyncio.gather(*sent)
             assert [answer.status for answer in both] == [200, 200], both
             assert both[0].body == both[1].body
-        await _holds(cluster, caller, both[0], content)
+        await _check_file(cluster, caller, both[0], content)
 
     await asyncio.gather(*(send_a_file() for _ in range(files)))
-    await _all_is_well(cluster, caller)
+    await _check_invariants(cluster, caller)
 
 
 @pytest.mark.parametrize("stopped_at", [1, 2], ids=["in the middle", "at the last chunk"])
 async def test_a_replica_paused_past_its_lease_changes_nothing(
-    cluster: Cluster, rivals: tuple[UploadApi, UploadApi], stopped_at: int
+    cluster: Cluster, replica_pair: tuple[UploadApi, UploadApi], stopped_at: int
 ) -> None:
-    (stale, fresh), caller, file_id = rivals, make_caller(), uuid4().hex
+    (stale, fresh), caller, file_id = replica_pair, make_caller(), uuid4().hex
     content = os.urandom(3 * CHUNK)
     for start in range(0, stopped_at * CHUNK, CHUNK):
         assert (await stale.chunk(caller, file_id, content[start : start + CHUNK], start, len(content))).status == 200
     start = stopped_at * CHUNK
     held = StalledChunk(stale, caller, file_id, os.urandom(CHUNK), start, len(content))
-    await _written(cluster, caller, start + 1)
+    await _wait_for_bytes(cluster, caller, start + 1)
     replica = cluster.replicas["upload_service"][0]
     replica.pause()
     try:
@@ -80,15 +81,15 @@ async def test_a_replica_paused_past_its_lease_changes_nothing(
     for later in range(start + CHUNK, len(content), CHUNK):
         answer = await fresh.chunk(caller, file_id, content[later : later + CHUNK], later, len(content))
         assert answer.status == 200, answer.body
-    await _holds(cluster, caller, answer, content)
+    await _check_file(cluster, caller, answer, content)
     again = await stale.chunk(caller, file_id, content[-CHUNK:], len(content) - CHUNK, len(content))
     assert (again.status, again.body) == (200, answer.body)
-    await _all_is_well(cluster, caller)
+    await _check_invariants(cluster, caller)
 
 
 @pytest.mark.parametrize("last", [False, True], ids=["in the middle", "at the last chunk"])
 async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Cluster, *, last: bool) -> None:
-    """It has synced the chunk, and stands still before it can say so."""
+    """The replica has synced the chunk, and is paused before its answer."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
     number = 3 if last else 2
     environment = {"FAILPOINT": f"upload_service.uploads.part_files:PartFile.sync:hold:{number}"}
@@ -115,12 +116,12 @@ async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Clu
             answer = await fresh.chunk(caller, file_id, content[later : later + 2000], later, 6000)
             assert answer.status == 200, answer.body
     await cluster.remove(replica)
-    await _holds(cluster, caller, answer, content)
-    await _all_is_well(cluster, caller)
+    await _check_file(cluster, caller, answer, content)
+    await _check_invariants(cluster, caller)
 
 
 async def test_the_lease_of_a_disconnected_client_is_released(cluster: Cluster) -> None:
-    """The promise is a minute; how long a body may stand still is shortened here."""
+    """The lease must be released in a minute. The body timeout is shorter here."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(CHUNK)
     cut_off, _ = await add_failing_replica(cluster, "upload_service", patches={"common.http.bodies:TIMEOUT": 1.0})
     async with (
@@ -129,7 +130,7 @@ async def test_the_lease_of_a_disconnected_client_is_released(cluster: Cluster) 
         connect_to_replica(cluster, cluster.replicas["upload_service"][0]) as near,
     ):
         held = StalledChunk(far, caller, file_id, content, 0, len(content))
-        await _written(cluster, caller, 1)
+        await _wait_for_bytes(cluster, caller, 1)
         await network.set_mode(Mode.HALF_OPEN)
         answers = []
 
@@ -141,13 +142,13 @@ async def test_the_lease_of_a_disconnected_client_is_released(cluster: Cluster) 
         await held.cancel()
     await cluster.remove(cut_off)
     assert all(answer.status == 500 for answer in answers[:-1]), answers
-    await _holds(cluster, caller, answers[-1], content)
-    await _all_is_well(cluster, caller)
+    await _check_file(cluster, caller, answers[-1], content)
+    await _check_invariants(cluster, caller)
 
 
 @pytest.mark.full
 async def test_uploads_finish_with_one_two_and_three_replicas(cluster: Cluster) -> None:
-    """L9: under load, each number of replicas in turn, and nobody is told to try again."""
+    """Under load (L9), no client must retry with one, two or three replicas."""
     api, targets = await cluster.services.tenant(), cluster.proxies["upload_service"].targets
     third = await cluster.add("upload_service")
     every = list(targets)
@@ -162,18 +163,18 @@ async def test_uploads_finish_with_one_two_and_three_replicas(cluster: Cluster) 
     await cluster.remove(third)
 
 
-async def _written(cluster: Cluster, caller: Caller, size: int) -> None:
+async def _wait_for_bytes(cluster: Cluster, caller: Caller, size: int) -> None:
     """Wait until a file of the tenant's only transfer has this many bytes."""
     folder = cluster.stores.installers / caller.tenant_id / "transfers"
 
-    async def there() -> bool:
+    async def has_bytes() -> bool:
         return any(path.is_file() and path.stat().st_size >= size for path in folder.glob("*/*"))
 
-    await until(there)
+    await until(has_bytes)
 
 
-async def _holds(cluster: Cluster, caller: Caller, answer: Answer, content: bytes) -> None:
-    """The answer, the record and the file are those of this content."""
+async def _check_file(cluster: Cluster, caller: Caller, answer: Answer, content: bytes) -> None:
+    """Check that the answer, the record and the file match the content."""
     assert answer.body["complete"], answer.body
     assert answer.body["sha256"] == hashlib.sha256(content).hexdigest()
     name = answer.body["server_filename"]
@@ -183,6 +184,6 @@ async def _holds(cluster: Cluster, caller: Caller, answer: Answer, content: byte
     assert (cluster.stores.installers / caller.tenant_id / name).read_bytes() == content
 
 
-async def _all_is_well(cluster: Cluster, caller: Caller) -> None:
+async def _check_invariants(cluster: Cluster, caller: Caller) -> None:
     await wait_until_announced(cluster, caller.tenant_id)
     assert await violations(cluster, [caller.tenant_id]) == []

@@ -1,4 +1,4 @@
-"""A service dies after each of its steps (F6); what the client abandons is finished or undone."""
+"""A service is killed after each of its steps (F6). Abandoned requests are finished or undone."""
 
 import pytest
 

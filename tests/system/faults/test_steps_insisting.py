@@ -1,4 +1,4 @@
-"""A service dies after each of its steps (F6); a client that repeats its requests gets the usual answers."""
+"""A service is killed after each of its steps (F6). Retried requests get the usual answers."""
 
 import pytest
 

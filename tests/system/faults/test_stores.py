@@ -1,4 +1,4 @@
-"""A store that dies, and a broker that is away, full or forgetful, lose nothing acknowledged and need no operator."""
+"""Killed stores and an unavailable or full broker: services recover alone and lose nothing acknowledged."""
 
 from collections.abc import Awaitable, Callable
 from functools import partial

@@ -1,4 +1,4 @@
-"""Tenants that have one of everything."""
+"""Tenants with one object of each kind."""
 
 from collections.abc import AsyncIterator, Mapping
 
@@ -11,7 +11,7 @@ from tests.support.whole.services import Services, single_gateway
 
 @pytest.fixture(scope="session", params=[Deployment.MULTI, pytest.param(Deployment.SINGLE, marks=pytest.mark.full)])
 async def furnished(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[SeedData]:
-    """A tenant that has one of everything, in each deployment, shared by the tests that delete nothing of it."""
+    """A tenant with one object of each kind, in each deployment. Tests delete nothing of it."""
     tenant = await services.tenant()
     if request.param is Deployment.MULTI:
         yield await seed_tenant(tenant)
@@ -22,6 +22,6 @@ async def furnished(services: Services, redis_url: str, request: pytest.FixtureR
 
 @pytest.fixture(scope="module")
 async def guarded(services: Services) -> tuple[SeedData, Mapping[str, str]]:
-    """A tenant that nothing may change, and everything that it shows."""
+    """A tenant that must not change, and its view."""
     seed_data = await seed_tenant(await services.tenant())
     return seed_data, await seed_data.view_without_audit()

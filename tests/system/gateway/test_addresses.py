@@ -1,4 +1,4 @@
-"""Misleading addresses: each deployment answers the paths of its operations only."""
+"""Misleading addresses: each deployment answers only the paths of its operations."""
 
 from urllib.parse import urlsplit
 
@@ -17,7 +17,7 @@ TABLE = {row.name for row in OPERATIONS}
 INTERNAL = sorted({(route.word, route.service) for route in ROUTES if route.word not in TABLE})
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 
-# {t} is the path of a tenant's operations, such as /acme or /client/api.
+# {t} is the path prefix of a tenant, such as /acme or /client/api.
 CONFUSED = (
     "{t}/../{bare}/test",
     "{t}/./test",
@@ -115,7 +115,7 @@ async def test_an_address_with_special_segments_is_rejected(each: Api) -> None:
             with cell(address):
                 answer = await send(each, "GET", target)
                 assert answer.status == 404
-                # The gateway itself answers; no service was asked.
+                # The gateway itself answers without calling a service.
                 assert answer.body["code"] in {"operation_not_found", "tenant_not_found", "not_found"}
                 assert (await send(each, "POST", target)).status in {404, 405}
 
@@ -143,7 +143,7 @@ async def test_an_unknown_tenant_has_no_operation(tenant: Api) -> None:
         for row in OPERATIONS:
             with cell(title(row)):
                 answer = await send(tenant, row.method, "/".join(["", "nobody", *segments(row, UNKNOWN)]))
-                code = 404 if row.is_winget else "tenant_not_found"  # That protocol has numbers.
+                code = 404 if row.is_winget else "tenant_not_found"  # The winget protocol has numeric codes.
                 assert (answer.status, answer.body["code"]) == (404, code)
 
 
@@ -196,7 +196,7 @@ async def test_head_has_the_answer_of_get_without_a_body(each: Api) -> None:
                 assert not head.body
 
 
-ANY_TEXT = "winget/packageManifests"  # Its package id takes slashes too.
+ANY_TEXT = "winget/packageManifests"  # Its package id may contain slashes.
 
 
 async def test_a_final_slash_or_capitals_change_the_address(each: Api) -> None:

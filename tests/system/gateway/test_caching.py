@@ -1,4 +1,4 @@
-"""Gateways cache responses. A change through one gateway counts at all gateways from its response on."""
+"""Gateways cache responses. A change through one gateway is visible at all gateways after its response."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ async def added(api: Api, name: str = "pc-1") -> dict[str, str]:
 
 
 async def status(api: Api, token: str = "") -> int:
-    """What a caller without a session is answered."""
+    """The status of a request without a session."""
     data = {"auth_token": token} if token else None
     return (await api.anonymous().call("POST", "client_version", data=data)).status
 
@@ -104,7 +104,7 @@ async def test_a_published_release_is_latest_at_once(tenant: Api, elsewhere: Api
 
 async def test_a_changed_catalog_is_shown_at_once(tenant: Api, elsewhere: Api) -> None:
     async def shown() -> dict[str, tuple[object, object]]:
-        """The packages at the other gateway, by what of them may change; asked for twice, to be remembered."""
+        """The packages at the other gateway, requested twice so they are cached."""
         before, now = [await catalog(elsewhere) for _ in range(2)]
         assert before == now
         return {name: (package["PACKAGE_NAME"], package["VERSIONS"]) for name, package in now.items()}
@@ -127,7 +127,7 @@ async def test_a_changed_catalog_is_shown_at_once(tenant: Api, elsewhere: Api) -
 
 async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere: Api) -> None:
     async def shown() -> object:
-        """The versions at the other gateway, asked for twice, to be remembered; or why there are none."""
+        """The versions or the error at the other gateway, requested twice so they are cached."""
         before, now = [await elsewhere.call("GET", "get_package_versions", "An.App") for _ in range(2)]
         assert before.body == now.body or now.status != 200
         return [version["VERSION"] for version in now.body] if now.status == 200 else now.body["code"]
@@ -144,8 +144,8 @@ async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere
 
 
 @dataclass
-class Fellows:
-    """Answers as every service would, and counts what it is asked."""
+class CountingServices:
+    """A stub of all services that counts its requests."""
 
     asked: Counter[str] = field(default_factory=Counter)
     settled: bool = True
@@ -173,7 +173,7 @@ class Fellows:
 
 
 async def scripts(redis: "Redis") -> int:
-    """How many scripts Redis has run."""
+    """The number of scripts that Redis has run."""
     found = await redis.info("commandstats")
     return sum(int(found[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in found)
 
@@ -183,7 +183,7 @@ async def test_a_cached_answer_costs_one_redis_call_and_no_service(
 ) -> None:
     for module in ("caching.package_responses", "routing.tenant_directory"):
         monkeypatch.setattr(f"gateway.{module}.MAX_AGE", 60.0)
-    fellows = Fellows()
+    fellows = CountingServices()
     async with serve_handler(fellows.answer) as address, open_redis(redis_url) as redis:
         names = ("auth_service", "catalog_service", "upload_service", "client_registry")
         async with run_gateway(services, redis_url, **{f"{name}_url": address for name in names}) as before:
@@ -211,7 +211,7 @@ async def test_a_cached_answer_costs_one_redis_call_and_no_service(
 
 
 async def test_versions_are_not_cached_during_a_change(services: Services, redis_url: str, tenant: Api) -> None:
-    fellows = Fellows(settled=False)
+    fellows = CountingServices(settled=False)
     async with (
         serve_handler(fellows.answer) as address,
         run_gateway(services, redis_url, catalog_service_url=address) as before,
@@ -226,7 +226,7 @@ async def test_winget_without_a_version_header_shares_the_first_contract(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.caching.package_responses.MAX_AGE", 60.0)
-    fellows = Fellows()
+    fellows = CountingServices()
     async with (
         serve_handler(fellows.answer) as address,
         run_gateway(services, redis_url, catalog_service_url=address) as before,

@@ -21,7 +21,7 @@ def alias(tenant: Api) -> Api:
 
 
 async def add_client(api: Api) -> dict[str, str]:
-    """The form of a client that the desktop program sends."""
+    """Add a client. Returns the form that the desktop program sends."""
     answer = await api.call("POST", "add_client", data={"client_name": f"pc-{uuid4().hex}.example"})
     assert answer.status == 201, answer.body
     return {"Auth-Token": answer.body["auth_token"], "Client": "1"}

@@ -1,4 +1,4 @@
-"""Callers send headers that only proxies and our own services may send."""
+"""Headers of callers that only proxies and services may send."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""No caller writes a header of an answer, or of a request to a service."""
+"""Callers cannot inject headers into answers or into requests to services."""
 
 from itertools import product
 from urllib.parse import urlencode, urlsplit
@@ -14,14 +14,14 @@ from tests.support.whole.seed import SeedData, segments, title
 from tests.support.whole.services import Api
 
 SPLITS = ("\r\nX-Injected: 1", "\nX-Injected: 1", "\rX-Injected: 1", "\r\n\r\nHTTP/1.1 200 OK\r\nX-Injected: 1")
-# As they stand in an address: once, twice, over-long, and as characters that some programs cut down to CR and LF.
+# Line breaks in addresses: escaped once, twice, overlong, and as characters that some programs truncate to CR and LF.
 BREAKS = ("%0d%0a", "%0a", "%250d%250a", "%c0%8d%c0%8a", "%e5%98%8d%e5%98%8a")
 ESCAPED = tuple(f"{line_break}X-Injected:1" for line_break in BREAKS)
 HEADERS = (*REQUEST_HEADERS, "Authorization", "Cookie", "Origin", "Referer", "X-Forwarded-For", "X-Forwarded-Host")
 NAMES = ("before", "limit", "user", "operation", "expires", "signature", "next", "include_disabled")
 NO_TEXT = ("\xff", "a\xc3", "\xed\xa0\x80", "\xc3\xa9", "\t", " ", "a\tb", "\x80" * 1000)
 
-# The others would end what the next ones need, and show nothing of what they are sent.
+# Other operations delete objects that are still needed, and show none of their values.
 TAKING_FIELDS = [row for row in OPERATIONS if row.method not in {"GET", "DELETE"} and row.name != "logout"]
 
 
@@ -81,7 +81,7 @@ async def test_a_header_has_only_one_line(furnished: SeedData) -> None:
                 with cell(header, repr(split)):
                     answer = await send(furnished.api, "GET", "/get_users", {header: f"a{split}"})
                     check(answer)
-                    # llhttp takes a delete character, which ends no line; it refuses everything that ends one.
+                    # llhttp accepts the delete character, and rejects all line breaks.
                     assert answer.status == 400 or split == "\x7f"
 
 

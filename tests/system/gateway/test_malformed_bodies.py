@@ -1,4 +1,4 @@
-"""Malformed bodies: every operation that takes a body answers 400 and writes nothing."""
+"""Malformed bodies: every operation with a body answers 400 and writes nothing."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def packed(body: Body, coding: str, content: bytes | None = None) -> Body:
 
 
 def malformed(form: Mapping[str, str]) -> dict[str, Body]:
-    """Bodies that would do what they say, were it not for one thing each."""
+    """Valid bodies with one error each."""
     return {
         "unknown charset": encoded(form, f"{FORM}; charset=klingon"),
         "utf-7": encoded(form, f"{FORM}; charset=utf-7"),
@@ -42,7 +42,7 @@ def malformed(form: Mapping[str, str]) -> dict[str, Body]:
         "multipart without a disposition": multipart(
             form, more=CHUNK + b"--limit\r\nContent-Type: text/plain\r\n\r\nx\r\n"
         ),
-        # Without the chunk: parts beside one are passed over unread.
+        # Without the chunk, because parts besides a chunk are skipped.
         "multipart text that is not UTF-8": multipart(form, more=part("more", b"\xff\xfe")),
         "multipart text in utf-7": multipart(
             form, more=part("more", b"+AHg-", "\r\nContent-Type: text/plain; charset=utf-7")
@@ -55,7 +55,7 @@ def malformed(form: Mapping[str, str]) -> dict[str, Body]:
 
 
 def compressed(form: Mapping[str, str]) -> dict[str, Body]:
-    """Bodies that would do what they say, were it not for their coding, or for saying that they have one."""
+    """Valid bodies with a wrong content coding."""
     whole = multipart(form, more=CHUNK)
     return {
         "gzip that is none": packed(encoded(form), "gzip"),
@@ -72,7 +72,7 @@ BROKEN_TRANSFERS = {"a size that is none": b"zz\r\n\r\n", "a block longer than i
 
 
 def contents_of(row: Operation) -> dict[str, dict[str, dict[str, object]]]:
-    """The bodies that an operation takes, by their content type."""
+    """The content types of an operation's body, with their schemas."""
     operation = DOCUMENT["paths"].get(f"/{row.path}", {}).get(row.method.lower(), {})
     contents: dict[str, dict[str, dict[str, object]]] = operation.get("requestBody", {"content": {}})["content"]
     return contents
@@ -82,7 +82,7 @@ def has_required_fields(row: Operation) -> bool:
     return any(content["schema"].get("required") for content in contents_of(row).values())
 
 
-# The document does not describe the sign-in form, which is a browser's.
+# The document does not describe the sign-in form of browsers.
 WITH_BODY = [row for row in OPERATIONS if "multipart/form-data" in contents_of(row) or title(row) == "POST-sign_in"]
 WITHOUT_BODY = [row for row in OPERATIONS if row not in WITH_BODY]
 
@@ -100,7 +100,7 @@ deployments = pytest.mark.parametrize(
 
 @pytest.fixture(scope="module")
 async def seed_data(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[SeedData]:
-    """A tenant of a deployment that has what the operations need, so that nothing but the body can be wrong."""
+    """A tenant with the objects that operations need, so only the body is wrong."""
     if request.param is Deployment.MULTI:
         yield await seed_tenant(await services.tenant())
         return
@@ -124,11 +124,11 @@ async def test_a_malformed_body_is_rejected_and_writes_nothing(seed_data: SeedDa
 async def test_the_well_formed_body_is_accepted(services: Services) -> None:
     whole = await seed_tenant(await services.tenant())
     with every_cell() as cell:
-        # What ends something comes last.
+        # Deletions come last.
         for row in sorted(WITH_BODY, key=lambda row: (row.method == "DELETE", row.name == "logout")):
             with cell(title(row)):
                 answer = await send_well_formed(row, whole)
-                if answer.status >= 400:  # An earlier operation deleted or used what it needs.
+                if answer.status >= 400:  # An earlier operation deleted or used a required object.
                     whole = await seed_tenant(await services.tenant())
                     answer = await send_well_formed(row, whole)
                 assert answer.status in {200, 201, 303}, answer.body
@@ -146,7 +146,7 @@ async def test_a_broken_transfer_is_rejected_and_writes_nothing(seed_data: SeedD
     cells = [*product(WITH_BODY, BROKEN_TRANSFERS.items())]
     async with seed_data.assert_unchanged(log=False):
         with every_cell() as cell:
-            for row, (kind, end) in cells[:: min(every, 3)]:  # so that both kinds are in the sample
+            for row, (kind, end) in cells[:: min(every, 3)]:  # so the sample has both kinds
                 with cell(title(row), kind):
                     path = "/".join(["", prefix, *segments(row, seed_data.parts)])
                     form = urlencode(good_form(row, seed_data)).encode()

@@ -1,4 +1,4 @@
-"""More requests at once than can be answered: some are answered, the others refused with Retry-After, and none lost."""
+"""Overload: some requests are answered, the others rejected with Retry-After, and none are lost."""
 
 import asyncio
 import threading
@@ -21,13 +21,13 @@ from tests.support.whole.problems import check_problem
 from tests.support.whole.services import PASSWORD, Api, Services
 from tests.support.whole.stub_service import serve_handler
 
-SOON = 60  # seconds: an upper bound for a machine that does other things too
+SOON = 60  # seconds: an upper bound for a busy machine
 AT_ONE_INSTANT = 1000
 
 
 @pytest.fixture
 async def crowd() -> AsyncIterator[ClientSession]:
-    """Any number of callers, each on a connection of its own."""
+    """Callers with a separate connection each."""
     async with ClientSession(connector=TCPConnector(limit=0, force_close=True)) as session:
         yield session
 
@@ -77,7 +77,7 @@ async def test_a_request_that_waits_too_long_is_rejected(
             coming = asyncio.as_completed(answering)
             for _ in range(too_many):
                 check_refused(await next(coming))
-            # Another service's turns are its own.
+            # The limits of services are separate.
             assert (await call(crowd, before, "GET", "get_users")).status == 200
             release.set()
             answers = await asyncio.gather(*answering)
@@ -137,7 +137,7 @@ async def test_endless_streams_do_not_use_all_connections(
 
         async def ask(ip: str, method: str, operation: str) -> Answer:
             headers = {**tenant.headers, "X-Forwarded-For": ip}
-            # With a query that the gateway remembers nothing for.
+            # The gateway does not cache this query.
             url = f"{there}/{tenant.tenant_id}/{operation}?x=y"
             async with crowd.request(method, url, headers=headers) as response:
                 return await read_answer(response)
@@ -155,7 +155,7 @@ async def test_endless_streams_do_not_use_all_connections(
             check_refused(await ask("2001:db8::4", "POST", "get_packages"))
             reading.append(asyncio.ensure_future(ask("192.0.2.1", "POST", "get_packages")))
             await begun(4)
-            # All turns of streams are taken now. A long question that is none has its own.
+            # All streams are in use now. Other slow requests have a separate limit.
             assert (await ask("192.0.2.1", "DELETE", "delete_package/a")).status == 200
             release.set()
             assert {answer.status for answer in await asyncio.gather(*reading)} == {200}

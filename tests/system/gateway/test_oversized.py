@@ -1,4 +1,4 @@
-"""Requests larger than the limits are refused, and not read to their end."""
+"""Requests larger than the limits are rejected without being read to their end."""
 
 import asyncio
 import gzip
@@ -22,7 +22,7 @@ FILE = b'--limit\r\nContent-Disposition: form-data; name="f"\r\n\r\n'
 TOKEN = FILE.replace(b'"f"', b'"token"') + b"x\r\n"
 HEAD = FILE.replace(b'"f"', b'"' + b"f" * (60 << 10) + b'"') + b"x\r\n"
 
-Case = tuple[str, dict[str, str], bytes, int]  # operation, headers, body, status of the answer
+Case = tuple[str, dict[str, str], bytes, int]  # operation, headers, body, expected status
 BODIES: dict[str, Case] = {
     "a thousand fields": ("POST logout", FORM, b"token=x&" + b"&".join([b"f=x"] * 999), 200),
     "a thousand and one fields": ("POST logout", FORM, b"token=x&" + b"&".join([b"f=x"] * 1000), 400),
@@ -62,12 +62,12 @@ TOO_LARGE = {name: case for name, case in BODIES.items() if case[-1] == 413}
 
 @pytest.fixture(scope="module", params=[Deployment.MULTI, pytest.param(Deployment.SINGLE, marks=pytest.mark.full)])
 async def api(services: Services, request: pytest.FixtureRequest) -> Api:
-    """An administrator of each deployment. The alias is left out: its pages redirect and read no body."""
+    """An administrator of each deployment, without the alias: its pages redirect and read no body."""
     return await services.tenant(request.param)
 
 
 async def send(api: Api, operation: str, headers: dict[str, str], body: bytes = b"") -> Answer:
-    """The answer to a request whose connection stays open."""
+    """Send a request on a connection that stays open. Returns the answer."""
     url, (method, _, target) = urlsplit(api.base_url), operation.partition(" ")
     address, headers = f"{url.scheme}://{url.netloc}", {**api.headers, **headers}
     async with asyncio.timeout(TIMEOUT):
@@ -88,7 +88,7 @@ async def test_a_body_with_a_too_large_length_is_not_read(api: Api) -> None:
     with every_cell() as cell:
         for case, (operation, headers, body, _) in TOO_LARGE.items():
             with cell(case):
-                # The length is announced and nothing of the body follows.
+                # Only the length is sent, without a body.
                 answer = await send(api, operation, {**headers, "Content-Length": str(len(body))})
                 assert answer.status == 413
 
@@ -119,7 +119,7 @@ async def test_endless_headers_are_rejected(api: Api, monkeypatch: pytest.Monkey
     url = urlsplit(api.base_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     try:
-        # Each header is as short as may be, and there are few; but the last one never comes.
+        # Each header is short, and there are few; but the last one never arrives.
         writer.write(f"GET {url.path}/test HTTP/1.1\r\nHost: x\r\n".encode() + b"X-A: aaaa\r\n" * 60)
         async with asyncio.timeout(TIMEOUT):
             answered = await _read(reader)
@@ -143,7 +143,7 @@ async def test_the_header_limit_applies_to_each_request(api: Api, monkeypatch: p
     try:
         for end in [b""] * 9 + [b"Connection: close\r\n"]:
             head = f"GET {url.path}/nothing HTTP/1.1\r\nHost: x\r\nX-A: {'a' * 500}\r\n".encode() + end
-            # In two pieces, so that there is a head without an end each time.
+            # In two parts, so each request has incomplete headers for a while.
             taken.clear()
             writer.write(head)
             await taken.wait()

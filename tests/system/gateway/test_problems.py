@@ -26,7 +26,7 @@ from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import SINGLE_TENANT, Api, Services
 from tests.support.whole.stub_service import serve_handler
 
-NOWHERE = "http://127.0.0.1:1"  # a port that nobody listens on
+NOWHERE = "http://127.0.0.1:1"  # a port without a server
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 Entries = list[MutableMapping[str, Any]]
 
@@ -200,7 +200,7 @@ async def test_an_invalid_request_is_a_problem(services: Services) -> None:
                 reader, writer = await asyncio.open_connection(url.host, url.port)
                 try:
                     writer.write(sent)
-                    answer = read_raw(await reader.read(), "GET")  # to the end: the connection is closed
+                    answer = read_raw(await reader.read(), "GET")  # until the connection is closed
                 finally:
                     writer.close()
                     await writer.wait_closed()

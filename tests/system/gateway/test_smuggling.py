@@ -1,4 +1,4 @@
-"""Requests that two parsers would cut at different places: what reaches a service is what was sent, or nothing."""
+"""Requests that parsers could split differently: the service receives exactly the sent request, or nothing."""
 
 import asyncio
 import re
@@ -13,10 +13,10 @@ from tests.support.whole.gateways import run_gateway
 from tests.support.whole.services import Api, Services
 from tests.support.whole.stub_service import StubService, run_stub_service
 
-OUTER = ("add_package", "upload_package_version")  # read before a service is asked, and streamed to it
+OUTER = ("add_package", "upload_package_version")  # read before the call of a service, and streamed to it
 BODY = b"abcd"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
-# What comes after it is {inner}: a request that nobody sent. The head ends where the list of lines does.
+# {inner} is a smuggled request in the body. The headers are the list of lines.
 REFUSED: dict[str, tuple[bytes, bytes]] = {
     "a length and chunks": (b"Content-Length: 5\r\n" + CHUNKED, b"0\r\n\r\n{inner}"),
     "chunks and a length": (CHUNKED + b"Content-Length: 5\r\n", b"0\r\n\r\n{inner}"),
@@ -79,7 +79,7 @@ async def service(services: Services, redis_url: str) -> AsyncIterator[StubServi
 
 @pytest.fixture(scope="module")
 async def api(services: Services, redis_url: str, service: StubService) -> AsyncIterator[Api]:
-    """A tenant before a gateway whose services only count what they are asked."""
+    """A tenant at a gateway whose stub services only count requests."""
     known = await services.tenant()
     away = {f"{name}_service_url": service.address for name in ("catalog", "upload")}
     async with run_gateway(services, redis_url, **away) as address:
@@ -87,7 +87,7 @@ async def api(services: Services, redis_url: str, service: StubService) -> Async
 
 
 async def exchange(api: Api, sent: bytes) -> list[int]:
-    """Write all at once, and what the gateway answered until it closed the connection: the final statuses."""
+    """Send bytes at once, and read until the gateway closes the connection. Returns the final statuses."""
     url = urlsplit(api.base_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     try:
@@ -96,7 +96,7 @@ async def exchange(api: Api, sent: bytes) -> list[int]:
             received = await reader.read()
     finally:
         writer.close()
-    # What is no request is answered in HTTP/1.0.
+    # Invalid requests are answered in HTTP/1.0.
     statuses = [int(status) for status in re.findall(rb"HTTP/[0-9.]+ ([0-9]{3}) ", received)]
     return [status for status in statuses if status != 100]
 
@@ -196,7 +196,7 @@ async def test_nothing_is_read_after_an_invalid_request(api: Api, service: StubS
 
 
 async def test_a_request_before_http_1_0_is_rejected(api: Api) -> None:
-    # Nothing comes after it: that alone would be refused.
+    # Nothing follows it, because that would be rejected too.
     assert await exchange(api, b"GET /livez\r\n\r\n") == [400]
 
 

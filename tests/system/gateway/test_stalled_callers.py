@@ -16,14 +16,14 @@ from tests.support.whole.raw_http import read_slowly, shrink_send_buffer
 from tests.support.whole.services import Api
 from tests.support.whole.stub_service import serve_handler
 
-SOON = 20  # seconds, where a deadline is shortened to a fraction of one
+SOON = 20  # seconds, for deadlines that tests shorten
 STALLED = "127.0.0.2"  # the address of the stalled connections; all other requests come from 127.0.0.1
-MANY = 140  # more than the connections that a gateway keeps for questions to one service
+MANY = 140  # more than a gateway's connections to one service
 
 
 @asynccontextmanager
 async def stalled(api: Api, request: bytes) -> AsyncIterator[None]:
-    """Many connections from one address that sent this much and then neither write nor read."""
+    """Many connections from one address that sent these bytes and then stall."""
     address = urlsplit(api.base_url)
     opened = [
         await asyncio.open_connection(address.hostname, address.port, limit=1024, local_addr=(STALLED, 0))
@@ -69,20 +69,20 @@ async def test_a_too_slow_body_is_rejected(tenant: Api, monkeypatch: pytest.Monk
     assert (answer.status, answer.body["detail"]) == (400, "The body came too slowly.")
 
 
-async def served(api: Api, path: str = "test") -> None:
-    """An honest caller's request, at once."""
+async def check_served(api: Api, path: str = "test") -> None:
+    """Check that a normal request is answered at once."""
     async with asyncio.timeout(SOON):
         assert (await api.call("GET", path)).status == 200
 
 
-async def dribble(api: Api, start: bytes, rest: bytes) -> bytes:
-    """What is answered on a connection on which one byte comes after the other, and no end."""
+async def send_bytewise(api: Api, start: bytes, rest: bytes) -> bytes:
+    """Send endless single bytes on a connection. Returns the answer."""
     address = urlsplit(api.base_url)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     got = bytearray()
 
     async def listen() -> None:
-        with suppress(ConnectionError):  # bytes that nobody read make a reset of the end
+        with suppress(ConnectionError):  # unread bytes turn the close into a reset
             while block := await reader.read(4096):
                 got.extend(block)
 
@@ -99,7 +99,7 @@ async def dribble(api: Api, start: bytes, rest: bytes) -> bytes:
         writer.close()
 
 
-# The first bytes of a connection, and the bytes that follow one after the other.
+# The first bytes of a connection, and the bytes that follow one by one.
 ENDLESS_HEADS = (
     (b"", b""),
     (b"", b"G"),
@@ -112,10 +112,10 @@ ENDLESS_HEADS = (
 
 async def test_connections_with_endless_headers_are_closed(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.HEAD_TIMEOUT", 3.0)
-    slow = [asyncio.ensure_future(dribble(tenant, *head)) for head in ENDLESS_HEADS for _ in range(8)]
-    await served(tenant)
+    slow = [asyncio.ensure_future(send_bytewise(tenant, *head)) for head in ENDLESS_HEADS for _ in range(8)]
+    await check_served(tenant)
     answers = [answer.count(b"HTTP/1.1") for answer in await asyncio.gather(*slow)]
-    # The complete request before an endless one was answered; that one was not.
+    # Only the complete request before the endless one was answered.
     assert answers == [0] * 40 + [1] * 8
 
 
@@ -139,12 +139,12 @@ async def test_connections_with_endless_bodies_are_closed(tenant: Api, monkeypat
     token = f"Authorization: {tenant.headers['Authorization']}"
     form, parts = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
     slow = []
-    # Before it is known who calls, before a service is asked, on the way to one, and never.
+    # The body is read before authentication, before the call of a service, during the call, or never.
     for word, kind in {"login": form, "add_package": form, "upload_package_version": parts, "nothing": form}.items():
         head = f"POST /{tenant.tenant_id}/{word} HTTP/1.1\r\nHost: x\r\n{token}\r\nContent-Type: {kind}\r\n"
         head += f"X-File-ID: {word}\r\nContent-Range: bytes 0-1999/2000\r\nContent-Length: 2000\r\n\r\n"
-        slow += [asyncio.ensure_future(dribble(tenant, head.encode(), b"a")) for _ in range(10)]
-    await served(tenant)
+        slow += [asyncio.ensure_future(send_bytewise(tenant, head.encode(), b"a")) for _ in range(10)]
+    await check_served(tenant)
     await asyncio.gather(*slow)
 
 

@@ -1,4 +1,4 @@
-"""Large request bodies and responses through the gateway: complete, at the reader's pace, or ended."""
+"""Large request bodies and responses through the gateway: complete, at the reader's pace, or aborted."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from upload_service.views import ByteRange, send_installer
 
 SOON = 60  # seconds; reached only when something hangs
 SIZE = SPLICE_THRESHOLD * 4 + 3
-PIECE = 100_000  # bytes that a sender has at once
+PIECE = 100_000  # bytes of a sender's block
 UPLOAD = Upload("acme", "f", "u", SIZE, size=SIZE, sha256="0" * 64)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Way = Callable[[Handler], AbstractAsyncContextManager[str]]
@@ -30,7 +30,7 @@ Way = Callable[[Handler], AbstractAsyncContextManager[str]]
 
 @pytest.fixture(autouse=True)
 def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that a test has finished with does not wait for requests that have no end."""
+    """Let servers stop without waiting for endless requests."""
     monkeypatch.setattr("common.http.server.SHUTDOWN_TIMEOUT", 0.5)
 
 
@@ -43,7 +43,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
-    """The address of a gateway that gives on whatever a service answers."""
+    """The address of a gateway that forwards all answers of a service."""
 
     async def forward(request: web.Request) -> web.StreamResponse:
         shrink_send_buffer(request)
@@ -143,17 +143,17 @@ async def test_a_response_that_stalls_is_aborted(monkeypatch: pytest.MonkeyPatch
 
 
 @dataclass
-class Taken:
-    """What a service got behind a gateway that sends whole requests on."""
+class ReceivedBody:
+    """The request body that a service received through a gateway."""
 
     address: str = ""
     bodies: list[bytes] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def taking(handler: Handler | None = None) -> AsyncIterator[Taken]:
-    """A service that takes whatever comes through a gateway, or does as it is told."""
-    taken = Taken()
+async def taking(handler: Handler | None = None) -> AsyncIterator[ReceivedBody]:
+    """Run a service behind a gateway that reads bodies, or uses `handler`."""
+    taken = ReceivedBody()
 
     async def take(request: web.Request) -> web.StreamResponse:
         taken.bodies.append(await request.read())
@@ -229,8 +229,8 @@ async def test_a_large_body_rejected_before_its_end_is_answered(file: Path) -> N
         writer.close()
 
 
-async def _answered_where_the_service_breaks_off() -> bytes:
-    """What a caller is answered who sends all of a large body before reading, though the service has gone."""
+async def _answer_of_aborting_service() -> bytes:
+    """The answer to a caller that sends a large body although the service has disconnected."""
     gone = asyncio.Event()
 
     async def service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -262,5 +262,5 @@ async def _answered_where_the_service_breaks_off() -> bytes:
 
 
 def test_a_body_is_read_to_its_end_after_the_service_fails() -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the gateway does
-        assert runner.run(_answered_where_the_service_breaks_off()).startswith(b"HTTP/1.1 500")
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # like the gateway
+        assert runner.run(_answer_of_aborting_service()).startswith(b"HTTP/1.1 500")

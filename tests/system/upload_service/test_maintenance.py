@@ -1,4 +1,4 @@
-"""`pkgrepo scrub` and `pkgrepo quota` beside a running `pkgrepo up`: damaged files, and the count of used storage."""
+"""`pkgrepo scrub` and `pkgrepo quota` during a running `pkgrepo up`: damaged files and used storage."""
 
 import json
 from collections.abc import AsyncIterator
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.full  # tests/system/deploy/test_pkgrepo.py has a sampl
 
 @dataclass(frozen=True)
 class Installation:
-    """A running `pkgrepo up` with its sample packages, an administrator, and the database of its files."""
+    """A running `pkgrepo up` with sample packages, an administrator and the upload database."""
 
     session: ClientSession
     base_url: str

@@ -1,4 +1,4 @@
-"""A backup during work restores everything that was acknowledged before, and nothing incomplete."""
+"""Backups during work restore everything that was acknowledged before, and nothing incomplete."""
 
 import asyncio
 import os
@@ -44,7 +44,7 @@ pytestmark = pytest.mark.full  # test_hostile.py and ../test_operator_rights.py 
 
 @pytest.fixture(scope="module")
 async def published(cluster: Cluster) -> list[Published]:
-    """Versions of a tenant, enough to interrupt a backup between two."""
+    """Several versions of a tenant, so a backup can be interrupted between two."""
     api, name = await cluster.services.tenant(), package_id()
     await add_package(api, name)
     return [await publish(api, name, f"1.{number}") for number in range(5)]
@@ -59,7 +59,7 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
     await uploads.update_one({"tenant_id": api.tenant_id, "file_id": "given-up"}, {"$set": {"status": "deleting"}})
     waiting = await upload(api, content)
     await wait_until_announced(cluster, api.tenant_id)
-    unheard = {"tenant_id": api.tenant_id, "server_filename": waiting}  # as if its announcement were under way
+    unheard = {"tenant_id": api.tenant_id, "server_filename": waiting}  # as during its announcement
     await cluster.mongo["catalog"]["finished_uploads"].delete_one(unheard)
     await uploads.update_one(unheard, {"$set": {"updated_at": datetime.now(UTC) - timedelta(hours=23)}})
     async with run_publishers(api) as work:
@@ -93,7 +93,7 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
     await cluster.age_tenant(api.tenant_id, 61)
     await wait_until_announced(cluster, api.tenant_id)
 
-    async def settled() -> bool:  # A deletion that the backup caught halfway, too.
+    async def settled() -> bool:  # Includes a deletion that was incomplete in the backup.
         return await violations(cluster, [api.tenant_id]) == []
 
     with suppress(TimeoutError):

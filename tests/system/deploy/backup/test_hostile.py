@@ -1,4 +1,4 @@
-"""A restore from a folder that an attacker changed: it writes nothing outside, and refuses every change."""
+"""Restores from a folder that an attacker changed: they reject every change and write nothing outside."""
 
 import hashlib
 import json
@@ -62,7 +62,7 @@ async def upload(mongo_url: str) -> AsyncIterator[MongoDatabase]:
 
 @pytest.fixture
 async def where(mongo_url: str, redis_url: str, upload: MongoDatabase, tmp_path: Path) -> StoreAddresses:
-    """A new installation, after a backup of another one was made: its databases and its storage are empty."""
+    """An empty installation, after a backup of another one."""
     await drop_databases(upload)
     addresses = Addresses("", mongo_url, redis_url)
     before = StoreAddresses(addresses, tmp_path / "before", SecretStr(KEY), KEYS)
@@ -91,7 +91,7 @@ def newest(backups: Path) -> Path:
 
 
 def change_upload(backups: Path, *, audit_key: str = "", **fields: Any) -> None:
-    """Change the record of the installer, and correct its digest in the manifest; with a key correct the seal, too."""
+    """Change the installer's record and its digest in the manifest, and with a key also the seal."""
     folder = newest(backups)
     content = bson.encode({**bson.decode((folder / UPLOADS).read_bytes()), **fields})
     (folder / UPLOADS).write_bytes(content)

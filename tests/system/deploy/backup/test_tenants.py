@@ -27,7 +27,7 @@ pytestmark = pytest.mark.full  # ../test_operator_rights.py has a sample.
 
 @pytest.fixture
 async def published(cluster: Cluster) -> tuple[Api, list[Published]]:
-    """A tenant with a few versions with winget metadata."""
+    """A tenant with a few versions that have winget metadata."""
     api, name = await cluster.services.tenant(client_authentication=True), package_id()
     await add_package(api, name, tags="trap,bird", locales='[{"package_locale": "de-DE", "license": "frei"}]')
     return api, [await publish(api, name, f"1.{number}", release_notes="New.", commands="trap") for number in range(4)]

@@ -1,4 +1,4 @@
-"""`pkgrepo import` of winget's manifests against the real services, and `pkgrepo manifests` back."""
+"""`pkgrepo import` and `pkgrepo manifests` of winget manifests with the real services."""
 
 import json
 import ssl
@@ -38,7 +38,7 @@ from tests.support.winget.manifests import (
 
 
 async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses: bool = False) -> Sequence[Row]:
-    """What came of an import of a tree with its installers, within the test's process."""
+    """Import a tree with its installers in the test's process. Returns the results."""
     sources = InstallerSources(InstallersFolder(tree / "installers"), None)
     async with open_cli_session(api) as session:
         interface = Interface(session, timeout=20)
@@ -79,7 +79,7 @@ async def test_manifests_of_every_schema_version_are_published(tenant: Api, tmp_
     assert len({made.minor for made in manifests}) == len(MINORS)
     found = sorted((row["package"], row["version"], row["outcome"]) for row in report["installers"])
     assert found == sorted((made.package_id, made.version, "published") for made in manifests)
-    # Of one of them all is there, to the last byte.
+    # One of them is compared completely.
     made = manifests[11]
     versions = (await tenant.call("GET", "get_package_versions", made.package_id)).body
     [listed] = [one for one in versions if one["VERSION"] == made.version]
@@ -99,7 +99,7 @@ async def test_an_imported_manifest_is_exported_unchanged(either: Api, tmp_path:
     )
     made += [archive, font, signed]
     for one in made:
-        # What is not said is the interface's default, and comes back as that.
+        # A missing field has the interface's default, which is exported.
         one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
         one.write(tmp_path / "before")
     assert {outcome for _, outcome in outcomes(await imported(either, tmp_path / "before"))} == {"published"}
@@ -111,7 +111,7 @@ async def test_an_imported_manifest_is_exported_unchanged(either: Api, tmp_path:
 
 
 def make_signed(number: int) -> ManifestFiles:
-    """The manifest of an MSIX that has the digest of its signature."""
+    """The manifest of an MSIX with the digest of its signature."""
     made = make_manifest(number, 12, InstallerType="msix")
     made.installers[0]["SignatureSha256"] = "CD" * 32
     return made
@@ -135,7 +135,7 @@ def read(tree: Path) -> list[Manifest]:
 
 
 def content(manifest: Manifest) -> dict[str, Any]:
-    """What a manifest says, whatever the version of its schema; that of each installer without its address."""
+    """The content of a manifest without its schema version and the addresses of installers."""
     return {
         "package_id": manifest.package_id,
         "version": manifest.version,
@@ -152,7 +152,7 @@ def said(part: Fields) -> dict[str, Any]:
 async def test_a_version_may_have_several_installers_if_allowed(services: Services, tmp_path: Path) -> None:
     tenant = await services.tenant(version_key=VersionKey.INSTALLER)
     made = make_manifest(0, Scope="machine", InstallerSwitches={"Silent": "/S"})
-    # The same bytes for two scopes, as many a manifest has it.
+    # Many manifests have the same bytes for two scopes.
     [(name, bytes_of_it)] = made.content.items()
     made.installers.append(installer(name, bytes_of_it, Scope="user", InstallerSwitches={"Custom": "/me"}))
     made.installers.append(installer("other.exe", b"other", "arm64"))
@@ -167,7 +167,7 @@ async def test_a_version_may_have_several_installers_if_allowed(services: Servic
         ("x64", "machine", "/S"),
         ("x64", "user", "/S"),
     ]
-    # What is there is not even looked for.
+    # Existing versions are skipped without their installers.
     for path in (tmp_path / "installers").iterdir():
         path.unlink()
     assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "there")] * 3
@@ -179,7 +179,7 @@ async def test_a_rejected_manifest_is_reported_and_others_are_imported(tenant: A
     missing.content.clear()
     other.content = dict.fromkeys(other.content, b"other bytes")
     wrong.texts["License"] = "no"
-    server.texts["Author"] = "W\u202eile"  # what the schema has nothing against
+    server.texts["Author"] = "W\u202eile"  # valid in the schema
     for made in (several, missing, other, wrong, server, good):
         made.write(tmp_path)
     rows = await imported(tenant, tmp_path)
@@ -196,7 +196,7 @@ async def test_a_rejected_manifest_is_reported_and_others_are_imported(tenant: A
         assert problem is not None
         assert (problem.code, reason in problem.detail) == (code, True)
     assert [row.outcome for row in rows if not row.problem] == ["published"]
-    # What failed leaves nothing behind.
+    # A failed manifest leaves nothing behind.
     assert (await tenant.call("GET", "get_package_versions", "Acme.App2")).body == []
 
 
@@ -281,7 +281,7 @@ async def test_installers_missing_in_the_folder_are_downloaded(tenant: Api, tmp_
 async def test_external_addresses_are_imported_and_exported_unchanged(either: Api, tmp_path: Path) -> None:
     made = [make_manifest(2000), make_signed(2001)]
     for one in made:
-        one.content.clear()  # They are nowhere that anybody could look.
+        one.content.clear()  # Nothing can download them.
         one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
         one.write(tmp_path / "before")
     ids = [one.package_id for one in made]

@@ -18,11 +18,11 @@ from tests.support.whole.services import Api
 MIB = 1 << 20
 
 
-class Line:
-    """A TCP line that passes `reach` bytes up of each connection and then breaks it, `breaks` times.
+class BreakingProxy:
+    """A TCP proxy that closes each connection after `reach` uploaded bytes, `breaks` times.
 
-    After the last break it stays whole, or where it `stays_down`, takes no connection any more. One that `holds`
-    breaks nothing and passes nothing on from there, until the caller goes.
+    Afterwards it works normally, or accepts no connection if it `stays_down`. If it `holds`, it stops forwarding
+    instead of closing, until the client disconnects.
     """
 
     def __init__(self, reach: int, breaks: int = 0, *, stays_down: bool = False, holds: bool = False) -> None:
@@ -40,7 +40,7 @@ class Line:
 
     @asynccontextmanager
     async def to(self, api: Api) -> AsyncIterator[Api]:
-        """The interface at the address of the proxy."""
+        """The API at the address of the proxy."""
         target = urlsplit(api.base_url)
 
         async def take(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,7 +113,7 @@ async def content_of(api: Api, package: str) -> bytes:
 
 
 async def test_a_connection_lost_within_a_chunk_loses_no_byte(tenant: Api, package: str, tmp_path: Path) -> None:
-    file, line = make_file(tmp_path, 5 * MIB), Line(MIB + 500_000, breaks=2)
+    file, line = make_file(tmp_path, 5 * MIB), BreakingProxy(MIB + 500_000, breaks=2)
     async with line.to(tenant) as near:
         result = await run_publish(near, file, "--package", package, "--version", "1", "--chunk-size", "1")
     assert result.status == 0, result.log
@@ -125,7 +125,7 @@ async def test_a_connection_lost_within_a_chunk_loses_no_byte(tenant: Api, packa
 @pytest.mark.full
 async def test_chunks_shrink_after_failed_chunks(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path, 3 * MIB)
-    async with Line(MIB + 200_000, breaks=100).to(tenant) as near:
+    async with BreakingProxy(MIB + 200_000, breaks=100).to(tenant) as near:
         result = await run_publish(near, file, "--package", package, "--version", "1", "--chunk-size", "2")
     assert result.status == 0, result.log
     assert await content_of(tenant, package) == file.read_bytes()
@@ -135,7 +135,7 @@ async def test_chunks_shrink_after_failed_chunks(tenant: Api, package: str, tmp_
 async def test_the_same_command_resumes_after_an_outage(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path, 6 * MIB)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
-    async with Line(4 * MIB + 500_000, breaks=1, stays_down=True).to(tenant) as near:
+    async with BreakingProxy(4 * MIB + 500_000, breaks=1, stays_down=True).to(tenant) as near:
         result = await run_publish(near, *command, "--patience", "2")
     assert result.status == 1
     assert result.documents[0]["error"]["code"] == "unreachable"
@@ -149,7 +149,7 @@ async def test_the_same_command_resumes_after_an_outage(tenant: Api, package: st
 async def test_the_same_command_resumes_after_a_stop(
     tenant: Api, package: str, tmp_path: Path, number: signal.Signals
 ) -> None:
-    file, line = make_file(tmp_path, 6 * MIB), Line(3 * MIB + 500_000, holds=True)
+    file, line = make_file(tmp_path, 6 * MIB), BreakingProxy(3 * MIB + 500_000, holds=True)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
     async with line.to(tenant) as near, start_publish(near, *command) as process:
         await line.reach()
@@ -164,7 +164,7 @@ async def test_the_same_command_resumes_after_a_stop(
 
 @pytest.mark.full
 async def test_a_file_changed_after_a_lost_connection_is_sent_again(tenant: Api, package: str, tmp_path: Path) -> None:
-    file, line = make_file(tmp_path, 3 * MIB), Line(2 * MIB + 500_000, holds=True)
+    file, line = make_file(tmp_path, 3 * MIB), BreakingProxy(2 * MIB + 500_000, holds=True)
     command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
     async with line.to(tenant) as near, start_publish(near, *command) as process:
         await line.reach()

@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 async def received(tenant: Api, file_id: str) -> int:
-    """The bytes of a transfer that the server has; 0 if it does not know it, or does not answer."""
+    """The received bytes of a transfer. 0 if it is unknown or the server does not answer."""
     answer = await tenant.call("GET", "upload_package_version", headers={"X-File-ID": file_id})
     return int(answer.body["received"]) if answer.status == 200 else 0
 
@@ -35,7 +35,7 @@ async def test_killing_all_services_during_an_upload_loses_no_byte(cluster: Clus
         asyncio.timeout(2 * TIMEOUT),
         start_publish(tenant, file, "--package", name, "--version", "1", "--chunk-size", "1") as process,
     ):
-        while await received(tenant, file_id) < 8 * MIB:  # Each question gives it time.
+        while await received(tenant, file_id) < 8 * MIB:  # Each request gives the server time.
             assert process.returncode is None
         every = [replica for replicas in cluster.replicas.values() for replica in replicas]
         await asyncio.gather(*(replica.kill() for replica in every))

@@ -34,7 +34,7 @@ async def listed(api: Api, package: str) -> list[dict[str, str]]:
 
 
 async def storage(api: Api) -> tuple[int, int]:
-    """Bytes used and reserved."""
+    """The used and reserved bytes."""
     information = (await api.call("GET", "server_information")).body
     return information["storage_used"], information["storage_reserved"]
 

@@ -27,7 +27,7 @@ CHUNK = 64 << 10
 Meanwhile = Callable[[], Awaitable[object]]
 
 
-class Busy(Interface):
+class Interrupted(Interface):
     """Runs an action once, before the second chunk, or before the version is created."""
 
     before_chunk: Meanwhile | None = None
@@ -55,13 +55,13 @@ async def session(tenant: Api) -> AsyncIterator[Session]:
 
 
 @pytest.fixture
-def interface(session: Session) -> Busy:
-    return Busy(session, timeout=20)
+def interface(session: Session) -> Interrupted:
+    return Interrupted(session, timeout=20)
 
 
 @pytest.fixture
 async def installer(tenant: Api, tmp_path: Path) -> Installer:
-    """A file of three chunks, for a version of a package that has none."""
+    """A file of three chunks, for a package without versions."""
     path, name = tmp_path / "setup.exe", package_id()
     path.write_bytes(os.urandom(3 * CHUNK))
     await add_package(tenant, name)
@@ -93,14 +93,14 @@ async def publish(interface: Interface, installer: Installer) -> Published | Not
 
 
 async def upload(tenant: Api, file_id: str, content: bytes) -> str:
-    """Send a file as another client; its server filename."""
+    """Upload a file as another client. Returns its server filename."""
     answer = await send_chunk(tenant, file_id, content, 0, len(content))
     assert answer.status == 200, answer.body
     return str(answer.body["server_filename"])
 
 
 async def add_version(tenant: Api, package: str, version: str, server_filename: str) -> str:
-    """Create a version as another client; its UID."""
+    """Add a version as another client. Returns its UID."""
     form = {**INSTALLER, "package_version": version, "server_filename": server_filename}
     answer = await tenant.call("POST", "add_package_version", package, data=form)
     assert answer.status == 201, answer.body
@@ -115,7 +115,7 @@ async def assert_whole(tenant: Api, done: Published | NotPublished) -> None:
 
 
 async def test_a_new_session_replaces_an_ended_one(
-    tenant: Api, session: Session, interface: Busy, installer: Installer
+    tenant: Api, session: Session, interface: Interrupted, installer: Installer
 ) -> None:
     async def end_the_session() -> None:
         assert (await tenant.call("POST", "logout", data={"token": session.token})).status == 200
@@ -127,7 +127,7 @@ async def test_a_new_session_replaces_an_ended_one(
 async def test_a_run_with_an_expired_token_stops(tenant: Api, installer: Installer) -> None:
     token = (await tenant.signed_in()).headers["Authorization"].removeprefix("Bearer ")
     async with open_cli_session(tenant, token=token) as session:
-        interface = Busy(session, timeout=20)
+        interface = Interrupted(session, timeout=20)
         interface.before_chunk = lambda: tenant.call("POST", "logout", data={"token": token})
         done = await publish(interface, installer)
     assert isinstance(done, NotPublished)
@@ -136,13 +136,13 @@ async def test_a_run_with_an_expired_token_stops(tenant: Api, installer: Install
 
 async def test_the_commands_own_session_is_ended_afterwards(tenant: Api, installer: Installer) -> None:
     async with open_cli_session(tenant) as session:
-        await publish(Busy(session, timeout=20), installer)
+        await publish(Interrupted(session, timeout=20), installer)
         headers = {"Authorization": f"Bearer {session.token}"}
         assert (await tenant.call("GET", "test", headers=headers)).status == 200
     assert (await tenant.call("GET", "test", headers=headers)).status == 401
 
 
-async def test_two_concurrent_runs_add_one_version(tenant: Api, interface: Busy, installer: Installer) -> None:
+async def test_two_concurrent_runs_add_one_version(tenant: Api, interface: Interrupted, installer: Installer) -> None:
     done = await asyncio.gather(*(publish(interface, installer) for _ in range(3)))
     for one in done:
         await assert_whole(tenant, one)
@@ -151,14 +151,14 @@ async def test_two_concurrent_runs_add_one_version(tenant: Api, interface: Busy,
 
 
 async def test_a_chunk_sent_by_another_client_is_not_sent_again(
-    tenant: Api, interface: Busy, installer: Installer
+    tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
     content, [file_id, *_] = installer.path.read_bytes(), file_ids(installer)
     interface.before_chunk = lambda: send_chunk(tenant, file_id, content, CHUNK, CHUNK + 1000)
     await assert_whole(tenant, await publish(interface, installer))
 
 
-async def test_a_complete_file_is_not_sent_again(tenant: Api, interface: Busy, installer: Installer) -> None:
+async def test_a_complete_file_is_not_sent_again(tenant: Api, interface: Interrupted, installer: Installer) -> None:
     await upload(tenant, file_ids(installer)[0], installer.path.read_bytes())
     done = await publish(interface, installer)
     await assert_whole(tenant, done)
@@ -167,7 +167,7 @@ async def test_a_complete_file_is_not_sent_again(tenant: Api, interface: Busy, i
 
 
 async def test_a_file_of_another_version_is_sent_under_another_id(
-    tenant: Api, interface: Busy, installer: Installer
+    tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
     theirs = await upload(tenant, file_ids(installer)[0], installer.path.read_bytes())
     await add_version(tenant, installer.package_id, "theirs", theirs)
@@ -178,7 +178,7 @@ async def test_a_file_of_another_version_is_sent_under_another_id(
 
 
 async def test_a_damaged_file_without_a_version_is_sent_under_another_id(
-    tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
+    tenant: Api, interface: Interrupted, installer: Installer, damage: Meanwhile
 ) -> None:
     await upload(tenant, file_ids(installer)[0], installer.path.read_bytes())
     await damage()
@@ -189,7 +189,7 @@ async def test_a_damaged_file_without_a_version_is_sent_under_another_id(
 
 
 async def test_a_file_with_a_cancelled_upload_is_sent_under_another_id(
-    tenant: Api, interface: Busy, installer: Installer
+    tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
     file_id = {"X-File-ID": file_ids(installer)[0]}
     assert (await tenant.call("DELETE", "upload_package_version", headers=file_id)).status == 404
@@ -197,7 +197,7 @@ async def test_a_file_with_a_cancelled_upload_is_sent_under_another_id(
 
 
 async def test_an_upload_that_another_client_cancels_is_not_published(
-    tenant: Api, interface: Busy, installer: Installer
+    tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
     file_id = {"X-File-ID": file_ids(installer)[0]}
     interface.before_chunk = lambda: tenant.call("DELETE", "upload_package_version", headers=file_id)
@@ -208,7 +208,7 @@ async def test_an_upload_that_another_client_cancels_is_not_published(
 
 
 async def test_a_file_that_the_server_has_lost_is_sent_under_another_id(
-    tenant: Api, interface: Busy, installer: Installer
+    tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
     async def lose_the_file() -> None:
         raise UpstreamProblem("The file of this installer is missing.", status=404, code="installer_missing")
@@ -218,7 +218,7 @@ async def test_a_file_that_the_server_has_lost_is_sent_under_another_id(
 
 
 async def test_a_version_with_a_damaged_file_must_be_deleted_first(
-    tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
+    tenant: Api, interface: Interrupted, installer: Installer, damage: Meanwhile
 ) -> None:
     first = await publish(interface, installer)
     assert isinstance(first, Published)
@@ -232,7 +232,7 @@ async def test_a_version_with_a_damaged_file_must_be_deleted_first(
 
 
 async def test_a_damaged_version_of_another_client_is_an_error(
-    tenant: Api, interface: Busy, installer: Installer, damage: Meanwhile
+    tenant: Api, interface: Interrupted, installer: Installer, damage: Meanwhile
 ) -> None:
     async def make_the_version() -> None:
         server_filename = await upload(tenant, "theirs", installer.path.read_bytes())
@@ -246,14 +246,16 @@ async def test_a_damaged_version_of_another_client_is_an_error(
 
 
 async def test_other_bytes_under_its_id_never_become_the_version(
-    tenant: Api, interface: Busy, installer: Installer
+    tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
     await upload(tenant, file_ids(installer)[0], os.urandom(3 * CHUNK))
     await send_chunk(tenant, file_ids(installer)[1], os.urandom(3 * CHUNK), 0, CHUNK)
     await assert_whole(tenant, await publish(interface, installer))
 
 
-async def test_other_bytes_under_all_its_ids_are_reported(tenant: Api, interface: Busy, installer: Installer) -> None:
+async def test_other_bytes_under_all_its_ids_are_reported(
+    tenant: Api, interface: Interrupted, installer: Installer
+) -> None:
     assert len(file_ids(installer)) == GENERATIONS
     for file_id in file_ids(installer):
         await upload(tenant, file_id, b"x" * 3 * CHUNK)
@@ -263,7 +265,7 @@ async def test_other_bytes_under_all_its_ids_are_reported(tenant: Api, interface
 
 
 async def test_a_file_that_changes_while_it_is_sent_is_not_published(
-    tenant: Api, interface: Busy, installer: Installer
+    tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
     async def change_the_file() -> None:
         installer.path.write_bytes(os.urandom(3 * CHUNK + 1))
@@ -276,7 +278,7 @@ async def test_a_file_that_changes_while_it_is_sent_is_not_published(
 
 
 async def test_another_clients_version_is_reported_in_the_servers_words(
-    tenant: Api, interface: Busy, installer: Installer
+    tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
     async def make_the_version() -> None:
         await add_version(tenant, installer.package_id, "1", await upload(tenant, "theirs", b"others"))
@@ -289,7 +291,7 @@ async def test_another_clients_version_is_reported_in_the_servers_words(
 
 
 async def test_another_clients_version_of_the_same_bytes_is_a_success(
-    tenant: Api, interface: Busy, installer: Installer
+    tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
     made: list[str] = []
 
@@ -303,7 +305,9 @@ async def test_another_clients_version_of_the_same_bytes_is_a_success(
     assert (done.uid, done.created) == (made[0], False)
 
 
-async def test_a_package_deleted_during_the_run_is_reported(tenant: Api, interface: Busy, installer: Installer) -> None:
+async def test_a_package_deleted_during_the_run_is_reported(
+    tenant: Api, interface: Interrupted, installer: Installer
+) -> None:
     interface.before_version = lambda: tenant.call("DELETE", "delete_package", installer.package_id)
     done = await publish(interface, installer)
     assert isinstance(done, NotPublished)

@@ -1,4 +1,4 @@
-"""Hostile values in every field of every operation: refused, or stored and shown as they are."""
+"""Hostile values in every field of every operation are rejected, or stored and shown unchanged."""
 
 import json
 import unicodedata
@@ -40,7 +40,7 @@ TEXTS = {
     "wide digits": "\uff11",
     "no number": "NaN",
 }
-# Letters of many scripts and widths, one of them in two ways, and what a database or a page could take for its own.
+# Letters of many scripts, and texts that a database or a page could interpret.
 LETTERS = "$tenant_id o\u0308\u00f6 \u65e5\u672c \u0639 \U0001f9f0 {$ne} <b>'`%00\\"
 FILE_IDS = (
     "",
@@ -54,7 +54,7 @@ FILE_IDS = (
     "a b",
     "\xd0\xb0",  # a letter that looks like a Latin one
     "~a",
-    "a\xff",  # no text at all
+    "a\xff",  # invalid as text
 )
 RANGES = (
     "*",
@@ -74,7 +74,7 @@ RANGES = (
 
 @pytest.fixture(scope="module")
 async def seed_data(services: Services) -> SeedData:
-    """A tenant that the tests may add to."""
+    """A tenant that tests may extend."""
     return await seed_tenant(await services.tenant())
 
 
@@ -91,7 +91,7 @@ async def test_a_value_that_the_document_forbids_is_rejected(
                 with cell(title(row), field.name, kind):
                     request: dict[str, Any] = {field.place: {field.name: TEXTS[kind]}}
                     answer = await send_form(row, seed_data, **request)
-                    # The audit log may have entries of the name: of somebody who tried to sign in.
+                    # The audit log may have entries of failed sign-ins with this name.
                     entries = answer.body if row.method == "GET" and answer.status == 200 else [{}]
                     is_shown = all(TEXTS[kind] in entry.values() for entry in entries)
                     assert is_shown or 400 <= answer.status < 500, answer.body
@@ -99,7 +99,7 @@ async def test_a_value_that_the_document_forbids_is_rejected(
 
 
 def letters(row: Operation) -> dict[str, str]:
-    """A text of many letters for each field that takes it, of each field another."""
+    """A different text with many letters for each field that accepts it."""
     texts = [(field, f"{LETTERS} {field.name}") for field in fields_of(row) if not field.is_secret]
     return {field.name: text for field, text in texts if field.accepts(text)}
 
@@ -121,14 +121,14 @@ async def test_text_is_stored_in_its_normal_form(seed_data: SeedData, commands: 
 async def test_unknown_fields_reach_no_database(services: Services, commands: CommandRecorder) -> None:
     with commands.record() as furnishing:
         seed_data = await seed_tenant(await services.tenant())
-    names = names_in_document() | furnishing.names()  # Those of everything that is stored are among them.
+    names = names_in_document() | furnishing.names()  # The names of all stored fields are included.
     for row in [*WRITES, *UPLOADS]:
         marker = f"foreign{uuid4().hex}"
         own = {field.name.casefold() for field in all_fields_of(row)}
         foreign = dict.fromkeys([name for name in names if name.casefold() not in own], marker)
         with commands.record() as watched:
             answer = await send_whole(row, seed_data, foreign)
-            if answer.status >= 400:  # What it is about was ended by an operation before.
+            if answer.status >= 400:  # An earlier operation deleted its object.
                 seed_data = await seed_tenant(await services.tenant())
                 answer = await send_whole(row, seed_data, foreign)
         assert answer.status < 300, (title(row), answer.body)
@@ -137,7 +137,7 @@ async def test_unknown_fields_reach_no_database(services: Services, commands: Co
 
 
 async def send_whole(row: Operation, seed_data: SeedData, more: Mapping[str, str]) -> Answer:
-    """Call an operation with all that it needs, and more."""
+    """Call an operation with all required fields and others."""
     headers, body = multipart({**own_form(row, seed_data), **more}, more=CHUNK)
     transfer = TRANSFER if row in UPLOADS else {}
     return await seed_data.send(row, headers={**headers, **transfer}, data=body)

@@ -1,4 +1,4 @@
-"""Expressions of the database in every field and every address are text to us."""
+"""Database expressions in fields and addresses are treated as text."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -37,7 +37,7 @@ async def seed_data(services: Services) -> SeedData:
 
 
 def injections(row: Operation, marker: str) -> Iterator[dict[str, Any]]:
-    """Requests in which a value or a name is an expression to a careless reader."""
+    """Requests with a database expression as a value or a name."""
     fields = fields_of(row)
     for field in fields:
         for name, text in [*((field.name, text) for text in INJECTIONS), (f"{field.name}[$ne]", "{0}")]:
@@ -56,8 +56,8 @@ async def test_fields_are_never_evaluated_as_expressions(
             username = own_form(row, seed_data).get("username")
             is_login = row.name in {"login", "sign_in"}
             with commands.record() as watched:
-                for request in list(injections(row, marker))[::-every]:  # The last one is in the sample.
-                    if is_login:  # which refuses to go on after a few failures
+                for request in list(injections(row, marker))[::-every]:  # The last case is in the sample.
+                    if is_login:  # which is throttled after a few failures
                         for name in ("address:127.0.0.1", f"user:{seed_data.api.tenant_id}:{username}"):
                             await services.failures.forget(name)
                     with cell(title(row), request):
@@ -101,7 +101,7 @@ async def test_every_query_to_a_database_begins_with_the_tenant(services: Servic
 
 
 def check_plain(watched: RecordedCommands, marker: str) -> None:
-    """Check that the commands are our own, with the caller's values as text only."""
+    """Check that commands have only known names, with the caller's values as text."""
     assert watched.without_tenant == []
     names = watched.names()
     assert {name for name in names if name.startswith("$")} - own_operators() == set()
@@ -111,7 +111,7 @@ def check_plain(watched: RecordedCommands, marker: str) -> None:
 
 @cache
 def own_operators() -> set[str]:
-    """What the services' code says to the database, the driver's own words among it."""
+    """The names in the services' own commands, including those of the driver."""
     root = Path(__file__).parents[4]
     code = " ".join(file.read_text("utf-8") for service in SERVICES for file in (root / service).rglob("*.py"))
     return {*re.findall(r"[\"'](\$[a-zA-Z]+)[\"']", code), *DRIVERS_OWN}

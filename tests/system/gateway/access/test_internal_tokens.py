@@ -1,4 +1,4 @@
-"""Every route of every service, called directly: closed to all but the gateway and the fellow services."""
+"""Direct calls of every route of every service: only the gateway and other services have access."""
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -19,7 +19,7 @@ from tests.support.tables import every_cell
 from tests.support.whole.routes import APPLICATIONS, PROBES, ROUTES, Route
 from tests.support.whole.services import Services
 
-# upload_service answers downloads without the gateway, too; catalog_service answers icons through it only.
+# upload_service answers downloads directly; catalog_service answers icons only through the gateway.
 SIGNED = {row.name for row in OPERATIONS if row.access is Access.SIGNED and row.service == UPLOAD}
 CLOSED = [route for route in ROUTES if route.word not in SIGNED]
 REFUSED = (401, "untrusted_caller")
@@ -27,7 +27,7 @@ REFUSED = (401, "untrusted_caller")
 
 @pytest.fixture(scope="module")
 async def sessions(services: Services) -> AsyncIterator[Mapping[str, ClientSession]]:
-    """A client of each service that goes past the gateway."""
+    """Sessions that call the services directly."""
     async with AsyncExitStack() as stack:
         yield {
             service: await stack.enter_async_context(
@@ -85,7 +85,7 @@ COMPLETE = [False, pytest.param(True, marks=pytest.mark.full)]
 
 
 def sampled(*, complete: bool) -> list[tuple[Route, bool]]:
-    """The closed routes, and whether to try everything there: in short at the first of each service."""
+    """The protected routes, and whether to try all cases: in the sample only at one route per service."""
     first = {route.service: route for route in reversed(CLOSED)}
     return [(route, complete or route is first[route.service]) for route in CLOSED]
 

@@ -118,12 +118,12 @@ async def _crash(_: web.Request) -> web.StreamResponse:
     raise OSError("[Errno 2] /srv/pkgrepo/store.py: pymongo.errors.AutoReconnect")
 
 
-async def _tell(_: web.Request) -> web.StreamResponse:
+async def _reply(_: web.Request) -> web.StreamResponse:
     text = 'Traceback (most recent call last): File "/usr/lib/store.py", pymongo.errors.AutoReconnect'
     return web.Response(status=500, text=text, headers={"X-Powered-By": "aiohttp", "Server": "aiohttp"})
 
 
-async def _tell_in_json(_: web.Request) -> web.StreamResponse:
+async def _reply_with_json(_: web.Request) -> web.StreamResponse:
     return web.json_response({"error": "redis.exceptions.ConnectionError"}, status=502)
 
 
@@ -133,35 +133,35 @@ async def _hang_up(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-async def _talk_nonsense(request: web.Request) -> web.StreamResponse:
+async def _send_garbage(request: web.Request) -> web.StreamResponse:
     assert request.transport is not None
     request.transport.write(b"mongod: nonsense\r\n\r\n")
     request.transport.close()
     return web.Response()
 
 
-BROKEN = (_crash, _tell, _tell_in_json, _hang_up, _talk_nonsense)
+BROKEN = (_crash, _reply, _reply_with_json, _hang_up, _send_garbage)
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 async def test_a_failing_service_reveals_nothing(
     broken: Handler, services: Services, redis_url: str, tenant: Api
 ) -> None:
-    # An answer of our own services about their crash is passed on; anything else is no answer.
+    # Problems of a service are passed on; other answers are not.
     code = "internal_error" if broken is _crash else "dependency_unavailable"
     with every_cell() as cell:
         async with serve_handler(broken) as broken_url:
             for service in SERVICES:
                 async with run_gateway(services, redis_url, **{f"{service}_url": broken_url}) as address:
                     api = at_gateway(tenant, address)
-                    for row in asking(service):
+                    for row in operations_of(service):
                         with cell(title(row)):
                             answer = await api.call(row.method, *segments(row, UNKNOWN), data={"package_id": "a"})
                             check_error(row, answer, 500, code)
                             check_safe(answer)
 
 
-def asking(service: str) -> list[Operation]:
-    """The operations that ask a service. The gateway's own ask auth_service for the tenant."""
+def operations_of(service: str) -> list[Operation]:
+    """The operations that call a service. Operations of the gateway call auth_service for the tenant."""
     rows = [row for row in OPERATIONS if row.access is not Access.PAGE]
     return [row for row in rows if service == row.service.replace("gateway", "auth_service")]

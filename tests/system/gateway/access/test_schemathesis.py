@@ -1,4 +1,4 @@
-"""The gateway answers what fits the interface's document as the document says."""
+"""Valid requests are answered as the OpenAPI document says."""
 
 import pytest
 

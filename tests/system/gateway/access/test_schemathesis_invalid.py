@@ -1,4 +1,4 @@
-"""The gateway answers what does not fit the interface's document as the document says."""
+"""Invalid requests are answered as the OpenAPI document says."""
 
 import pytest
 

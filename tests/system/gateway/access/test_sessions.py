@@ -1,4 +1,4 @@
-"""A session token's whole life, through the gateway."""
+"""The life of a session token, through the gateway."""
 
 from auth_service.login.throttle import NETWORK_FAILURE_LIMIT
 from tests.support.factories import KEY

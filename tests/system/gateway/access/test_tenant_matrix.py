@@ -25,7 +25,7 @@ from tests.support.whole.seed import (
 from tests.support.whole.services import Api, Services
 
 GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR]
-# Deletions come last, so that one tenant is enough for all of them.
+# Deletions come last, so one tenant is enough for all writes.
 WRITES = sorted(
     (row for row in GUARDED if row.method != "GET"),
     key=lambda row: (row.method == "DELETE", row.name == "delete_package"),
@@ -34,19 +34,19 @@ CLIENT_FACING = [row for row in OPERATIONS if row.access in CLIENTS]
 
 
 def generated_ids(row: Operation) -> set[str]:
-    """The parts of its path that the product chose, not the tenant."""
+    """The path parameters of an operation that are generated ids."""
     return {part for part in row.parts if is_value(part)} - {"{package_id}", "{username}"}
 
 
 @pytest.fixture(scope="module")
 async def owner(services: Services) -> SeedData:
-    """The tenant whose things the others try to reach."""
+    """The tenant whose objects others try to access."""
     return await seed_tenant(await services.tenant())
 
 
 @pytest.fixture(scope="module")
 async def twin(services: Services, owner: SeedData) -> SeedData:
-    """A tenant that gave its things the same names."""
+    """A tenant whose objects have the same names."""
     return await seed_tenant(await services.tenant(), owner.marker)
 
 
@@ -108,7 +108,7 @@ async def test_a_list_contains_nothing_of_another_tenant(owner: SeedData, other_
         for row in (row for row in GUARDED if row.method == "GET" and not has_path_values(row)):
             with cell(title(row)):
                 answer = await owner.send(row, other_tenant)
-                assert answer.status in {200, 404}  # 404 where a transfer of the owner is asked for
+                assert answer.status in {200, 404}  # 404 for a transfer of the owner
                 assert not owner.leaked_values(answer)
 
 
@@ -139,7 +139,7 @@ async def test_equal_names_in_two_tenants_are_separate_objects(owner: SeedData, 
             for row in filter(has_path_values, WRITES):
                 with cell(title(row)):
                     answer = await send_own(row, twin)
-                    if answer.status == 404:  # An earlier operation deleted what it needs.
+                    if answer.status == 404:  # An earlier operation deleted a required object.
                         twin = await seed_tenant(await services.tenant(), owner.marker)
                         answer = await send_own(row, twin)
                     assert answer.status in {200, 201}
@@ -167,10 +167,10 @@ async def test_a_client_token_is_invalid_at_another_tenant(
 async def test_a_user_of_one_tenant_cannot_sign_in_to_another(owner: SeedData, either: Api, redis_url: str) -> None:
     credentials = {"username": owner.parts["username"], "password": LONG_PASSWORD}
     assert (await owner.api.anonymous().call("POST", "login", data=credentials)).status == 200
-    owner.last_view.clear()  # Its own log has an entry more.
+    owner.last_view.clear()  # Its audit log has another entry.
     for operation in ("login", "sign_in"):
         assert (await either.anonymous().call("POST", operation, data=credentials)).status == 401
-    async with open_redis(redis_url) as redis:  # All tests share one address, which may not fail too often.
+    async with open_redis(redis_url) as redis:  # All tests share one address, which is throttled after failures.
         await RedisFailureCounts(redis).forget("address:127.0.0.1")
 
 

@@ -1,4 +1,4 @@
-"""An open page gets a stream of events, which ends with its session or the server."""
+"""An open page has a stream of events. It ends with the session or the server."""
 
 import asyncio
 import io
@@ -53,7 +53,7 @@ async def next_event(stream: ClientResponse) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 async def listening(services: Services) -> None:
-    """A gateway that receives events of uploads; it misses the events before its connection to the broker."""
+    """A gateway that receives upload events, after its connection to the broker."""
     api = await services.tenant()
     async with watching(api) as stream:
         waiting = asyncio.ensure_future(next_event(stream))
@@ -82,7 +82,7 @@ async def test_events_reach_only_their_own_tenant(tenant: Api, other_tenant: Api
 
 
 async def upload(api: Api, name: str) -> str:
-    """A small file; the name that it got."""
+    """Upload a small file. Returns its server filename."""
     headers = {"X-File-ID": name, "Content-Range": f"bytes 0-{len(name) - 1}/{len(name)}"}
     answer = await api.call(
         "POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(name.encode())}
