@@ -19,11 +19,23 @@ import uvloop
 from rich.console import Console
 
 from common.telemetry import configure_logs
-from tests.bench import catalogs, crowd, machine, objects, pages, requests, rush, sign_in, tails, transfer, winget
-from tests.bench.beside import beside
-from tests.bench.ends import ends
+from tests.bench import machine
+from tests.bench.client_capacity import ends
+from tests.bench.parts import (
+    catalogs,
+    concurrent_uploads,
+    object_storage,
+    overload,
+    pages,
+    requests,
+    sign_in,
+    tail_latency,
+    transfer,
+    winget,
+)
 from tests.bench.report import Found, failure, page, shown
 from tests.bench.scale import FULL, TINY, Run, Scale
+from tests.bench.servers.reference import beside
 from tests.support.servers.stores import private_stores
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
@@ -31,15 +43,15 @@ LIMIT = 1800.0  # seconds for a part
 WIDTH = 180  # characters
 PARTS: Mapping[str, Callable[[Run], Awaitable[Found]]] = {
     "requests": requests.measure,
-    "tails": tails.measure,
+    "tails": tail_latency.measure,
     "transfer": transfer.measure,
     "catalogs": catalogs.measure,
     "winget": winget.measure,
     "pages": pages.measure,
-    "crowd": crowd.measure,
-    "rush": rush.measure,
+    "crowd": concurrent_uploads.measure,
+    "rush": overload.measure,
     "sign_in": sign_in.measure,
-    "objects": objects.measure,
+    "objects": object_storage.measure,
 }
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from tests.bench.beside import Beside
+from tests.bench.servers.reference import Beside
 from tests.support.servers.stores import Stores
 
 

@@ -102,7 +102,7 @@ async def test_a_client_that_does_not_read_is_disconnected(
         writer.close()
 
 
-@pytest.mark.full  # tests/system/gateway/test_stalled_callers.py has a sample.
+@pytest.mark.full  # tests/system/gateway/test_stalled_clients.py has a sample.
 @both_ways
 async def test_a_slow_reader_gets_a_whole_large_response(way: Way, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3)

@@ -39,7 +39,7 @@ from tests.support.whole.services import Api
 from upload_service.settings import StorageSettings
 from upload_service.storage.s3 import S3Storage
 
-pytestmark = pytest.mark.full  # test_hostile.py and ../test_operator_rights.py have samples.
+pytestmark = pytest.mark.full  # test_changed_backup.py and ../test_operator_rights.py have samples.
 
 
 @pytest.fixture(scope="module")

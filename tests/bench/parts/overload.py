@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 
 from aiohttp import ClientError, ClientSession, TCPConnector
 
-from tests.bench.processes import Account, Bench, running
 from tests.bench.report import Found, Section
 from tests.bench.scale import Run
+from tests.bench.servers.processes import Account, Bench, running
 
 OPERATIONS = (("GET", "test"), ("POST", "get_packages"), ("GET", "get_users"), ("POST", "client_version"))
 HEAD_ALLOWED, BODY_ALLOWED = 20.0, 60.0  # seconds that they may stay

@@ -1,6 +1,6 @@
 """A gateway that notes how late its loop is, and whether that is its own doing.
 
-python -m tests.bench.watched <file>
+python -m tests.bench.servers.watched_gateway <file>
 """
 
 import asyncio

@@ -12,12 +12,12 @@ from pathlib import Path
 from aiohttp import FormData
 from yarl import URL
 
-from tests.bench.beside import Nginx
+from tests.bench.callers.load import Call, send
 from tests.bench.limits import GB, WHOLE, limits
-from tests.bench.load import Call, send
-from tests.bench.processes import MIB, Account, Bench, Process, costs, running
 from tests.bench.report import Found, Limit, Section, against, number, shared, within
 from tests.bench.scale import Run
+from tests.bench.servers.processes import MIB, Account, Bench, Process, costs, running
+from tests.bench.servers.reference import Nginx
 
 PACKAGE = "Bench"
 FIELDS = {"file_architect": "x64", "file_type": "EXE", "file_scope": "machine"}

@@ -1,6 +1,6 @@
 """Callers in a process of their own, who send the same again and again until they are stopped.
 
-python -m tests.bench.polling <callers> <method> <address> <body> <header>…
+python -m tests.bench.callers.polling <callers> <method> <address> <body> <header>…
 """
 
 import asyncio
@@ -11,8 +11,8 @@ from pathlib import Path
 
 import uvloop
 
-from tests.bench.load import Call, Connection, connected
-from tests.bench.processes import Process
+from tests.bench.callers.load import Call, Connection, connected
+from tests.bench.servers.processes import Process
 from tests.support.processes.replica import Replica
 
 

@@ -1,6 +1,6 @@
 """A bare aiohttp handler: what a service here costs at least. Answers `hello`, and takes whatever is sent to it.
 
-python -m tests.bench.bare <port>
+python -m tests.bench.servers.bare_handler <port>
 """
 
 import sys

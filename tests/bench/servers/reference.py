@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.bench.load import Call, send
-from tests.bench.processes import Process, costs
+from tests.bench.callers.load import Call, send
+from tests.bench.servers.processes import Process, costs
 from tests.support.processes.replica import Replica
 from tests.support.servers.ports import free_port, wait_for_answer
 
@@ -63,7 +63,7 @@ async def beside(folder: Path) -> AsyncIterator[Beside]:
             return Process(replica.pid)
 
         port = free_port()
-        bare = await start("bare", port, sys.executable, "-m", "tests.bench.bare", str(port))
+        bare = await start("bare", port, sys.executable, "-m", "tests.bench.servers.bare_handler", str(port))
         nginx = None
         if program := shutil.which("nginx", path=os.pathsep.join([os.environ["PATH"], SYSTEM])):
             files, ports = folder / "www", {name: free_port() for name in ("sendfile", "plain", "onward", "sink")}

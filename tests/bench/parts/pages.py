@@ -4,12 +4,12 @@ import io
 from collections.abc import Sequence
 
 from gateway.dashboard.routes import PAGES
-from tests.bench.load import Call
-from tests.bench.processes import Account, Bench, running
+from tests.bench.callers.load import Call
+from tests.bench.callers.seeding import catalog, clients, package_id
+from tests.bench.parts.requests import Row, columns_of, measure_row, told
 from tests.bench.report import Found, Section
-from tests.bench.requests import Row, columns_of, measure_row, told
 from tests.bench.scale import Run
-from tests.bench.seeding import catalog, clients, package_id
+from tests.bench.servers.processes import Account, Bench, running
 from tests.support.samples.msi_samples import MACHINE_MSI
 
 MOST = 2000  # times a bare handler's cost, made from 50 ms

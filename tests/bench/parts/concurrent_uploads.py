@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tests.bench.processes import MIB, Account, Bench, costs, running
+from tests.bench.parts.transfer import per_gb
 from tests.bench.report import Found, Section, number
 from tests.bench.scale import Run
-from tests.bench.transfer import per_gb
+from tests.bench.servers.processes import MIB, Account, Bench, costs, running
 
 CHUNK = 8 * MIB
 ALLOWED = {"gateway": 64, "upload_service": 150}  # MiB that each may grow by

@@ -7,14 +7,14 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from tests.bench.load import Call, Taken, send_steadily
-from tests.bench.polling import polling
-from tests.bench.processes import PASSWORD, Account, running
+from tests.bench.callers.load import Call, Taken, send_steadily
+from tests.bench.callers.polling import polling
+from tests.bench.callers.seeding import catalog
+from tests.bench.parts.requests import FORM, client_form
 from tests.bench.report import Found, Section, number, within
-from tests.bench.requests import FORM, client_form
 from tests.bench.scale import Run
-from tests.bench.seeding import catalog
-from tests.bench.watched import Lateness
+from tests.bench.servers.processes import PASSWORD, Account, running
+from tests.bench.servers.watched_gateway import Lateness
 
 RATE = 100.0  # requests a second of each kind
 ALLOWED = {"catalogs": {"client_version": 10.0}, "sign-ins": {"client_version": 5.0, "test": 5.0}}  # ms
@@ -34,7 +34,7 @@ async def measure(run: Run) -> Found:
     """Ask at a steady rate, in three situations."""
     notes = run.stores.folder / "lateness"
     windows = {}
-    async with running(run.stores, gateway=("tests.bench.watched", str(notes))) as bench:
+    async with running(run.stores, gateway=("tests.bench.servers.watched_gateway", str(notes))) as bench:
         account = await catalog(run, bench, run.scale.packages)
         form = await client_form(bench, account, "tails")
         asked = {

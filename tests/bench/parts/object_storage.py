@@ -15,10 +15,10 @@ from urllib.request import Request, urlopen
 from uuid import uuid4
 
 from tests.bench.limits import GB
-from tests.bench.processes import MIB, Process
+from tests.bench.parts.transfer import make_installer
 from tests.bench.report import Found, Section, number
 from tests.bench.scale import Run
-from tests.bench.transfer import make_installer
+from tests.bench.servers.processes import MIB, Process
 from tests.support.servers.object_storage import BUCKET, ObjectServer
 from tests.support.servers.ports import free_port
 from upload_service.model import Upload

@@ -5,13 +5,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.bench.load import Call, ask, connected, send
+from tests.bench.callers.load import Call, ask, connected, send
+from tests.bench.callers.seeding import BY_INTERFACE, catalog, package_id
+from tests.bench.parts.requests import FORM, client_form
 from tests.bench.plot import plot
-from tests.bench.processes import MIB, Account, Bench, Process, costs, running
 from tests.bench.report import Found, Limit, Section, against, failure, number, shared, within
-from tests.bench.requests import FORM, client_form
 from tests.bench.scale import Run
-from tests.bench.seeding import BY_INTERFACE, catalog, package_id
+from tests.bench.servers.processes import MIB, Account, Bench, Process, costs, running
 
 CONNECTIONS = 16
 AMOUNT = 2 << 30  # bytes that a figure is taken from

@@ -20,8 +20,8 @@ from client_registry.blacklist.store import MongoBlacklistStore
 from client_registry.clients.model import Client
 from client_registry.clients.store import MongoClientStore
 from common.mongo import Document, MongoDatabase, long_timeout, open_database
-from tests.bench.processes import Account, Bench
 from tests.bench.scale import Run
+from tests.bench.servers.processes import Account, Bench
 
 BY_INTERFACE = 1000  # packages; larger catalogs are written as documents
 LOGO = 3 << 10  # bytes

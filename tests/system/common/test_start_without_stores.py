@@ -68,7 +68,7 @@ async def isolated(cluster: Cluster) -> AsyncIterator[IsolatedServices]:
         yield IsolatedServices(session, replicas, links)
 
 
-@pytest.mark.full  # test_services_alone.py has a sample.
+@pytest.mark.full  # test_single_services.py has a sample.
 async def test_a_service_is_ready_when_the_last_store_is_reachable(isolated: IsolatedServices) -> None:
     pids = {service: replica.pid for service, replica in isolated.replicas.items()}
     unreachable = {"mongodb", "redis"}

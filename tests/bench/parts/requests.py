@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 from catalog_service.store import MongoCatalogStore
 from common.mongo import open_database
+from tests.bench.callers.load import Call, Taken, ask, send
+from tests.bench.callers.seeding import catalog, package_id
 from tests.bench.limits import password_hash
-from tests.bench.load import Call, Taken, ask, send
-from tests.bench.processes import PASSWORD, Account, Bench, costs, running
 from tests.bench.report import Found, Limit, Line, Section, against, number
 from tests.bench.scale import Run
-from tests.bench.seeding import catalog, package_id
+from tests.bench.servers.processes import PASSWORD, Account, Bench, costs, running
 
 FORM = ("Content-Type", "application/x-www-form-urlencoded")
 ROUNDS = 3  # of each figure; the median of their ratios counts

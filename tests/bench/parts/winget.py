@@ -7,12 +7,12 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from tests.bench.load import Call, ask
-from tests.bench.processes import Account, Bench, running
+from tests.bench.callers.load import Call, ask
+from tests.bench.callers.seeding import catalog, package_id
+from tests.bench.parts.requests import HELLO, ROUNDS, Row, client_form, columns_of, measure_row, told
 from tests.bench.report import Found, Limit, Section, against
-from tests.bench.requests import HELLO, ROUNDS, Row, client_form, columns_of, measure_row, told
 from tests.bench.scale import Run
-from tests.bench.seeding import catalog, package_id
+from tests.bench.servers.processes import Account, Bench, running
 
 LARGEST, SMALL = 10_000, 100  # packages: there is a budget for the one, and a run of the other means nothing
 CODE = "{01234567-89AB-CDEF-0123-456789ABCDEF}"
