@@ -1,4 +1,4 @@
-"""How much of a machine so many clients need who start in the same minute: the arithmetic on what was measured."""
+"""The cores that many clients need if they start in the same minute, calculated from measured costs."""
 
 from collections.abc import Mapping
 from math import ceil
@@ -6,7 +6,7 @@ from math import ceil
 from tests.bench.report import Section, number
 
 MACHINES = (1_000, 10_000, 100_000)
-SECONDS, FULL = 60, 0.6  # in which they start, and the share of a core above which others wait
+SECONDS, FULL = 60, 0.6  # seconds of the start, and the share of a core that avoids waiting
 ANEW, KNOWN, CATALOG = (
     "`client_version` of a client that is asked about anew",
     "`get_packages`, known (304)",
@@ -14,13 +14,13 @@ ANEW, KNOWN, CATALOG = (
 )
 
 
-def ends(costs: Mapping[str, float]) -> Section | None:
-    """The cores that gateways and client_registry need; None where a part that this wants was not measured."""
-    wanted = (f"{ANEW}: gateway", f"{ANEW}: client_registry", f"{KNOWN}: gateway", f"{CATALOG}: gateway")
-    if not all(name in costs for name in wanted):
+def client_capacity(costs: Mapping[str, float]) -> Section | None:
+    """The section with the cores of gateways and client_registry. None if a cost was not measured."""
+    names = (f"{ANEW}: gateway", f"{ANEW}: client_registry", f"{KNOWN}: gateway", f"{CATALOG}: gateway")
+    if not all(name in costs for name in names):
         return None
-    first, registry, known = (costs[name] / 1000 for name in wanted[:3])
-    anew, size = costs[wanted[3]], costs[f"{CATALOG}: bytes"]
+    first, registry, known = (costs[name] / 1000 for name in names[:3])
+    anew, size = costs[names[3]], costs[f"{CATALOG}: bytes"]
     changed = first + anew
     rows = [
         ("gateway, catalog known (304)", f"{number(first)} + {number(known)} ms", *_cores(first + known)),

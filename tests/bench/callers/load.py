@@ -1,4 +1,4 @@
-"""The callers of every part: raw connections that keep next to nothing of an answer, so that the server is measured."""
+"""The callers of every part: raw connections that discard answers, so the server dominates the cost."""
 
 import asyncio
 import time
@@ -11,18 +11,18 @@ from typing import cast
 
 from yarl import URL
 
-LIMIT = 300.0  # seconds that all answers of one measurement may take
+LIMIT = 300.0  # seconds for all answers of one measurement
 LAST_CHUNK = b"0\r\n\r\n"
-_BLOCK = memoryview(bytearray(256 << 10))  # Where all connections receive: what has been counted is not needed again.
+_BLOCK = memoryview(bytearray(256 << 10))  # All connections receive here, because only sizes are counted.
 
 
-class Refused(Exception):
-    """A server answered otherwise than it should, or broke off."""
+class UnexpectedAnswer(Exception):
+    """A server sent an unexpected answer, or closed the connection."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One request, as it goes over the wire again and again."""
+    """One request that is sent repeatedly."""
 
     method: str
     url: str
@@ -40,7 +40,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server said: `headers` by their names in lower case, `size` bytes of body as they came."""
+    """An answer. `headers` have names in lower case; `size` is the encoded size of the body in bytes."""
 
     status: int
     headers: Mapping[str, str]
@@ -48,19 +48,19 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Taken:
-    """How long each answer took, in seconds, and how many bytes one had."""
+class Timings:
+    """The response times in seconds, and the size of one answer in bytes."""
 
     seconds: Sequence[float]
     size: int
 
     def percentile(self, percent: int) -> float:
-        """Milliseconds that so many of a hundred answers took at most."""
+        """The percentile of the response times in milliseconds."""
         return quantiles(self.seconds, n=100)[percent - 1] * 1000 if len(self.seconds) > 1 else self.seconds[0] * 1000
 
 
 class Connection(asyncio.BufferedProtocol):
-    """One connection, on which one request follows the other."""
+    """A connection that sends one request after another."""
 
     def __init__(self) -> None:
         self._begin()
@@ -68,26 +68,28 @@ class Connection(asyncio.BufferedProtocol):
     def _begin(self) -> None:
         self._head, self._tail, self._size = b"", b"", 0
         self._answer: Answer | None = None
-        self._length: int | None = None  # None is for an answer in chunks
+        self._length: int | None = None  # None for a chunked answer
         self._answered: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
 
-    async def ask(self, raw: bytes) -> Answer:
-        """Raises Refused where the server broke off."""
+    async def send(self, raw: bytes) -> Answer:
+        """Send a request. Raises UnexpectedAnswer if the server closes the connection."""
         self._begin()
         self.transport.write(raw)
         return await self._answered
 
     def stall(self) -> None:
-        """Read nothing more."""
+        """Stop reading."""
         self.transport.pause_reading()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast("asyncio.Transport", transport)  # uvloop's is none by name.
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's transport is no subclass.
 
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._answered.done():
-            self._answered.set_exception(Refused(f"the server broke off: {exc or 'the end of its answer is missing'}"))
-            self._answered.exception()  # Whoever does not wait any more need not hear of it.
+            self._answered.set_exception(
+                UnexpectedAnswer(f"the server closed the connection: {exc or 'the end of its answer is missing'}")
+            )
+            self._answered.exception()  # Avoids a warning if nothing awaits it.
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return _BLOCK
@@ -99,10 +101,10 @@ class Connection(asyncio.BufferedProtocol):
         self._head += _BLOCK[:nbytes]
         head, ended, body = self._head.partition(b"\r\n\r\n")
         if ended:
-            self._understand(head.decode("latin-1"))
+            self._parse_head(head.decode("latin-1"))
             self._received(len(body), body[-len(LAST_CHUNK) :])
 
-    def _understand(self, head: str) -> None:
+    def _parse_head(self, head: str) -> None:
         first, *lines = head.split("\r\n")
         headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
         self._answer = Answer(int(first.split()[1]), headers, 0)
@@ -122,58 +124,58 @@ class Connection(asyncio.BufferedProtocol):
 
 
 @asynccontextmanager
-async def connected(url: str, connections: int) -> AsyncIterator[Sequence[Connection]]:
-    """So many connections to a server."""
-    there, loop = URL(url, encoded=True), asyncio.get_running_loop()
-    assert there.host is not None
-    assert there.port is not None
+async def open_connections(url: str, connections: int) -> AsyncIterator[Sequence[Connection]]:
+    """Open connections to a server."""
+    address, loop = URL(url, encoded=True), asyncio.get_running_loop()
+    assert address.host is not None
+    assert address.port is not None
     async with AsyncExitStack() as stack:
         opened = []
         for _ in range(connections):
-            transport, connection = await loop.create_connection(Connection, there.host, there.port)
+            transport, connection = await loop.create_connection(Connection, address.host, address.port)
             stack.callback(transport.close)
             opened.append(connection)
         yield opened
 
 
-async def ask(call: Call) -> Answer:
-    """Once, on a connection of its own. Raises Refused."""
-    async with asyncio.timeout(LIMIT), connected(call.url, 1) as (connection,):
-        return await connection.ask(call.encoded())
+async def send_once(call: Call) -> Answer:
+    """Send a request on a new connection. Raises UnexpectedAnswer."""
+    async with asyncio.timeout(LIMIT), open_connections(call.url, 1) as (connection,):
+        return await connection.send(call.encoded())
 
 
-async def send(calls: Sequence[Call], times: int, *, connections: int = 32, status: int = 200) -> Taken:
-    """Send so many requests to one server over so many connections, one call after the other and again from the first.
+async def send(calls: Sequence[Call], times: int, *, connections: int = 32, status: int = 200) -> Timings:
+    """Send `times` requests to one server over several connections, repeating the calls in order.
 
     Each connection sends its next request when it has its answer.
 
     Raises:
-        Refused: an answer has another status.
+        UnexpectedAnswer: an answer has another status.
         TimeoutError: they took longer than LIMIT.
     """
-    left = islice(cycle([call.encoded() for call in calls]), times)
+    remaining = islice(cycle([call.encoded() for call in calls]), times)
     seconds: list[float] = []
     sizes: set[int] = set()
 
     async def caller(connection: Connection) -> None:
-        for raw in left:
+        for raw in remaining:
             began = time.perf_counter()
-            sizes.add(_expected(await connection.ask(raw), status))
+            sizes.add(_expected(await connection.send(raw), status))
             seconds.append(time.perf_counter() - began)
 
-    async with asyncio.timeout(LIMIT), connected(calls[0].url, min(connections, times)) as opened:
+    async with asyncio.timeout(LIMIT), open_connections(calls[0].url, min(connections, times)) as opened:
         await asyncio.gather(*map(caller, opened))
-    return Taken(seconds, max(sizes))
+    return Timings(seconds, max(sizes))
 
 
-async def send_steadily(call: Call, rate: float, seconds: float, *, connections: int = 16) -> Taken:
-    """Send `rate` requests a second, whether or not those before were answered.
+async def send_steadily(call: Call, rate: float, seconds: float, *, connections: int = 16) -> Timings:
+    """Send `rate` requests a second, whether or not earlier ones were answered.
 
-    An answer's time begins when its request was due, so what a server that stands still makes others wait is counted;
-    that this process woke up late is not.
+    A response time begins when the request was due, so waits behind a stalled server count. Late wake-ups of this
+    process do not count.
 
     Raises:
-        Refused: an answer is not a 200.
+        UnexpectedAnswer: an answer is not a 200.
         TimeoutError: they took longer than LIMIT.
     """
     raw, numbers, begun = call.encoded(), count(), time.perf_counter()
@@ -185,15 +187,15 @@ async def send_steadily(call: Call, rate: float, seconds: float, *, connections:
             if (pause := due - time.perf_counter()) > 0:
                 await asyncio.sleep(pause)
                 due = time.perf_counter()
-            sizes.add(_expected(await connection.ask(raw), 200))
+            sizes.add(_expected(await connection.send(raw), 200))
             taken.append(time.perf_counter() - due)
 
-    async with asyncio.timeout(LIMIT), connected(call.url, connections) as opened:
+    async with asyncio.timeout(LIMIT), open_connections(call.url, connections) as opened:
         await asyncio.gather(*map(caller, opened))
-    return Taken(taken, max(sizes))
+    return Timings(taken, max(sizes))
 
 
 def _expected(answer: Answer, status: int) -> int:
     if answer.status != status:
-        raise Refused(f"answered with {answer.status} instead of {status}")
+        raise UnexpectedAnswer(f"answered with {answer.status} instead of {status}")
     return answer.size

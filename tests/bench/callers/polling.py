@@ -1,4 +1,4 @@
-"""Callers in a process of their own, who send the same again and again until they are stopped.
+"""Callers in a separate process that repeat a request until they are stopped.
 
 python -m tests.bench.callers.polling <callers> <method> <address> <body> <header>…
 """
@@ -11,14 +11,14 @@ from pathlib import Path
 
 import uvloop
 
-from tests.bench.callers.load import Call, Connection, connected
+from tests.bench.callers.load import Call, Connection, open_connections
 from tests.bench.servers.processes import Process
 from tests.support.processes.replica import Replica
 
 
 @asynccontextmanager
 async def polling(call: Call, callers: int, log: Path) -> AsyncIterator[Process]:
-    """Let so many callers poll; what they have to say goes to `log`."""
+    """Run callers that repeat a request. Their errors go to `log`."""
     headers = [f"{name}: {value}" for name, value in call.headers]
     command = [sys.executable, "-m", __name__, str(callers), call.method, call.url, call.body.decode(), *headers]
     replica = Replica("polling", "", log, {}, command)
@@ -26,21 +26,21 @@ async def polling(call: Call, callers: int, log: Path) -> AsyncIterator[Process]
     try:
         yield Process(replica.pid)
         if not replica.is_running:
-            raise RuntimeError(f"the callers beside it gave up: {log.read_text().splitlines()[-1:]}")
+            raise RuntimeError(f"the background callers failed: {log.read_text().splitlines()[-1:]}")
     finally:
         await replica.stop()
 
 
 async def _poll(call: Call, callers: int) -> None:
     raw = call.encoded()
-    async with connected(call.url, callers) as connections, asyncio.TaskGroup() as group:
+    async with open_connections(call.url, callers) as connections, asyncio.TaskGroup() as group:
         for connection in connections:
-            group.create_task(_ask_on(connection, raw))
+            group.create_task(_repeat(connection, raw))
 
 
-async def _ask_on(connection: Connection, raw: bytes) -> None:
+async def _repeat(connection: Connection, raw: bytes) -> None:
     while True:
-        answer = await connection.ask(raw)
+        answer = await connection.send(raw)
         assert answer.status == 200, answer
 
 

@@ -1,4 +1,4 @@
-"""Tenants with catalogs: through the interface, and beyond what that can do in a few minutes as documents."""
+"""Tenants with catalogs: small ones through the interface, large ones as documents."""
 
 import asyncio
 import io
@@ -26,13 +26,13 @@ from tests.bench.servers.processes import Account, Bench
 BY_INTERFACE = 1000  # packages; larger catalogs are written as documents
 LOGO = 3 << 10  # bytes
 BATCH = 500
-AT_ONCE = 16
+CONCURRENCY = 16
 CHANNELS = ("stable", "beta", "nightly")
 INSTALLER = {"file_architect": "x64", "file_type": "MSI", "file_scope": "machine"}
 
 
 async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True) -> Account:
-    """A tenant with so many packages of three versions each, with a logo of about 3 KB or without: made once a run."""
+    """A tenant with packages of three versions each, with or without logos of 3 KB. Created once per run."""
     account = await bench.account(f"bench-{packages}{'' if logos else '-bare'}")
     if account.tenant_id not in run.seeded:
         if packages <= BY_INTERFACE:
@@ -45,18 +45,20 @@ async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True) 
 
 
 async def clients(run: Run, account: Account, number: int, entries: int) -> None:
-    """Give a tenant so many clients, and so many entries of the blacklist, each about one of them and one package."""
+    """Add clients and blacklist entries to a tenant. Each entry names one client and one package."""
     began = datetime.now(UTC) - timedelta(days=90)
     async with open_database(run.stores.mongo_url, "clients") as database:
         store, blacklist = MongoClientStore(database), MongoBlacklistStore(database)
         ids = [str(uuid4()) for _ in range(number)]
-        taken = await store.slots(account.tenant_id)  # by clients that other parts have added
-        for seat, client_id in enumerate(ids, start=max(taken, default=0) + 1):
-            at = began + timedelta(minutes=seat)
-            client = Client(client_id, f"pc-{seat:05}.example.com", at, "a1b2", "192.0.2.7", at, program=1)
-            await store.add(account.tenant_id, client, digest=client_id, slot=seat)
-        for one in range(entries):
-            entry = Entry(str(uuid4()), ids[one % number], None, (package_id(one),), None, began)
+        taken = await store.slots(account.tenant_id)  # slots of clients that other parts have added
+        for slot, client_id in enumerate(ids, start=max(taken, default=0) + 1):
+            at = began + timedelta(minutes=slot)
+            client = Client(client_id, f"pc-{slot:05}.example.com", at, "a1b2", "192.0.2.7", at, program=1)
+            await store.add(account.tenant_id, client, digest=client_id, slot=slot)
+        for number_of_entry in range(entries):
+            entry = Entry(
+                str(uuid4()), ids[number_of_entry % number], None, (package_id(number_of_entry),), None, began
+            )
             await blacklist.add_entry(account.tenant_id, entry)
 
 
@@ -72,7 +74,7 @@ async def _publish(bench: Bench, account: Account, packages: int, *, logos: bool
             await _add(bench, account, name, logos=logos)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(AT_ONCE):
+        for _ in range(CONCURRENCY):
             group.create_task(administrator())
 
 
@@ -101,7 +103,7 @@ async def _add(bench: Bench, account: Account, name: str, *, logos: bool) -> Non
 
 
 async def _post(bench: Bench, account: Account, path: str, form: Callable[[], FormData]) -> None:
-    """Send a form, again where a busy service asks for that."""
+    """Send a form, with retries while a service is busy."""
     url, headers = f"{account.base_url}/{path}", dict([account.bearer])
     while True:
         async with bench.session.post(url, data=form(), headers=headers, raise_for_status=False) as answer:
@@ -112,14 +114,14 @@ async def _post(bench: Bench, account: Account, path: str, form: Callable[[], Fo
 
 
 def _picture(name: str) -> bytes:
-    """A picture of its own for each package; noise, which no compression makes small."""
+    """A different picture for each package. It is noise, so it does not compress."""
     noise, picture = random.Random(name), io.BytesIO()  # noqa: S311  a picture, not a secret
     Image.frombytes("RGB", (32, 32), noise.randbytes(32 * 32 * 3)).save(picture, "PNG")
     return picture.getvalue()
 
 
 async def _write(database: MongoDatabase, tenant_id: str, packages: int, *, logos: bool) -> None:
-    """The documents as the stores make them."""
+    """Write the documents in the format of the stores."""
     noise = random.Random(packages)  # noqa: S311  the same each time
     for start in range(0, packages, BATCH):
         batch = range(start, min(start + BATCH, packages))
@@ -145,7 +147,7 @@ def _package(tenant_id: str, number: int, logo: bytes) -> Document:
 def _versions(tenant_id: str, numbers: range) -> Iterator[Document]:
     for number in numbers:
         for version in range(len(CHANNELS)):
-            written = PackageVersion(
+            package_version = PackageVersion(
                 uid=str(uuid4()),
                 package_id=package_id(number),
                 version=f"1.{version}.0",
@@ -157,5 +159,5 @@ def _versions(tenant_id: str, numbers: range) -> Iterator[Document]:
                 size=1000,
                 sha256="ab" * 32,
             )
-            keys = {"version_key": written.version, "installer_key": written.installer_key}
-            yield {"tenant_id": tenant_id, **document_of(written), **keys, "state": "active", "halfway": False}
+            keys = {"version_key": package_version.version, "installer_key": package_version.installer_key}
+            yield {"tenant_id": tenant_id, **document_of(package_version), **keys, "state": "active", "halfway": False}

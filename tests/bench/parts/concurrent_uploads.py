@@ -1,4 +1,4 @@
-"""Many uploads and a large one at once: is each file what was sent, and how much memory do they need?"""
+"""Concurrent uploads of many files and a large one: correctness and memory."""
 
 import asyncio
 import hashlib
@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.bench.parts.transfer import per_gb
-from tests.bench.report import Found, Section, number
+from tests.bench.report import PartResult, Section, number
 from tests.bench.scale import Run
-from tests.bench.servers.processes import MIB, Account, Bench, costs, running
+from tests.bench.servers.processes import MIB, Account, Bench, measure_costs, run_services
 
 CHUNK = 8 * MIB
-ALLOWED = {"gateway": 64, "upload_service": 150}  # MiB that each may grow by
+ALLOWED = {"gateway": 64, "upload_service": 150}  # MiB of growth
 HEAD = b'--bench\r\nContent-Disposition: form-data; name="chunk"; filename="setup.exe"\r\n\r\n'
 TAIL = b"\r\n--bench--\r\n"
 
 
 @dataclass
-class Sent:
-    """A file that is made while it is sent: no two blocks are alike, and none is kept."""
+class GeneratedFile:
+    """A file that is generated while it is sent. All its blocks differ."""
 
     name: str
     size: int
@@ -30,7 +30,7 @@ class Sent:
     server_filename: str = ""
 
     async def send(self, bench: Bench, account: Account) -> None:
-        """Send all chunks, one after the other."""
+        """Upload all chunks in order."""
         for start in range(0, self.size, CHUNK):
             headers = {
                 **dict([account.bearer]),
@@ -53,17 +53,20 @@ class Sent:
         yield TAIL
 
     def is_whole(self, folder: Path) -> bool:
-        """Whether the file that is kept has the SHA-256 of what was sent."""
+        """Whether the stored file has the SHA-256 of the sent file."""
         with (folder / self.server_filename).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest() == self.digest.hexdigest()
 
 
-async def measure(run: Run) -> Found:
-    """Send them all; whether all arrived, in the memory allowed."""
+async def measure(run: Run) -> PartResult:
+    """Upload all files. The result has their correctness and the memory growth."""
     many, small, large = run.scale.crowd
-    files = [Sent("large", large * MIB), *(Sent(f"small-{number}", small * MIB) for number in range(many))]
+    files = [
+        GeneratedFile("large", large * MIB),
+        *(GeneratedFile(f"small-{number}", small * MIB) for number in range(many)),
+    ]
     amount = sum(file.size for file in files)
-    async with running(run.stores) as bench:
+    async with run_services(run.stores) as bench:
         account = await bench.account("bench-crowd")
         idle = {name: process.memory for name, process in bench.processes.items()}
 
@@ -72,11 +75,11 @@ async def measure(run: Run) -> Found:
                 for file in files:
                     group.create_task(file.send(bench, account))
 
-        spent, _ = await costs(bench.processes, send_all())
+        spent, _ = await measure_costs(bench.processes, send_all())
         growth = {name: (bench.processes[name].largest_memory - idle[name]) / MIB for name in ALLOWED}
-    kept = run.stores.installers / account.tenant_id
-    equal = sum(await asyncio.gather(*(asyncio.to_thread(file.is_whole, kept) for file in files)))
-    shutil.rmtree(kept)
+    folder = run.stores.installers / account.tenant_id
+    equal = sum(await asyncio.gather(*(asyncio.to_thread(file.is_whole, folder) for file in files)))
+    shutil.rmtree(folder)
     each = per_gb(spent, amount)
     rows = [
         (name, number(idle[name] / MIB), number(growth[name]), str(allowed), number(each[name]))
@@ -85,7 +88,7 @@ async def measure(run: Run) -> Found:
     text = f"""{many} files of {small} MiB and one of {large:,} MiB at once, in chunks of 8 MiB: {equal} of
 {len(files)} are what was sent."""
     columns = ("process", "idle, MiB", "grew by at most, MiB", "allowed, MiB", "CPU, s/GB")
-    found = Found(sections=[Section("A crowd of uploads", text, columns, rows)])
+    result = PartResult(sections=[Section("A crowd of uploads", text, columns, rows)])
     if equal < len(files):
-        found.failures.append(f"crowd: {len(files) - equal} of {len(files)} files are not what was sent")
-    return found
+        result.failures.append(f"crowd: {len(files) - equal} of {len(files)} files are not what was sent")
+    return result

@@ -1,4 +1,4 @@
-"""A large installer into an object storage and back, in this process: what does it cost, and how much memory?"""
+"""The cost and memory of moving a large installer to an object storage and back, in this process."""
 
 import asyncio
 import hashlib
@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from tests.bench.limits import GB
 from tests.bench.parts.transfer import make_installer
-from tests.bench.report import Found, Section, number
+from tests.bench.report import PartResult, Section, number
 from tests.bench.scale import Run
 from tests.bench.servers.processes import MIB, Process
 from tests.support.servers.object_storage import BUCKET, ObjectServer
@@ -29,8 +29,8 @@ READERS = 50
 
 
 @contextmanager
-def serving() -> Iterator[ObjectServer]:
-    """A server of objects beside this process, with a bucket."""
+def run_object_server() -> Iterator[ObjectServer]:
+    """Run an object storage with a bucket in another process."""
     server = ObjectServer(free_port())
     command = (sys.executable, "-m", "moto.server", "-p", str(server.port))
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
@@ -47,45 +47,45 @@ def serving() -> Iterator[ObjectServer]:
         process.wait()
 
 
-async def read(home: S3Storage, upload: Upload) -> str:
-    """The SHA-256 of what is read."""
+async def read(storage_backend: S3Storage, upload: Upload) -> str:
+    """Read an installer. Returns its SHA-256."""
     digest = hashlib.sha256()
-    async for block in home.read(upload, 0, upload.size):
+    async for block in storage_backend.read(upload, 0, upload.size):
         await asyncio.to_thread(digest.update, block)
     return digest.hexdigest()
 
 
-async def measure(run: Run) -> Found:
-    """Put an installer, read it, and let many read a small one at once."""
+async def measure(run: Run) -> PartResult:
+    """Store an installer, read it, and read a small one concurrently."""
     size = max(1, run.scale.installer // 4)
     rows: list[tuple[str, ...]] = []
 
     async def measured(label: str, amount: int, work: Awaitable[Any]) -> Any:
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM begins again
-        before, begun, used = own.memory, time.monotonic(), own.spent
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets VmHWM
+        before, begun, used = own.memory, time.monotonic(), own.cpu_seconds
         result = await work
-        spent, cost = time.monotonic() - begun, (own.spent - used) / (amount * MIB) * GB
+        spent, cost = time.monotonic() - begun, (own.cpu_seconds - used) / (amount * MIB) * GB
         rows.append((label, f"{spent:.1f}", number(cost), f"{(own.largest_memory - before) / MIB:.0f}"))
         return result
 
     own = Process(os.getpid())
     source = run.stores.folder / "object"
     expected = make_installer(source, size)
-    with serving() as server:
+    with run_object_server() as server:
         storage = StorageSettings(**server.settings("bench")).object_storage
         assert storage is not None
-        home, upload_id = S3Storage(storage), uuid4().hex
+        storage_backend, upload_id = S3Storage(storage), uuid4().hex
         upload = Upload("bench", "f", upload_id, 0, server_filename=upload_id, size=size * MIB)
         small = Upload("bench", "f", "small", 0, server_filename=uuid4().hex, size=min(size, 16) * MIB)
-        await home.size(upload)
-        await measured("put", size, home.put(upload, source))
-        same: bool = await measured("read", size, read(home, upload)) == expected
+        await storage_backend.size(upload)
+        await measured("put", size, storage_backend.put(upload, source))
+        same: bool = await measured("read", size, read(storage_backend, upload)) == expected
         os.truncate(source, small.size)
-        await home.put(small, source)
-        many = asyncio.gather(*(read(home, small) for _ in range(READERS)))
+        await storage_backend.put(small, source)
+        many = asyncio.gather(*(read(storage_backend, small) for _ in range(READERS)))
         await measured(f"{READERS} reads of {small.size // MIB} MiB at once", READERS * small.size // MIB, many)
     text = f"""{size} MiB into an object storage and back, by upload_service's own code in one process; the
 storage is moto's server in another, whose seconds are most of them. Memory is beyond what there was before."""
     columns = ("step", "seconds", "CPU, s/GB", "memory, MiB")
     failures = [] if same else ["objects: what came back is not what was put"]
-    return Found(sections=[Section("Object storage", text, columns, rows)], failures=failures)
+    return PartResult(sections=[Section("Object storage", text, columns, rows)], failures=failures)

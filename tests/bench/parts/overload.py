@@ -1,4 +1,4 @@
-"""Requests at one instant, then callers who never end: who is served, who told to come again, who let go?"""
+"""Simultaneous requests and endless callers: answered, rejected and disconnected requests."""
 
 import asyncio
 import time
@@ -8,27 +8,27 @@ from urllib.parse import urlsplit
 
 from aiohttp import ClientError, ClientSession, TCPConnector
 
-from tests.bench.report import Found, Section
+from tests.bench.report import PartResult, Section
 from tests.bench.scale import Run
-from tests.bench.servers.processes import Account, Bench, running
+from tests.bench.servers.processes import Account, Bench, run_services
 
 OPERATIONS = (("GET", "test"), ("POST", "get_packages"), ("GET", "get_users"), ("POST", "client_version"))
-HEAD_ALLOWED, BODY_ALLOWED = 20.0, 60.0  # seconds that they may stay
-PAUSE = 1.0  # seconds from one byte of theirs to the next
+HEAD_ALLOWED, BODY_ALLOWED = 20.0, 60.0  # seconds until an endless caller is disconnected
+PAUSE = 1.0  # seconds between two bytes of an endless caller
 
 Answer = tuple[str, float]
 
 
 @dataclass(frozen=True)
-class Came:
-    """What came of it: a sentence for each, and whether it is as promised."""
+class Outcome:
+    """The result of one kind of overload, as a sentence."""
 
     sentence: str
-    kept: bool
+    as_promised: bool
 
 
-async def at_one_instant(bench: Bench, account: Account, requests: int) -> Came:
-    """Only 200, or 503 with `Retry-After`; each on a connection of its own."""
+async def simultaneous_requests(bench: Bench, account: Account, requests: int) -> Outcome:
+    """Send requests on separate connections. Each must get 200, or 503 with `Retry-After`."""
     before = bench.processes["gateway"].largest_memory
     headers = dict([account.bearer])
     async with ClientSession(connector=TCPConnector(limit=0, force_close=True), headers=headers) as crowd:
@@ -38,8 +38,8 @@ async def at_one_instant(bench: Bench, account: Account, requests: int) -> Came:
             try:
                 async with crowd.request(method, f"{account.base_url}/{operation}") as answer:
                     await answer.read()
-                    told = " and when to come again" if "Retry-After" in answer.headers else ""
-                    return f"{answer.status}{told}", time.monotonic() - started
+                    retry = " with Retry-After" if "Retry-After" in answer.headers else ""
+                    return f"{answer.status}{retry}", time.monotonic() - started
             except (ClientError, TimeoutError) as error:
                 return f"lost: {type(error).__name__}", time.monotonic() - started
 
@@ -49,36 +49,40 @@ async def at_one_instant(bench: Bench, account: Account, requests: int) -> Came:
     grown = (bench.processes["gateway"].largest_memory - before) >> 20
     sentence = f"{requests} at once: {dict(counted)}, the slowest after {max(spent for _, spent in answers):.1f} s; "
     sentence += f"the gateway grew by {grown} MiB"
-    return Came(sentence, counted.keys() <= {"200", "503 and when to come again"} and counted["200"] > 0)
+    return Outcome(sentence, counted.keys() <= {"200", "503 with Retry-After"} and counted["200"] > 0)
 
 
-async def never_ending(bench: Bench, account: Account, what: str, start: bytes, count: int, allowed: float) -> Came:
-    """All are let go in time, and an honest caller is served meanwhile."""
-    honest = asyncio.ensure_future(_served(bench, account))
-    stayed = await asyncio.gather(*(_dribble(account, start) for _ in range(count)))
-    honest.cancel()
-    slowest, answers = max(stayed), (await asyncio.gather(honest, return_exceptions=True))[0]
-    kept = slowest <= allowed and isinstance(answers, asyncio.CancelledError)
-    return Came(f"{count} {what}: the last was let go after {slowest:.1f} s; an honest caller was served", kept)
+async def endless_callers(
+    bench: Bench, account: Account, what: str, start: bytes, count: int, allowed: float
+) -> Outcome:
+    """Check that all endless callers are disconnected in time, and a normal caller is served meanwhile."""
+    normal_caller = asyncio.ensure_future(_check_served(bench, account))
+    stayed = await asyncio.gather(*(_send_bytewise(account, start) for _ in range(count)))
+    normal_caller.cancel()
+    slowest, answers = max(stayed), (await asyncio.gather(normal_caller, return_exceptions=True))[0]
+    as_promised = slowest <= allowed and isinstance(answers, asyncio.CancelledError)
+    return Outcome(
+        f"{count} {what}: the last was disconnected after {slowest:.1f} s; a normal caller was served", as_promised
+    )
 
 
-async def _dribble(account: Account, start: bytes) -> float:
-    """The seconds after which a caller is let go who sends one byte after the other."""
+async def _send_bytewise(account: Account, start: bytes) -> float:
+    """Send single bytes until the gateway disconnects. Returns the seconds."""
     url = urlsplit(account.base_url)
     began = time.monotonic()
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
-    gone = asyncio.ensure_future(reader.read())
+    closed = asyncio.ensure_future(reader.read())
     writer.write(start)
-    while not gone.done():
-        await asyncio.wait({gone}, timeout=PAUSE)
+    while not closed.done():
+        await asyncio.wait({closed}, timeout=PAUSE)
         writer.write(b"a")
-    gone.exception()  # A connection that is reset has ended, too.
+    closed.exception()  # A reset also ends the connection.
     writer.transport.abort()
     return time.monotonic() - began
 
 
-async def _served(bench: Bench, account: Account) -> None:
-    """Ask again and again; raises what becomes of a request that is not answered with 200."""
+async def _check_served(bench: Bench, account: Account) -> None:
+    """Repeat a request. Raises the error of a request that fails."""
     headers = dict([account.bearer])
     while True:
         async with bench.session.get(f"{account.base_url}/get_users", headers=headers) as answer:
@@ -86,21 +90,21 @@ async def _served(bench: Bench, account: Account) -> None:
         await asyncio.sleep(PAUSE)
 
 
-async def measure(run: Run) -> Found:
-    """What came of each, and whether it is as promised."""
-    async with running(run.stores) as bench:
+async def measure(run: Run) -> PartResult:
+    """Measure all kinds of overload."""
+    async with run_services(run.stores) as bench:
         account = await bench.account("bench-rush")
         path = urlsplit(account.base_url).path
         head = f"POST {path}/login HTTP/1.1\r\nHost: x\r\n"
         body = f"{head}Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 9999\r\n\r\n"
-        came = [await at_one_instant(bench, account, run.scale.rush)]
+        outcomes = [await simultaneous_requests(bench, account, run.scale.rush)]
         if run.scale.endless:
             heads, bodies = run.scale.endless, run.scale.endless * 2 // 5
-            came.append(await never_ending(bench, account, "heads", f"{head}X: ".encode(), heads, HEAD_ALLOWED))
-            came.append(await never_ending(bench, account, "bodies", body.encode(), bodies, BODY_ALLOWED))
-    rows = [(each.sentence, "yes" if each.kept else "**no**") for each in came]
-    found = Found(
-        sections=[Section("A rush, and callers who never end", "", ("what came of it", "as promised?"), rows)]
+            outcomes.append(await endless_callers(bench, account, "heads", f"{head}X: ".encode(), heads, HEAD_ALLOWED))
+            outcomes.append(await endless_callers(bench, account, "bodies", body.encode(), bodies, BODY_ALLOWED))
+    rows = [(each.sentence, "yes" if each.as_promised else "**no**") for each in outcomes]
+    result = PartResult(
+        sections=[Section("A rush, and callers who never end", "", ("what outcomes of it", "as promised?"), rows)]
     )
-    found.failures += [f"rush: {each.sentence}" for each in came if not each.kept]
-    return found
+    result.failures += [f"rush: {each.sentence}" for each in outcomes if not each.as_promised]
+    return result

@@ -1,4 +1,4 @@
-"""What the requests of a working day cost, as multiples of a bare aiohttp handler that runs beside them."""
+"""The costs of common requests, as multiples of the cost of a bare aiohttp handler."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -7,12 +7,12 @@ from urllib.parse import urlencode
 
 from catalog_service.store import MongoCatalogStore
 from common.mongo import open_database
-from tests.bench.callers.load import Call, Taken, ask, send
+from tests.bench.callers.load import Call, Timings, send, send_once
 from tests.bench.callers.seeding import catalog, package_id
 from tests.bench.limits import password_hash
-from tests.bench.report import Found, Limit, Line, Section, against, number
+from tests.bench.report import Limit, Line, PartResult, Section, number, ratio_line
 from tests.bench.scale import Run
-from tests.bench.servers.processes import PASSWORD, Account, Bench, costs, running
+from tests.bench.servers.processes import PASSWORD, Account, Bench, measure_costs, run_services
 
 FORM = ("Content-Type", "application/x-www-form-urlencoded")
 ROUNDS = 3  # of each figure; the median of their ratios counts
@@ -23,7 +23,7 @@ VERSIONS = "`get_package_versions`"
 
 @dataclass(frozen=True)
 class Row:
-    """A request: its share of the run's number of requests, and how many times a bare handler's cost it may have."""
+    """A request: its share of the run's requests, and its budget as a multiple of a bare handler's cost."""
 
     title: str
     calls: Sequence[Call]
@@ -32,52 +32,52 @@ class Row:
     of: str = ""
     status: int = 200
     connections: int = CONNECTIONS
-    anew: bool = False  # Each of its calls is sent but once.
+    anew: bool = False  # Each of its calls is sent only once.
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Microseconds of processor time for one request, by process and of the bare handler; and how long they took."""
+class Measurement:
+    """CPU microseconds per request by process and of the bare handler, and the response times."""
 
     costs: Mapping[str, float]
     hello: float
-    taken: Taken
+    taken: Timings
 
     @property
     def ratio(self) -> float:
         return sum(self.costs.values()) / self.hello
 
 
-async def measure(run: Run) -> Found:
+async def measure(run: Run) -> PartResult:
     """Measure every request, each between two measurements of the bare handler."""
-    async with running(run.stores) as bench:
+    async with run_services(run.stores) as bench:
         account = await catalog(run, bench, run.scale.packages)
-        found, rows = Found(), []
+        result, rows = PartResult(), []
         for row in await _rows(run, bench, account):
             measured = await measure_row(run, bench, row)
-            rows.append(told(found, row, measured))
+            rows.append(add_result(result, row, measured))
             if row.title == VERSIONS:
-                found.lines.append(await _without_database(run, account, measured))
-        found.lines.append(await _login(run, bench, account))
+                result.lines.append(await _without_database(run, account, measured))
+        result.lines.append(await _login(run, bench, account))
         columns = columns_of(bench)
     text = f"""Microseconds of processor time a request, all services as processes of their own, stores
 aside; a tenant with {run.scale.packages:,} packages of three versions and a logo of 3 KB, made through the
 interface; {CONNECTIONS} connections that each send the next request when they have an answer, so that the
 times are those of a queue. Each figure is the median of {ROUNDS} rounds, with a bare aiohttp handler that
 says `hello` measured in each."""
-    found.sections.append(Section("Requests", text, columns, rows))
-    return found
+    result.sections.append(Section("Requests", text, columns, rows))
+    return result
 
 
 def columns_of(bench: Bench) -> Sequence[str]:
-    """What stands over what `told` gives."""
+    """The columns of the rows of `add_result`."""
     return ("request", "p50, ms", "p99, ms", *bench.processes, HELLO, "ratio")
 
 
-def told(found: Found, row: Row, measured: Measured) -> Sequence[str]:
-    """What was measured of a request, in the one table and among the costs; its own row is given."""
-    found.lines.append(against(row.title, measured.costs, "µs", Limit(HELLO, measured.hello), row.most, of=row.of))
-    found.costs |= {f"{row.title}: {name}": cost for name, cost in measured.costs.items()}
+def add_result(result: PartResult, row: Row, measured: Measurement) -> Sequence[str]:
+    """Add a measurement to the table and the costs. Returns its row of the section."""
+    result.lines.append(ratio_line(row.title, measured.costs, "µs", Limit(HELLO, measured.hello), row.most, of=row.of))
+    result.costs |= {f"{row.title}: {name}": cost for name, cost in measured.costs.items()}
     cells = (
         *(f"{measured.taken.percentile(percent):.1f}" for percent in (50, 99)),
         *map(number, measured.costs.values()),
@@ -86,14 +86,14 @@ def told(found: Found, row: Row, measured: Measured) -> Sequence[str]:
 
 
 async def _rows(run: Run, bench: Bench, account: Account) -> Sequence[Row]:
-    """The requests, as an administrator and a client send them."""
+    """The requests of an administrator and a client."""
     clients = [await client_form(bench, account, f"pc-{number}") for number in range(run.scale.clients)]
 
     def calls(method: str, operation: str, *headers: tuple[str, str], body: bytes = b"") -> Sequence[Call]:
         return [Call(method, f"{account.base_url}/{operation}", headers, body)]
 
     known = calls("POST", "get_packages", FORM, body=clients[0])
-    tag = "If-None-Match", (await ask(known[0])).headers["etag"]
+    tag = "If-None-Match", (await send_once(known[0])).headers["etag"]
     anew = [Call("POST", f"{account.base_url}/client_version", (FORM,), body) for body in clients[1:]]
     versions = [
         Call("GET", f"{account.base_url}/get_package_versions/{package_id(number)}", (account.bearer,))
@@ -111,7 +111,7 @@ async def _rows(run: Run, bench: Bench, account: Account) -> Sequence[Row]:
 
 
 async def client_form(bench: Bench, account: Account, name: str) -> bytes:
-    """What a client of the tenant sends; it is made where there is none of this name."""
+    """Add a client to the tenant. Returns its form."""
     headers = dict([account.bearer])
     async with bench.session.post(
         f"{account.base_url}/add_client", data={"client_name": name}, headers=headers
@@ -119,8 +119,8 @@ async def client_form(bench: Bench, account: Account, name: str) -> bytes:
         return urlencode({"auth_token": (await answer.json())["auth_token"], "client": "1"}).encode()
 
 
-async def measure_row(run: Run, bench: Bench, row: Row) -> Measured:
-    """The median of some rounds."""
+async def measure_row(run: Run, bench: Bench, row: Row) -> Measurement:
+    """The round with the median ratio."""
     times = max(10, round(run.scale.requests * row.share / ROUNDS))
     if row.anew:
         return await _round(run, bench, row, len(row.calls))
@@ -129,15 +129,15 @@ async def measure_row(run: Run, bench: Bench, row: Row) -> Measured:
     return sorted(rounds, key=lambda measured: measured.ratio)[ROUNDS // 2]
 
 
-async def _round(run: Run, bench: Bench, row: Row, times: int) -> Measured:
+async def _round(run: Run, bench: Bench, row: Row, times: int) -> Measurement:
     sending = send(row.calls, times, connections=row.connections, status=row.status)
-    spent, taken = await costs(bench.processes, sending)
-    hello = await run.beside.cost_of_hello(run.scale.requests // ROUNDS)
-    return Measured({name: cost / times * 1e6 for name, cost in spent.items()}, hello, taken)
+    spent, taken = await measure_costs(bench.processes, sending)
+    hello = await run.reference.cost_of_hello(run.scale.requests // ROUNDS)
+    return Measurement({name: cost / times * 1e6 for name, cost in spent.items()}, hello, taken)
 
 
-async def _without_database(run: Run, account: Account, measured: Measured) -> Line:
-    """The same without what the driver does for the two questions to the database, measured alone in this process."""
+async def _without_database(run: Run, account: Account, measured: Measurement) -> Line:
+    """The cost without the driver's two database queries, which are measured in this process."""
     times = max(10, run.scale.requests // 20)
     async with open_database(run.stores.mongo_url, "catalog") as database:
         store = MongoCatalogStore(database, uploads_age=1)
@@ -148,14 +148,14 @@ async def _without_database(run: Run, account: Account, measured: Measured) -> L
         driver = (time.process_time() - before) / times * 1e6
     less = {**measured.costs, "catalog_service": max(0.0, measured.costs["catalog_service"] - driver)}
     title = f"… without the driver of the database, {number(driver)} µs"
-    return against(title, less, "µs", Limit(HELLO, measured.hello), 20, of="450 µs")
+    return ratio_line(title, less, "µs", Limit(HELLO, measured.hello), 20, of="450 µs")
 
 
 async def _login(run: Run, bench: Bench, account: Account) -> Line:
     times = max(4, run.scale.requests // 100)
     form = urlencode({"username": "admin", "password": PASSWORD}).encode()
     signing_in = send([Call("POST", f"{account.base_url}/login", (FORM,), form)], times, connections=4)
-    spent, _ = await costs(bench.processes, signing_in)
+    spent, _ = await measure_costs(bench.processes, signing_in)
     alone = Limit("argon2id alone", await password_hash(max(2, times // 5)))
     each = {name: cost / times * 1000 for name, cost in spent.items()}
-    return against("`login`", each, "ms", alone, 1.6, of="38 ms, half of the peer's 77")
+    return ratio_line("`login`", each, "ms", alone, 1.6, of="38 ms, half of the peer's 77")

@@ -1,4 +1,4 @@
-"""How long the slowest of a hundred wait: alone, beside two who poll the catalog, and while four sign in."""
+"""The 99th percentile of response times: alone, with two catalog pollers, and during sign-ins."""
 
 import asyncio
 import time
@@ -7,13 +7,13 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from urllib.parse import urlencode
 
-from tests.bench.callers.load import Call, Taken, send_steadily
+from tests.bench.callers.load import Call, Timings, send_steadily
 from tests.bench.callers.polling import polling
 from tests.bench.callers.seeding import catalog
 from tests.bench.parts.requests import FORM, client_form
-from tests.bench.report import Found, Section, number, within
+from tests.bench.report import PartResult, Section, absolute_line, number
 from tests.bench.scale import Run
-from tests.bench.servers.processes import PASSWORD, Account, running
+from tests.bench.servers.processes import PASSWORD, Account, run_services
 from tests.bench.servers.watched_gateway import Lateness
 
 RATE = 100.0  # requests a second of each kind
@@ -23,42 +23,42 @@ WORDS = {"nothing": "alone", "catalogs": "beside two catalog pollers", "sign-ins
 
 @dataclass(frozen=True)
 class Situation:
-    """What was asked and how long it took, how late the gateway's loop was, and what went on beside."""
+    """Response times and the lateness of the gateway's event loop under one background load."""
 
     beside: str
-    taken: Mapping[str, Taken]
+    taken: Mapping[str, Timings]
     lateness: Lateness
 
 
-async def measure(run: Run) -> Found:
-    """Ask at a steady rate, in three situations."""
+async def measure(run: Run) -> PartResult:
+    """Send requests at a steady rate, in three situations."""
     notes = run.stores.folder / "lateness"
     windows = {}
-    async with running(run.stores, gateway=("tests.bench.servers.watched_gateway", str(notes))) as bench:
+    async with run_services(run.stores, gateway=("tests.bench.servers.watched_gateway", str(notes))) as bench:
         account = await catalog(run, bench, run.scale.packages)
         form = await client_form(bench, account, "tails")
-        asked = {
+        calls = {
             "client_version": Call("POST", f"{account.base_url}/client_version", (FORM,), form),
             "test": Call("GET", f"{account.base_url}/test", (account.bearer,)),
-            "bare handler": run.beside.hello,
+            "bare handler": run.reference.hello,
         }
-        for name, (call, callers) in _crowds(account, form).items():
+        for name, (call, callers) in _background_load(account, form).items():
             async with AsyncExitStack() as stack:
                 if call:
                     log = run.stores.folder / f"polling-{name}.log"
                     await stack.enter_async_context(polling(call, callers, log))
-                    await asyncio.sleep(min(2.0, run.scale.watched / 4))  # until it is under way
+                    await asyncio.sleep(min(2.0, run.scale.watched / 4))  # until the load has started
                 began = time.monotonic()
-                sending = (send_steadily(each, RATE, run.scale.watched) for each in asked.values())
-                taken = dict(zip(asked, await asyncio.gather(*sending), strict=True))
+                sending = (send_steadily(each, RATE, run.scale.watched) for each in calls.values())
+                taken = dict(zip(calls, await asyncio.gather(*sending), strict=True))
                 windows[name] = taken, began, time.monotonic()
-    return _judged(
+    return _result_of(
         [Situation(name, taken, Lateness.between(notes, began, end)) for name, (taken, began, end) in windows.items()]
     )
 
 
-def _crowds(account: Account, form: bytes) -> Mapping[str, tuple[Call | None, int]]:
-    """What is sent beside, again and again, and over how many connections."""
+def _background_load(account: Account, form: bytes) -> Mapping[str, tuple[Call | None, int]]:
+    """The repeated background requests, each with its number of connections."""
     sign_in = urlencode({"username": "admin", "password": PASSWORD}).encode()
     return {
         "nothing": (None, 0),
@@ -67,14 +67,14 @@ def _crowds(account: Account, form: bytes) -> Mapping[str, tuple[Call | None, in
     }
 
 
-def _judged(situations: list[Situation]) -> Found:
-    found, rows = Found(), []
+def _result_of(situations: list[Situation]) -> PartResult:
+    result, rows = PartResult(), []
     for each in situations:
         bare = each.taken["bare handler"].percentile(99)
         for name, most in ALLOWED.get(each.beside, {}).items():
             title = f"p99 of `{name}` {WORDS[each.beside]}"
             limit = f"bare handler meanwhile: {number(bare)} ms"
-            found.lines.append(within(title, each.taken[name].percentile(99), "ms", most, beside=limit))
+            result.lines.append(absolute_line(title, each.taken[name].percentile(99), "ms", most, beside=limit))
         times = [f"{number(taken.percentile(50))} / {number(taken.percentile(99))}" for taken in each.taken.values()]
         late = each.lateness
         loop = f"{number(late.p50)} / {number(late.p99)} / {number(late.largest)}"
@@ -85,5 +85,5 @@ woke up, p50 / p99 / the most, looked at every 5 ms; then, in its latest hundred
 which the loop's thread worked, and in which it could have and had no core: what other processes took.
 `garbage` is the longest collection of it."""
     columns = ("beside", "`client_version`", "`test`", "bare handler", "late", "worked", "had no core", "garbage")
-    found.sections.append(Section("Tails", text, columns, rows))
-    return found
+    result.sections.append(Section("Tails", text, columns, rows))
+    return result

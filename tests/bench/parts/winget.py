@@ -1,4 +1,4 @@
-"""What winget's questions cost through the gateway: a manifest, and searches of catalogs of several sizes."""
+"""The costs of winget requests through the gateway: a manifest, and searches of several catalogs."""
 
 import asyncio
 import time
@@ -7,58 +7,58 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from tests.bench.callers.load import Call, ask
+from tests.bench.callers.load import Call, send_once
 from tests.bench.callers.seeding import catalog, package_id
-from tests.bench.parts.requests import HELLO, ROUNDS, Row, client_form, columns_of, measure_row, told
-from tests.bench.report import Found, Limit, Section, against
+from tests.bench.parts.requests import HELLO, ROUNDS, Row, add_result, client_form, columns_of, measure_row
+from tests.bench.report import Limit, PartResult, Section, ratio_line
 from tests.bench.scale import Run
-from tests.bench.servers.processes import Account, Bench, running
+from tests.bench.servers.processes import Account, Bench, run_services
 
-LARGEST, SMALL = 10_000, 100  # packages: there is a budget for the one, and a run of the other means nothing
+LARGEST, SMALL = 10_000, 100  # packages: the size with a budget, and the size of a tiny run
 CODE = "{01234567-89AB-CDEF-0123-456789ABCDEF}"
 HEADERS = (("Content-Type", "application/json"), ("Version", "1.12.0"))
-MACHINES, PROGRAMS = 5, 200  # of a fleet that asks for upgrades, and the installed programs of each machine
+MACHINES, PROGRAMS = 5, 200  # machines that request upgrades, and the installed programs of each
 DEAREST = 50  # searches
 ORDINARY = "text not asked for before"
 
 
-async def measure(run: Run) -> Found:
-    """Measure each question to each catalog, with services that have been asked for none before."""
-    found, rows, cold = Found(), [], []
+async def measure(run: Run) -> PartResult:
+    """Measure each request on each catalog with newly started services."""
+    result, rows, cold = PartResult(), [], []
     columns: Sequence[str] = ()
     for packages in [packages for packages in run.scale.catalogs if packages <= LARGEST]:
-        async with running(run.stores) as bench:
+        async with run_services(run.stores) as bench:
             account = await catalog(run, bench, packages)
             cold.append(f"{packages:,}: {await _first(account):.1f} s")
             table = _rows(account, packages)
             if packages == run.scale.packages:
                 table += await _upgrades(bench, account)
-            rows += [told(found, row, await measure_row(run, bench, row)) for row in table]
+            rows += [add_result(result, row, await measure_row(run, bench, row)) for row in table]
             if packages == max(size for size in run.scale.catalogs if size <= LARGEST):
-                await _dearest(run, bench, account, packages, found)
+                await _most_expensive(run, bench, account, packages, result)
             columns = columns_of(bench)
     text = f"""Microseconds of processor time a request, as for the other requests; one version of each package is in
 the channel that winget is shown. A search that finds 11 packages looks for a part of their ids among all that can be
 typed; whole ids and codes of installed programs are looked up, and what was asked for just now is remembered. Each
 figure is the median of {ROUNDS} rounds, with {HELLO} in each. For `winget upgrade`, {MACHINES} machines with client
-tokens send one search for each of {PROGRAMS} installed programs, and nothing is found. The dearest search that anybody
+tokens send one search for each of {PROGRAMS} installed programs, and nothing is result. The dearest search that anybody
 may send has eight parts, two of them `Wildcard`: nearly all packages match seven of them, none matches the last. Until
 the first search was answered, which reads all of a catalog: {", ".join(cold)}."""
-    found.sections.append(Section("winget", text, columns, rows))
-    return found
+    result.sections.append(Section("winget", text, columns, rows))
+    return result
 
 
 async def _first(account: Account) -> float:
-    """Seconds until a service that has just started answers a search; the gateway may give up before that."""
+    """The seconds until a newly started service answers a search. The gateway may time out earlier."""
     began, call = time.monotonic(), Call("POST", f"{account.base_url}/winget/manifestSearch", HEADERS, b"{}")
-    while (await ask(call)).status != 200:  # noqa: ASYNC110  another process makes it ready
+    while (await send_once(call)).status != 200:  # noqa: ASYNC110  another process makes it ready
         await asyncio.sleep(0.1)
     return time.monotonic() - began
 
 
 def _rows(account: Account, packages: int) -> list[Row]:
     name = package_id(packages // 2)
-    part = name[-6:-1]  # of ten packages that follow one another, and one of a tenth of their number
+    part = name[-6:-1]  # finds ten consecutive packages, or a tenth of all packages
     manifests = [_manifest(account, package_id(number)) for number in range(min(packages, 1000))]
     largest = packages == LARGEST
 
@@ -97,7 +97,7 @@ def _match(field: str, keyword: str, kind: str = "Exact") -> dict[str, object]:
 
 
 async def _upgrades(bench: Bench, account: Account) -> list[Row]:
-    """`winget upgrade` on machines with the same programs: the first of them, and the others soon after it."""
+    """`winget upgrade` on machines with the same programs: on the first machine, and soon after on the others."""
     forms = [await client_form(bench, account, f"upgrade-{number}") for number in range(MACHINES)]
     tokens = [parse_qs(form.decode())["auth_token"][0] for form in forms]
 
@@ -115,7 +115,7 @@ async def _upgrades(bench: Bench, account: Account) -> list[Row]:
 
 
 def _program(number: int) -> list[dict[str, object]]:
-    """The search that the client sends for one installed program."""
+    """The client's search for one installed program."""
     return [
         _match("PackageFamilyName", f"Installed.Program{number}_8wekyb3d8bbwe"),
         _match("ProductCode", f"{{{number:08X}-89AB-CDEF-0123-456789ABCDEF}}"),
@@ -123,8 +123,8 @@ def _program(number: int) -> list[dict[str, object]]:
     ]
 
 
-async def _dearest(run: Run, bench: Bench, account: Account, packages: int, found: Found) -> None:
-    """Measure the dearest search against an ordinary one of the same run."""
+async def _most_expensive(run: Run, bench: Bench, account: Account, packages: int, result: PartResult) -> None:
+    """Compare the most expensive search with an ordinary one of the same run."""
     parts = [_match("PackageName", letter, "Substring") for letter in "ecang"]
     parts += [_match("PackageName", pattern, "Wildcard") for pattern in ("*e*0*", "*p*k*")]
     calls = [
@@ -134,8 +134,8 @@ async def _dearest(run: Run, bench: Bench, account: Account, packages: int, foun
     row = Row(f"winget: dearest search of {packages:,}", calls, 0.2, status=204, connections=4, anew=True)
     measured = await measure_row(run, bench, row)
     title = f"winget: search of {packages:,}, {ORDINARY}"
-    ordinary = sum(cost for name, cost in found.costs.items() if name.startswith(f"{title}: "))
-    found.lines.append(against(row.title, measured.costs, "µs", Limit("an ordinary one", ordinary), 10))
+    ordinary = sum(cost for name, cost in result.costs.items() if name.startswith(f"{title}: "))
+    result.lines.append(ratio_line(row.title, measured.costs, "µs", Limit("an ordinary one", ordinary), 10))
 
 
 def _manifest(account: Account, name: str) -> Call:

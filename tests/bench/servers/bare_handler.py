@@ -1,4 +1,4 @@
-"""A bare aiohttp handler: what a service here costs at least. Answers `hello`, and takes whatever is sent to it.
+"""A bare aiohttp handler, the minimal cost of a service. It answers `hello`, and reads any body.
 
 python -m tests.bench.servers.bare_handler <port>
 """

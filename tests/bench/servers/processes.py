@@ -1,4 +1,4 @@
-"""The five services as processes of their own on real stores, and what each of them costs."""
+"""The five services as separate processes on real stores, and the costs of each."""
 
 import os
 import sys
@@ -22,31 +22,31 @@ from tests.support.servers.stores import Stores
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry")
 PASSWORD = "a password for measurements"
 MIB = 1 << 20
-TIMEOUT = 300.0  # seconds for any one request
-SHOWN = 400  # characters of what a service said before something went wrong
+TIMEOUT = 300.0  # seconds for one request
+MAX_LOG_TEXT = 400  # characters of a service's last log line in an error
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process that is measured."""
+    """A measured process."""
 
     pid: int
 
     @property
-    def spent(self) -> float:
-        """Seconds of processor time that it has used, all its threads together."""
-        return time.clock_gettime((~self.pid << 3) | 2)  # The number of its clock, as clock_getcpuclockid makes it.
+    def cpu_seconds(self) -> float:
+        """The CPU seconds of all its threads."""
+        return time.clock_gettime((~self.pid << 3) | 2)  # The clock id of clock_getcpuclockid.
 
     @property
     def memory(self) -> int:
-        """The bytes of memory that it holds."""
+        """Its current memory in bytes."""
         return self._status("VmRSS")
 
     @property
     def largest_memory(self) -> int:
-        """The most bytes of memory that it ever held."""
+        """Its peak memory in bytes."""
         return self._status("VmHWM")
 
     def _status(self, name: str) -> int:
@@ -54,16 +54,16 @@ class Process:
         return int(status.partition(f"{name}:")[2].split()[0]) * 1024
 
 
-async def costs(processes: Mapping[str, Process], work: Awaitable[Result]) -> tuple[dict[str, float], Result]:
-    """The seconds of processor time that each used while something was done, and what came of it."""
-    before = {name: process.spent for name, process in processes.items()}
+async def measure_costs(processes: Mapping[str, Process], work: Awaitable[Result]) -> tuple[dict[str, float], Result]:
+    """Await some work. Returns the CPU seconds of each process, and the result."""
+    before = {name: process.cpu_seconds for name, process in processes.items()}
     result = await work
-    return {name: processes[name].spent - was for name, was in before.items()}, result
+    return {name: processes[name].cpu_seconds - was for name, was in before.items()}, result
 
 
 @dataclass(frozen=True)
 class Account:
-    """A tenant as its administrator reaches it: where, and with which header."""
+    """A tenant's address, with the header of its administrator."""
 
     tenant_id: str
     base_url: str
@@ -83,7 +83,7 @@ class Bench:
     accounts: dict[str, Account] = field(default_factory=dict)
 
     async def account(self, tenant_id: str) -> Account:
-        """A tenant, made where it is not there yet, with its administrator signed in."""
+        """The account of a tenant, which is created if necessary."""
         if tenant_id in self.accounts:
             return self.accounts[tenant_id]
         if tenant_id not in {tenant.tenant_id for tenant in await self.operator.tenants.list()}:
@@ -96,19 +96,19 @@ class Bench:
         return self.accounts[tenant_id]
 
     async def replica(self, service: str) -> tuple[Process, str]:
-        """One more process of a service, on a port; it and where it listens. It ends with the others."""
+        """Start another process of a service on a port. Returns it and its address."""
         address = f"127.0.0.1:{free_port()}"
-        replica = await self.stack.enter_async_context(started(service, address, self.stores))
+        replica = await self.stack.enter_async_context(start_service(service, address, self.stores))
         await replica.ready()
         return Process(replica.pid), f"http://{address}"
 
 
 @asynccontextmanager
-async def running(stores: Stores, *, gateway: Sequence[str] = ("gateway",)) -> AsyncIterator[Bench]:
-    """Start the five services as they are released; none is left afterwards.
+async def run_services(stores: Stores, *, gateway: Sequence[str] = ("gateway",)) -> AsyncIterator[Bench]:
+    """Run the five services.
 
-    `gateway` is the module that is run as one, with its arguments. Raises NotStarted, with the end of the log; what
-    the services said last is noted with whatever goes wrong while they run.
+    `gateway` is the gateway's module with its arguments. Raises NotStarted with the end of the log. The last log line
+    of each service is added to an exception of the block.
     """
     async with AsyncExitStack() as stack:
         environment = _environment(stores)
@@ -116,7 +116,7 @@ async def running(stores: Stores, *, gateway: Sequence[str] = ("gateway",)) -> A
         listening = {**{name: environment[f"{name.upper()}_URL"] for name in SERVICES}, "gateway": address}
         commands = {"gateway": (sys.executable, "-m", *gateway)}
         replicas = {
-            name: await stack.enter_async_context(started(name, listen, stores, commands.get(name, ())))
+            name: await stack.enter_async_context(start_service(name, listen, stores, commands.get(name, ())))
             for name, listen in listening.items()
         }
         for replica in replicas.values():
@@ -129,19 +129,19 @@ async def running(stores: Stores, *, gateway: Sequence[str] = ("gateway",)) -> A
         except Exception as error:
             for name in processes:
                 for line in (stores.folder / f"{name}.log").read_text(errors="replace").splitlines()[-1:]:
-                    error.add_note(f"{name} said last: {line[:SHOWN]}")
+                    error.add_note(f"last log line of {name}: {line[:MAX_LOG_TEXT]}")
             raise
 
 
 @asynccontextmanager
-async def started(name: str, listen: str, stores: Stores, command: Sequence[str] = ()) -> AsyncIterator[Replica]:
-    """A service as a process; its log is in the folder of the stores."""
+async def start_service(name: str, listen: str, stores: Stores, command: Sequence[str] = ()) -> AsyncIterator[Replica]:
+    """Run a service as a process. Its log is in the folder of the stores."""
     replica = Replica(name, listen, stores.folder / f"{name}.log", _environment(stores), command)
     await replica.start()
     try:
         yield replica
     finally:
-        await replica.kill()  # A graceful stop takes seconds, which measure nothing.
+        await replica.kill()  # A graceful stop would take seconds.
 
 
 def _environment(stores: Stores) -> dict[str, str]:

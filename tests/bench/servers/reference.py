@@ -1,4 +1,4 @@
-"""What is measured in the same minute as the services: a bare aiohttp handler, and nginx where it is installed."""
+"""The reference servers of the benchmark: a bare aiohttp handler, and nginx if it is installed."""
 
 import os
 import shutil
@@ -9,20 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests.bench.callers.load import Call, send
-from tests.bench.servers.processes import Process, costs
+from tests.bench.servers.processes import Process, measure_costs
 from tests.support.processes.replica import Replica
 from tests.support.servers.ports import free_port, wait_for_answer
 
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-SYSTEM = "/usr/sbin"  # where Debian has nginx, and not every PATH
+SYSTEM = "/usr/sbin"  # nginx's folder in Debian, often not in PATH
 
 
 @dataclass(frozen=True)
 class Nginx:
-    """A process of nginx, with an address for each of the things that it can do.
+    """A process of nginx with several addresses.
 
-    `files` is the folder that it serves: with `sendfile`, `plain` without, and `onward` through itself as a proxy.
-    `sink` hands bodies on to the bare handler as they come.
+    `files` is the folder that it serves: with `sendfile`, `plain` without it, and `onward` through itself as a proxy.
+    `sink` forwards bodies unbuffered to the bare handler.
     """
 
     process: Process
@@ -30,14 +30,14 @@ class Nginx:
     addresses: dict[str, str]
 
     def serve(self, size: int) -> None:
-        """Let `catalog` be a file of so many bytes."""
+        """Let `catalog` be a file of `size` bytes."""
         with (self.files / "catalog").open("wb") as file:
             file.truncate(size)
 
 
 @dataclass(frozen=True)
-class Beside:
-    """The servers that say what this machine can do."""
+class ReferenceServers:
+    """The running reference servers."""
 
     bare: Process
     hello: Call
@@ -45,14 +45,14 @@ class Beside:
     folder: Path
 
     async def cost_of_hello(self, times: int) -> float:
-        """Microseconds of processor time that the bare handler needs for an answer, now."""
-        spent, _ = await costs({"bare": self.bare}, send([self.hello], times))
+        """Measure the bare handler's CPU microseconds per answer."""
+        spent, _ = await measure_costs({"bare": self.bare}, send([self.hello], times))
         return spent["bare"] / times * 1e6
 
 
 @asynccontextmanager
-async def beside(folder: Path) -> AsyncIterator[Beside]:
-    """Start them; none is left afterwards."""
+async def run_reference_servers(folder: Path) -> AsyncIterator[ReferenceServers]:
+    """Run the reference servers."""
     async with AsyncExitStack() as stack:
 
         async def start(name: str, port: int, *command: str) -> Process:
@@ -72,7 +72,7 @@ async def beside(folder: Path) -> AsyncIterator[Beside]:
             configuration.write_text(_configuration(folder, ports, port), encoding="ascii")
             process = await start("nginx", ports["plain"], program, "-c", str(configuration))
             nginx = Nginx(process, files, {name: f"http://127.0.0.1:{port}" for name, port in ports.items()})
-        yield Beside(bare, Call("GET", f"http://127.0.0.1:{port}/hello"), nginx, folder)
+        yield ReferenceServers(bare, Call("GET", f"http://127.0.0.1:{port}/hello"), nginx, folder)
 
 
 def _configuration(folder: Path, ports: dict[str, int], sink: int) -> str:

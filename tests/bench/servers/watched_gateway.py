@@ -1,4 +1,4 @@
-"""A gateway that notes how late its loop is, and whether that is its own doing.
+"""A gateway that records the lateness of its event loop and its causes.
 
 python -m tests.bench.servers.watched_gateway <file>
 """
@@ -19,13 +19,13 @@ from common.http.server import run
 from gateway.app import SERVICE
 from gateway.settings import GatewaySettings
 
-TICK = 0.005  # seconds from one look at the clock to the next
-WAITED = Path("/proc/thread-self/schedstat")
+TICK = 0.005  # seconds
+SCHEDULER_STATISTICS = Path("/proc/thread-self/schedstat")
 
 
 @dataclass(frozen=True)
 class Tick:
-    """A look at the clock: how many seconds late; the loop's thread had worked and waited for a core since the last."""
+    """One tick of the loop: its lateness, and the thread's work and wait for a core since the last, in seconds."""
 
     moment: float
     late: float
@@ -35,9 +35,10 @@ class Tick:
 
 @dataclass(frozen=True)
 class Lateness:
-    """How late a loop was, in milliseconds; in its latest hundredth, the shares of that it worked or waited for a core.
+    """The lateness of a loop in milliseconds, and the causes of its latest hundredth.
 
-    `pause` is the longest collection of garbage, in milliseconds.
+    `worked` and `waited` are shares: work of the thread, and its wait for a core. `pause` is the longest garbage
+    collection in milliseconds.
     """
 
     p50: float
@@ -49,7 +50,7 @@ class Lateness:
 
     @classmethod
     def between(cls, path: Path, begin: float, end: float) -> "Lateness":
-        """What was noted in these seconds of `time.monotonic`."""
+        """The lateness in a period of `time.monotonic`."""
         ticks, pauses = [], [0.0]
         for line in path.read_text(encoding="ascii").splitlines():
             kind, *values = line.split()
@@ -69,13 +70,13 @@ class Lateness:
 def main(path: Path) -> None:
     def create_app(settings: GatewaySettings) -> web.Application:
         app = SERVICE.create_app(settings)
-        app.cleanup_ctx.append(lambda _: _noting(path))
+        app.cleanup_ctx.append(lambda _: _record(path))
         return app
 
     run(replace(SERVICE, create_app=create_app))
 
 
-async def _noting(path: Path) -> AsyncIterator[None]:
+async def _record(path: Path) -> AsyncIterator[None]:
     with path.open("w", encoding="ascii", buffering=1) as file:
         began = 0.0
 
@@ -87,7 +88,7 @@ async def _noting(path: Path) -> AsyncIterator[None]:
                 file.write(f"pause {began} {time.monotonic() - began}\n")
 
         gc.callbacks.append(collected)
-        ticking = asyncio.ensure_future(_tick(file))
+        ticking = asyncio.ensure_future(_record_ticks(file))
         yield
         gc.callbacks.remove(collected)
         ticking.cancel()
@@ -95,7 +96,7 @@ async def _noting(path: Path) -> AsyncIterator[None]:
             await ticking
 
 
-async def _tick(file: TextIO) -> None:
+async def _record_ticks(file: TextIO) -> None:
     while True:
         began, worked, waited = time.monotonic(), time.thread_time(), _waited()
         await asyncio.sleep(TICK)
@@ -105,8 +106,8 @@ async def _tick(file: TextIO) -> None:
 
 
 def _waited() -> float:
-    """The seconds that this thread could have worked and had no core."""
-    return int(WAITED.read_text(encoding="ascii").split()[1]) / 1e9
+    """The seconds that this thread has waited for a core."""
+    return int(SCHEDULER_STATISTICS.read_text(encoding="ascii").split()[1]) / 1e9
 
 
 if __name__ == "__main__":
