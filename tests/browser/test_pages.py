@@ -41,7 +41,7 @@ async def test_every_page_is_accessible_in_both_colours_and_narrow(visitor: Visi
             findings["narrow"].append("The page scrolls sideways.")
         if await page.locator(".table:not([role=region][aria-label][tabindex='0'])").count():
             findings["narrow"].append("A table cannot be scrolled with keys.")
-        failing |= {f"{path} {view}": found for view, found in findings.items() if found}
+        failing |= {f"{path} {view}": problems for view, problems in findings.items() if problems}
     assert failing == {}
 
 
@@ -105,17 +105,17 @@ async def test_any_window_renews_an_idle_session_after_the_warning(
 ) -> None:
     monkeypatch.setattr(PageRequest, "idle_timeout", 600)
     page, other = visitor.page, await visitor.page.context.new_page()
-    warning, shown = page.locator("#session-ends"), "08:00"
+    warning, warning_time = page.locator("#session-ends"), "08:00"
     await page.clock.install()
     await visitor.go("/users")
-    await page.clock.fast_forward(shown)
+    await page.clock.fast_forward(warning_time)
     await warning.get_by_role("button", name="Stay signed in").click()
     await expect(warning).to_be_hidden()
     await page.clock.fast_forward("06:00")
     await other.goto(f"{visitor.api.base_url}/dashboard")
     await page.clock.fast_forward("06:00")
     await expect(warning).to_be_hidden()
-    await page.clock.fast_forward(shown)
+    await page.clock.fast_forward(warning_time)
     await expect(warning).to_be_visible()
     assert await severe_findings(page) == []
     await page.get_by_role("link", name="Overview").click()
@@ -128,7 +128,7 @@ async def test_a_package_is_found_and_deleted_with_keys_alone(open_page: Open, t
     for package_id in ("Acme.Anvil", "Acme.Trap"):
         await add_package(tenant, package_id, package_name=package_id)
     page = await open_page()
-    keys, found = page.keyboard, page.locator("tbody th a")
+    keys, links = page.keyboard, page.locator("tbody th a")
     await page.goto(f"{tenant.base_url}/dashboard")
     await keys.type("admin")
     await tab_to(page.get_by_label("Password"))
@@ -137,11 +137,11 @@ async def test_a_package_is_found_and_deleted_with_keys_alone(open_page: Open, t
     await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     await tab_to(page.get_by_role("link", name="Packages", exact=True))
     await keys.press("Enter")
-    await expect(found).to_have_count(2)
+    await expect(links).to_have_count(2)
     await tab_to(page.get_by_role("searchbox"))
     await keys.type("anvil")
-    await expect(found).to_have_count(1)
-    await tab_to(found)
+    await expect(links).to_have_count(1)
+    await tab_to(links)
     await keys.press("Enter")
     await expect(page.get_by_role("heading", name="Acme.Anvil", level=1)).to_be_visible()
     await tab_to(page.get_by_role("link", name="Skip to content"))
@@ -158,7 +158,7 @@ async def test_a_package_is_found_and_deleted_with_keys_alone(open_page: Open, t
     await keys.type("Acme.Anvil")
     await tab_to(dialog.get_by_role("button", name="Delete"))
     await keys.press("Enter")
-    await expect(found).to_have_count(1)
+    await expect(links).to_have_count(1)
     assert [package["PACKAGE_ID"] for package in (await tenant.call("POST", "get_packages")).body] == ["Acme.Trap"]
 
 

@@ -45,8 +45,8 @@ class Replicas:
 async def two_replicas(settings: UploadSettings) -> AsyncIterator[Replicas]:
     """Run both replicas."""
     async with (
-        serving_uploads(settings) as one,
-        serving_uploads(settings) as two,
+        serving_uploads(settings) as first,
+        serving_uploads(settings) as second,
         open_database(settings.mongo_url, settings.database) as database,
     ):
-        yield Replicas(one, two, database)
+        yield Replicas(first, second, database)

@@ -185,5 +185,5 @@ def version_key(version: str) -> tuple[int, ...]:
 
 def normalize_name(name: str) -> str:
     """A program's name as the client normalizes it, for the names in tests."""
-    left = re.sub(r"\(.*?\)|\b\d+(\.\d+)+\b|\b(x64|x86)\b|\b(32|64)-bit\b", " ", name.casefold())
-    return "".join(word for word in re.findall(r"[^\W_]+", left) if word not in {"inc", "corp", "gmbh", "ltd"})
+    remaining = re.sub(r"\(.*?\)|\b\d+(\.\d+)+\b|\b(x64|x86)\b|\b(32|64)-bit\b", " ", name.casefold())
+    return "".join(word for word in re.findall(r"[^\W_]+", remaining) if word not in {"inc", "corp", "gmbh", "ltd"})

@@ -41,30 +41,30 @@ async def test_the_requested_replicas_run(project: ComposeProject) -> None:
 
 
 async def test_a_write_through_one_gateway_is_visible_at_another(gateways: list[Api]) -> None:
-    one, other = gateways
+    first, other = gateways
     name = package_id()
-    await add_package(one, name)
-    published = await publish(one, name, content=os.urandom(3 * CHUNK))
+    await add_package(first, name)
+    published = await publish(first, name, content=os.urandom(3 * CHUNK))
     [row] = (await other.call("GET", "get_package_versions", name)).body
     assert (row["UID"], row["INSTALLER_SHA256"]) == (published.uid, published.sha256)
     assert name in [row["PACKAGE_ID"] for row in (await other.call("POST", "get_packages")).body]
     assert await fetched(other, row["INSTALLER_URL"]) == published.content
     assert (await other.call("DELETE", "delete_package", name)).status == 200
-    assert (await one.call("GET", "get_package_versions", name)).status == 404
+    assert (await first.call("GET", "get_package_versions", name)).status == 404
 
 
 async def test_a_session_ended_at_one_gateway_ends_at_all(project: ComposeProject) -> None:
-    one, other = await project.signed_in()
+    first, other = await project.signed_in()
     assert (await other.call("GET", "test")).status == 200
-    token = one.headers["Authorization"].removeprefix("Bearer ")
-    assert (await one.call("POST", "logout", data={"token": token})).status == 200
+    token = first.headers["Authorization"].removeprefix("Bearer ")
+    assert (await first.call("POST", "logout", data={"token": token})).status == 200
     assert (await other.call("GET", "test")).status == 401
 
 
 async def test_a_finished_upload_is_announced_through_the_broker(gateways: list[Api]) -> None:
-    one, other = gateways
+    first, other = gateways
     file_id, content = uuid4().hex, os.urandom(1000)
-    answer = await send_chunk(one, file_id, content, 0, len(content))
+    answer = await send_chunk(first, file_id, content, 0, len(content))
 
     async def heard() -> bool:
         rows = (await other.call("GET", "get_finished_uploads")).body
@@ -74,20 +74,20 @@ async def test_a_finished_upload_is_announced_through_the_broker(gateways: list[
 
 
 async def test_an_upload_continues_at_other_replicas_after_a_kill(project: ComposeProject, gateways: list[Api]) -> None:
-    one, other = gateways
+    first, other = gateways
     name, file_id, content = package_id(), uuid4().hex, os.urandom(6 * CHUNK)
-    await add_package(one, name)
+    await add_package(first, name)
     for start in range(0, 3 * CHUNK, CHUNK):
-        assert (await send_chunk(one, file_id, content, start, start + CHUNK)).status == 200
+        assert (await send_chunk(first, file_id, content, start, start + CHUNK)).status == 200
     killed = project.containers("upload_service")[0]
     await asyncio.to_thread(killed.kill)
     try:
         for start in range(3 * CHUNK, len(content), CHUNK):
             answer = await _send_with_retries(other, file_id, content, start)
         form = {**INSTALLER, "package_version": "1", "server_filename": answer["server_filename"]}
-        assert (await one.call("POST", "add_package_version", name, data=form)).status == 201
-        [row] = (await one.call("GET", "get_package_versions", name)).body
-        assert hashlib.sha256(await fetched(one, row["INSTALLER_URL"])).hexdigest() == row["INSTALLER_SHA256"]
+        assert (await first.call("POST", "add_package_version", name, data=form)).status == 201
+        [row] = (await first.call("GET", "get_package_versions", name)).body
+        assert hashlib.sha256(await fetched(first, row["INSTALLER_URL"])).hexdigest() == row["INSTALLER_SHA256"]
     finally:
         await asyncio.to_thread(killed.start)
 
@@ -125,8 +125,8 @@ async def test_a_service_has_no_network_access_to_other_stores(
 ) -> None:
     look = f"import socket; socket.getaddrinfo({store!r}, 80)"
     container = project.containers(service)[0]
-    found = await asyncio.to_thread(container.exec_run, ["python", "-c", look])
-    assert (found.exit_code, b"gaierror" in found.output) == (1, True)
+    result = await asyncio.to_thread(container.exec_run, ["python", "-c", look])
+    assert (result.exit_code, b"gaierror" in result.output) == (1, True)
 
 
 async def test_a_second_up_changes_nothing(project: ComposeProject) -> None:

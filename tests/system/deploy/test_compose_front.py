@@ -47,12 +47,12 @@ async def front(project: ComposeProject) -> AsyncIterator[Api]:
 async def test_replacing_every_replica_fails_no_request(project: ComposeProject, front: Api) -> None:
     async with run_callers(front) as counting:
         for service in SERVICES:
-            asked, failed = counting.requests.total(), Counter(counting.failures)
+            requests, failed = counting.requests.total(), Counter(counting.failures)
             for replica in project.containers(service):
                 await _restart(project, replica)
-            asked = counting.requests.total() - asked
-            sys.stdout.write(f"{service}: {asked} requests, {(counting.failures - failed).total()} failed\n")
-            assert (counting.failures - failed, asked > 0) == ({}, True), service
+            requests = counting.requests.total() - requests
+            sys.stdout.write(f"{service}: {requests} requests, {(counting.failures - failed).total()} failed\n")
+            assert (counting.failures - failed, requests > 0) == ({}, True), service
 
 
 async def test_replacing_every_store_password_fails_no_request(project: ComposeProject, front: Api) -> None:
@@ -65,19 +65,19 @@ async def test_replacing_every_store_password_fails_no_request(project: ComposeP
                 await _restart(project, replica)
             assert counting.failures == {}, f"while {service} was restarted"
         await project.renew_passwords("--finish")
-        asked = counting.requests.total()
-        await until(lambda: _more(counting, asked))
+        requests = counting.requests.total()
+        await until(lambda: _more(counting, requests))
         assert counting.failures == {}, "while the stores dropped the old users"
     assert len(old) == len(MONGODB)
-    for found in old:
-        async with AsyncMongoClient[dict[str, object]](project.store_url("mongodb", str(found))) as client:
+    for old_credential in old:
+        async with AsyncMongoClient[dict[str, object]](project.store_url("mongodb", str(old_credential))) as client:
             with pytest.raises(OperationFailure, match="Authentication failed"):
                 await client["auth"].list_collection_names()
 
 
-async def _more(counting: CountingApi, asked: int) -> bool:
+async def _more(counting: CountingApi, requests: int) -> bool:
     """Whether callers have sent 50 more requests."""
-    return counting.requests.total() > asked + 50
+    return counting.requests.total() > requests + 50
 
 
 async def test_an_upload_continues_after_its_gateway_is_replaced(project: ComposeProject, front: Api) -> None:
@@ -169,11 +169,11 @@ async def _all_miss(project: ComposeProject, services: list[Container], away: se
     """Wait until each service reports exactly the missing stores that it needs."""
 
     async def exactly_missing() -> bool:
-        told = await asyncio.gather(*(project.readiness(container) for container in services))
+        reports = await asyncio.gather(*(project.readiness(container) for container in services))
         return all(
-            bool(said)
-            and set(said.get("missing", ())) & {"mongodb", "redis", "rabbitmq"} == REQUIRED_STORES[service] & away
-            for said, service in zip(told, map(_service_of, services), strict=True)
+            bool(report)
+            and set(report.get("missing", ())) & {"mongodb", "redis", "rabbitmq"} == REQUIRED_STORES[service] & away
+            for report, service in zip(reports, map(_service_of, services), strict=True)
         )
 
     await until(exactly_missing, timeout=START_TIMEOUT)

@@ -39,8 +39,8 @@ async def project() -> AsyncIterator[ComposeProject]:
 
 
 def credential(project: ComposeProject, store: str, user: str) -> Credential:
-    [found] = [row for row in ClusterSecrets(project.secrets).credentials(store) if row.user == user]
-    return found
+    [entry] = [row for row in ClusterSecrets(project.secrets).credentials(store) if row.user == user]
+    return entry
 
 
 def url(project: ComposeProject, store: str, user: str) -> str:
@@ -64,9 +64,9 @@ async def test_rabbitmq_limits_a_user_to_its_exchanges_and_queues(project: Compo
 
 @pytest.mark.parametrize("user", RABBITMQ)
 async def test_rabbitmq_lets_no_user_manage_the_broker(project: ComposeProject, user: str) -> None:
-    found = credential(project, "rabbitmq", user)
+    login = credential(project, "rabbitmq", user)
     management = f"http://{urlsplit(url(project, 'rabbitmq', user)).hostname}:15672/api/overview"
-    headers = {"Authorization": encode_basic_auth(found.name, found.password)}
+    headers = {"Authorization": encode_basic_auth(login.name, login.password)}
     async with project.session.get(management, headers=headers) as answer:
         assert answer.status == 401
 

@@ -79,7 +79,7 @@ def containers(resources: list[Resource]) -> Iterator[tuple[Resource, Resource]]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_accepts_every_resource(resources: list[Resource], version: str) -> None:
-    assert [found for resource in with_schema(resources) if (found := validation_error(resource, version))] == []
+    assert [error for resource in with_schema(resources) if (error := validation_error(resource, version))] == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -89,9 +89,9 @@ def test_kubernetes_accepts_every_resource(resources: list[Resource], version: s
 def test_kubernetes_accepts_the_additional_kustomizations(
     render: Render, beside: str, namespace: str, version: str
 ) -> None:
-    found = render(beside)
-    assert [validation_error(resource, version) for resource in found] == [""] * len(found)
-    assert {resource["metadata"]["namespace"] for resource in found} == {namespace}
+    rendered = render(beside)
+    assert [validation_error(resource, version) for resource in rendered] == [""] * len(rendered)
+    assert {resource["metadata"]["namespace"] for resource in rendered} == {namespace}
 
 
 def test_a_cluster_has_alerts_a_dashboard_and_scrape_targets(render: Render) -> None:
@@ -105,10 +105,10 @@ def test_a_cluster_has_alerts_a_dashboard_and_scrape_targets(render: Render) -> 
 
 def test_secrets_can_be_applied_separately(render: Render) -> None:
     alone, all_of_it = of_kind("Secret", render("secrets")), of_kind("Secret", render("overlays/production"))
-    assert {name: found["data"] for name, found in alone.items()} == {
-        name: found["data"] for name, found in all_of_it.items()
+    assert {name: secret["data"] for name, secret in alone.items()} == {
+        name: secret["data"] for name, secret in all_of_it.items()
     }
-    assert not any("namespace" in found["metadata"] for found in alone.values())  # `-n` sets it.
+    assert not any("namespace" in secret["metadata"] for secret in alone.values())  # `-n` sets it.
 
 
 def test_kubernetes_refuses_unknown_fields(resources: list[Resource]) -> None:
@@ -118,7 +118,7 @@ def test_kubernetes_refuses_unknown_fields(resources: list[Resource]) -> None:
 
 
 def test_every_referenced_resource_exists(resources: list[Resource]) -> None:
-    there = {describe(resource) for resource in resources} | {f"Secret {name}" for name in OPERATOR_S}
+    existing = {describe(resource) for resource in resources} | {f"Secret {name}" for name in OPERATOR_S}
     named = set()
     for pod, container in containers(resources):
         named.add(f"ServiceAccount {pod['spec']['serviceAccountName']}")
@@ -135,7 +135,7 @@ def test_every_referenced_resource_exists(resources: list[Resource]) -> None:
             named |= {f"Service {path['backend']['service']['name']}" for path in rule["http"]["paths"]}
     for scaler in of_kind("HorizontalPodAutoscaler", resources).values():
         named.add(f"Deployment {scaler['spec']['scaleTargetRef']['name']}")
-    assert named <= there
+    assert named <= existing
     assert len(named) > 3 * len(SERVICES)
 
 
@@ -178,7 +178,9 @@ def test_services_have_probes_and_a_matching_selector(resources: list[Resource])
     templates, services = pods(resources), of_kind("Service", resources)
     assert sorted(services) == sorted(of_kind("Deployment", resources)) == SERVICES
     for name, service in services.items():
-        picked = [pod for pod, found in templates.items() if service["spec"]["selector"].items() <= labels_of(found)]
+        picked = [
+            pod for pod, template in templates.items() if service["spec"]["selector"].items() <= labels_of(template)
+        ]
         assert picked == [name]
         [container] = templates[name]["spec"]["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -200,7 +202,7 @@ def test_a_deployment_s_selector_picks_its_own_pods(resources: list[Resource]) -
     templates = pods(resources)
     for name, deployment in of_kind("Deployment", resources).items():
         selector = deployment["spec"]["selector"]["matchLabels"].items()
-        assert [pod for pod, found in templates.items() if selector <= labels_of(found)] == [name]
+        assert [pod for pod, template in templates.items() if selector <= labels_of(template)] == [name]
 
 
 def test_replicas_of_a_service_run_on_different_nodes(render: Render) -> None:

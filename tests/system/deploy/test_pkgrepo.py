@@ -238,7 +238,7 @@ async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[Runni
 
 async def test_keys_that_cannot_be_rotated_are_reported_in_one_line() -> None:
     options = ((), ("--data", "x", "--folder", "y"), ("--folder", "/nowhere"))
-    results = await pkgrepo_commands(*(("keys", "rotate", *given) for given in options))
+    results = await pkgrepo_commands(*(("keys", "rotate", *arguments) for arguments in options))
     for status, output in results:
         assert (status, output.startswith("pkgrepo: "), "Traceback" in output) == (1, True, False), output
 
@@ -267,10 +267,10 @@ async def test_a_flipped_byte_is_found_and_a_restored_file_is_served(running: tu
             address = (await answer.json())[0]["INSTALLER_URL"]
         path = folder / "installers" / "demo" / address.rsplit("/", 2)[1]
         content = path.read_bytes()
-        for stored, found, served in ((bytes([content[0] ^ 1]) + content[1:], 1, 404), (content, 0, 200)):
+        for stored, damaged, served in ((bytes([content[0] ^ 1]) + content[1:], 1, 404), (content, 0, 200)):
             path.write_bytes(stored)
             status, output = await pkgrepo("scrub", "--tenant", "demo", "--data", str(folder))
-            assert (status, f"{found} are damaged" in output) == (found, True), output
+            assert (status, f"{damaged} are damaged" in output) == (damaged, True), output
             async with session.get(address) as answer:
                 assert answer.status == served
 
@@ -282,10 +282,10 @@ async def test_installers_move_to_an_object_storage_and_back(
     storage = {name.upper(): text for name, text in object_server.settings(uuid4().hex).items()}
     installers = {path: path.read_bytes() for path in (folder / "installers" / "demo").glob("*.*")}
     assert len(installers) == sum(len(sample.versions) for sample in SAMPLES)
-    for home, place, left in (("s3", "object storage", {}), ("folder", "folder", installers)):
+    for home, place, remaining in (("s3", "object storage", {}), ("folder", "folder", installers)):
         status, output = await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
         assert (status, f"{len(installers)} files were moved to the {place}." in output) == (0, True), output
-        assert {path: path.read_bytes() for path in (folder / "installers" / "demo").glob("*.*")} == left
+        assert {path: path.read_bytes() for path in (folder / "installers" / "demo").glob("*.*")} == remaining
 
 
 async def test_status_and_other_commands_fail_without_stores() -> None:

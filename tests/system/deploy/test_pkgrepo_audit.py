@@ -49,12 +49,12 @@ class Command:
 
 
 def _lines(output: str) -> list[dict[str, Any]]:
-    decoder, found, place = json.JSONDecoder(), [], 0
+    decoder, lines, place = json.JSONDecoder(), [], 0
     while place < len(output):
         line, place = decoder.raw_decode(output, place)
-        found.append(line)
+        lines.append(line)
         place += 1
-    return found
+    return lines
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ async def command(services: Services, mongo_url: str, redis_url: str, tmp_path: 
 @pytest.fixture
 async def tenant_id(services: Services, command: Command) -> str:
     """A tenant whose log has three entries."""
-    made = make_tenant()
-    await services.operator.tenants.create(made)
+    tenant = make_tenant()
+    await services.operator.tenants.create(tenant)
     for name in ("helga", "erika", "maria"):
-        await command.record.add(made.tenant_id, "user_create", username=name)
-    return made.tenant_id
+        await command.record.add(tenant.tenant_id, "user_create", username=name)
+    return tenant.tenant_id
 
 
 async def test_the_audit_log_records_each_operator_command(command: Command) -> None:

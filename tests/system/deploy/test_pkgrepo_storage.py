@@ -107,8 +107,8 @@ async def test_a_damaged_file_stays_and_the_command_fails(folder: Path, storage:
 async def test_up_moves_files_and_redirects_downloads_to_the_object_storage(
     tmp_path: Path, storage: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {**storage, "S3_URL": f"{storage['S3_URL']}-up", "INSTALLER_STORAGE": "s3", "S3_REDIRECT": "true"}
-    for name, text in given.items():
+    environment = {**storage, "S3_URL": f"{storage['S3_URL']}-up", "INSTALLER_STORAGE": "s3", "S3_REDIRECT": "true"}
+    for name, text in environment.items():
         monkeypatch.setenv(name, text)
     async with run_pkgrepo(tmp_path, "--demo") as service, ClientSession() as session:
         installer = await an_installer(session, service.base_url, tmp_path)

@@ -72,11 +72,11 @@ async def test_a_wrong_clock_does_not_revive_an_ended_session(cluster: Cluster, 
         sessions = Sessions(redis, keys=KEYS, lifetime=3600, idle=3600)
         with patch("common.auth.sessions.time.time", return_value=time.time() + ahead - 60):
             token = await sessions.open(api.tenant_id, "admin")
-        there = replace(api, base_url=f"http://{odd.address}/{api.tenant_id}", headers=bearer(token))
+        skewed = replace(api, base_url=f"http://{odd.address}/{api.tenant_id}", headers=bearer(token))
         # The token is a minute old by the gateway's clock.
-        assert (await there.call("GET", "test")).status == 200
+        assert (await skewed.call("GET", "test")).status == 200
         async for key in redis.scan_iter(match=f"session:{{{api.tenant_id}:*"):
             await redis.expire(key, 0)  # The session has ended by Redis's clock.
-        assert (await there.call("GET", "test")).status == 401
+        assert (await skewed.call("GET", "test")).status == 401
     await cluster.remove(odd)
     await cluster.remove(fellow)

@@ -29,8 +29,8 @@ OFTEN_MOVED = {
 async def test_moves_survive_killed_replicas_and_a_failing_network(object_server: ObjectServer) -> None:
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with private_stores(Path(folder)) as stores, run_proxy(f"127.0.0.1:{object_server.port}") as network:
-            given = {**object_server.settings(uuid4().hex), "s3_endpoint": f"http://{network.address}"}
-            environment = {**{name.upper(): text for name, text in given.items()}, "INSTALLER_STORAGE": "s3"}
+            settings = {**object_server.settings(uuid4().hex), "s3_endpoint": f"http://{network.address}"}
+            environment = {**{name.upper(): text for name, text in settings.items()}, "INSTALLER_STORAGE": "s3"}
             async with run_cluster(stores, environment, OFTEN_MOVED, upload_service=2) as cluster:
                 api = await cluster.services.tenant()
                 async with run_publishers(api) as work:
@@ -44,9 +44,9 @@ async def test_moves_survive_killed_replicas_and_a_failing_network(object_server
                 await wait_until_announced(cluster, api.tenant_id)
                 await until(lambda: _all_moved(cluster, api.tenant_id), timeout=90)
                 assert await missing_versions(api, work.published) == []
-            storage = StorageSettings(**given).object_storage
+            storage = StorageSettings(**settings).object_storage
             assert storage is not None
-            objects = [kept async for kept in S3Storage(storage).list_files() if kept.tenant_id == api.tenant_id]
+            objects = [entry async for entry in S3Storage(storage).list_files() if entry.tenant_id == api.tenant_id]
             assert len(objects) == len(work.published)
             assert [path for path in (stores.installers / api.tenant_id).rglob("*") if path.is_file()] == []
 

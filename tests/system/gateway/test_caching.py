@@ -37,8 +37,8 @@ async def status(api: Api, token: str = "") -> int:
 
 
 async def test_a_changed_setting_takes_effect_at_once(services: Services, tenant: Api, elsewhere: Api) -> None:
-    for wanted, expected in (("true", 401), ("false", 200), ("true", 401)):
-        changed = await tenant.call("PATCH", "edit_settings", data={"client_authentication": wanted})
+    for value, expected in (("true", 401), ("false", 200), ("true", 401)):
+        changed = await tenant.call("PATCH", "edit_settings", data={"client_authentication": value})
         assert changed.status == 200
         assert [await status(elsewhere), await status(tenant)] == [expected] * 2
     for networks, expected in ((("192.0.2.0/24",), 403), ((), 401)):
@@ -174,8 +174,8 @@ class CountingServices:
 
 async def scripts(redis: "Redis") -> int:
     """The number of scripts that Redis has run."""
-    found = await redis.info("commandstats")
-    return sum(int(found[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in found)
+    statistics = await redis.info("commandstats")
+    return sum(int(statistics[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in statistics)
 
 
 async def test_a_cached_answer_costs_one_redis_call_and_no_service(
@@ -194,7 +194,7 @@ async def test_a_cached_answer_costs_one_redis_call_and_no_service(
                 whole = await api.anonymous().call("POST", "get_packages", **client)
                 version = await api.anonymous().call("POST", "client_version", **client)
                 assert (await api.call("GET", "get_package_versions", "An.App")).body == []
-            asked, ran = fellows.asked.copy(), await scripts(redis)
+            requests, ran = fellows.asked.copy(), await scripts(redis)
 
             for _ in range(5):
                 assert (await api.call("GET", "test")).status == 200
@@ -206,8 +206,8 @@ async def test_a_cached_answer_costs_one_redis_call_and_no_service(
 
             assert await scripts(redis) - ran == 20
     assert version.body == {"Version": "1.2.3.4"}
-    assert fellows.asked - asked == Counter()
-    assert set(asked.values()) <= {1, 2}
+    assert fellows.asked - requests == Counter()
+    assert set(requests.values()) <= {1, 2}
 
 
 async def test_versions_are_not_cached_during_a_change(services: Services, redis_url: str, tenant: Api) -> None:

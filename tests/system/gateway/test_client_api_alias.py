@@ -70,8 +70,8 @@ async def test_winget_searches_shows_and_installs_at_the_alias(alias: Api) -> No
     winget, name = WingetClient(alias.session, f"{alias.base_url}/winget"), package_id()
     await add_package(alias, name)
     published = await publish(alias, name)
-    told = await winget.add()
-    assert told["SourceIdentifier"] == f"pkgrepo-{alias.tenant_id}"
+    information = await winget.add()
+    assert information["SourceIdentifier"] == f"pkgrepo-{alias.tenant_id}"
     assert [hit.package_id for hit in await winget.search(name)] == [name]
     assert await winget.install(name) == published.content
 

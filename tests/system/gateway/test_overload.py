@@ -59,11 +59,11 @@ async def test_a_request_that_waits_too_long_is_rejected(
 ) -> None:
     monkeypatch.setattr("common.service_client.client.SLOT_TIMEOUT", 0.5)
     monkeypatch.setattr("common.service_client.client.ANSWER_TIMEOUT", SOON)
-    too_many, asked, release = 100, 0, asyncio.Event()
+    too_many, requests, release = 100, 0, asyncio.Event()
 
     async def busy(_: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         await release.wait()
         return web.json_response([])
 
@@ -82,18 +82,18 @@ async def test_a_request_that_waits_too_long_is_rejected(
             release.set()
             answers = await asyncio.gather(*answering)
     assert Counter(answer.status for answer in answers) == {200: CONNECTIONS, 503: too_many}
-    assert asked == CONNECTIONS
+    assert requests == CONNECTIONS
 
 
 async def test_slow_operations_do_not_delay_short_requests(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api
 ) -> None:
-    many, asked, release = CONNECTIONS + 10, 0, asyncio.Event()
+    many, requests, release = CONNECTIONS + 10, 0, asyncio.Event()
 
     async def busy(request: web.Request) -> web.Response:
-        nonlocal asked
+        nonlocal requests
         if "delete_package" in request.path:
-            asked += 1
+            requests += 1
             await release.wait()
         return web.json_response([])
 
@@ -101,7 +101,7 @@ async def test_slow_operations_do_not_delay_short_requests(
         before = at_gateway(tenant, address)
 
         async def all_asked() -> bool:
-            return asked == many
+            return requests == many
 
         deleting = [asyncio.ensure_future(call(crowd, before, "DELETE", "delete_package/a")) for _ in range(many)]
         async with asyncio.timeout(SOON):
@@ -117,13 +117,13 @@ async def test_endless_streams_do_not_use_all_connections(
     monkeypatch.setattr("common.service_client.client.STREAMS", 4)
     monkeypatch.setattr("common.service_client.client.STREAMS_OF_NETWORK", 3)
     monkeypatch.setattr("common.service_client.client.STREAM_TIMEOUT", 0.5)
-    asked, release = 0, asyncio.Event()
+    requests, release = 0, asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
-        nonlocal asked
+        nonlocal requests
         if "get_packages" not in request.path:
             return web.json_response([])
-        asked += 1
+        requests += 1
         response = web.StreamResponse()
         await response.prepare(request)
         await release.wait()
@@ -132,19 +132,19 @@ async def test_endless_streams_do_not_use_all_connections(
     away: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
     async with (
         serve_handler(endless) as catalog,
-        run_gateway(services, redis_url, catalog_service_url=catalog, **away) as there,
+        run_gateway(services, redis_url, catalog_service_url=catalog, **away) as gateway_address,
     ):
 
         async def ask(ip: str, method: str, operation: str) -> Answer:
             headers = {**tenant.headers, "X-Forwarded-For": ip}
             # The gateway does not cache this query.
-            url = f"{there}/{tenant.tenant_id}/{operation}?x=y"
+            url = f"{gateway_address}/{tenant.tenant_id}/{operation}?x=y"
             async with crowd.request(method, url, headers=headers) as response:
                 return await read_answer(response)
 
         async def begun(streams: int) -> None:
             async def all_asked() -> bool:
-                return asked >= streams
+                return requests >= streams
 
             await until(all_asked)
 

@@ -231,13 +231,13 @@ async def test_a_large_body_rejected_before_its_end_is_answered(file: Path) -> N
 
 async def _answer_of_aborting_service() -> bytes:
     """The answer to a caller that sends a large body although the service has disconnected."""
-    gone = asyncio.Event()
+    closed = asyncio.Event()
 
     async def service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(SIZE // 2)
         await asyncio.sleep(0.1)
         writer.transport.abort()
-        gone.set()
+        closed.set()
 
     async def forward(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Length": request.headers["Content-Length"]}
@@ -252,7 +252,7 @@ async def _answer_of_aborting_service() -> bytes:
             url = urlsplit(gateway)
             reader, writer = await asyncio.open_connection(url.hostname, url.port)
             writer.write(head_of(bytes(8 * SIZE)) + bytes(SIZE // 2 + PIECE))
-            await gone.wait()
+            await closed.wait()
             await asyncio.sleep(0.1)
             writer.write(bytes(8 * SIZE - SIZE // 2 - PIECE))
             await writer.drain()

@@ -35,8 +35,8 @@ class Installation:
 
     async def version(self) -> dict[str, Any]:
         versions = await self.get("get_package_versions", PACKAGE)
-        found: dict[str, Any] = versions[0]
-        return found
+        newest: dict[str, Any] = versions[0]
+        return newest
 
     async def download(self) -> tuple[int, bytes]:
         address = URL((await self.version())["INSTALLER_URL"], encoded=True)
@@ -70,12 +70,12 @@ async def test_a_flipped_byte_is_reported_until_the_file_is_restored(system: Ins
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
     status, output = await system.command("scrub", "--tenant", "demo")
     assert status == 1
-    for told in ("demo", PACKAGE, version["VERSION"], path.name, "altered", "1 are damaged"):
-        assert told in output
+    for text in ("demo", PACKAGE, version["VERSION"], path.name, "altered", "1 are damaged"):
+        assert text in output
     assert (await system.download())[0] == 404
-    (shown,) = await system.get("get_damaged_installers")
-    assert shown.pop("found_at")
-    assert shown == {
+    (damaged,) = await system.get("get_damaged_installers")
+    assert damaged.pop("found_at")
+    assert damaged == {
         "package_id": PACKAGE,
         "version": version["VERSION"],
         "version_uid": version["UID"],
@@ -132,8 +132,8 @@ async def test_wrong_used_storage_is_reported_and_repaired(system: Installation)
     await system.database["quotas"].update_one({"tenant_id": "demo"}, {"$inc": {"used": 12_345}})
     status, output = await system.command("quota", "--tenant", "demo")
     assert status == 1
-    for told in ("demo", f"{right['storage_used'] + 12_345:,}", f"{right['storage_used']:,}", "--repair"):
-        assert told in output
+    for text in ("demo", f"{right['storage_used'] + 12_345:,}", f"{right['storage_used']:,}", "--repair"):
+        assert text in output
     status, output = await system.command("quota", "--repair")
     assert (status, "repaired" in output) == (0, True)
     assert await system.get("server_information") == right
@@ -152,12 +152,12 @@ async def test_a_storage_of_another_database_is_reported(system: Installation) -
     path = await system.file()
     away = path.rename(path.with_suffix(".away"))
     mark.write_text("0" * 32)
-    scrubbed, asked = await system.command("scrub"), await system.command("status")
+    scrubbed, status = await system.command("scrub"), await system.command("status")
     mark.write_text(identity)
     away.rename(path)
     assert scrubbed[0] == 1
     assert "belongs to" in scrubbed[1]
-    assert asked[0] == 1
-    assert "storage: StorageIsNotOurs" in asked[1]
+    assert status[0] == 1
+    assert "storage: StorageIsNotOurs" in status[1]
     assert (await system.command("status"))[0] == 0
     assert (await system.command("scrub"))[0] == 0

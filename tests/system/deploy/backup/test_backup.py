@@ -64,8 +64,8 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
     await uploads.update_one(unheard, {"$set": {"updated_at": datetime.now(UTC) - timedelta(hours=23)}})
     async with run_publishers(api) as work:
         await work.wait_for_progress()
-        kept, gone, *deleted = work.published
-        await _delete(api, [gone])
+        remaining, removed, *deleted = work.published
+        await _delete(api, [removed])
         (status, output), *_ = await asyncio.gather(
             pkgrepo("backup", str(tmp_path), **cluster.environment), work.wait_for_progress(), _delete(api, deleted)
         )
@@ -74,14 +74,14 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
     await delete_all_data(cluster)
     status, output = await pkgrepo("restore", str(tmp_path), **cluster.environment)
     assert status == 0, output
-    found = await uploads.find_one(unheard)
-    assert found is not None
-    assert datetime.now(UTC) - found["updated_at"] < timedelta(hours=1), "it would soon be taken for a leftover"
+    record = await uploads.find_one(unheard)
+    assert record is not None
+    assert datetime.now(UTC) - record["updated_at"] < timedelta(hours=1), "it would soon be taken for a leftover"
     await cluster.restart_exited()
     assert (await api.call("GET", "test")).status == 401
     again = await api.signed_in()
-    assert await missing_versions(again, [kept]) == []
-    assert (await again.call("GET", "get_specific_package_version", gone.uid)).status == 404
+    assert await missing_versions(again, [remaining]) == []
+    assert (await again.call("GET", "get_specific_package_version", removed.uid)).status == 404
     answer = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
     assert answer.status == 200
     assert await audit_heads(addresses_of(cluster), api.tenant_id, OPERATORS)
@@ -99,8 +99,8 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
     with suppress(TimeoutError):
         await until(settled)
     assert await violations(cluster, [api.tenant_id]) == []
-    heard = cluster.mongo["catalog"]["finished_uploads"].find({"tenant_id": api.tenant_id})
-    assert "given-up" not in [upload.get("file_id") for upload in await heard.to_list()]
+    finished = cluster.mongo["catalog"]["finished_uploads"].find({"tenant_id": api.tenant_id})
+    assert "given-up" not in [upload.get("file_id") for upload in await finished.to_list()]
 
 
 async def test_a_killed_backup_continues_where_it_stopped(
@@ -112,12 +112,12 @@ async def test_a_killed_backup_continues_where_it_stopped(
     assert killed == -9
     folder = BackupFolder(tmp_path)
     assert folder.names() == []
-    there = {path: path.stat().st_mtime_ns for path in tmp_path.glob("files/*/*")}
-    assert len(there) == 3
+    copies = {path: path.stat().st_mtime_ns for path in tmp_path.glob("files/*/*")}
+    assert len(copies) == 3
     backup = await back_up(cluster, tmp_path)
     assert folder.names() == [backup.name]
     assert backup.copied == len(list(tmp_path.glob("files/*/*"))) - 3
-    assert {path: path.stat().st_mtime_ns for path in there} == there
+    assert {path: path.stat().st_mtime_ns for path in copies} == copies
 
 
 async def test_a_backup_has_records_only_with_their_files(
@@ -250,12 +250,12 @@ async def test_a_damaged_backup_is_rejected_until_it_is_repaired(
             await restore_documents(backups, where)
     home = StorageSettings(**settings).object_storage
     assert home
-    there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in S3Storage(home).list_files()}
-    assert there == {str(path.relative_to(backups / "files")) for path in backups.glob("files/*/*")}
+    stored = {f"{entry.tenant_id}/{entry.server_filename}" async for entry in S3Storage(home).list_files()}
+    assert stored == {str(path.relative_to(backups / "files")) for path in backups.glob("files/*/*")}
 
 
 async def _delete(api: Api, versions: Sequence[Published]) -> None:
     for version in versions:
-        gone = {"versions_uids": version.uid}
-        answer = await api.call("DELETE", "delete_package_version", version.package_id, data=gone)
+        form = {"versions_uids": version.uid}
+        answer = await api.call("DELETE", "delete_package_version", version.package_id, data=form)
         assert answer.status == 200, answer.body

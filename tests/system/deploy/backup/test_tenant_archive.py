@@ -110,7 +110,7 @@ async def test_an_external_installer_moves_as_its_address(
 
     again = await api.signed_in()
     listed = (await again.call("GET", "get_package_versions", version.package_id)).body
-    assert [one["INSTALLER_URL"] for one in listed if one["UID"] == uid] == [EXTERNAL["installer_url"]]
+    assert [row["INSTALLER_URL"] for row in listed if row["UID"] == uid] == [EXTERNAL["installer_url"]]
     assert len(listed) == 5
     assert await violations(cluster, [api.tenant_id]) == []
 
@@ -148,8 +148,8 @@ async def test_an_export_restarts_if_its_versions_were_deleted(
         with pytest.raises(TypeError):  # where the first installer was to be written
             await export_tenant(cluster, api.tenant_id, archive)
     assert part_path(archive).exists()
-    gone = {"versions_uids": ",".join(version.uid for version in others)}
-    await api.call("DELETE", "delete_package_version", first.package_id, data=gone)
+    form = {"versions_uids": ",".join(version.uid for version in others)}
+    await api.call("DELETE", "delete_package_version", first.package_id, data=form)
     await export_tenant(cluster, api.tenant_id, archive)
     await forget(cluster, api)
     await import_archive(cluster, archive)

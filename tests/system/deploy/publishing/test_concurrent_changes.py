@@ -144,9 +144,9 @@ async def test_the_commands_own_session_is_ended_afterwards(tenant: Api, install
 
 async def test_two_concurrent_runs_add_one_version(tenant: Api, interface: Interrupted, installer: Installer) -> None:
     done = await asyncio.gather(*(publish(interface, installer) for _ in range(3)))
-    for one in done:
-        await assert_whole(tenant, one)
-    assert len({one.uid for one in done if isinstance(one, Published)}) == 1
+    for version in done:
+        await assert_whole(tenant, version)
+    assert len({version.uid for version in done if isinstance(version, Published)}) == 1
     assert len((await tenant.call("GET", "get_package_versions", installer.package_id)).body) == 1
 
 
@@ -293,16 +293,16 @@ async def test_another_clients_version_is_reported_in_the_servers_words(
 async def test_another_clients_version_of_the_same_bytes_is_a_success(
     tenant: Api, interface: Interrupted, installer: Installer
 ) -> None:
-    made: list[str] = []
+    uids: list[str] = []
 
     async def make_the_version() -> None:
         server_filename = await upload(tenant, "theirs", installer.path.read_bytes())
-        made.append(await add_version(tenant, installer.package_id, "1", server_filename))
+        uids.append(await add_version(tenant, installer.package_id, "1", server_filename))
 
     interface.before_version = make_the_version
     done = await publish(interface, installer)
     assert isinstance(done, Published)
-    assert (done.uid, done.created) == (made[0], False)
+    assert (done.uid, done.created) == (uids[0], False)
 
 
 async def test_a_package_deleted_during_the_run_is_reported(

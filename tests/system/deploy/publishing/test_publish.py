@@ -84,8 +84,8 @@ async def test_the_options_set_the_fields_of_the_version(tenant: Api, package: s
         "--package-family-name": "Mozilla.Firefox_n80bbvh6b1yt2",
         "--needs-package": "Microsoft.VCRedist=14.40",
     }
-    given = [part for option in options.items() for part in option]
-    result = await run_publish(tenant, make_file(tmp_path, "firefox-win32.zip"), "--package", package, *given)
+    arguments = [part for option in options.items() for part in option]
+    result = await run_publish(tenant, make_file(tmp_path, "firefox-win32.zip"), "--package", package, *arguments)
     assert result.status == 0, result.log
     [version] = await listed(tenant, package)
     assert {name: value for name, value in version.items() if not name.startswith("INSTALLER_URL")} == {
@@ -151,9 +151,9 @@ async def test_files_of_several_architectures_become_installers_of_one_version(
     files = [make_file(tmp_path, f"app-{word}.msi") for word in ("x64", "win32", "arm64")]
     result = await run_publish(tenant, *files, "--package", name, "--version", "1", "--json")
     assert result.status == 0, result.log
-    found = {version["UID"]: version["INSTALLER_SHA256"] for version in await listed(tenant, name)}
+    digests = {version["UID"]: version["INSTALLER_SHA256"] for version in await listed(tenant, name)}
     assert [row["architecture"] for row in result.documents] == ["x64", "x86", "arm64"]
-    assert [found[row["uid"]] for row in result.documents] == [
+    assert [digests[row["uid"]] for row in result.documents] == [
         hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     ]
 

@@ -110,12 +110,12 @@ async def test_text_is_stored_in_its_normal_form(seed_data: SeedData, commands: 
             with commands.record() as watched:
                 answer = await send_form(row, seed_data, data=letters(row))
             assert answer.status in {200, 201}, (title(row), answer.body)
-            shown = " ".join((await seed_data.view_without_audit()).values())
+            view = " ".join((await seed_data.view_without_audit()).values())
             for name, text in letters(row).items():
                 normal = unicodedata.normalize("NFC", text)
                 with cell(title(row), name):
                     assert normal in watched.strings()
-                    assert json.dumps(normal)[1:-1] in shown
+                    assert json.dumps(normal)[1:-1] in view
 
 
 async def test_unknown_fields_reach_no_database(services: Services, commands: CommandRecorder) -> None:

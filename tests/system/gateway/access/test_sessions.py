@@ -28,9 +28,9 @@ async def test_every_forged_token_gets_the_same_answer(each: Api) -> None:
 
 
 async def test_ending_a_session_does_not_end_another(either: Api) -> None:
-    one, two = await either.signed_in(), await either.signed_in()
-    await one.call("POST", "logout", data={"token": one.headers["Authorization"].removeprefix("Bearer ")})
-    assert (await two.call("GET", "test")).status == 200
+    first, second = await either.signed_in(), await either.signed_in()
+    await first.call("POST", "logout", data={"token": first.headers["Authorization"].removeprefix("Bearer ")})
+    assert (await second.call("GET", "test")).status == 200
 
 
 async def test_wrong_credentials_get_the_same_error(either: Api) -> None:

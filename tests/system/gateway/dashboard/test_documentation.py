@@ -26,7 +26,7 @@ async def test_pages_without_a_session_redirect_to_the_sign_in_page(either: Api,
 
 @pytest.mark.parametrize("page", ["docs", "openapi.json", "sign_in"])
 async def test_no_redirect_leads_to_another_origin(either: Api, page: str) -> None:
-    there = urlsplit(either.base_url).path
+    path = urlsplit(either.base_url).path
     for query in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "%0d%0aX: 1"):
         named = dict.fromkeys(("next", "url", "redirect", "return_to", "continue"), query)
         for headers in (
@@ -38,14 +38,14 @@ async def test_no_redirect_leads_to_another_origin(either: Api, page: str) -> No
             answer = await either.anonymous().call("GET", page, params=named, headers=headers)
             if page == "sign_in":
                 assert answer.status == 200
-                assert f'name="next" value="{there}/dashboard"'.encode() in answer.body
+                assert f'name="next" value="{path}/dashboard"'.encode() in answer.body
             else:
                 assert answer.status == 307
-                assert answer.headers["Location"].startswith(f"{there}/sign_in?next={there}/")
+                assert answer.headers["Location"].startswith(f"{path}/sign_in?next={path}/")
             if page == "docs":
                 form = {"username": "admin", "password": PASSWORD, **named}
                 answer = await either.anonymous().call("POST", "sign_in", params=named, data=form, headers=headers)
-                assert (answer.status, answer.headers["Location"]) == (303, f"{there}/dashboard")
+                assert (answer.status, answer.headers["Location"]) == (303, f"{path}/dashboard")
 
 
 async def test_a_browser_signs_in_and_reads_the_documentation(either: Api) -> None:
@@ -99,10 +99,10 @@ async def test_over_http_the_origin_identifies_the_sign_in_form(either: Api) -> 
 async def test_a_new_sign_in_ends_the_previous_session(either: Api, other_tenant: Api) -> None:
     cookie, elsewhere = await sign_in(either), await sign_in(other_tenant)
     form = {"username": "admin", "password": "wrong"}
-    shown = {"Cookie": f"{cookie['Cookie']}; {elsewhere['Cookie']}"}
-    await either.anonymous().call("POST", "sign_in", data=form, headers=shown)
+    cookies = {"Cookie": f"{cookie['Cookie']}; {elsewhere['Cookie']}"}
+    await either.anonymous().call("POST", "sign_in", data=form, headers=cookies)
     assert (await either.anonymous().call("GET", "docs", headers=cookie)).status == 200
-    answer = await either.anonymous().call("POST", "sign_in", data={**form, "password": PASSWORD}, headers=shown)
+    answer = await either.anonymous().call("POST", "sign_in", data={**form, "password": PASSWORD}, headers=cookies)
     assert answer.status == 303
     assert (await either.anonymous().call("GET", "docs", headers=cookie)).status == 307
     assert (await other_tenant.anonymous().call("GET", "docs", headers=elsewhere)).status == 200
@@ -145,14 +145,14 @@ async def test_texts_of_tenants_are_never_markup_of_a_page(tenant: Api) -> None:
                 answer = await seed_data.send(row, data=form)
                 kind = "application/json" if answer.status < 400 else "application/problem+json"
                 assert answer.headers["Content-Type"].partition(";")[0] == kind, title(row)
-    told = set()
+    with_script = set()
     for row in READS:
         answer = await seed_data.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
         told_as = "image/png" if row.name == "get_package_logo" else "application/json"
         assert kind == ("" if answer.status == 204 else told_as), title(row)
-        told |= {row.name} if "alert(1)" in str(answer.body) else set()
-    assert told >= {"get_packages", "get_package_versions", "get_blacklist_groups", "get_audit_log"}
+        with_script |= {row.name} if "alert(1)" in str(answer.body) else set()
+    assert with_script >= {"get_packages", "get_package_versions", "get_blacklist_groups", "get_audit_log"}
     cookie = await sign_in(tenant)
     for page in ("docs", "openapi.json", "sign_in"):
         answer = await tenant.anonymous().call("GET", page, headers=cookie, params={"next": SCRIPT, "x": SCRIPT})

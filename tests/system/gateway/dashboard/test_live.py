@@ -47,8 +47,8 @@ async def next_event(stream: ClientResponse) -> dict[str, Any]:
     """The data of the next event."""
     head, data, end, _ = (await stream.content.readuntil(b"\n\n")).split(b"\n")
     assert (head, end) == (b"event: upload.finished", b"")
-    found: dict[str, Any] = orjson.loads(data.removeprefix(b"data: "))
-    return found
+    event: dict[str, Any] = orjson.loads(data.removeprefix(b"data: "))
+    return event
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +130,7 @@ async def test_a_gateway_works_without_its_broker(services: Services, tenant: Ap
 
 async def test_a_browser_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.dashboard.pages.live_events.READ_TIMEOUT", 0.2)
-    caller, left = make_caller(ip="127.0.0.1"), asyncio.Event()
+    caller, disconnected = make_caller(ip="127.0.0.1"), asyncio.Event()
     session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + 3600)
 
     async def watched(request: web.Request) -> web.StreamResponse:
@@ -141,7 +141,7 @@ async def test_a_browser_that_does_not_read_is_disconnected(monkeypatch: pytest.
         finally:
             assert transport is not None
             if transport.is_closing():
-                left.set()
+                disconnected.set()
 
     app, live = web.Application(), EventHub()
     sessions: Sessions = Mock(
@@ -158,7 +158,7 @@ async def test_a_browser_that_does_not_read_is_disconnected(monkeypatch: pytest.
         long = {"server_filename": "a" * (16 << 20)}
         live.publish(Event("1", "upload.finished", "tests", caller.tenant_id, datetime.now(UTC), long))
         async with asyncio.timeout(TIMEOUT):
-            await left.wait()
+            await disconnected.wait()
         writer.close()
 
 

@@ -27,14 +27,14 @@ PACKAGE = {
 
 @pytest.mark.parametrize("path", [[], ["packages"], ["packages", "A.B"], ["operations", "get_packages"], ["nowhere"]])
 async def test_a_page_requires_a_session(either: Api, path: list[str]) -> None:
-    there = urlsplit(either.base_url).path
+    prefix = urlsplit(either.base_url).path
     for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers):
         answer = await either.anonymous().call("GET", "dashboard", *path, headers=headers)
         if path[:1] == ["operations"]:
             assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
         else:
-            where = "/".join([f"{there}/dashboard", *path])
-            assert (answer.status, answer.headers["Location"]) == (307, f"{there}/sign_in?next={where}")
+            target = "/".join([f"{prefix}/dashboard", *path])
+            assert (answer.status, answer.headers["Location"]) == (307, f"{prefix}/sign_in?next={target}")
 
 
 async def test_htmx_gets_a_redirect_header_to_the_sign_in_page(either: Api) -> None:
