@@ -41,7 +41,7 @@ async def measure(run: Run) -> PartResult:
 the channel that winget is shown. A search that finds 11 packages looks for a part of their ids among all that can be
 typed; whole ids and codes of installed programs are looked up, and what was asked for just now is remembered. Each
 figure is the median of {ROUNDS} rounds, with {HELLO} in each. For `winget upgrade`, {MACHINES} machines with client
-tokens send one search for each of {PROGRAMS} installed programs, and nothing is result. The dearest search that anybody
+tokens send one search for each of {PROGRAMS} installed programs, and nothing is found. The dearest search that anybody
 may send has eight parts, two of them `Wildcard`: nearly all packages match seven of them, none matches the last. Until
 the first search was answered, which reads all of a catalog: {", ".join(cold)}."""
     result.sections.append(Section("winget", text, columns, rows))

@@ -62,7 +62,7 @@ async def fill_tenant(api: Api) -> None:
         assert (await api.anonymous().call("POST", "client_version", data=identity)).status == 200
     await api.call("PATCH", "edit_client", added[-1]["client_id"], data={"enabled": "0"})
     for username in ("anna", "bela"):
-        await api.call("POST", "add_user", data={"username": username, "password": "a user's password"})
+        await api.call("POST", "add_user", data={"username": username, "password": "a password of a user"})
     await create(api, "add_blacklist_group", [{"name": "Workshop only", "package_ids": "Fabrikat.Lathe,Fabrikat.Vice"}])
     (group,) = (await api.call("GET", "get_blacklist_groups")).body
     await create(

@@ -20,7 +20,7 @@ from tests.support.wait import until
 from tests.support.whole.publishing import INSTALLER, add_package, publish, send_chunk, upload
 from tests.support.whole.services import PASSWORD, Api
 
-LONG_PASSWORD = "a user's password"
+LONG_PASSWORD = "a password of a user"
 CLIENTS = {Access.CLIENT, Access.PACKAGE_MANAGER}
 READS = [
     row for row in OPERATIONS if row.access in CLIENTS or (row.access is Access.ADMINISTRATOR and row.method == "GET")
@@ -220,6 +220,6 @@ async def _wait_for_inspection(api: Api, server_filename: str) -> None:
 
     async def ended() -> bool:
         state: str = (await api.call("GET", "inspect_upload", server_filename)).body["state"]
-        return state != "pending"
+        return state != "waiting"
 
     await until(ended)
