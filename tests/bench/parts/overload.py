@@ -104,7 +104,7 @@ async def measure(run: Run) -> PartResult:
             outcomes.append(await endless_callers(bench, account, "bodies", body.encode(), bodies, BODY_ALLOWED))
     rows = [(each.sentence, "yes" if each.as_promised else "**no**") for each in outcomes]
     result = PartResult(
-        sections=[Section("A rush, and callers who never end", "", ("what outcomes of it", "as promised?"), rows)]
+        sections=[Section("A rush, and callers who never end", "", ("what happened", "as promised?"), rows)]
     )
     result.failures += [f"rush: {each.sentence}" for each in outcomes if not each.as_promised]
     return result
