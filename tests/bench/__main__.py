@@ -1,8 +1,8 @@
-"""Everything that has a budget, measured: the one table, and tests/bench/RESULTS.md of it.
+"""Measures everything that has a budget, and writes tests/bench/RESULTS.md.
 
 python -m tests.bench [--tiny] [part …]
 
-Without parts named all are measured and RESULTS.md is written; with some their figures only go to the terminal.
+Without named parts, all parts run and RESULTS.md is written. Named parts only print their results.
 """
 
 import argparse
@@ -19,93 +19,106 @@ import uvloop
 from rich.console import Console
 
 from common.telemetry import configure_logs
-from tests.bench import catalogs, crowd, machine, objects, pages, requests, rush, sign_in, tails, transfer, winget
-from tests.bench.beside import beside
-from tests.bench.ends import ends
-from tests.bench.report import Found, failure, page, shown
+from tests.bench import machine
+from tests.bench.client_capacity import client_capacity
+from tests.bench.parts import (
+    catalogs,
+    concurrent_uploads,
+    object_storage,
+    overload,
+    pages,
+    requests,
+    sign_in,
+    tail_latency,
+    transfer,
+    winget,
+)
+from tests.bench.report import PartResult, failure_text, page, terminal_tables
 from tests.bench.scale import FULL, TINY, Run, Scale
+from tests.bench.servers.reference import run_reference_servers
 from tests.support.servers.stores import private_stores
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 LIMIT = 1800.0  # seconds for a part
 WIDTH = 180  # characters
-PARTS: Mapping[str, Callable[[Run], Awaitable[Found]]] = {
+PARTS: Mapping[str, Callable[[Run], Awaitable[PartResult]]] = {
     "requests": requests.measure,
-    "tails": tails.measure,
+    "tails": tail_latency.measure,
     "transfer": transfer.measure,
     "catalogs": catalogs.measure,
     "winget": winget.measure,
     "pages": pages.measure,
-    "crowd": crowd.measure,
-    "rush": rush.measure,
+    "crowd": concurrent_uploads.measure,
+    "rush": overload.measure,
     "sign_in": sign_in.measure,
-    "objects": objects.measure,
+    "objects": object_storage.measure,
 }
 
 
-async def bench(scale: Scale, parts: Sequence[str], tell: Callable[[str], None]) -> Found:
-    """What was found by each part, on stores and servers that are gone afterwards."""
+async def bench(scale: Scale, parts: Sequence[str], report: Callable[[str], None]) -> PartResult:
+    """Run the parts on temporary stores and servers. Returns their results."""
     with TemporaryDirectory(prefix="pkgrepo-") as name:
-        async with private_stores(Path(name)) as stores, beside(Path(name)) as servers:
-            found = await measured(Run(scale, stores, servers), parts, tell)
-    if section := ends(found.costs):
-        found.sections.append(section)
-    return found
+        async with private_stores(Path(name)) as stores, run_reference_servers(Path(name)) as servers:
+            result = await run_parts(Run(scale, stores, servers), parts, report)
+    if section := client_capacity(result.costs):
+        result.sections.append(section)
+    return result
 
 
-async def measured(run: Run, parts: Sequence[str], tell: Callable[[str], None]) -> Found:
-    """What was found by each part; one that fails says so among the failures, and the others go on."""
-    found = Found()
+async def run_parts(run: Run, parts: Sequence[str], report: Callable[[str], None]) -> PartResult:
+    """Run the parts. The exception of a part is a failure in the result, and the other parts still run."""
+    result = PartResult()
     for name in parts:
         began = time.monotonic()
         try:
             async with asyncio.timeout(LIMIT):
-                found.add(await PARTS[name](run))
-        except Exception as error:  # noqa: BLE001  the other parts are worth knowing all the same
-            found.failures.append(failure(name, error))
-        tell(f"{time.monotonic() - began:6.0f} s  {name}")
-    return found
+                result.add(await PARTS[name](run))
+        except Exception as error:  # noqa: BLE001  the other parts still run
+            result.failures.append(failure_text(name, error))
+        report(f"{time.monotonic() - began:6.0f} s  {name}")
+    return result
 
 
 def main() -> int:
-    """0 where all parts came to their end, whatever they found."""
+    """Returns 0 if all parts finished, whether or not they met their budgets."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
-    arguments.add_argument("--tiny", action="store_true", help="little of everything: does it work?")
-    arguments.add_argument("--results", type=Path, help="write here, whatever parts are named")
-    given = arguments.parse_args()
-    if unknown := set(given.parts) - PARTS.keys():
+    arguments.add_argument("--tiny", action="store_true", help="a tiny run that checks that all parts work")
+    arguments.add_argument("--results", type=Path, help="write the results to this file")
+    options = arguments.parse_args()
+    if unknown := set(options.parts) - PARTS.keys():
         arguments.error(f"no part is named {', '.join(sorted(unknown))}")
-    console, began, load = Console(width=WIDTH), time.monotonic(), machine.load()
+    console, began, load = Console(width=WIDTH), time.monotonic(), machine.load_average()
     configure_logs("error")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        work = bench(TINY if given.tiny else FULL, given.parts or list(PARTS), console.print)
-        found = runner.run(_until_told(work))
-    console.print(shown(found))
-    results = given.results or (None if given.parts or given.tiny else RESULTS)
+        work = bench(TINY if options.tiny else FULL, options.parts or list(PARTS), console.print)
+        result = runner.run(_until_terminated(work))
+    console.print(terminal_tables(result))
+    results = options.results or (None if options.parts or options.tiny else RESULTS)
     if results:
+        minutes = (time.monotonic() - began) / 60
         head = [
             f"`{' '.join(['python -m tests.bench', *sys.argv[1:]])}`, {machine.now()}",
-            f"{(time.monotonic() - began) / 60:.0f} minutes; load {load} at the beginning, {machine.load()} at the end",
-            *machine.described(),
+            f"{minutes:.0f} minutes; load {load} at the beginning, {machine.load_average()} at the end",
+            *machine.describe_run(),
         ]
-        write(results, head, found)
-    return 1 if found.failures else 0
+        write(results, head, result)
+    return 1 if result.failures else 0
 
 
-async def _until_told(work: Coroutine[Any, Any, Found]) -> Found:
-    """Let a SIGTERM end it as a SIGINT does: with everything that was started."""
-    ours = asyncio.ensure_future(work)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ours.cancel)
-    return await ours
+async def _until_terminated(work: Coroutine[Any, Any, PartResult]) -> PartResult:
+    """Let SIGTERM stop the run and all its processes, like SIGINT."""
+    task = asyncio.ensure_future(work)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await task
 
 
-def write(results: Path, head: Sequence[str], found: Found) -> None:
-    """Write the page, and the plot beside it; what stands below the page's marker is kept."""
+def write(results: Path, head: Sequence[str], result: PartResult) -> None:
+    """Write the page and its plot. The text below the page's marker is kept."""
     before = results.read_text(encoding="utf-8") if results.exists() else ""
-    results.write_text(page(head, found, before), encoding="utf-8")
-    if found.plot:
-        results.with_name("catalog.svg").write_text(found.plot, encoding="utf-8")
+    results.write_text(page(head, result, before), encoding="utf-8")
+    if result.plot:
+        results.with_name("catalog.svg").write_text(result.plot, encoding="utf-8")
 
 
 if __name__ == "__main__":

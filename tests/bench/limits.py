@@ -1,4 +1,4 @@
-"""What this machine needs for that which nobody can leave out: the measure of every figure here."""
+"""The minimal costs of this machine for hashing, writing and receiving, as references."""
 
 import hashlib
 import os
@@ -17,8 +17,8 @@ BLOCK = os.urandom(MIB)
 WHOLE = "receive + hash + write"
 
 
-def limits(folder: Path, size: int) -> dict[str, float]:
-    """CPU seconds per GB of each, measured now with `size` MiB; the writing is done in `folder`."""
+def measure_limits(folder: Path, size: int) -> dict[str, float]:
+    """Measure the CPU seconds per GB of each with `size` MiB. Files are written in `folder`."""
 
     def cost(work: Callable[[], object]) -> float:
         before = time.process_time()
@@ -28,13 +28,13 @@ def limits(folder: Path, size: int) -> dict[str, float]:
     return {
         "SHA-256": cost(lambda: _hash(size)),
         "page cache + fsync": cost(lambda: _write(folder / "limit", size)),
-        "loopback, both ends": cost(lambda: _received(size, lambda _: None)),
-        WHOLE: _stored(folder / "limit", size) / (size * MIB) * GB,
+        "loopback, both ends": cost(lambda: _receiving_cost(size, lambda _: None)),
+        WHOLE: _storing_cost(folder / "limit", size) / (size * MIB) * GB,
     }
 
 
 async def password_hash(times: int) -> float:
-    """Milliseconds of processor time for one comparison with a password's hash."""
+    """The CPU milliseconds of one comparison with a password hash."""
     passwords = Passwords()
     before = time.process_time()
     for _ in range(times):
@@ -56,37 +56,37 @@ def _write(path: Path, size: int) -> None:
     path.unlink()
 
 
-def _stored(path: Path, size: int) -> float:
-    """The seconds of processor time of a receiver who hashes and writes what comes."""
+def _storing_cost(path: Path, size: int) -> float:
+    """The CPU seconds of a receiver that hashes and writes the data."""
     digest = hashlib.sha256()
     with path.open("wb", buffering=0) as file:
 
-        def keep(block: memoryview) -> None:
+        def handle_block(block: memoryview) -> None:
             digest.update(block)
             file.write(block)
 
-        spent = _received(size, keep)
+        spent = _receiving_cost(size, handle_block)
     path.unlink()
     return spent
 
 
-def _received(size: int, keep: Callable[[memoryview], None]) -> float:
-    """Send over loopback; the seconds of processor time of the receiver alone."""
+def _receiving_cost(size: int, handle_block: Callable[[memoryview], None]) -> float:
+    """Send over loopback. Returns the CPU seconds of the receiver."""
     buffer = memoryview(bytearray(MIB))
     with socket.create_server(("127.0.0.1", 0)) as server:
         sender = Thread(target=_send, args=(*server.getsockname(), size))
-        before = _own()
+        before = _thread_seconds()
         sender.start()
         connection, _ = server.accept()
         with connection:
             while got := connection.recv_into(buffer):
-                keep(buffer[:got])
-        spent = _own() - before
+                handle_block(buffer[:got])
+        spent = _thread_seconds() - before
         sender.join()
     return spent
 
 
-def _own() -> float:
+def _thread_seconds() -> float:
     usage = resource.getrusage(resource.RUSAGE_THREAD)
     return usage.ru_utime + usage.ru_stime
 

@@ -12,7 +12,7 @@ Curve = Sequence[tuple[float, float]]
 
 
 def plot(title: str, across: str, up: str, curves: Mapping[str, Curve]) -> str:
-    """The SVG; every value must be more than 0."""
+    """Draw the curves as an SVG. All values must be positive."""
     points = [point for curve in curves.values() for point in curve]
     columns, rows = _decades(x for x, _ in points), _decades(y for _, y in points)
 
@@ -33,7 +33,7 @@ def plot(title: str, across: str, up: str, curves: Mapping[str, Curve]) -> str:
         lines.append(_line("M" + " L".join(place(*point) for point in curve), colour, width=2.5))
         end = float(place(*curve[-1]).split(",")[1]) + 4
         while any(abs(end - other) < 15 for other in ends):
-            end += 3  # labels do not cover each other
+            end += 3  # keeps labels apart
         ends.append(end)
         lines.append(_text(WIDTH - RIGHT + 8, end, name, colour=colour))
     box = f'viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif"'
@@ -42,8 +42,8 @@ def plot(title: str, across: str, up: str, curves: Mapping[str, Curve]) -> str:
 
 
 def _decades(values: Iterable[float]) -> list[int]:
-    found = list(values)
-    return list(range(math.floor(math.log10(min(found))), math.ceil(math.log10(max(found))) + 1))
+    numbers = list(values)
+    return list(range(math.floor(math.log10(min(numbers))), math.ceil(math.log10(max(numbers))) + 1))
 
 
 def _line(path: str, colour: str, width: float = 1) -> str:

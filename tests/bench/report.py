@@ -1,4 +1,4 @@
-"""What a run found: the lines of the one table, the sections of details, and how they are written down."""
+"""The results of a run: the lines of the table, sections with details, and their output."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from rich.console import Group
 from rich.table import Table
 
-KEPT = "<!-- Below this line nothing is measured anew: `make bench` leaves it as it is. -->"
+MARKER = "<!-- Below this line nothing is measured anew: `make bench` leaves it as it is. -->"
 COLUMNS = ("line", "what it cost", "the limit beside it", "ratio", "budget", "met?")
 
 INTRODUCTION = """Costs are processor time of all services together, in brackets by process; stores and
@@ -17,7 +17,7 @@ absolute, and is missed by a machine that has other things to do."""
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the table; `met` is None where there is no budget, or nothing to hold it against."""
+    """A line of the table. `met` is None without a budget or a measured limit."""
 
     title: str
     cost: str
@@ -41,13 +41,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Limit:
-    """Something that the machine did in the same minute, and its cost in the unit of the line."""
+    """A reference cost on the same machine in the same minute, in the unit of the line."""
 
     name: str
     cost: float
 
 
-def against(
+def ratio_line(
     title: str,
     costs: Mapping[str, float],
     unit: str,
@@ -56,31 +56,38 @@ def against(
     *,
     of: str = "",
 ) -> Line:
-    """A line whose budget is a ratio: at most `most` times the limit; `of` says what that is in absolute terms."""
-    whole = sum(costs.values())
-    ratio = whole / limit.cost if limit and limit.cost else None
+    """A line whose budget is a ratio: at most `most` times the limit. `of` is the absolute value of that."""
+    total = sum(costs.values())
+    ratio = total / limit.cost if limit and limit.cost else None
     budget = "" if most is None else f"≤ {most:g}" + (f" ({of})" if of else "")
     met = None if ratio is None or most is None else ratio <= most
     return Line(
-        title, shared(costs, unit), f"{limit.name}: {number(limit.cost)} {unit}" if limit else "", ratio, budget, met
+        title,
+        cost_by_process(costs, unit),
+        f"{limit.name}: {number(limit.cost)} {unit}" if limit else "",
+        ratio,
+        budget,
+        met,
     )
 
 
-def within(title: str, value: float, unit: str, most: float | None = None, *, beside: str = "", cost: str = "") -> Line:
-    """A line whose budget is absolute; `cost` says the value in more words."""
+def absolute_line(
+    title: str, value: float, unit: str, most: float | None = None, *, beside: str = "", cost: str = ""
+) -> Line:
+    """A line with an absolute budget. `cost` replaces the text of the value."""
     budget = "" if most is None else f"≤ {most:g} {unit}"
     return Line(title, cost or f"{number(value)} {unit}", beside, None, budget, None if most is None else value <= most)
 
 
-def shared(costs: Mapping[str, float], unit: str) -> str:
-    """A cost as what all processes needed, and in brackets who needed how much of it."""
-    whole = sum(costs.values())
-    parts = [f"{name} {number(cost)}" for name, cost in costs.items() if cost >= whole / 100]
-    return f"{number(whole)} {unit}" + (f" ({', '.join(parts)})" if len(parts) > 1 or not costs else "")
+def cost_by_process(costs: Mapping[str, float], unit: str) -> str:
+    """The total cost, and in brackets the cost of each process."""
+    total = sum(costs.values())
+    parts = [f"{name} {number(cost)}" for name, cost in costs.items() if cost >= total / 100]
+    return f"{number(total)} {unit}" + (f" ({', '.join(parts)})" if len(parts) > 1 or not costs else "")
 
 
 def number(value: float) -> str:
-    """Three digits that count."""
+    """A number with three significant digits."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}" if abs(value) >= 0.1 else f"{value:.3f}"
@@ -88,7 +95,7 @@ def number(value: float) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """Details: a heading, what the figures are, and a table of them."""
+    """A section with a heading, a text and a table."""
 
     heading: str
     text: str = ""
@@ -102,8 +109,8 @@ class Section:
 
 
 @dataclass
-class Found:
-    """What a part found. `costs` has what other sections calculate with, in microseconds or seconds per GB."""
+class PartResult:
+    """The result of a part. `costs` are values for other sections, in microseconds or seconds per GB."""
 
     lines: list[Line] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
@@ -111,7 +118,7 @@ class Found:
     failures: list[str] = field(default_factory=list)
     plot: str = ""
 
-    def add(self, other: "Found") -> None:
+    def add(self, other: "PartResult") -> None:
         self.lines += other.lines
         self.sections += other.sections
         self.costs |= other.costs
@@ -119,9 +126,9 @@ class Found:
         self.plot = other.plot or self.plot
 
 
-def failure(what: str, error: Exception) -> str:
-    """What went wrong with a part, and what was noted with it."""
-    return "; ".join([f"{what}: {error!r}", *getattr(error, "__notes__", ())])
+def failure_text(part: str, error: Exception) -> str:
+    """The text of a part's exception, with its notes."""
+    return "; ".join([f"{part}: {error!r}", *getattr(error, "__notes__", ())])
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -130,30 +137,30 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def page(head: Sequence[str], found: Found, before: str = "") -> str:
-    """All of it in Markdown; what stood below the marker in the page of before stays there."""
+def page(head: Sequence[str], result: PartResult, before: str = "") -> str:
+    """The result in Markdown. The text below the marker of the previous page is kept."""
     lines = [f"- {line}" for line in head]
-    failed = ["**Not everything came to its end:**", "\n".join(f"- {failure}" for failure in found.failures)]
+    failed = ["**Some parts failed:**", "\n".join(f"- {failure}" for failure in result.failures)]
     parts = [
         "# What requests, catalogs and transfers cost, beside what this machine can do",
         "\n".join(lines),
         INTRODUCTION,
-        *(failed if found.failures else []),
-        table(COLUMNS, [line.cells for line in found.lines]),
-        *map(str, found.sections),
-        KEPT + (before.partition(KEPT)[2].rstrip() or ""),
+        *(failed if result.failures else []),
+        table(COLUMNS, [line.cells for line in result.lines]),
+        *map(str, result.sections),
+        MARKER + (before.partition(MARKER)[2].rstrip() or ""),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def shown(found: Found) -> Group:
-    """The same for a terminal, without the sections' texts."""
-    whole = Table(*COLUMNS)
-    for line in found.lines:
-        whole.add_row(*line.cells, style="red" if line.met is False else "")
+def terminal_tables(result: PartResult) -> Group:
+    """The result for a terminal, without the texts of sections."""
+    total = Table(*COLUMNS)
+    for line in result.lines:
+        total.add_row(*line.cells, style="red" if line.met is False else "")
     sections = []
-    for section in found.sections:
+    for section in result.sections:
         sections.append(Table(*section.columns, title=section.heading))
         for row in section.rows:
             sections[-1].add_row(*row)
-    return Group(*sections, whole, *(f"FAILED: {failure}" for failure in found.failures))
+    return Group(*sections, total, *(f"FAILED: {failure}" for failure in result.failures))

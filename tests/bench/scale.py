@@ -1,8 +1,8 @@
-"""How much is measured, and with what: the same for every part of a run."""
+"""The size of a run, and the objects that its parts share."""
 
 from dataclasses import dataclass, field
 
-from tests.bench.beside import Beside
+from tests.bench.servers.reference import ReferenceServers
 from tests.support.servers.stores import Stores
 
 
@@ -10,17 +10,17 @@ from tests.support.servers.stores import Stores
 class Scale:
     """The size of a run. Sizes of files are MiB, times are seconds."""
 
-    packages: int  # of the tenant that requests are made to
+    packages: int  # of the tenant that receives the requests
     catalogs: tuple[int, ...]  # packages of each
     large: tuple[int, int, int]  # packages, clients and entries of the blacklist of a large tenant
-    requests: int  # for the figure of the cheapest request; dearer ones are sent less often
+    requests: int  # of the cheapest request; others are sent less often
     clients: int
     watched: float  # seconds for each of the tails
     installer: int
-    crowd: tuple[int, int, int]  # how many files, the size of each, and that of one more
-    rush: int  # requests at one instant
-    endless: int  # callers who never end
-    sign_ins: int  # of each kind that is refused
+    crowd: tuple[int, int, int]  # the number and size of small files, and the size of a large one
+    rush: int  # simultaneous requests
+    endless: int  # endless callers
+    sign_ins: int  # of each rejected kind
 
 
 FULL = Scale(
@@ -36,7 +36,7 @@ FULL = Scale(
     endless=500,
     sign_ins=150,
 )
-# For a look at whether everything works: its figures mean nothing.
+# Checks only that everything works; its results mean nothing.
 TINY = Scale(
     packages=20,
     catalogs=(20,),
@@ -54,9 +54,9 @@ TINY = Scale(
 
 @dataclass(frozen=True)
 class Run:
-    """What all parts share: the stores, the servers beside, and which tenants have their packages already."""
+    """The shared objects of all parts: the stores, the reference servers, and the seeded tenants."""
 
     scale: Scale
     stores: Stores
-    beside: Beside
+    reference: ReferenceServers
     seeded: set[str] = field(default_factory=set)

@@ -5,8 +5,8 @@ from typing import cast
 
 import pytest
 
-from tests.bench.__main__ import PARTS, bench, measured, write
-from tests.bench.report import KEPT, Found
+from tests.bench.__main__ import PARTS, bench, run_parts, write
+from tests.bench.report import MARKER, PartResult
 from tests.bench.scale import TINY, Run
 
 LINES = (
@@ -42,10 +42,10 @@ SECTIONS = (
 
 
 @pytest.mark.full
-async def test_every_part_ends_and_stands_on_the_page(tmp_path: Path) -> None:
-    found = await bench(TINY, list(PARTS), print)
-    assert found.failures == []
-    write(tmp_path / "RESULTS.md", ["made by a test"], found)
+async def test_every_part_finishes_and_is_on_the_page(tmp_path: Path) -> None:
+    result = await bench(TINY, list(PARTS), print)
+    assert result.failures == []
+    write(tmp_path / "RESULTS.md", ["made by a test"], result)
     page = (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
     for title in LINES:
         assert f"\n| {title}" in page
@@ -53,24 +53,24 @@ async def test_every_part_ends_and_stands_on_the_page(tmp_path: Path) -> None:
         assert f"\n## {heading}\n" in page
 
 
-async def test_a_part_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def failing(_: Run) -> Found:
+async def test_a_failed_part_is_reported_and_the_others_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def failing(_: Run) -> PartResult:
         raise ConnectionError("the server is gone")
 
-    async def found(_: Run) -> Found:
-        return Found(costs={"a cost": 1.0})
+    async def succeed(_: Run) -> PartResult:
+        return PartResult(costs={"a cost": 1.0})
 
-    monkeypatch.setattr("tests.bench.__main__.PARTS", {"one": failing, "other": found})
-    both = await measured(cast("Run", None), ["one", "other"], lambda _: None)
+    monkeypatch.setattr("tests.bench.__main__.PARTS", {"one": failing, "other": succeed})
+    both = await run_parts(cast("Run", None), ["one", "other"], lambda _: None)
     assert both.failures == ["one: ConnectionError('the server is gone')"]
     assert both.costs == {"a cost": 1.0}
 
 
 def test_text_below_the_marker_is_kept(tmp_path: Path) -> None:
     results = tmp_path / "RESULTS.md"
-    write(results, ["the first"], Found())
+    write(results, ["the first"], PartResult())
     with results.open("a", encoding="utf-8") as file:
         file.write("\nWhat paid and what did not.\n")
-    write(results, ["the second"], Found())
-    assert results.read_text(encoding="utf-8").partition(KEPT)[2] == "\n\nWhat paid and what did not.\n"
+    write(results, ["the second"], PartResult())
+    assert results.read_text(encoding="utf-8").partition(MARKER)[2] == "\n\nWhat paid and what did not.\n"
     assert "- the second\n" in results.read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from gateway.dashboard.page_request import PageRequest
 from tests.support.browser.administrators import Visitor, launch_browser, start_session
 from tests.support.browser.uploads import CHUNK
 from tests.support.whole.pages import SCRIPT
-from tests.support.whole.seed import Estate, furnish
+from tests.support.whole.seed import SeedData, seed_tenant
 from tests.support.whole.services import Api, Services
 
 # The console messages of the browser and htmx for problems and aborted requests.
@@ -70,16 +70,16 @@ async def visitor(open_page: Open, tenant: Api) -> Visitor:
 
 
 @pytest.fixture(scope="module")
-async def estate(services: Services) -> Estate:
-    """A tenant with one of everything, and with markup in every text."""
-    estate = await furnish(await services.tenant())
-    api, package = estate.api, estate.parts["package_id"]
+async def seed_data(services: Services) -> SeedData:
+    """A tenant with one object of each kind, and with markup in every text."""
+    seed_data = await seed_tenant(await services.tenant())
+    api, package = seed_data.api, seed_data.parts["package_id"]
     texts = dict.fromkeys(("package_name", "package_publisher", "package_description"), SCRIPT)
     assert (await api.call("PATCH", "edit_package", package, data=texts)).status == 200
     assert (await api.call("POST", "add_blacklist_group", data={"name": SCRIPT, "package_ids": "A.B"})).status == 201
-    version = {**estate.form, "package_version": "6.6", "channel": SCRIPT[:64], "switch_Silent": SCRIPT}
+    version = {**seed_data.form, "package_version": "6.6", "channel": SCRIPT[:64], "switch_Silent": SCRIPT}
     assert (await api.call("POST", "add_package_version", package, data=version)).status == 201
-    return estate
+    return seed_data
 
 
 @pytest.fixture

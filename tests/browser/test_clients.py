@@ -24,7 +24,7 @@ def issued(visitor: Visitor) -> Locator:
 
 
 async def add(visitor: Visitor) -> str:
-    """Add the client, as a person does; its token."""
+    """Add the client through the form. Returns its token."""
     await visitor.page.get_by_label("Host name of the machine").fill(NAME)
     await visitor.page.get_by_role("button", name="Add client").click()
     await expect(issued(visitor)).not_to_be_empty()

@@ -9,9 +9,9 @@ from gateway.dashboard.page_request import PageRequest
 from tests.browser.conftest import Open
 from tests.support.browser.accessibility import COLOUR_RULES, severe_findings
 from tests.support.browser.administrators import Visitor, start_session
-from tests.support.browser.pages import addresses, transferred_bytes
+from tests.support.browser.pages import page_paths, transferred_bytes
 from tests.support.whole.publishing import add_package
-from tests.support.whole.seed import Estate
+from tests.support.whole.seed import SeedData
 from tests.support.whole.services import PASSWORD, Api
 
 pytestmark = pytest.mark.full
@@ -20,14 +20,14 @@ MAX_FIRST_VISIT = 100_000  # bytes
 
 
 @pytest.fixture
-async def visitor(open_page: Open, estate: Estate) -> Visitor:
-    return await start_session(await open_page(), estate.api)
+async def visitor(open_page: Open, seed_data: SeedData) -> Visitor:
+    return await start_session(await open_page(), seed_data.api)
 
 
-async def test_every_page_is_accessible_in_both_colours_and_narrow(visitor: Visitor, estate: Estate) -> None:
+async def test_every_page_is_accessible_in_both_colours_and_narrow(visitor: Visitor, seed_data: SeedData) -> None:
     page = visitor.page
     failing: dict[str, list[str]] = {}
-    for path, address in addresses(estate).items():
+    for path, address in page_paths(seed_data).items():
         await page.emulate_media(color_scheme="light")
         await page.set_viewport_size(WIDE)  # type: ignore[arg-type]
         await visitor.go(address)
@@ -41,7 +41,7 @@ async def test_every_page_is_accessible_in_both_colours_and_narrow(visitor: Visi
             findings["narrow"].append("The page scrolls sideways.")
         if await page.locator(".table:not([role=region][aria-label][tabindex='0'])").count():
             findings["narrow"].append("A table cannot be scrolled with keys.")
-        failing |= {f"{path} {view}": found for view, found in findings.items() if found}
+        failing |= {f"{path} {view}": problems for view, problems in findings.items() if problems}
     assert failing == {}
 
 
@@ -53,24 +53,24 @@ async def test_the_sign_in_page_is_accessible(open_page: Open, tenant: Api) -> N
     assert await severe_findings(page) == []
 
 
-async def test_every_page_escapes_the_texts_of_tenants(visitor: Visitor, estate: Estate) -> None:
+async def test_every_page_escapes_the_texts_of_tenants(visitor: Visitor, seed_data: SeedData) -> None:
     failing = []
-    for path, address in addresses(estate).items():
+    for path, address in page_paths(seed_data).items():
         await visitor.go(address)
         if await visitor.page.locator("img[onerror], img[src=x], main script").count():
             failing.append(path)
     assert failing == []
 
 
-async def test_every_page_can_be_read_without_scripts(open_page: Open, estate: Estate) -> None:
-    visitor = await start_session(await open_page(java_script_enabled=False), estate.api)
-    for address in addresses(estate).values():
+async def test_every_page_can_be_read_without_scripts(open_page: Open, seed_data: SeedData) -> None:
+    visitor = await start_session(await open_page(java_script_enabled=False), seed_data.api)
+    for address in page_paths(seed_data).values():
         await visitor.go(address)
         await expect(visitor.page.get_by_role("heading", level=1)).to_be_visible()
 
 
-async def test_every_page_is_small_at_the_first_visit(visitor: Visitor, estate: Estate) -> None:
-    sizes = {path: await transferred_bytes(visitor, address) for path, address in addresses(estate).items()}
+async def test_every_page_is_small_at_the_first_visit(visitor: Visitor, seed_data: SeedData) -> None:
+    sizes = {path: await transferred_bytes(visitor, address) for path, address in page_paths(seed_data).items()}
     assert {path: size for path, size in sizes.items() if not 0 < size <= MAX_FIRST_VISIT} == {}
 
 
@@ -105,17 +105,17 @@ async def test_any_window_renews_an_idle_session_after_the_warning(
 ) -> None:
     monkeypatch.setattr(PageRequest, "idle_timeout", 600)
     page, other = visitor.page, await visitor.page.context.new_page()
-    warning, shown = page.locator("#session-ends"), "08:00"
+    warning, warning_time = page.locator("#session-ends"), "08:00"
     await page.clock.install()
     await visitor.go("/users")
-    await page.clock.fast_forward(shown)
+    await page.clock.fast_forward(warning_time)
     await warning.get_by_role("button", name="Stay signed in").click()
     await expect(warning).to_be_hidden()
     await page.clock.fast_forward("06:00")
     await other.goto(f"{visitor.api.base_url}/dashboard")
     await page.clock.fast_forward("06:00")
     await expect(warning).to_be_hidden()
-    await page.clock.fast_forward(shown)
+    await page.clock.fast_forward(warning_time)
     await expect(warning).to_be_visible()
     assert await severe_findings(page) == []
     await page.get_by_role("link", name="Overview").click()
@@ -128,7 +128,7 @@ async def test_a_package_is_found_and_deleted_with_keys_alone(open_page: Open, t
     for package_id in ("Acme.Anvil", "Acme.Trap"):
         await add_package(tenant, package_id, package_name=package_id)
     page = await open_page()
-    keys, found = page.keyboard, page.locator("tbody th a")
+    keys, links = page.keyboard, page.locator("tbody th a")
     await page.goto(f"{tenant.base_url}/dashboard")
     await keys.type("admin")
     await tab_to(page.get_by_label("Password"))
@@ -137,11 +137,11 @@ async def test_a_package_is_found_and_deleted_with_keys_alone(open_page: Open, t
     await expect(page.get_by_role("heading", name="Overview")).to_be_visible()
     await tab_to(page.get_by_role("link", name="Packages", exact=True))
     await keys.press("Enter")
-    await expect(found).to_have_count(2)
+    await expect(links).to_have_count(2)
     await tab_to(page.get_by_role("searchbox"))
     await keys.type("anvil")
-    await expect(found).to_have_count(1)
-    await tab_to(found)
+    await expect(links).to_have_count(1)
+    await tab_to(links)
     await keys.press("Enter")
     await expect(page.get_by_role("heading", name="Acme.Anvil", level=1)).to_be_visible()
     await tab_to(page.get_by_role("link", name="Skip to content"))
@@ -158,7 +158,7 @@ async def test_a_package_is_found_and_deleted_with_keys_alone(open_page: Open, t
     await keys.type("Acme.Anvil")
     await tab_to(dialog.get_by_role("button", name="Delete"))
     await keys.press("Enter")
-    await expect(found).to_have_count(1)
+    await expect(links).to_have_count(1)
     assert [package["PACKAGE_ID"] for package in (await tenant.call("POST", "get_packages")).body] == ["Acme.Trap"]
 
 

@@ -52,8 +52,8 @@ async def test_signing_out_ends_the_session_itself(visitor: Visitor) -> None:
     await visitor.page.get_by_role("button", name="Sign out").click()
     await expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
     (session,) = [cookie for cookie in cookies if cookie["name"].startswith("session-")]
-    kept = {"name": session["name"], "value": session["value"], "url": visitor.api.base_url}
-    await visitor.page.context.add_cookies([kept])  # type: ignore[list-item]
+    old_cookie = {"name": session["name"], "value": session["value"], "url": visitor.api.base_url}
+    await visitor.page.context.add_cookies([old_cookie])  # type: ignore[list-item]
     await visitor.go()
     await expect(visitor.page.get_by_role("heading", name="Sign in")).to_be_visible()
 

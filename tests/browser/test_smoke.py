@@ -7,17 +7,17 @@ from playwright.async_api import expect
 from tests.browser.conftest import Open
 from tests.support.browser.accessibility import severe_findings
 from tests.support.browser.administrators import sign_in, start_session
-from tests.support.browser.pages import addresses
+from tests.support.browser.pages import page_paths
 from tests.support.browser.uploads import expect_uploaded, select_files, sha256
 from tests.support.samples.msi_samples import MACHINE_MSI
-from tests.support.whole.seed import Estate
+from tests.support.whole.seed import SeedData
 from tests.support.whole.services import Api
 
 
-async def test_every_page_opens_and_is_accessible(open_page: Open, estate: Estate) -> None:
-    visitor = await start_session(await open_page(), estate.api)
+async def test_every_page_opens_and_is_accessible(open_page: Open, seed_data: SeedData) -> None:
+    visitor = await start_session(await open_page(), seed_data.api)
     failing = {}
-    for path, address in addresses(estate).items():
+    for path, address in page_paths(seed_data).items():
         await visitor.go(address)
         await expect(visitor.page.get_by_role("heading", level=1)).to_be_visible()
         if findings := await severe_findings(visitor.page):

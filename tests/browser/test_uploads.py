@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.full, pytest.mark.usefixtures("small_chunks")]
 
 
 async def start_interrupted(visitor: Visitor, installer: Path, chunks: int) -> asyncio.Event:
-    """Start an upload that fails after some chunks, until the returned event is set."""
+    """Start an upload that fails after some chunks until the returned event is set."""
     await visitor.go("/publish")
     restored = await interrupt_after(visitor.page, chunks)
     await select_files(visitor.page, installer)

@@ -1,4 +1,4 @@
-"""How tests call a service as the gateway does."""
+"""Calls of a service with an internal token, as the gateway makes them."""
 
 import json
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from tests.support.factories import KEY
 
 @dataclass(frozen=True)
 class Answer:
-    """A whole answer: `body` is the parsed JSON where it is JSON, else the bytes."""
+    """A complete response. `body` is parsed JSON, or bytes for other content types."""
 
     status: int
     headers: Mapping[str, str]
@@ -24,7 +24,7 @@ class Answer:
 
     @property
     def audit_target(self) -> dict[str, str]:
-        """What a service tells the gateway that its write was about."""
+        """The audit target that the service reports to the gateway."""
         target: dict[str, str] = json.loads(self.headers[AUDIT_HEADER])["target"]
         return target
 
@@ -38,7 +38,7 @@ class ServiceApi:
     service: str
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
-        """Send `data`, `json`, `params` or `headers` as aiohttp's client takes them."""
+        """Send a request. `request` has `data`, `json`, `params` or `headers` of aiohttp's client."""
         path = "/".join(quote(part, safe="") for part in (caller.tenant_id, *operation.split("/"), *segments))
         token = sign(KEY, caller, service=self.service, operation=operation)
         headers = {INTERNAL_TOKEN: token, **request.pop("headers", {})}
@@ -46,8 +46,8 @@ class ServiceApi:
             return await read_answer(response)
 
 
-# What an error never tells: where our code and its stores are, and what they are made of.
-INSIDES = (
+# Texts that no error may contain: paths and addresses, and names of the libraries.
+INTERNAL_PATHS = (
     "Traceback",
     'File "',
     ".py",
@@ -58,7 +58,7 @@ INSIDES = (
     "127.0.0.1:",
     "sock",
 )
-DRIVERS = (
+INTERNAL_NAMES = (
     "mongo",
     "redis",
     "rabbit",
@@ -74,19 +74,19 @@ DRIVERS = (
 )
 
 
-def checked(answer: Answer) -> Answer:
-    """The same answer; one to something that went wrong tells nothing of our insides, whichever test asked for it."""
+def assert_no_internals(answer: Answer) -> Answer:
+    """Check that an error response reveals no internals. Returns the response."""
     if answer.status >= 400:
-        # The library that serves is named where a service is asked directly, which only the gateway does.
+        # Services name their library in `Server`; only the gateway sees it.
         headers = {name: value for name, value in answer.headers.items() if name.casefold() != "server"}
-        told = f"{answer.body} {headers}".casefold()
-        assert [word for word in (*INSIDES, *DRIVERS) if word.casefold() in told] == []
+        text = f"{answer.body} {headers}".casefold()
+        assert [word for word in (*INTERNAL_PATHS, *INTERNAL_NAMES) if word.casefold() in text] == []
     return answer
 
 
 async def read_answer(response: Any) -> Answer:
-    """The answer of an aiohttp client's response."""
+    """Read and check a response of aiohttp's client."""
     body = await response.read()
     if response.content_type.endswith("json"):
         body = await response.json(content_type=None)
-    return checked(Answer(response.status, response.headers, body))
+    return assert_no_internals(Answer(response.status, response.headers, body))

@@ -1,4 +1,4 @@
-"""The running whole, once in a process, for whichever tests go through it: each works in a tenant of its own."""
+"""Fixtures of the running product, one per test process. Each test uses its own tenant."""
 
 from collections.abc import AsyncIterator
 from functools import partial
@@ -10,21 +10,23 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from tests.support.servers.users import as_user
 from tests.support.wait import TIMEOUT
-from tests.support.whole.commands import Commands
+from tests.support.whole.commands import CommandRecorder
 from tests.support.whole.services import Api, Services, all_services
 
 
 @pytest.fixture(scope="session")
-def commands() -> Commands:
-    """What the services ask of their databases."""
-    return Commands()
+def commands() -> CommandRecorder:
+    """Records the MongoDB commands of the services."""
+    return CommandRecorder()
 
 
 @pytest.fixture(scope="session")
-async def services(mongo_url: str, redis_url: str, rabbitmq_url: str, commands: Commands) -> AsyncIterator[Services]:
+async def services(
+    mongo_url: str, redis_url: str, rabbitmq_url: str, commands: CommandRecorder
+) -> AsyncIterator[Services]:
     with TemporaryDirectory(prefix="pkgrepo-") as folder, pytest.MonkeyPatch.context() as patched:  # short: for sockets
         patched.setattr("common.mongo.AsyncIOMotorClient", partial(AsyncIOMotorClient, event_listeners=[commands]))
-        # On a busy machine, too, what was answered is on record: tests look at once.
+        # Tests read the audit log at once, so the entry must be written before the response even on a busy machine.
         patched.setattr("gateway.forwarding.audit.TIMEOUT", TIMEOUT)
         # Each service has its own user at the stores, so a test fails where a service lacks a right.
         async with all_services(Path(folder), mongo_url, redis_url, rabbitmq_url, as_user) as running:

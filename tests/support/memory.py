@@ -1,4 +1,4 @@
-"""How much memory the product's processes take: that of the tests, where most services run, and those it started."""
+"""Memory use of the test process, where most services run, and of the processes that it started."""
 
 import os
 import sys
@@ -7,31 +7,31 @@ from contextlib import suppress
 from pathlib import Path
 
 
-class Growth:
-    """By how many bytes all processes together ever grew, each measured from where it was first seen."""
+class MemoryGrowth:
+    """The largest growth of all processes together, in bytes, each from its first measurement."""
 
     def __init__(self) -> None:
         self.largest = 0
         self._before: dict[str, int] = {}
 
-    def begin(self) -> None:
-        """Forget what the processes held at most, and get to know the new ones."""
+    def start(self) -> None:
+        """Reset the peaks of the processes, and add new processes."""
         for process in _processes():
-            with suppress(OSError):  # it has just ended
-                (process / "clear_refs").write_text("5", encoding="ascii")  # 5 is: VmHWM begins anew
+            with suppress(OSError):  # the process has just ended
+                (process / "clear_refs").write_text("5", encoding="ascii")  # 5 resets VmHWM
                 self._before.setdefault(process.name, _bytes(process, "VmRSS"))
 
     def end(self) -> None:
-        """Look at what they held at most since `begin`."""
-        grown = 0
+        """Measure the peaks since `start`."""
+        growth = 0
         for process in _processes():
             with suppress(OSError):
-                grown += max(0, _bytes(process, "VmHWM") - self._before.get(process.name, sys.maxsize))
-        self.largest = max(self.largest, grown)
+                growth += max(0, _bytes(process, "VmHWM") - self._before.get(process.name, sys.maxsize))
+        self.largest = max(self.largest, growth)
 
 
 def _processes() -> Iterator[Path]:
-    """Ours and those it started that run the same Python: services are among them, databases are not."""
+    """This process and its children that run the same Python: services, but not databases."""
     own = Path("/proc") / str(os.getpid())
     yield own
     for pid in (own / "task" / own.name / "children").read_text(encoding="ascii").split():
@@ -43,5 +43,5 @@ def _processes() -> Iterator[Path]:
 
 def _bytes(process: Path, name: str) -> int:
     status = (process / "status").read_text(encoding="ascii")
-    # A process that has ended and was not waited for has none.
+    # A zombie process has no such line.
     return int(status.partition(f"{name}:")[2].split()[0]) * 1024 if f"{name}:" in status else 0

@@ -1,4 +1,4 @@
-"""Faults of Redis and MongoDB inside this process: one step of an operation fails, whichever a test names."""
+"""Faults of Redis and MongoDB inside this process: one chosen step of an operation fails."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Steps:
     between: Callable[[], Awaitable[None]] | None = None
 
     def watch(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception) -> None:
-        """Let each call of a method be a step, which fails with `error`."""
+        """Count each call of a method as a step, which fails with `error`."""
         call = getattr(owner, name)
 
         async def step(*arguments: Any, **options: Any) -> Any:
@@ -39,11 +39,11 @@ class Steps:
         monkeypatch.setattr(owner, name, step)
 
     def watch_redis(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Let each command to Redis be a step."""
+        """Count each command to Redis as a step."""
         self.watch(monkeypatch, redis._Redis, "execute_command", RedisConnectionError("a fault of a test"))
 
     async def run(self, operation: Callable[[], Awaitable[bool]]) -> bool:
-        """The result of the operation. Its steps are counted, and one fails where `failing_step` is set."""
+        """Run an operation. Its steps are counted, and the step `failing_step` fails."""
         self.count, self.is_watching = 0, True
         try:
             return await operation()

@@ -1,4 +1,4 @@
-"""One test for a whole table: it goes through every row and then lists those that fail."""
+"""Tests of tables: one test checks every row, then lists the failed rows."""
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator
@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-LONGEST = 2000  # characters of one row's failure
+MAX_FAILURE_TEXT = 2000  # characters of one row's failure
 
 
 @contextmanager
 def every_cell() -> Iterator[Callable[..., AbstractContextManager[None]]]:
-    """Collect the failures of the blocks `with cell(*label):`, and fail once with all of them."""
+    """Collect the failures of the blocks `with cell(*label):`, and fail once with all of them at the end."""
     failures: list[tuple[str, BaseException]] = []
     count = 0
 
@@ -26,10 +26,10 @@ def every_cell() -> Iterator[Callable[..., AbstractContextManager[None]]]:
             yield
         except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001  raised below
             text = str(error) or f"{error!r} at {extract_tb(error.__traceback__)[-1].line}"
-            failures.append((f"{' | '.join(map(str, label))}: {text[:LONGEST]}", error))
+            failures.append((f"{' | '.join(map(str, label))}: {text[:MAX_FAILURE_TEXT]}", error))
 
     yield cell
-    assert count, "a table without cells shows nothing"
+    assert count, "the table has no cells"
     if failures:
         lines = [f"{len(failures)} of {count} fail:", *(line for line, _ in failures)]
         raise AssertionError("\n".join(lines)) from failures[0][1]
@@ -38,14 +38,14 @@ def every_cell() -> Iterator[Callable[..., AbstractContextManager[None]]]:
 def each(
     names: str | tuple[str, ...], rows: Iterable[Any], ids: Callable[[Any], object] | Iterable[object] = repr
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Run a test for each row, as `pytest.mark.parametrize` does, but as one test whose rows share the fixtures.
+    """Run a test for each row, like `pytest.mark.parametrize`, but as one test whose rows share the fixtures.
 
-    Parametrize a test that changes what a fixture gives.
+    Use `parametrize` for a test that changes its fixtures.
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     cases = [dict(zip(arguments, row if len(arguments) > 1 else (row,), strict=True)) for row in rows]
     labels = [", ".join(str(ids(value)) for value in case.values()) for case in cases] if callable(ids) else list(ids)
-    assert cases, "a table without rows shows nothing"
+    assert cases, "the table has no rows"
     table = list(zip(labels, cases, strict=True))
 
     def decorate(test: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,14 +65,14 @@ def each(
 
         decorated: Any = run_async if inspect.iscoroutinefunction(test) else run
         signature = inspect.signature(test)
-        left = [parameter for name, parameter in signature.parameters.items() if name not in arguments]
-        decorated.__signature__ = signature.replace(parameters=left)
+        fixtures_only = [parameter for name, parameter in signature.parameters.items() if name not in arguments]
+        decorated.__signature__ = signature.replace(parameters=fixtures_only)
         return decorated  # type: ignore[no-any-return]
 
     return decorate
 
 
 def sampled(every: int) -> pytest.MarkDecorator:
-    """Give a test `every`: it slices its cells by it, so `make test` runs a sample and `make test-full` all of them."""
+    """Pass `every` to a test that slices its cells: `make test` runs a sample, `make test-full` all cells."""
     steps = [every, pytest.param(1, marks=pytest.mark.full)]
     return pytest.mark.parametrize("every", steps, ids=["sample", "complete"])

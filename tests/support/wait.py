@@ -1,16 +1,16 @@
-"""How tests wait for what does not announce itself: by looking, and never for longer than they would be patient."""
+"""Waiting for a condition by polling."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 TIMEOUT = 60.0  # seconds after which a test has failed
-PAUSE = 0.02  # seconds between two looks
+POLL_INTERVAL = 0.02  # seconds
 
 
-async def until(met: Callable[[], Awaitable[bool]], *, timeout: float = TIMEOUT) -> None:
-    """Return as soon as `met()` is true. Raises TimeoutError."""
+async def until(condition: Callable[[], Awaitable[bool]], *, timeout: float = TIMEOUT) -> None:
+    """Wait until `condition()` is true. Raises TimeoutError."""
     async with asyncio.timeout(timeout):
         while True:
-            if await met():
+            if await condition():
                 return
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(POLL_INTERVAL)

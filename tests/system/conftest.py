@@ -1,4 +1,4 @@
-"""The running whole, shared by the stories: each works in a tenant of its own."""
+"""Fixtures of callers in each deployment, and of a cluster. Each test uses its own tenant."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,7 +7,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from common.auth.callers import Deployment
-from tests.support.processes.cluster import OFTEN, Fleet, fleet
+from tests.support.processes.cluster import SHORT_PAUSES, Cluster, run_cluster
 from tests.support.servers.stores import private_stores
 from tests.support.whole.services import Api, Services, single_gateway
 
@@ -20,7 +20,7 @@ async def either(services: Services, request: pytest.FixtureRequest) -> Api:
 
 @pytest.fixture(scope="session", params=[*Deployment, "alias"])
 async def each(services: Services, request: pytest.FixtureRequest) -> Api:
-    """The same, and one that uses the alias of a tenant's address, shared by the tests that ask and change nothing."""
+    """An administrator of each deployment and of the alias, shared by tests that change nothing."""
     if request.param == "alias":
         return (await services.tenant()).by_alias()
     return await services.tenant(request.param)
@@ -34,23 +34,23 @@ async def single(services: Services) -> Api:
 
 @pytest.fixture(scope="session")
 async def enforcing(services: Services) -> Api:
-    """An administrator of a tenant that wants its clients to identify themselves."""
+    """An administrator of a tenant with client authentication."""
     return await services.tenant(client_authentication=True)
 
 
 @pytest.fixture(scope="session")
 async def enforcing_single(services: Services, enforcing: Api, redis_url: str) -> AsyncIterator[Api]:
-    """The same through a gateway of the single-tenant deployment."""
+    """The same administrator through a single-tenant gateway."""
     async with single_gateway(services, redis_url, enforcing) as api:
         yield api
 
 
 @pytest.fixture(scope="session")
-async def running_fleet() -> AsyncIterator[Fleet]:
-    """Processes on stores of their own, all ready whenever a test begins: a test restarts what it ended."""
+async def cluster() -> AsyncIterator[Cluster]:
+    """Service processes with their own stores. A test restarts the processes that it stops."""
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with (
             private_stores(Path(folder)) as stores,
-            fleet(stores, patches=OFTEN, upload_service=2, gateway=2) as running,
+            run_cluster(stores, patches=SHORT_PAUSES, upload_service=2, gateway=2) as cluster,
         ):
-            yield running
+            yield cluster

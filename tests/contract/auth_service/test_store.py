@@ -25,18 +25,18 @@ from common.caching.tenant_version import TenantVersions
 from common.mongo import Document, MongoDatabase, make_indexes
 from common.tenants import Tenant, VersionKey
 from tests.support.factories import KEY, make_tenant
-from tests.support.services.tenant_first import TenantFirst
+from tests.support.services.tenant_first import TenantFilterCheck
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def listener() -> TenantFirst:
-    return TenantFirst()
+def listener() -> TenantFilterCheck:
+    return TenantFilterCheck()
 
 
 @pytest.fixture(scope="module")
-async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[MongoDatabase]:
+async def database(mongo_url: str, listener: TenantFilterCheck) -> AsyncIterator[MongoDatabase]:
     """A database with recorded commands; the service's connection settings apply."""
     client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
         mongo_url, event_listeners=[listener], tz_aware=True, w="majority", readConcernLevel="majority"
@@ -211,7 +211,7 @@ async def test_a_deleted_tenant_is_gone_with_its_users_and_its_log(
 
 
 async def test_every_filter_begins_with_the_tenant(
-    tenants: Tenants, users: MongoUserStore, audit: Audit, tenant: Tenant, listener: TenantFirst
+    tenants: Tenants, users: MongoUserStore, audit: Audit, tenant: Tenant, listener: TenantFilterCheck
 ) -> None:
     other = make_tenant()
     listener.seen, listener.violations = 0, []
@@ -235,7 +235,7 @@ async def test_every_filter_begins_with_the_tenant(
     assert listener.seen == 28
 
 
-async def test_only_the_listing_of_tenants_has_no_tenant_filter(tenants: Tenants, listener: TenantFirst) -> None:
+async def test_only_the_listing_of_tenants_has_no_tenant_filter(tenants: Tenants, listener: TenantFilterCheck) -> None:
     listener.violations = []
 
     await tenants.list()

@@ -23,19 +23,19 @@ from client_registry.releases.store import MongoReleaseStore
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase, make_indexes
 from tests.support.factories import KEYS, make_caller, make_tenant
-from tests.support.services.tenant_first import TenantFirst
+from tests.support.services.tenant_first import TenantFilterCheck
 from tests.support.tables import each
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def listener() -> TenantFirst:
-    return TenantFirst()
+def listener() -> TenantFilterCheck:
+    return TenantFilterCheck()
 
 
 @pytest.fixture(scope="module")
-async def database(mongo_url: str, listener: TenantFirst) -> AsyncIterator[MongoDatabase]:
+async def database(mongo_url: str, listener: TenantFilterCheck) -> AsyncIterator[MongoDatabase]:
     """A database with recorded commands; the service's connection settings apply."""
     client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
         mongo_url, event_listeners=[listener], tz_aware=True, w="majority", readConcernLevel="majority"
@@ -341,7 +341,7 @@ async def test_every_command_begins_with_the_tenant(
     store: MongoClientStore,
     blacklist: MongoBlacklistStore,
     releases: MongoReleaseStore,
-    listener: TenantFirst,
+    listener: TenantFilterCheck,
 ) -> None:
     caller, entries = make_caller(make_tenant(max_clients=5)), Blacklist(blacklist)
     clients, tenant_id = Clients(store, ClientTokens(KEYS), NoResolver()), caller.tenant_id

@@ -12,7 +12,7 @@ from referencing.jsonschema import DRAFT202012
 
 from catalog_service.views import external_installer
 from common.auth.callers import operation_of
-from tests.support.samples.openapi import DOCUMENT, PATH, resolved
+from tests.support.samples.openapi import DOCUMENT, PATH, resolve_ref
 from tests.support.samples.winget_factories import make_version
 from tests.support.tables import each
 
@@ -48,7 +48,7 @@ def examples(node: Any, pointer: str = "#") -> Iterator[tuple[str, Any]]:
             if "example" in node:
                 yield f"{pointer}/schema", node["example"]
             for example in node.get("examples", {}).values():
-                yield f"{pointer}/schema", resolved(example)["value"]
+                yield f"{pointer}/schema", resolve_ref(example)["value"]
         if isinstance(node.get("examples"), list):  # the schema's own
             yield from ((pointer, example) for example in node["examples"])
         if "default" in node and {"type", "$ref"}.intersection(node):
@@ -83,7 +83,7 @@ def test_examples_of_problems_have_the_status_of_their_response() -> None:
         (operation["operationId"], status, problem["status"])
         for _, operation in operations()
         for status, response in operation["responses"].items()
-        for content in resolved(response).get("content", {}).items()
+        for content in resolve_ref(response).get("content", {}).items()
         if content[0] == "application/problem+json"
         for _, problem in examples({"content": content[1]})
         if str(problem["status"]) != status
@@ -96,7 +96,7 @@ def test_every_response_has_a_schema_and_an_example(path: str, operation: dict[s
     lacking = [
         f"{status} {kind}"
         for status, response in operation["responses"].items()
-        for kind, content in resolved(response).get("content", {}).items()
+        for kind, content in resolve_ref(response).get("content", {}).items()
         if "schema" not in content
         or (kind != "application/octet-stream" and not {"example", "examples"}.intersection(content))
     ]
@@ -105,7 +105,7 @@ def test_every_response_has_a_schema_and_an_example(path: str, operation: dict[s
 
 @each(("path", "operation"), OPERATIONS)
 def test_every_parameter_and_every_body_has_a_schema_and_an_example(path: str, operation: dict[str, Any]) -> None:
-    described = [resolved(parameter) for parameter in operation.get("parameters", [])]
+    described = [resolve_ref(parameter) for parameter in operation.get("parameters", [])]
     described += operation.get("requestBody", {}).get("content", {}).values()
     assert [item for item in described if "schema" not in item or not {"example", "examples"}.intersection(item)] == []
 
@@ -167,7 +167,7 @@ def test_an_operation_lists_its_errors(path: str, operation: dict[str, Any]) -> 
 @each(("path", "operation"), OPERATIONS)
 def test_errors_have_the_format_of_their_protocol(path: str, operation: dict[str, Any]) -> None:
     errors = [response for status, response in operation["responses"].items() if status >= "400"]
-    kinds = [resolved(response)["content"] for response in errors]
+    kinds = [resolve_ref(response)["content"] for response in errors]
     kind, schema = WINGET_ERROR if path.startswith("/winget/") else PROBLEM
     assert all(list(content) == [kind] for content in kinds)
     assert {content[kind]["schema"]["$ref"] for content in kinds} == {schema}
@@ -188,5 +188,5 @@ def test_documented_bearer_tokens_are_required(path: str, operation: dict[str, A
 @each(("path", "operation"), OPERATIONS)
 def test_the_path_and_its_parameters_agree(path: str, operation: dict[str, Any]) -> None:
     path_parameters = {step[1:-1] for step in path.split("/") if step.startswith("{")}
-    parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
+    parameters = [resolve_ref(parameter) for parameter in operation.get("parameters", [])]
     assert {parameter["name"] for parameter in parameters if parameter["in"] == "path"} == path_parameters

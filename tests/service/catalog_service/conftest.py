@@ -27,7 +27,7 @@ async def served_catalog(mongo_url: str, redis_url: str) -> AsyncIterator[Catalo
 @pytest.fixture
 def catalog(served_catalog: Catalog) -> Catalog:
     """The service. At the start of a test, the fakes of other services know no file and refuse nothing."""
-    served_catalog.others.reset()
+    served_catalog.stubs.reset()
     return served_catalog
 
 

@@ -1,13 +1,13 @@
-"""The pages of the dashboard for a tenant with one of everything."""
+"""Addresses and sizes of the dashboard's pages."""
 
 from gateway.dashboard.routes import PAGES
 from tests.support.browser.administrators import Visitor
-from tests.support.whole.seed import Estate
+from tests.support.whole.seed import SeedData
 
 
-def addresses(estate: Estate) -> dict[str, str]:
+def page_paths(seed_data: SeedData) -> dict[str, str]:
     """The address after `/dashboard` of each row of the table of pages."""
-    return {page.path: f"/{page.path.format(**estate.parts)}".rstrip("/") for page in PAGES}
+    return {page.path: f"/{page.path.format(**seed_data.parts)}".rstrip("/") for page in PAGES}
 
 
 async def transferred_bytes(visitor: Visitor, address: str) -> float:

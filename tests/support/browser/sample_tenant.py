@@ -15,18 +15,24 @@ PACKAGES = (
         "Acme.Anvil",
         "Anvil",
         "Acme",
-        "Shapes drawings of parts, and tells what they weigh.",
+        "Draws parts and calculates their weight.",
         ("2.4.1", "2.4.0", "2.3.9"),
     ),
     ("Acme.Catapult", "Catapult", "Acme", "Sends large files between sites.", ("7.0.3", "6.9")),
-    ("Acme.Magnet", "Magnet", "Acme", "Finds what lies around on shared drives.", ("1.12.0",)),
-    ("Fabrikat.Lathe", "Lathe", "Fabrikat", "Steers the machines of the workshop.", ("2026.3", "2026.2", "2025.4")),
-    ("Fabrikat.Vice", "Vice", "Fabrikat", "Holds settings of machines in place.", ("3.1",)),
-    ("Harbour.Beacon", "Beacon", "Harbour Software", "Shows where ships and their loads are.", ("5.5.0", "5.4.2")),
-    ("Harbour.Ledger", "Ledger", "Harbour Software", "Books what is loaded and unloaded.", ("11.0",)),
-    ("Nordlicht.Editor", "Nordlicht Editor", "Nordlicht", "Writes texts for printing.", ("4.2.0", "4.1.8", "4.1.7")),
-    ("Nordlicht.Fonts", "Nordlicht Fonts", "Nordlicht", "Letters for everything that is printed.", ("1.0",)),
-    ("Tower.Agent", "Tower Agent", "Tower", "Tells the control room how machines do.", ("9.8.1",)),
+    ("Acme.Magnet", "Magnet", "Acme", "Finds unused files on shared drives.", ("1.12.0",)),
+    ("Fabrikat.Lathe", "Lathe", "Fabrikat", "Controls the machines of a workshop.", ("2026.3", "2026.2", "2025.4")),
+    ("Fabrikat.Vice", "Vice", "Fabrikat", "Keeps the settings of machines unchanged.", ("3.1",)),
+    (
+        "Harbour.Beacon",
+        "Beacon",
+        "Harbour Software",
+        "Shows the positions of ships and their loads.",
+        ("5.5.0", "5.4.2"),
+    ),
+    ("Harbour.Ledger", "Ledger", "Harbour Software", "Records loaded and unloaded goods.", ("11.0",)),
+    ("Nordlicht.Editor", "Nordlicht Editor", "Nordlicht", "Edits texts for printing.", ("4.2.0", "4.1.8", "4.1.7")),
+    ("Nordlicht.Fonts", "Nordlicht Fonts", "Nordlicht", "Fonts for printed documents.", ("1.0",)),
+    ("Tower.Agent", "Tower Agent", "Tower", "Reports the state of machines to the control room.", ("9.8.1",)),
 )
 COLOURS = ("#0b6e4f", "#8a3ffc", "#b35900", "#0f62fe", "#9f1853", "#00677d", "#6f4e37", "#4a5568", "#a2191f", "#2d6a4f")
 CLIENTS = ("pc-0117", "pc-0118", "laptop-anna", "laptop-bela", "kiosk-lobby", "workshop-1", "workshop-2")
@@ -56,7 +62,7 @@ async def fill_tenant(api: Api) -> None:
         assert (await api.anonymous().call("POST", "client_version", data=identity)).status == 200
     await api.call("PATCH", "edit_client", added[-1]["client_id"], data={"enabled": "0"})
     for username in ("anna", "bela"):
-        await api.call("POST", "add_user", data={"username": username, "password": "a password of theirs"})
+        await api.call("POST", "add_user", data={"username": username, "password": "a password of a user"})
     await create(api, "add_blacklist_group", [{"name": "Workshop only", "package_ids": "Fabrikat.Lathe,Fabrikat.Vice"}])
     (group,) = (await api.call("GET", "get_blacklist_groups")).body
     await create(

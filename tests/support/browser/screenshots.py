@@ -30,9 +30,9 @@ async def save_screenshots() -> None:
     with TemporaryDirectory(prefix="pkgrepo-") as name:
         folder = Path(name)
         async with private_stores(folder / "stores") as stores:
-            running = folder / "services"
-            running.mkdir()
-            async with all_services(running, stores.mongo_url, stores.redis_url, stores.rabbitmq_url) as services:
+            sockets = folder / "services"
+            sockets.mkdir()
+            async with all_services(sockets, stores.mongo_url, stores.redis_url, stores.rabbitmq_url) as services:
                 api = await services.tenant(tenant_id="acme", storage_quota=5 << 20, max_clients=50)
                 await fill_tenant(api)
                 await _save_all(api)

@@ -25,14 +25,14 @@ async def select_files(page: Page, *paths: Path) -> None:
 
 
 async def drop_file(page: Page, path: Path) -> None:
-    """Drop a file on the page, as from another window."""
+    """Drop a file on the page, as a user does from a file manager."""
     script = """([name, bytes]) => {
-        const held = new DataTransfer();
-        held.items.add(new File([Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0))], name));
-        return held;
+        const transfer = new DataTransfer();
+        transfer.items.add(new File([Uint8Array.from(atob(bytes), (letter) => letter.charCodeAt(0))], name));
+        return transfer;
     }"""
-    held = await page.evaluate_handle(script, [path.name, b64encode(path.read_bytes()).decode()])
-    await page.dispatch_event("[data-drop]", "drop", {"dataTransfer": held})
+    transfer = await page.evaluate_handle(script, [path.name, b64encode(path.read_bytes()).decode()])
+    await page.dispatch_event("[data-drop]", "drop", {"dataTransfer": transfer})
 
 
 def upload_row(page: Page, name: str) -> Locator:
@@ -41,7 +41,7 @@ def upload_row(page: Page, name: str) -> Locator:
 
 
 async def interrupt_after(page: Page, chunks: int) -> asyncio.Event:
-    """Abort requests after some chunks, until the returned event is set."""
+    """Abort requests after this number of chunks, until the returned event is set."""
     restored = asyncio.Event()
     seen: list[str] = []
 

@@ -26,9 +26,9 @@ from tests.support.whole.services import Api
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "deploy" / "compose.yaml"
 TLS = (FILE.with_name("compose.tls.yaml"), Path(__file__).with_name("compose.front.yaml"))
-OURS = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
+SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 SCALE = {"gateway": 2, "catalog_service": 2, "upload_service": 3}
-BEFORE_USERS = Path(__file__).with_name("compose.release-0.1.0.yaml")
+RELEASE_0_1_0 = Path(__file__).with_name("compose.release-0.1.0.yaml")
 TENANT = "main"
 # Images that the test machine has. The variables of the environment come first.
 STORE_IMAGES = {"MONGODB_IMAGE": "mongo:7", "REDIS_IMAGE": "redis:7", "RABBITMQ_IMAGE": "rabbitmq:4-management"}
@@ -37,12 +37,14 @@ STORE_URLS = {
     "redis": "redis://{}@{}:6379",
     "rabbitmq": "amqp://{}@{}:5672/",
 }
-UP_WITHIN = 300.0  # seconds, the image built
-STARTED_WITHIN = 120.0  # seconds
-AUTHORITY = "/data/caddy/pki/authorities/local/root.crt"
+UP_TIMEOUT = 300.0  # seconds, the image built
+START_TIMEOUT = 120.0  # seconds
+CA_CERTIFICATE = "/data/caddy/pki/authorities/local/root.crt"
 CERTIFICATE = "/data/caddy/certificates/local/localhost/localhost.json"  # written last
-ASK = "import http.client as h; c = h.HTTPConnection('127.0.0.1', 9090, timeout=9); c.request('GET', '/readyz'); "
-ASK += "print(c.getresponse().read().decode())"
+READINESS_PROBE = (
+    "import http.client as h; c = h.HTTPConnection('127.0.0.1', 9090, timeout=9); c.request('GET', '/readyz'); "
+)
+READINESS_PROBE += "print(c.getresponse().read().decode())"
 
 
 class ComposeFailed(Exception):
@@ -50,7 +52,7 @@ class ComposeFailed(Exception):
 
 
 @dataclass(frozen=True)
-class Composition:
+class ComposeProject:
     """A running project. `files` override the first in this order; `variables` are their variables.
 
     `folder` has its secrets and its backups.
@@ -69,9 +71,9 @@ class Composition:
         return self.folder / "secrets"
 
     async def compose(self, *words: str, **variables: str) -> str:
-        """Run the engine's compose command on the project; its output. Raises ComposeFailed.
+        """Run a compose command on the project. Returns its output; raises ComposeFailed.
 
-        `variables` are added to those of the project for this command alone.
+        `variables` are added to the project's variables for this command only.
         """
         folders = {"PKGREPO_SECRETS": str(self.secrets), "PKGREPO_BACKUPS": str(self.folder / "backups")}
         environment = {**STORE_IMAGES, **os.environ, **self.variables, **folders, **variables}
@@ -82,23 +84,23 @@ class Composition:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
-        async with asyncio.timeout(UP_WITHIN):
-            said = (await process.communicate())[0].decode()
+        async with asyncio.timeout(UP_TIMEOUT):
+            output = (await process.communicate())[0].decode()
         if process.returncode:
-            raise ComposeFailed(said[-2000:])
-        return said
+            raise ComposeFailed(output[-2000:])
+        return output
 
-    async def operate(self, *words: str, **variables: str) -> str:
-        """Run an operator command; its output. Raises ComposeFailed."""
+    async def run_operator(self, *words: str, **variables: str) -> str:
+        """Run an operator command. Returns its output; raises ComposeFailed."""
         return await self.compose("run", "--rm", "--no-TTY", "operator", *words, **variables)
 
     async def start_stores(self) -> None:
-        """Start MongoDB and Redis without any service, as a restore needs them."""
+        """Start MongoDB and Redis without the services, for a restore."""
         await self.compose("up", "--detach", "--wait", "mongodb", "redis")
         await self.compose("run", "--rm", "--no-TTY", "mongodb-user")
 
     async def renew_passwords(self, *options: str) -> None:
-        """Follow the guide for new passwords at the stores, without the restarts. `options` may be --finish."""
+        """Change the passwords of the stores as the guide says, without restarts. `options` may be --finish."""
         words = ("pkgrepo", "cluster", "passwords", "--folder", "/secrets", *options)
         await self.compose("run", "--rm", "--no-TTY", "--no-deps", "secrets", *words)
         await self.compose("run", "--rm", "--no-TTY", "--no-deps", "mongodb-user")
@@ -108,7 +110,7 @@ class Composition:
         await self.compose("exec", "-T", "rabbitmq", "rabbitmqctl", "import_definitions", definitions)
 
     def store_url(self, store: str, credential: str) -> str:
-        """A store's address on its own network, which this machine reaches too, with `name:password`."""
+        """A store's URL on its own network, which this machine reaches. `credential` is `name:password`."""
         [container] = self.containers(store)
         [network] = container.attrs["NetworkSettings"]["Networks"].values()
         return STORE_URLS[store].format(credential, network["IPAddress"])
@@ -118,74 +120,74 @@ class Composition:
         await self.compose("up", "--detach", "--wait", *options, *scale)
 
     def containers(self, *services: str) -> list[Container]:
-        """The running replicas of these services, each service's in the order of their numbers."""
+        """The running replicas of these services, ordered by replica number."""
         return [container for service in services for container in self._replicas(service)]
 
     def _replicas(self, service: str) -> list[Container]:
         labels = [f"com.docker.compose.project={self.name}", f"com.docker.compose.service={service}"]
-        found: list[Container] = self.engine.containers.list(filters={"label": labels})
-        return sorted(found, key=lambda container: container.name or "")
+        containers: list[Container] = self.engine.containers.list(filters={"label": labels})
+        return sorted(containers, key=lambda container: container.name or "")
 
     def addresses(self) -> list[str]:
         """The addresses of the gateways."""
         bound = [(container.ports["8080/tcp"] or [])[0] for container in self.containers("gateway")]
         return [f"http://127.0.0.1:{port['HostPort']}" for port in bound]
 
-    async def says(self, container: Container) -> dict[str, Any]:
-        """The answer of a service's readiness probe; empty while it does not answer."""
-        said = await _told(container, "python", "-c", ASK)
-        return dict(json.loads(said)) if said else {}
+    async def readiness(self, container: Container) -> dict[str, Any]:
+        """The response of a service's readiness probe. Empty if there is none."""
+        output = await _output_of(container, "python", "-c", READINESS_PROBE)
+        return dict(json.loads(output)) if output else {}
 
     async def ready(self, *containers: Container) -> None:
         """Wait until these services are ready."""
 
-        async def so() -> bool:
-            return all([(await self.says(container)).get("status") == "ready" for container in containers])
+        async def all_ready() -> bool:
+            return all([(await self.readiness(container)).get("status") == "ready" for container in containers])
 
-        await until(so, timeout=STARTED_WITHIN)
+        await until(all_ready, timeout=START_TIMEOUT)
 
     @asynccontextmanager
     async def front(self) -> AsyncIterator[Api]:
-        """The first administrator, at the one address with a certificate."""
+        """The first administrator, through Caddy and its certificate."""
         [caddy] = self.containers("caddy")
         base = f"https://localhost:{self.variables['FRONT_PORT']}/{TENANT}"
         password = (self.secrets / "administrator" / "password").read_text()
 
-        async def certified() -> bool:
-            return bool(await _told(caddy, "cat", CERTIFICATE))
+        async def has_certificate() -> bool:
+            return bool(await _output_of(caddy, "cat", CERTIFICATE))
 
-        await until(certified)
-        trust = ssl.create_default_context(cadata=await _told(caddy, "cat", AUTHORITY))
+        await until(has_certificate)
+        trust = ssl.create_default_context(cadata=await _output_of(caddy, "cat", CA_CERTIFICATE))
         async with ClientSession(connector=TCPConnector(ssl=trust)) as session:
             yield await Api(session, base, TENANT, Deployment.MULTI).signed_in(password=password)
 
     async def signed_in(self) -> list[Api]:
-        """The first administrator at each gateway, in one session."""
+        """The first administrator at each gateway, with one session."""
         password = (self.secrets / "administrator" / "password").read_text()
         apis = [Api(self.session, f"{base}/{TENANT}", TENANT, Deployment.MULTI) for base in self.addresses()]
         first = await apis[0].signed_in(password=password)
         return [Api(api.session, api.base_url, TENANT, Deployment.MULTI, first.headers) for api in apis]
 
     def settings_of(self, container: Container) -> Mapping[str, object]:
-        """The limits of a container."""
+        """The host configuration of a container, with its limits."""
         container.reload()
         settings: dict[str, object] = container.attrs["HostConfig"]
         return settings
 
 
 @asynccontextmanager
-async def composition(variables: Mapping[str, str] | None = None, **scale: int) -> AsyncIterator[Composition]:
-    """The project, up and scaled; removed with its volumes at the end."""
+async def run_compose(variables: Mapping[str, str] | None = None, **scale: int) -> AsyncIterator[ComposeProject]:
+    """Start the scaled project. Removes it with its volumes at the end."""
     async with _project(scale or SCALE, variables=variables) as project:
         yield project
 
 
 @asynccontextmanager
-async def copy_of(project: Composition) -> AsyncIterator[Composition]:
-    """A project of another name, with copies of the secrets and the backups. None of its containers runs yet."""
+async def copy_of(project: ComposeProject) -> AsyncIterator[ComposeProject]:
+    """A project with another name and copies of the secrets and backups. No container runs yet."""
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
-        copying = ("cp", "--archive", str(project.secrets), str(project.folder / "backups"), folder)
-        await asyncio.to_thread(subprocess.run, copying, check=True)
+        command = ("cp", "--archive", str(project.secrets), str(project.folder / "backups"), folder)
+        await asyncio.to_thread(subprocess.run, command, check=True)
         copy = replace(project, name=f"{project.name}-copy", folder=Path(folder), scale={})
         try:
             yield copy
@@ -194,17 +196,17 @@ async def copy_of(project: Composition) -> AsyncIterator[Composition]:
 
 
 @asynccontextmanager
-async def composition_with_a_certificate(**scale: int) -> AsyncIterator[Composition]:
-    """The project behind Caddy, which listens on a loopback port."""
+async def run_compose_with_tls(**scale: int) -> AsyncIterator[ComposeProject]:
+    """Start the project behind Caddy, which listens on a loopback port."""
     variables = {"PKGREPO_HOST": "localhost", "FRONT_PORT": str(free_port())}
     async with _project(scale, TLS, variables) as project:
         yield project
 
 
 @asynccontextmanager
-async def composition_of_release_0_1_0(write_secrets: Callable[[Path], None]) -> AsyncIterator[Composition]:
-    """The project on stores with one user each, which `write_secrets` puts into the folder of secrets."""
-    async with _project({}, (BEFORE_USERS,), write_secrets=write_secrets) as project:
+async def run_compose_of_release_0_1_0(write_secrets: Callable[[Path], None]) -> AsyncIterator[ComposeProject]:
+    """Start the project with one user per store. `write_secrets` writes their passwords into the folder."""
+    async with _project({}, (RELEASE_0_1_0,), write_secrets=write_secrets) as project:
         yield project
 
 
@@ -214,12 +216,12 @@ async def _project(
     files: tuple[Path, ...] = (),
     variables: Mapping[str, str] | None = None,
     write_secrets: Callable[[Path], None] = lambda _: None,
-) -> AsyncIterator[Composition]:
+) -> AsyncIterator[ComposeProject]:
     engine = DockerClient.from_env()
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with ClientSession() as session:
             name = f"pkgrepo{uuid4().hex[:8]}"
-            project = Composition(name, engine, Path(folder), session, scale, files, variables or {})
+            project = ComposeProject(name, engine, Path(folder), session, scale, files, variables or {})
             write_secrets(project.secrets)
             try:
                 await project.up("--build")
@@ -230,12 +232,12 @@ async def _project(
 
 
 def _command() -> tuple[str, ...]:
-    alone = shutil.which("docker-compose")
-    return (alone,) if alone else ("docker", "compose")
+    standalone = shutil.which("docker-compose")
+    return (standalone,) if standalone else ("docker", "compose")
 
 
-async def _told(container: Container, *words: str) -> str:
+async def _output_of(container: Container, *words: str) -> str:
     """The output of a command in a container; empty if it fails."""
-    done = await asyncio.to_thread(container.exec_run, list(words))
-    assert isinstance(done.output, bytes)
-    return done.output.decode() if done.exit_code == 0 else ""
+    result = await asyncio.to_thread(container.exec_run, list(words))
+    assert isinstance(result.output, bytes)
+    return result.output.decode() if result.exit_code == 0 else ""

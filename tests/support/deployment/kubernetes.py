@@ -13,7 +13,7 @@ from deploy.cluster.secrets import SETTINGS
 Resource = dict[str, Any]
 FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
 OVERLAYS = ("production", "single-node")
-NAMES = {service: service.replace("_", "-") for service in SETTINGS}  # of what belongs to a service, there
+NAMES = {service: service.replace("_", "-") for service in SETTINGS}  # names of a service's resources
 VERSIONS = ("1.31", "1.37")  # of Kubernetes: the oldest and the newest that are promised
 # Read once: they are megabytes.
 kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
@@ -22,59 +22,63 @@ kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.sche
 @cache
 def kustomizations() -> Mapping[Path, Resource]:
     """The `kustomization.yaml` of each folder."""
-    return {file.parent: read(file.read_text())[0] for file in sorted(FOLDER.rglob("kustomization.yaml"))}
+    return {file.parent: parse_yaml(file.read_text())[0] for file in sorted(FOLDER.rglob("kustomization.yaml"))}
 
 
 @cache
-def written() -> Sequence[Resource]:
+def unpatched_resources() -> Sequence[Resource]:
     """Every resource without patches."""
-    files = [folder / name for folder, found in kustomizations().items() for name in found.get("resources", [])]
-    return [resource for file in files if file.is_file() for resource in read(file.read_text())]
+    files = [
+        folder / name
+        for folder, kustomization in kustomizations().items()
+        for name in kustomization.get("resources", [])
+    ]
+    return [resource for file in files if file.is_file() for resource in parse_yaml(file.read_text())]
 
 
 def patches() -> Iterator[Resource]:
     for folder, kustomization in kustomizations().items():
         for patch in kustomization.get("patches", []):
-            yield from read((folder / patch["path"]).read_text())
+            yield from parse_yaml((folder / patch["path"]).read_text())
 
 
-def read(text: str) -> list[Resource]:
+def parse_yaml(text: str) -> list[Resource]:
     return list(yaml.load_all(text, yaml.CSafeLoader))
 
 
 def of_kind(kind: str, resources: Iterable[Resource]) -> dict[str, Resource]:
     """The resources of a kind, by their names."""
-    return {found["metadata"]["name"]: found for found in resources if found["kind"] == kind}
+    return {resource["metadata"]["name"]: resource for resource in resources if resource["kind"] == kind}
 
 
-def known(resources: Iterable[Resource]) -> list[Resource]:
-    """The resources with a schema of Kubernetes; those of the Prometheus operator have none."""
-    return [found for found in resources if not found["apiVersion"].startswith("monitoring.coreos.com/")]
+def with_schema(resources: Iterable[Resource]) -> list[Resource]:
+    """The resources that have a Kubernetes schema. Resources of the Prometheus operator have none."""
+    return [resource for resource in resources if not resource["apiVersion"].startswith("monitoring.coreos.com/")]
 
 
-def where(resource: Resource) -> str:
+def describe(resource: Resource) -> str:
     return f"{resource['kind']} {resource['metadata']['name']}"
 
 
-def refusal(resource: Resource, version: str) -> str:
+def validation_error(resource: Resource, version: str) -> str:
     """The validation error of this version of Kubernetes; "" for a valid resource."""
     try:
         kubernetes_validate.validate(resource, version, strict=True)
     except (kubernetes_validate.ValidationError, kubernetes_validate.SchemaNotFoundError) as error:
-        return f"{where(resource)}: {error.message}"
+        return f"{describe(resource)}: {error.message}"
     return ""
 
 
 def pods(resources: Iterable[Resource]) -> dict[str, Resource]:
     """The pods and pod templates, by the names of their owners."""
     return {
-        found["metadata"]["name"]: found["spec"].get("jobTemplate", found)["spec"].get("template", found)
-        for found in resources
-        if found["kind"] in {"CronJob", "Deployment", "Job", "Pod"}
+        resource["metadata"]["name"]: resource["spec"].get("jobTemplate", resource)["spec"].get("template", resource)
+        for resource in resources
+        if resource["kind"] in {"CronJob", "Deployment", "Job", "Pod"}
     }
 
 
-def images_variables() -> dict[str, str]:
+def image_environment() -> dict[str, str]:
     """The environment of the image."""
     last = (FOLDER.parent / "Dockerfile").read_text().split("\nFROM ")[-1]
     words = [word for line in last.splitlines() if line.startswith("ENV ") for word in line.split()[1:]]

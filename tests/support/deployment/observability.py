@@ -13,35 +13,35 @@ import pytest
 import yaml
 
 OBSERVABILITY = Path(__file__).parents[3] / "deploy" / "observability"
-# What Grafana puts in place of its variables: everything, and four times the pause between two looks.
+# Values for Grafana's variables: all services and tenants, and four scrape intervals.
 VARIABLES = {"$service": ".*", "$tenant": ".*", "$__rate_interval": "1m"}
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A panel of the dashboard; `limits` is where its colours change."""
+    """A panel of the dashboard. `limits` are the thresholds of its colours."""
 
     title: str
     description: str
     kind: str
     unit: str
     source: dict[str, str]
-    asks: tuple[str, ...]
+    queries: tuple[str, ...]
     limits: tuple[float, ...]
 
 
-def program(name: str) -> str:
+def find_program(name: str) -> str:
     """The path of `prometheus` or `promtool`; the test fails without it."""
-    found = shutil.which(name)
-    if found is None:
+    path = shutil.which(name)
+    if path is None:
         pytest.fail(f"For the tests of alerts and dashboard: `apt-get install prometheus`, for its {name}.", False)
-    return found
+    return path
 
 
 def promtool(*words: str | Path) -> str:
     """The output of a failed check; "" if it succeeds."""
-    said = subprocess.run([program("promtool"), *words], capture_output=True, check=False, text=True)
-    return said.stdout + said.stderr if said.returncode else ""
+    result = subprocess.run([find_program("promtool"), *words], capture_output=True, check=False, text=True)
+    return result.stdout + result.stderr if result.returncode else ""
 
 
 def alerts() -> dict[str, dict[str, Any]]:
@@ -57,35 +57,35 @@ def records() -> dict[str, str]:
 
 @cache
 def dashboard() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((OBSERVABILITY / "dashboard.json").read_text())
-    return found
+    document: dict[str, Any] = json.loads((OBSERVABILITY / "dashboard.json").read_text())
+    return document
 
 
 def panels() -> list[Panel]:
     """The panels with queries."""
-    return [_panel(found) for found in dashboard()["panels"] if found["type"] != "row"]
+    return [_panel(panel) for panel in dashboard()["panels"] if panel["type"] != "row"]
 
 
-def grouped(expression: str) -> set[str]:
+def aggregation_labels(expression: str) -> set[str]:
     """The labels of the aggregation."""
     return {label for labels in re.findall(r"\b(?:by|on) \(([^)]*)\)", expression) for label in labels.split(", ")}
 
 
-def _panel(found: dict[str, Any]) -> Panel:
-    defaults = found["fieldConfig"]["defaults"]
+def _panel(panel: dict[str, Any]) -> Panel:
+    defaults = panel["fieldConfig"]["defaults"]
     steps = defaults.get("thresholds", {"steps": []})["steps"]
     return Panel(
-        title=found["title"],
-        description=found["description"],
-        kind=found["type"],
+        title=panel["title"],
+        description=panel["description"],
+        kind=panel["type"],
         unit=defaults.get("unit", ""),
-        source=found["datasource"],
-        asks=tuple(_asked(target["expr"]) for target in found["targets"]),
+        source=panel["datasource"],
+        queries=tuple(_without_variables(target["expr"]) for target in panel["targets"]),
         limits=tuple(step["value"] for step in steps if step["value"] is not None),
     )
 
 
-def _asked(expression: str) -> str:
+def _without_variables(expression: str) -> str:
     for name, text in VARIABLES.items():
         expression = expression.replace(name, text)
     return expression

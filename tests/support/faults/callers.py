@@ -1,4 +1,4 @@
-"""Callers of every kind at work while parts of the whole are replaced: how often each asked, and what went wrong."""
+"""Concurrent callers of every kind, for tests that replace services meanwhile. Counts requests and failures."""
 
 import asyncio
 import os
@@ -21,81 +21,81 @@ PAUSE = 0.02  # seconds between two requests of one caller
 
 
 @dataclass(frozen=True)
-class Counting(Api):
-    """A way in that counts its requests in `asked`, and those that failed, by what went wrong, in `failed`."""
+class CountingApi(Api):
+    """An Api that counts `requests` by operation, and `failures` by operation and reason."""
 
-    asked: Counter[str] = field(default_factory=Counter)
-    failed: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
+    failures: Counter[str] = field(default_factory=Counter)
 
-    def anonymous(self) -> "Counting":
+    def anonymous(self) -> "CountingApi":
         return replace(self, headers={})
 
     async def call(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
-        self.asked[operation] += 1
+        self.requests[operation] += 1
         try:
             answer = await super().call(method, operation, *segments, **request)
         except (ClientError, OSError) as error:
-            self.failed[f"{operation}: {error!r}"] += 1
+            self.failures[f"{operation}: {error!r}"] += 1
             raise
         if answer.status >= 400:
-            self.failed[f"{operation}: {answer.status} {answer.body}"] += 1
+            self.failures[f"{operation}: {answer.status} {answer.body}"] += 1
         return answer
 
     async def fetch(self, url: str) -> bytes:
-        """A download, which carries no token."""
-        self.asked["download"] += 1
+        """Download an installer without a token."""
+        self.requests["download"] += 1
         try:
             async with self.session.get(URL(url, encoded=True)) as answer:
                 if answer.status != 200:
-                    self.failed[f"download: {answer.status}"] += 1
+                    self.failures[f"download: {answer.status}"] += 1
                 return await answer.read()
         except (ClientError, OSError) as error:
-            self.failed[f"download: {error!r}"] += 1
+            self.failures[f"download: {error!r}"] += 1
             raise
 
 
 @asynccontextmanager
-async def callers(api: Api) -> AsyncIterator[Counting]:
-    """Let an administrator, a publisher, clients and somebody who signs in ask without end within the block."""
-    counting = Counting(api.session, api.base_url, api.tenant_id, api.deployment, api.headers)
-    name, over = package_id(), asyncio.Event()
-    await add_package(counting, name)
-    published = await publish(counting, name, content=os.urandom(3 * CHUNK))
-    token = (await counting.call("POST", "add_client", data={"client_name": f"{name}.example"})).body["auth_token"]
+async def run_callers(api: Api) -> AsyncIterator[CountingApi]:
+    """Run an administrator, a publisher, clients and sign-ins in a loop within the block."""
+    counting_api = CountingApi(api.session, api.base_url, api.tenant_id, api.deployment, api.headers)
+    name, stopping = package_id(), asyncio.Event()
+    await add_package(counting_api, name)
+    published = await publish(counting_api, name, content=os.urandom(3 * CHUNK))
+    token = (await counting_api.call("POST", "add_client", data={"client_name": f"{name}.example"})).body["auth_token"]
     user = {"username": name.lower(), "password": PASSWORD}
-    await counting.call("POST", "add_user", data=user)
+    await counting_api.call("POST", "add_user", data=user)
     kinds = (
-        lambda: counting.call("GET", "test"),
-        lambda: counting.anonymous().call("POST", "get_packages", data={"auth_token": token, "client": "1"}),
-        lambda: counting.anonymous().call("POST", "client_version", data={"auth_token": token}),
-        lambda: counting.call("POST", "login", data=user),
-        lambda: _downloaded(counting, published),
-        lambda: _published(counting),
+        lambda: counting_api.call("GET", "test"),
+        lambda: counting_api.anonymous().call("POST", "get_packages", data={"auth_token": token, "client": "1"}),
+        lambda: counting_api.anonymous().call("POST", "client_version", data={"auth_token": token}),
+        lambda: counting_api.call("POST", "login", data=user),
+        lambda: _download(counting_api, published),
+        lambda: _publish(counting_api),
     )
 
-    async def ask(kind: Callable[[], Awaitable[object]]) -> None:
+    async def repeat(kind: Callable[[], Awaitable[object]]) -> None:
         for _ in count():
-            if over.is_set():
+            if stopping.is_set():
                 return
-            with suppress(ClientError, OSError, AssertionError, KeyError):  # counted where it came from
+            with suppress(ClientError, OSError, AssertionError, KeyError):  # already counted
                 await kind()
             await asyncio.sleep(PAUSE)
 
     async with asyncio.TaskGroup() as group:
         for kind in kinds:
-            group.create_task(ask(kind))
-        yield counting
-        over.set()
+            group.create_task(repeat(kind))
+        yield counting_api
+        stopping.set()
 
 
-async def _downloaded(api: Counting, published: Published) -> None:
+async def _download(api: CountingApi, published: Published) -> None:
     version = await version_of(api, published)
     if await api.fetch(version["INSTALLER_URL"]) != published.content:
-        api.failed["download: other bytes"] += 1
+        api.failures["download: wrong bytes"] += 1
 
 
-async def _published(api: Counting) -> None:
-    """A package comes with a version, and goes."""
+async def _publish(api: CountingApi) -> None:
+    """Add a package with a version, and delete it."""
     name = package_id()
     await add_package(api, name)
     await publish(api, name, content=os.urandom(2 * CHUNK))

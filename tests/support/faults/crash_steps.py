@@ -1,74 +1,74 @@
-"""A service that dies after each of its steps in turn, while a story is told that comes past all of them."""
+"""Kills a service after each of its steps in turn, during a scenario that covers all steps."""
 
 from contextlib import suppress
 
 from tests.support.faults.invariants import State, violations
-from tests.support.faults.publishers import at_rest
+from tests.support.faults.publishers import wait_until_announced
 from tests.support.faults.results import Outcome
-from tests.support.faults.tenant_scenario import Interrupted, Story
-from tests.support.processes.cluster import Fleet
-from tests.support.processes.failpoint_control import Steps
+from tests.support.faults.tenant_scenario import RequestAbandoned, TenantScenario
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.failpoint_control import StepControl
 from tests.support.wait import until
 
-SETTLED_WITHIN = 60.0  # seconds
-TRIES = 5  # stories, for a step that may come in another order than before, or a client whom a busy machine let down
-BY_CHANCE = "upload_service.inspection."  # A file may be deleted before its turn to be read comes.
-A_DAY = 24 * 3600 + 61  # seconds, and a little more
+SETTLE_TIMEOUT = 60.0  # seconds
+ATTEMPTS = 5  # scenarios per step: steps may change their order, and a busy machine may fail a request
+UNORDERED_STEPS = "upload_service.inspection."  # A file may be deleted before its inspection.
+ONE_DAY = 24 * 3600 + 61  # seconds, and a little more
 
 
-async def dead_at_every_step(fleet: Fleet, steps: Steps, service: str, *, insisting: bool) -> Outcome:
-    """The service, of which only the replica with these `steps` runs, dies once at each of them.
+async def kill_at_every_step(cluster: Cluster, steps: StepControl, service: str, *, retries: bool) -> Outcome:
+    """Kill the only replica of a service once after each of its `steps`.
 
-    An insisting client sends again what was not answered, and is answered as on a day without crash. What another one
-    leaves halfway is finished or undone by the services themselves, once a day has passed.
+    A client that retries gets the same answers as without a crash. Without retries, the services finish or undo
+    incomplete work themselves within a day.
     """
-    client = "the client insists" if insisting else "the client gives up"
+    client = "the client retries" if retries else "the client gives up"
     outcome = Outcome(f"{service} killed at each of its steps, {client}")
-    stories = []
-    for step in await _all_steps(fleet, steps):
-        for _ in range(TRIES):
+    scenarios = []
+    for step in await _all_steps(cluster, steps):
+        for _ in range(ATTEMPTS):
             steps.die_after(step)
-            story = await Story.begin(fleet, steps, step)
-            with suppress(Interrupted):
-                await story.tell(insisting=insisting)
-            await fleet.ready()
-            stories.append(story)
+            scenario = await TenantScenario.create(cluster, steps, step)
+            with suppress(RequestAbandoned):
+                await scenario.run(retries=retries)
+            await cluster.ready()
+            scenarios.append(scenario)
             if steps.died:
                 outcome.times += 1
                 break
         else:
             steps.disarm()
-            outcome.violations.append(f"nothing came to {step}")
-    outcome.violations += await _left(fleet, stories)
+            outcome.violations.append(f"no scenario reached {step}")
+    outcome.violations += await _remaining_problems(cluster, scenarios)
     return outcome
 
 
-async def _all_steps(fleet: Fleet, steps: Steps) -> list[str]:
-    """The steps of the story: those that come whenever it is told, for a service also works of its own accord."""
-    counted = []
+async def _all_steps(cluster: Cluster, steps: StepControl) -> list[str]:
+    """The steps that occur in every run. Background work of a service adds others."""
+    recorded = []
     for _ in range(2):
-        story = await Story.begin(fleet, steps, "all goes well")
-        steps.count()
-        await story.tell(insisting=False)
-        await at_rest(fleet, story.api.tenant_id)
-        counted.append(steps.counted())
-    return [step for step in counted[0] if step in counted[1] and not step.startswith(BY_CHANCE)]
+        scenario = await TenantScenario.create(cluster, steps, "no crash")
+        steps.start_counting()
+        await scenario.run(retries=False)
+        await wait_until_announced(cluster, scenario.api.tenant_id)
+        recorded.append(steps.stop_counting())
+    return [step for step in recorded[0] if step in recorded[1] and not step.startswith(UNORDERED_STEPS)]
 
 
-async def _left(fleet: Fleet, stories: list[Story]) -> list[str]:
-    """Let a day pass; what is wrong or halfway still when the services had their time, each as a sentence."""
-    for story in stories:
-        await fleet.age(story.api.tenant_id, A_DAY)
-    left: list[str] = []
+async def _remaining_problems(cluster: Cluster, scenarios: list[TenantScenario]) -> list[str]:
+    """Age the data by a day. Returns the problems that the services do not fix, each as a sentence."""
+    for scenario in scenarios:
+        await cluster.age_tenant(scenario.api.tenant_id, ONE_DAY)
+    remaining: list[str] = []
 
-    async def nothing_left() -> bool:
-        left.clear()
-        for story in stories:
-            state = await State.read(fleet.mongo, story.api.tenant_id)
-            problems = state.unsettled() + state.doubled() + await violations(fleet, [story.api.tenant_id])
-            left.extend(f"after {story.title}: {problem}" for problem in problems)
-        return not left
+    async def all_settled() -> bool:
+        remaining.clear()
+        for scenario in scenarios:
+            state = await State.read(cluster.mongo, scenario.api.tenant_id)
+            problems = state.unsettled() + state.duplicates() + await violations(cluster, [scenario.api.tenant_id])
+            remaining.extend(f"after {scenario.title}: {problem}" for problem in problems)
+        return not remaining
 
     with suppress(TimeoutError):
-        await until(nothing_left, timeout=SETTLED_WITHIN)
-    return left
+        await until(all_settled, timeout=SETTLE_TIMEOUT)
+    return remaining

@@ -1,4 +1,4 @@
-"""Publishers at work while something fails: what they were answered, and when the whole goes on by itself again."""
+"""Concurrent publishers for tests of faults. They record acknowledged versions and failed requests."""
 
 import asyncio
 import os
@@ -7,74 +7,76 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
-from tests.support.faults.retrying_uploader import Client
-from tests.support.processes.cluster import Fleet
+from tests.support.faults.retrying_uploader import RetryingClient
+from tests.support.processes.cluster import Cluster
 from tests.support.wait import until
 from tests.support.whole.publishing import Published, add_package, package_id
 from tests.support.whole.services import Api
 
 SIZE = 4000  # bytes of an installer, sent in two chunks
-LANES = 4
-PAUSE = 0.05  # seconds between two installers of a publisher, who leaves the machine to what is being tested
+PUBLISHER_COUNT = 4
+PAUSE = 0.05  # seconds between two installers of a publisher, which leaves CPU time to the services
 
 
 @dataclass
-class Work:
-    """`published` are the versions that were acknowledged so far."""
+class Publishers:
+    """Publishers of one package. `published` are the acknowledged versions."""
 
-    client: Client
+    client: RetryingClient
     package_id: str
     size: int = SIZE
     published: list[Published] = field(default_factory=list)
-    enough: bool = False
+    is_stopping: bool = False
 
-    async def more(self) -> float:
-        """Wait until every publisher has got through once from now on; the seconds that took."""
-        loop, wanted = asyncio.get_running_loop(), len(self.published) + 2 * LANES
+    async def wait_for_progress(self) -> float:
+        """Wait until every publisher has published another version. Returns the seconds."""
+        loop, target = asyncio.get_running_loop(), len(self.published) + 2 * PUBLISHER_COUNT
 
         async def published() -> bool:
-            return len(self.published) >= wanted
+            return len(self.published) >= target
 
         began = loop.time()
         await until(published, timeout=60)
         return loop.time() - began
 
-    def odd_failures(self) -> list[str]:
-        """What publishers were told beside problems, as sentences: a connection that ended, an answer of no sense."""
-        told = self.client.failures
-        return [f"{what} was the answer, {told[what]} times" for what in told if len(what) < 5 or what[:4] != "500 "]
+    def unexpected_failures(self) -> list[str]:
+        """The failures other than 500 problems, each as a sentence: closed connections and unexpected answers."""
+        failures = self.client.failures
+        return [
+            f"{text} was the answer, {failures[text]} times" for text in failures if len(text) < 5 or text[:4] != "500 "
+        ]
 
-    async def publish(self, lane: int) -> None:
+    async def publish(self, publisher: int) -> None:
         for number in count():
             content = os.urandom(self.size)
-            version = await self.client.publish(self.package_id, f"{lane}.{number}", content, chunk=self.size // 2)
+            version = await self.client.publish(self.package_id, f"{publisher}.{number}", content, chunk=self.size // 2)
             self.published.append(version)
-            if self.enough:
+            if self.is_stopping:
                 return
             await asyncio.sleep(PAUSE)
 
 
 @asynccontextmanager
-async def at_work(api: Api, *, size: int = SIZE) -> AsyncIterator[Work]:
-    """Let publishers publish within the block, installers of `size` bytes; each ends what it has begun."""
-    work = Work(Client(api), package_id(), size)
-    await add_package(api, work.package_id)
+async def run_publishers(api: Api, *, size: int = SIZE) -> AsyncIterator[Publishers]:
+    """Run publishers of installers of `size` bytes within the block. Each finishes its last upload."""
+    publishers = Publishers(RetryingClient(api), package_id(), size)
+    await add_package(api, publishers.package_id)
     async with asyncio.TaskGroup() as group:
-        for lane in range(LANES):
-            group.create_task(work.publish(lane))
-        yield work
-        work.enough = True
+        for publisher in range(PUBLISHER_COUNT):
+            group.create_task(publishers.publish(publisher))
+        yield publishers
+        publishers.is_stopping = True
 
 
-async def at_rest(fleet: Fleet, tenant_id: str) -> None:
-    """Wait until everything that is complete is announced, and heard of."""
+async def wait_until_announced(cluster: Cluster, tenant_id: str) -> None:
+    """Wait until all complete uploads are announced, and the catalog has received the events."""
     complete = {"tenant_id": tenant_id, "status": {"$in": ["complete", "linked"]}}
 
-    async def heard() -> bool:
-        uploads = await fleet.mongo["upload"]["uploads"].find(complete).to_list()
+    async def announced() -> bool:
+        uploads = await cluster.mongo["upload"]["uploads"].find(complete).to_list()
         names = [upload["server_filename"] for upload in uploads]
-        there = {"tenant_id": tenant_id, "server_filename": {"$in": names}, "finished_at": {"$exists": True}}
-        count = await fleet.mongo["catalog"]["finished_uploads"].count_documents(there)
+        received = {"tenant_id": tenant_id, "server_filename": {"$in": names}, "finished_at": {"$exists": True}}
+        count = await cluster.mongo["catalog"]["finished_uploads"].count_documents(received)
         return count == len(names) and all(upload["announced"] for upload in uploads)
 
-    await until(heard, timeout=60)
+    await until(announced, timeout=60)

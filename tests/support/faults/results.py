@@ -1,4 +1,4 @@
-"""What came of a fault: the form in which tests judge it and `make torture` shows it."""
+"""Results of a fault, for tests and for `make torture`."""
 
 from dataclasses import dataclass, field
 from statistics import median
@@ -6,11 +6,10 @@ from statistics import median
 
 @dataclass
 class Outcome:
-    """One kind of fault, done `times` times.
+    """The result of one kind of fault, repeated `times` times.
 
-    `lost` says which acknowledged things are not there any more, `duplicated` what took effect twice, `violations`
-    which invariants do not hold, each as a sentence. `recoveries` are the seconds from the end of each fault until
-    everything was ready again.
+    `lost` are missing acknowledged versions, `duplicated` are effects that happened twice, `violations` are broken
+    invariants, each as a sentence. `recoveries` are the seconds from the end of each fault until all is ready.
     """
 
     fault: str
@@ -21,7 +20,7 @@ class Outcome:
     recoveries: list[float] = field(default_factory=list)
 
     @property
-    def good(self) -> bool:
+    def succeeded(self) -> bool:
         return not (self.lost or self.duplicated or self.violations)
 
     def row(self) -> tuple[str, ...]:

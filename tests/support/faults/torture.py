@@ -1,8 +1,8 @@
-"""Runs the long form of every fault, one after the other, and writes a table of the results.
+"""Runs the long form of every fault, and writes a table of the results.
 
 python -m tests.support.faults.torture [--minutes N] [--kills N]
 
-The table goes to the terminal and, with what it was made with, to tests/support/faults/RESULTS.md.
+The table goes to the terminal and, with the versions of all parts, to tests/support/faults/RESULTS.md.
 """
 
 import argparse
@@ -24,78 +24,78 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.support.faults import processes, stores
-from tests.support.faults.crash_steps import dead_at_every_step
-from tests.support.faults.package_deletion import deletion_killed
+from tests.support.faults.crash_steps import kill_at_every_step
+from tests.support.faults.package_deletion import kill_during_deletion
 from tests.support.faults.results import Outcome
-from tests.support.processes.cluster import OFTEN, Fleet, fleet
-from tests.support.processes.failpoint_control import alone
+from tests.support.processes.cluster import SHORT_PAUSES, Cluster, run_cluster
+from tests.support.processes.failpoint_control import single_replica
 from tests.support.processes.fork_server import ROOT
 from tests.support.servers.stores import private_stores
 
 RESULTS = Path(__file__).parent / "RESULTS.md"
 SERVICES = ("auth_service", "catalog_service", "client_registry", "gateway", "upload_service")
-DYING = ("upload_service", "catalog_service")
+KILLED_AT_STEPS = ("upload_service", "catalog_service")
 COLUMNS = ("Fault", "Times", "Lost", "Duplicated", "Violations", "Seconds to recover, median / max")
 LIBRARIES = ("aiohttp", "aio-pika", "motor", "pymongo", "redis")
 
-Fault = Callable[[Fleet], Awaitable[Outcome]]
+Fault = Callable[[Cluster], Awaitable[Outcome]]
 
 
 def faults(minutes: float, kills: int) -> Iterator[tuple[str, Fault]]:
-    """All faults in their order, each with its name for the case that it does not come to its end."""
+    """All faults in order, each with its name for the report of an exception."""
     few = max(1, kills // 4)
     for service in SERVICES:
-        yield f"kill -9 of {service}", partial(processes.killed, services=[service], times=kills)
-    for service in DYING:
-        for insisting in (True, False):
-            yield f"{service} killed at each step", partial(_every_step, service=service, insisting=insisting)
-        yield f"{service} killed while a package goes", partial(deletion_killed, service=service)
+        yield f"kill -9 of {service}", partial(processes.kill_services, services=[service], times=kills)
+    for service in KILLED_AT_STEPS:
+        for retries in (True, False):
+            yield f"{service} killed at each step", partial(_every_step, service=service, retries=retries)
+        yield f"{service} killed during a package's deletion", partial(kill_during_deletion, service=service)
     both = ["gateway", "upload_service"]
-    yield "rolling restart", partial(processes.restarted_in_turn, services=both, times=3)
-    yield "mongod killed", partial(stores.mongod_killed, times=few, seconds=15)
-    yield "redis killed", partial(stores.redis_killed, times=few, seconds=5)
-    yield "rabbitmq away", partial(stores.broker_away, seconds=30)
-    yield "rabbitmq full", partial(stores.broker_full, seconds=30)
-    yield "queue deleted", partial(stores.queue_deleted, times=few)
-    yield "events published twice", partial(stores.relay_killed, times=few)
-    yield "everything", partial(processes.mixed, seconds=minutes * 60, seed=int(time.time()))
+    yield "rolling restart", partial(processes.rolling_restart, services=both, times=3)
+    yield "mongod killed", partial(stores.kill_mongod, times=few, seconds=15)
+    yield "redis killed", partial(stores.kill_redis, times=few, seconds=5)
+    yield "rabbitmq away", partial(stores.stop_broker, seconds=30)
+    yield "rabbitmq full", partial(stores.fill_broker_disk, seconds=30)
+    yield "queue deleted", partial(stores.delete_queue, times=few)
+    yield "events published twice", partial(stores.publish_events_twice, times=few)
+    yield "mixed load", partial(processes.mixed_faults, seconds=minutes * 60, seed=int(time.time()))
 
 
-async def _every_step(on: Fleet, service: str, *, insisting: bool) -> Outcome:
-    async with alone(on, service) as steps:
-        return await dead_at_every_step(on, steps, service, insisting=insisting)
+async def _every_step(on: Cluster, service: str, *, retries: bool) -> Outcome:
+    async with single_replica(on, service) as steps:
+        return await kill_at_every_step(on, steps, service, retries=retries)
 
 
 async def torture(minutes: float, kills: int, console: Console) -> tuple[list[Outcome], list[str]]:
-    """What came of each fault, and the versions of what it was done to."""
+    """Run all faults. Returns their outcomes, and the versions of all parts."""
     outcomes = []
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with (
             private_stores(Path(folder)) as own_stores,
-            fleet(own_stores, patches=OFTEN, upload_service=2, gateway=2) as running,
+            run_cluster(own_stores, patches=SHORT_PAUSES, upload_service=2, gateway=2) as cluster,
         ):
-            versions = await _versions(running)
+            versions = await _versions(cluster)
             for name, fault in faults(minutes, kills):
                 began = time.monotonic()
                 try:
-                    outcome = await fault(running)
-                except Exception as error:  # noqa: BLE001  the other faults are worth knowing all the same
-                    outcome = Outcome(name, violations=[f"it did not come to an end: {error!r}"])
+                    outcome = await fault(cluster)
+                except Exception as error:  # noqa: BLE001  the other faults still run
+                    outcome = Outcome(name, violations=[f"it did not finish: {error!r}"])
                 outcomes.append(outcome)
-                await running.restart_ended()
+                await cluster.restart_exited()
                 console.print(f"{time.monotonic() - began:6.0f} s  {outcome.fault}")
-                if not outcome.good:
+                if not outcome.succeeded:
                     console.print(str(outcome), style="red", markup=False)
     return outcomes, versions
 
 
-async def _versions(on: Fleet) -> list[str]:
+async def _versions(on: Cluster) -> list[str]:
     mongod = await on.mongo.server_info()
     async with await aio_pika.connect(on.stores.rabbitmq_url) as connection:
         assert connection.transport is not None
         broker = connection.transport.connection.server_properties["version"]
-    redis = await asyncio.to_thread(_said, "redis-server", "--version")
-    commit = await asyncio.to_thread(_said, "git", "rev-parse", "--short", "HEAD")
+    redis = await asyncio.to_thread(_output_of, "redis-server", "--version")
+    commit = await asyncio.to_thread(_output_of, "git", "rev-parse", "--short", "HEAD")
     return [
         f"pkgrepo {version('pkgrepo')} at {commit}",
         f"Python {platform.python_version()}",
@@ -107,48 +107,48 @@ async def _versions(on: Fleet) -> list[str]:
     ]
 
 
-def _said(*command: str) -> str:
+def _output_of(*command: str) -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def table_of(outcomes: list[Outcome]) -> Table:
     table = Table(*COLUMNS)
     for outcome in outcomes:
-        table.add_row(*outcome.row(), style="" if outcome.good else "red")
+        table.add_row(*outcome.row(), style="" if outcome.succeeded else "red")
     return table
 
 
 def report(command: str, outcomes: list[Outcome], versions: list[str], seconds: float) -> str:
-    """The page that keeps the last run."""
+    """The text of RESULTS.md."""
     lines = [
-        "# What the last torture came to",
+        "# Results of the last torture run",
         "",
         f"`{command}`, {datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {seconds / 60:.0f} minutes. {', '.join(versions)}.",
         "",
         "Two gateways, two upload services, one of each other service, and real stores, all on one machine with",
-        f"{len(os.sched_getaffinity(0))} processors. Lost: acknowledged and not there any more. Duplicated: took",
-        "effect twice. Violations: of the invariants, or of what is promised while the fault lasts.",
+        f"{len(os.sched_getaffinity(0))} processors. Lost: acknowledged and missing afterwards. Duplicated: took",
+        "effect twice. Violations: of the invariants, or of a promise during the fault.",
         "",
         f"| {' | '.join(COLUMNS)} |",
         f"|{'---|' * len(COLUMNS)}",
         *(f"| {' | '.join(outcome.row())} |" for outcome in outcomes),
         "",
     ]
-    bad = [str(outcome) for outcome in outcomes if not outcome.good]
-    return "\n".join([*lines, *(["```", *bad, "```", ""] if bad else [])])
+    failed = [str(outcome) for outcome in outcomes if not outcome.succeeded]
+    return "\n".join([*lines, *(["```", *failed, "```", ""] if failed else [])])
 
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--minutes", type=float, default=20, help="of everything at once")
-    arguments.add_argument("--kills", type=int, default=20, help="of each service")
-    given = arguments.parse_args()
+    arguments.add_argument("--minutes", type=float, default=20, help="duration of the mixed load")
+    arguments.add_argument("--kills", type=int, default=20, help="kills of each service")
+    options = arguments.parse_args()
     console, began = Console(), time.monotonic()
-    outcomes, versions = asyncio.run(torture(given.minutes, given.kills, console))
+    outcomes, versions = asyncio.run(torture(options.minutes, options.kills, console))
     console.print(table_of(outcomes))
-    command = f"python -m tests.support.faults.torture --minutes {given.minutes:g} --kills {given.kills}"
+    command = f"python -m tests.support.faults.torture --minutes {options.minutes:g} --kills {options.kills}"
     RESULTS.write_text(report(command, outcomes, versions, time.monotonic() - began), encoding="utf-8")
-    return 0 if all(outcome.good for outcome in outcomes) else 1
+    return 0 if all(outcome.succeeded for outcome in outcomes) else 1
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from deploy.terminal import FileProgress
 from tests.support.factories import KEY, KEYS
-from tests.support.processes.cluster import DATABASES, Fleet
+from tests.support.processes.cluster import DATABASES, Cluster
 
-# Runs the command, and kills it when an installer has been written for the third time.
-KILLED = """
+# Runs the command, and kills it before the third call of a function.
+KILLING_PROGRAM = """
 import os, signal
 from argon2 import PasswordHasher
 from auth_service.users import passwords
@@ -34,13 +34,13 @@ from deploy.cli.main import main
 
 hasher = PasswordHasher(time_cost={time_cost}, memory_cost={memory_cost}, parallelism={parallelism})
 passwords.PasswordHasher = lambda **_: hasher
-seen, wrapped = [], module.{name}
+calls, wrapped = [], module.{name}
 
-def killing(*given):
-    seen.append(given)
-    if len(seen) > 2:
+def killing(*arguments):
+    calls.append(arguments)
+    if len(calls) > 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    return wrapped(*given)
+    return wrapped(*arguments)
 
 module.{name} = killing
 main()
@@ -48,7 +48,7 @@ main()
 
 
 class RecordedProgress(FileProgress):
-    """Progress that is recorded and not shown."""
+    """Progress that is recorded instead of shown."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -60,57 +60,59 @@ class RecordedProgress(FileProgress):
         self.phases.append((phase, total))
 
 
-def addresses_of(fleet: Fleet, audit_key: str = KEY, installers: Path | None = None) -> StoreAddresses:
-    """The addresses of a fleet's stores, for operators' commands."""
-    addresses = Addresses("", fleet.stores.mongo_url, fleet.stores.redis_url)
-    return StoreAddresses(addresses, installers or fleet.stores.installers, SecretStr(audit_key), KEYS)
+def addresses_of(cluster: Cluster, audit_key: str = KEY, installers: Path | None = None) -> StoreAddresses:
+    """The addresses of a cluster's stores, for operator commands."""
+    addresses = Addresses("", cluster.stores.mongo_url, cluster.stores.redis_url)
+    return StoreAddresses(addresses, installers or cluster.stores.installers, SecretStr(audit_key), KEYS)
 
 
-async def back_up(fleet: Fleet, folder: Path, *, check: bool = False, installers: Path | None = None) -> BackupCreator:
-    where = addresses_of(fleet, installers=installers)
-    backup = BackupCreator(BackupFolder(folder), open_storage(where.installers), RecordedProgress(), check)
+async def back_up(
+    cluster: Cluster, folder: Path, *, check: bool = False, installers: Path | None = None
+) -> BackupCreator:
+    addresses = addresses_of(cluster, installers=installers)
+    backup = BackupCreator(BackupFolder(folder), open_storage(addresses.installers), RecordedProgress(), check)
     with backup.folder.locked():
-        await backup.run(where)
+        await backup.run(addresses)
     return backup
 
 
 async def restore_documents(
-    folder: Path, where: StoreAddresses, *, other_keys: bool = False, without_seal: bool = False
+    folder: Path, addresses: StoreAddresses, *, other_keys: bool = False, without_seal: bool = False
 ) -> BackupRestorer:
     """Restore the newest backup."""
-    backups, storage = BackupFolder(folder), open_storage(where.installers)
+    backups, storage = BackupFolder(folder), open_storage(addresses.installers)
     restoration = BackupRestorer(
         backups, backups.load(None), storage, RecordedProgress(), other_keys=other_keys, without_seal=without_seal
     )
-    await restoration.run(where)
+    await restoration.run(addresses)
     return restoration
 
 
-async def heads(where: StoreAddresses, *tenant_ids: str) -> list[str]:
+async def audit_heads(addresses: StoreAddresses, *tenant_ids: str) -> list[str]:
     """The verified heads of the logs."""
-    async with open_operator_audit(where) as record:
-        return [str(await verify(record.store, record.signer, tenant_id)) for tenant_id in tenant_ids]
+    async with open_operator_audit(addresses) as audit:
+        return [str(await verify(audit.store, audit.signer, tenant_id)) for tenant_id in tenant_ids]
 
 
-async def export(fleet: Fleet, tenant_id: str, archive: Path) -> TenantExporter:
-    where = addresses_of(fleet)
-    done = TenantExporter(archive, tenant_id, open_storage(where.installers), RecordedProgress())
-    await done.run(where)
-    return done
+async def export_tenant(cluster: Cluster, tenant_id: str, archive: Path) -> TenantExporter:
+    addresses = addresses_of(cluster)
+    exporter = TenantExporter(archive, tenant_id, open_storage(addresses.installers), RecordedProgress())
+    await exporter.run(addresses)
+    return exporter
 
 
-async def bring_in(fleet: Fleet, archive: Path, audit_key: str = KEY) -> TenantImporter:
-    where = addresses_of(fleet, audit_key)
-    done = TenantImporter(archive, open_storage(where.installers), RecordedProgress())
-    await done.run(where)
-    return done
+async def import_archive(cluster: Cluster, archive: Path, audit_key: str = KEY) -> TenantImporter:
+    addresses = addresses_of(cluster, audit_key)
+    importer = TenantImporter(archive, open_storage(addresses.installers), RecordedProgress())
+    await importer.run(addresses)
+    return importer
 
 
 async def run_and_kill(module: str, name: str, *arguments: str, **environment: str) -> int | None:
-    """Run a command and kill it at the third call of a function; its status."""
-    hasher = password_hasher()  # An import takes hashes of these costs only, which the tests may have lowered.
+    """Run a command and kill it at the third call of a function. Returns its status."""
+    hasher = password_hasher()  # An import accepts only hashes of these costs, which the tests may have lowered.
     costs = {cost: getattr(hasher, cost) for cost in ("time_cost", "memory_cost", "parallelism")}
-    program = KILLED.format(module=module, name=name, **costs)
+    program = KILLING_PROGRAM.format(module=module, name=name, **costs)
     process = await create_subprocess_exec(
         *(sys.executable, "-c", program, *arguments), stdout=PIPE, stderr=STDOUT, env={**os.environ, **environment}
     )
@@ -118,11 +120,11 @@ async def run_and_kill(module: str, name: str, *arguments: str, **environment: s
     return process.returncode
 
 
-async def wipe(fleet: Fleet) -> None:
+async def delete_all_data(cluster: Cluster) -> None:
     """Stop all services and delete their data."""
-    for replica in [replica for replicas in fleet.replicas.values() for replica in replicas]:
+    for replica in [replica for replicas in cluster.replicas.values() for replica in replicas]:
         await replica.stop()
     for name in DATABASES:
-        await fleet.mongo.drop_database(name)
-    shutil.rmtree(fleet.stores.installers)
-    fleet.stores.installers.mkdir()
+        await cluster.mongo.drop_database(name)
+    shutil.rmtree(cluster.stores.installers)
+    cluster.stores.installers.mkdir()

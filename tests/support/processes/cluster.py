@@ -1,13 +1,13 @@
 """All services as processes, with any number of replicas, behind balancing proxies.
 
-    async with private_stores(folder) as stores, fleet(stores, upload_service=2, gateway=2) as running:
-        api = await running.services.tenant()      # as everywhere in the system tests
-        await running.replicas["upload_service"][0].kill()
-        await running.restart_ended()
-        await running.age(api.tenant_id, 60)
+    async with private_stores(folder) as stores, run_cluster(stores, upload_service=2, gateway=2) as cluster:
+        api = await cluster.services.tenant()
+        await cluster.replicas["upload_service"][0].kill()
+        await cluster.restart_ended()
+        await cluster.age(api.tenant_id, 60)
 
-Callers reach the gateways, and the gateways and services each other, through `proxies[service]`, one before each
-service, which fails on request and takes each connection to the next replica that listens.
+All connections to a service pass its proxy, `proxies[service]`. The proxy fails on request, and passes each connection
+to the next listening replica.
 """
 
 import asyncio
@@ -34,26 +34,28 @@ from deploy.operator.operations import open_operator
 from tests.support.factories import KEY
 from tests.support.processes.replica import Replica
 from tests.support.servers.ports import free_port
-from tests.support.servers.proxy import Proxy, proxy
+from tests.support.servers.proxy import Proxy, run_proxy
 from tests.support.servers.stores import Stores
 from tests.support.whole.services import Services
 
 DATABASES = ("auth", "catalog", "upload", "clients")
-# Pauses in seconds of what settles things later, for those who do not want to wait.
-OFTEN = {
+# Short pauses, in seconds, of the background work of the services.
+SHORT_PAUSES = {
     "upload_service.app:COLLECTION_PAUSE": 0.2,
     "upload_service.app:RELAY_PAUSE": 0.2,
     "catalog_service.app:SWEEP_PAUSE": 0.2,
 }
-LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)  # A date before it is a sign, not a time: a lease that was given back.
+SENTINEL_DATES_BEFORE = datetime(
+    2000, 1, 1, tzinfo=UTC
+)  # A date before it is a sign, not a time: a lease that was given back.
 
 
 @dataclass(frozen=True)
-class Fleet:
+class Cluster:
     """The running services.
 
-    `replicas` and `proxies` are by service name, `gateway` among them. `services` is the way in that the stories of
-    the system tests take. `mongo` leads to the databases past any proxy.
+    `replicas` and `proxies` are by service name, including `gateway`. `services` has the addresses and the operator, as
+    in other system tests. `mongo` connects to the databases without a proxy.
     """
 
     stores: Stores
@@ -61,7 +63,7 @@ class Fleet:
     proxies: dict[str, Proxy]
     services: Services
     mongo: AsyncMongoClient[Document]
-    stamps: TenantVersions
+    tenant_versions: TenantVersions
     environment: dict[str, str]
     patches: Mapping[str, Any]
     _counts: dict[str, int] = field(default_factory=dict)
@@ -72,21 +74,21 @@ class Fleet:
         *,
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] = (),
-        aside: bool = False,
+        receives_connections: bool = True,
     ) -> Replica:
-        """Start another replica, which is ready and gets connections unless it stands `aside`.
+        """Start another replica, and wait until it is ready. The proxy uses it if it `receives_connections`.
 
-        `environment` is added to the common one; `command` is what runs it, by itself `python -m <service>`.
+        `environment` is added to the common one. `command` defaults to `python -m <service>`.
         """
         replica = self._replica(service, environment or {}, command)
         await replica.start()
         await replica.ready()
-        if not aside:
+        if receives_connections:
             self.proxies[service].targets.append(replica.address)
         return replica
 
     async def remove(self, replica: Replica) -> None:
-        """Kill a replica for good. Its graceful stop would take seconds."""
+        """Kill a replica and forget it. A graceful stop would take seconds."""
         targets = self.proxies[replica.service].targets
         targets[:] = [address for address in targets if address != replica.address]
         self.replicas[replica.service].remove(replica)
@@ -100,26 +102,26 @@ class Fleet:
         for replica in added:
             self.proxies[replica.service].targets.append(replica.address)
 
-    async def restart_ended(self) -> None:
-        """Start every replica that has ended, and wait until all are ready."""
-        every = [replica for replicas in self.replicas.values() for replica in replicas]
-        await asyncio.gather(*(replica.start() for replica in every if not replica.running))
+    async def restart_exited(self) -> None:
+        """Start every replica that has exited, and wait until all are ready."""
+        replicas = [replica for replicas in self.replicas.values() for replica in replicas]
+        await asyncio.gather(*(replica.start() for replica in replicas if not replica.is_running))
         await self.ready()
 
     async def ready(self) -> None:
-        """Wait until every replica accepts requests. Raises NotStarted for one that has ended."""
+        """Wait until every replica accepts requests. Raises NotStarted for one that has exited."""
         await asyncio.gather(*(replica.ready() for replicas in self.replicas.values() for replica in replicas))
 
-    async def age(self, tenant_id: str, seconds: float) -> None:
-        """Make a tenant's data older: every date in its records, and its files.
+    async def age_tenant(self, tenant_id: str, seconds: float) -> None:
+        """Make a tenant's data older: the dates in its records, and its files.
 
-        What MongoDB removes by itself when its date comes stays.
+        Expiry dates of MongoDB's TTL indexes stay.
         """
         for name in DATABASES:
             database = self.mongo[name]
             for collection in await database.list_collection_names():
                 await _age(database[collection], tenant_id, timedelta(seconds=seconds))
-        await self.stamps.bump(tenant_id)  # What gateways remember has grown too old.
+        await self.tenant_versions.bump(tenant_id)  # Invalidates the caches of the gateways.
         for file in (self.stores.installers / tenant_id).glob("**/*"):
             with suppress(FileNotFoundError):  # A service may remove it meanwhile.
                 times = file.stat()
@@ -128,7 +130,7 @@ class Fleet:
     def _replica(self, service: str, environment: Mapping[str, str], command: Sequence[str]) -> Replica:
         number = self._counts[service] = self._counts.get(service, 0) + 1
         folder = self.stores.folder
-        # A caller's address counts at the gateway, and who comes over a unix socket has none.
+        # The gateway needs callers' addresses, and a unix socket has none.
         address = f"127.0.0.1:{free_port()}" if service == "gateway" else f"unix:{folder / f'{service}-{number}.sock'}"
         log = folder / f"{service}-{number}.log"
         patches = {place: value for place, value in self.patches.items() if place.startswith(f"{service}.")}
@@ -141,19 +143,19 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet(
+async def run_cluster(
     stores: Stores,
     environment: Mapping[str, str] | None = None,
     patches: Mapping[str, Any] | None = None,
     **counts: int,
-) -> AsyncIterator[Fleet]:
-    """Start every service, once or as often as `counts` says (0 for not at all); all ready, and stopped afterwards.
+) -> AsyncIterator[Cluster]:
+    """Start `counts` ready replicas of each service, by default one, and stop them at the end.
 
-    `environment` has further settings for all of them, `patches` constants that are others, as in `failpoints`.
+    `environment` has further settings for all services, `patches` other values of constants, as in `failpoints`.
     """
     names = (*SERVICES, "gateway")
     async with AsyncExitStack() as stack:
-        proxies = {name: await stack.enter_async_context(proxy()) for name in names}
+        proxies = {name: await stack.enter_async_context(run_proxy()) for name in names}
         common = {
             **os.environ,
             **dict.fromkeys(("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY"), KEY),
@@ -173,18 +175,18 @@ async def fleet(
         services = Services(session, addresses, operator, stores.installers, RedisFailureCounts(redis))
         replicas: dict[str, list[Replica]] = {name: [] for name in names}
         stack.push_async_callback(_stop_all, replicas)
-        running = Fleet(stores, replicas, proxies, services, mongo, TenantVersions(redis), common, patches or {})
-        await running.start(**{**dict.fromkeys(names, 1), **counts})
-        yield running
+        cluster = Cluster(stores, replicas, proxies, services, mongo, TenantVersions(redis), common, patches or {})
+        await cluster.start(**{**dict.fromkeys(names, 1), **counts})
+        yield cluster
 
 
 async def _stop_all(replicas: Mapping[str, Sequence[Replica]]) -> None:
-    await asyncio.gather(*(replica.stop() for found in replicas.values() for replica in found))
+    await asyncio.gather(*(replica.stop() for same in replicas.values() for replica in same))
 
 
 async def _age(collection: AsyncCollection[Document], tenant_id: str, span: timedelta) -> None:
-    """Subtract `span` from every date on the first level, in one update, so that no write in between is lost."""
-    dated = [{"$eq": [{"$type": "$$this.v"}, "date"]}, {"$gt": ["$$this.v", LONG_AGO]}]
+    """Subtract `span` from every top-level date, in one update so that no concurrent write is lost."""
+    dated = [{"$eq": [{"$type": "$$this.v"}, "date"]}, {"$gt": ["$$this.v", SENTINEL_DATES_BEFORE]}]
     old = {"$subtract": ["$$this.v", int(span.total_seconds() * 1000)]}
     value = {"$cond": [{"$and": [*dated, {"$ne": ["$$this.k", "expires_at"]}]}, old, "$$this.v"]}
     fields = {"$map": {"input": {"$objectToArray": "$$ROOT"}, "in": {"k": "$$this.k", "v": value}}}

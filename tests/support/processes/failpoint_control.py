@@ -1,4 +1,4 @@
-"""Makes services of `failpoints` count their steps, or die after one."""
+"""Controls services of `failpoints`: they record their steps, or die after one."""
 
 import json
 import sys
@@ -9,32 +9,32 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.support.processes.cluster import Fleet
+from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica import Replica
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepControl:
     """The orders to one replica, in a shared folder.
 
-    A step is named by the function of the product it happens in, what happens, and which time it is since the telling:
+    A step's name has the product's function, the operation, and its number since the order:
     `upload_service.uploads.store:MongoUploadStore.advance update_one #1`.
     """
 
     folder: Path
 
-    def count(self) -> None:
-        """Start counting."""
+    def start_counting(self) -> None:
+        """Record steps from now on."""
         (self.folder / "counted").write_text("")
-        self._tell(f"count {uuid4()}")
+        self._write_order(f"count {uuid4()}")
 
-    def counted(self) -> list[str]:
-        """Stop counting; the steps in order."""
+    def stop_counting(self) -> list[str]:
+        """Stop recording. Returns the steps in order."""
         (self.folder / "order").unlink()
         return (self.folder / "counted").read_text(encoding="utf-8").splitlines()
 
     def die_after(self, step: str) -> None:
-        self._tell(f"die {uuid4()}\n{step}")
+        self._write_order(f"die {uuid4()}\n{step}")
 
     @property
     def died(self) -> bool:
@@ -44,34 +44,36 @@ class Steps:
     def disarm(self) -> None:
         (self.folder / "order").unlink(missing_ok=True)
 
-    def _tell(self, order: str) -> None:
+    def _write_order(self, order: str) -> None:
         new = self.folder / "order.new"
         new.write_text(order, encoding="utf-8")
         new.replace(self.folder / "order")
 
 
-async def add_failing(
-    fleet: Fleet, service: str, *, failpoint: str = "", patches: Mapping[str, Any] | None = None
-) -> tuple[Replica, Steps]:
-    """Start another replica that can be ordered to die; the failpoint and the patches as in `failpoints`."""
-    folder = fleet.stores.folder / f"steps-{uuid4().hex[:8]}"
+async def add_failing_replica(
+    cluster: Cluster, service: str, *, failpoint: str = "", patches: Mapping[str, Any] | None = None
+) -> tuple[Replica, StepControl]:
+    """Start another replica that can be ordered to die. `failpoint` and `patches` are as in `failpoints`."""
+    folder = cluster.stores.folder / f"steps-{uuid4().hex[:8]}"
     folder.mkdir()
-    all_patches = {place: value for place, value in fleet.patches.items() if place.startswith(f"{service}.")}
+    all_patches = {place: value for place, value in cluster.patches.items() if place.startswith(f"{service}.")}
     all_patches |= patches or {}
     environment = {"STEPS": str(folder), "PATCHES": json.dumps(all_patches), "FAILPOINT": failpoint}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
-    return await fleet.add(service, environment=environment, command=command), Steps(folder)
+    return await cluster.add(service, environment=environment, command=command), StepControl(folder)
 
 
 @asynccontextmanager
-async def alone(fleet: Fleet, service: str, *, patches: Mapping[str, Any] | None = None) -> AsyncIterator[Steps]:
-    """Run one replica that can be ordered to die, as the only one, within the block."""
-    others = list(fleet.replicas[service])
+async def single_replica(
+    cluster: Cluster, service: str, *, patches: Mapping[str, Any] | None = None
+) -> AsyncIterator[StepControl]:
+    """Replace all replicas by one that can be ordered to die, within the block."""
+    others = list(cluster.replicas[service])
     for replica in others:
-        await fleet.remove(replica)
-    mortal, steps = await add_failing(fleet, service, patches=patches)
+        await cluster.remove(replica)
+    single, steps = await add_failing_replica(cluster, service, patches=patches)
     try:
         yield steps
     finally:
-        await fleet.remove(mortal)
-        await fleet.start(**{service: len(others)})
+        await cluster.remove(single)
+        await cluster.start(**{service: len(others)})

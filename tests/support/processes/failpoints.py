@@ -1,15 +1,15 @@
 """Runs a service that dies at a given step: `python -m tests.support.processes.failpoints upload_service`.
 
-Nothing of this is in the product: the drivers' and the service's own functions are wrapped before the service runs.
-One that may kill itself is forked, and forked anew whenever it was killed. What to do is told by the environment:
+The product has no code for this: functions of the drivers and the service are wrapped before the service runs. A
+service that may kill itself runs in a fork, and is forked again after each kill. The environment has the orders:
 
-PATCHES    JSON, `{"upload_service.app:COLLECTION_PAUSE": 0.1}`: constants that are others.
-FAILPOINT  `upload_service.uploads.store:MongoUploadStore.advance:after:3`: die `before` or `after` the third call;
-           or `hold` for SIGSTOP after it. The process that replaces it runs on.
+PATCHES    JSON, `{"upload_service.app:COLLECTION_PAUSE": 0.1}`: other values of constants.
+FAILPOINT  `upload_service.uploads.store:MongoUploadStore.advance:after:3`: die `before` or `after` the third call,
+           or `hold` for SIGSTOP after it. The next process has no failpoint.
 STEPS      a folder of `failpoint_control.Steps`. Each change outside the process is a step.
 
-Steps are what MongoDB changed, what became of files, what the broker took or was told, and what another service
-answered; so a step that is added to the product tomorrow is one here.
+Steps are changes in MongoDB, changes of files, messages to the broker and their acknowledgements, and answers of other
+services. New steps of the product need no change here.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ from common.service_client.client import ServiceClient
 PRODUCT = ("auth_service", "catalog_service", "client_registry", "common", "gateway", "upload_service")
 CHANGES = ("insert_one", "update_one", "update_many", "delete_one", "delete_many", "find_one_and_update")
 FILES = ("open", "mkdir", "rmdir", "rename", "replace", "unlink", "ftruncate", "pwrite", "fsync")
-WORKERS = ("asyncio", "reader")  # threads whose work the product hands over
+WORKERS = ("asyncio", "reader")  # names of worker threads
 PR_SET_PDEATHSIG = 1
 
 
-def die() -> None:
+def kill_process() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -54,11 +54,11 @@ class StepWatch:
         self._known = ""
         self._seen: Counter[str] = Counter()
         self._lock = threading.Lock()
-        self._unlink = os.unlink  # as it is without us
+        self._unlink = os.unlink  # without the wrapper
 
     def wrap_drivers(self) -> None:
         for name in CHANGES:
-            self._wrap_call(AsyncIOMotorCollection, name, _changed)
+            self._wrap_call(AsyncIOMotorCollection, name, _changed_data)
         self._wrap_call(aio_pika.Exchange, "publish", lambda _: True)
         self._wrap_call(aio_pika.IncomingMessage, "ack", lambda _: True)
         self._wrap_call(ServiceClient, "json", lambda _: True)
@@ -69,8 +69,8 @@ class StepWatch:
         call = getattr(owner, name)
 
         @functools.wraps(call)
-        async def step(*given: Any, **words: Any) -> Any:
-            result = await call(*given, **words)
+        async def step(*args: Any, **kwargs: Any) -> Any:
+            result = await call(*args, **kwargs)
             if effective(result):
                 self._passed(name)
             return result
@@ -81,17 +81,17 @@ class StepWatch:
         call = getattr(os, name)
 
         @functools.wraps(call)
-        def step(*given: Any, **words: Any) -> Any:
-            result = call(*given, **words)
-            if name != "open" or (len(given) > 1 and given[1] & os.O_CREAT):
+        def step(*args: Any, **kwargs: Any) -> Any:
+            result = call(*args, **kwargs)
+            if name != "open" or (len(args) > 1 and args[1] & os.O_CREAT):
                 self._passed(name)
             return result
 
         setattr(os, name, step)
 
     def _passed(self, kind: str) -> None:
-        where = _product_function(sys._getframe(2))
-        if where is None:
+        function = _product_function(sys._getframe(2))
+        if function is None:
             return
         with self._lock:
             try:
@@ -100,17 +100,17 @@ class StepWatch:
                 return
             if order != self._known:
                 self._known, self._seen = order, Counter()
-            self._seen[f"{where} {kind}"] += 1
-            step = f"{where} {kind} #{self._seen[f'{where} {kind}']}"
+            self._seen[f"{function} {kind}"] += 1
+            step = f"{function} {kind} #{self._seen[f'{function} {kind}']}"
             if order.startswith("count"):
                 with self._counted.open("a", encoding="utf-8") as counted:
                     counted.write(f"{step}\n")
             elif order.partition("\n")[2] == step:
                 self._unlink(self._order)
-                die()
+                kill_process()
 
 
-def _changed(result: object) -> bool:
+def _changed_data(result: object) -> bool:
     if isinstance(result, UpdateResult):
         return bool(result.modified_count or result.upserted_id)
     if isinstance(result, DeleteResult):
@@ -120,31 +120,31 @@ def _changed(result: object) -> bool:
 
 def _product_function(frame: FrameType | None) -> str | None:
     """The innermost running function of the product, as `module:Class.method`; a public one if possible."""
-    found = "a worker thread" if threading.current_thread().name.startswith(WORKERS) else None
+    innermost = "a worker thread" if threading.current_thread().name.startswith(WORKERS) else None
     while frame is not None:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname
         if module.partition(".")[0] in PRODUCT and module != "common.http.server":  # It runs all the others.
             if not frame.f_code.co_name.startswith(("_", "<")):
                 return f"{module}:{name}"
-            found = f"{module}:{name}"
+            innermost = f"{module}:{name}"
         frame = frame.f_back
-    return found
+    return innermost
 
 
 def patch(patches: dict[str, Any]) -> None:
-    """Replace constants."""
+    """Replace constants of modules."""
     for place, value in patches.items():
         module, _, name = place.partition(":")
-        assert hasattr(importlib.import_module(module), name), f"there is no {place}"
+        assert hasattr(importlib.import_module(module), name), f"{place} does not exist"
         setattr(importlib.import_module(module), name, value)
 
 
 def fail_at(failpoint: str) -> None:
-    """Die before or after, or be held after, one call of a method of the product."""
+    """Send SIGKILL before or after, or SIGSTOP after, one call of a method of the product."""
     module, path, when, number = failpoint.split(":")
     owner, _, name = path.rpartition(".")
-    place: Any = functools.reduce(getattr, owner.split("."), importlib.import_module(module))
-    call, calls = getattr(place, name), Counter[str]()
+    target: Any = functools.reduce(getattr, owner.split("."), importlib.import_module(module))
+    call, calls = getattr(target, name), Counter[str]()
 
     def reach(moment: str) -> None:
         calls[moment] += 1
@@ -152,20 +152,20 @@ def fail_at(failpoint: str) -> None:
             os.kill(os.getpid(), signal.SIGSTOP if when == "hold" else signal.SIGKILL)
 
     @functools.wraps(call)
-    async def waited_for(*given: Any, **words: Any) -> Any:
+    async def wrapped_coroutine(*args: Any, **kwargs: Any) -> Any:
         reach("before")
-        result = await call(*given, **words)
+        result = await call(*args, **kwargs)
         reach("after")
         return result
 
     @functools.wraps(call)
-    def called(*given: Any, **words: Any) -> Any:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         reach("before")
-        result = call(*given, **words)
+        result = call(*args, **kwargs)
         reach("after")
         return result
 
-    setattr(place, name, waited_for if asyncio.iscoroutinefunction(call) else called)
+    setattr(target, name, wrapped_coroutine if asyncio.iscoroutinefunction(call) else wrapped)
 
 
 def serve(service: str, *, failpoint: str = "") -> None:
@@ -179,10 +179,10 @@ def serve(service: str, *, failpoint: str = "") -> None:
 
 
 def main(service: str) -> int:
-    """Fork the service, and again after each kill; ends when the service ends by itself."""
+    """Fork the service, and again after each kill. Returns the status of a normal exit."""
     importlib.import_module(f"{service}.app")
     patch(json.loads(os.environ.get("PATCHES", "{}")))
-    failpoint, child, asked = os.environ.get("FAILPOINT", ""), 0, False
+    failpoint, child, is_stopping = os.environ.get("FAILPOINT", ""), 0, False
     if "STEPS" not in os.environ and (not failpoint or ":hold:" in failpoint):
         if failpoint:
             fail_at(failpoint)
@@ -190,8 +190,8 @@ def main(service: str) -> int:
         return 0
 
     def end(*_: object) -> None:
-        nonlocal asked
-        asked = True
+        nonlocal is_stopping
+        is_stopping = True
         os.kill(child, signal.SIGTERM)
 
     while True:
@@ -201,7 +201,7 @@ def main(service: str) -> int:
             os._exit(0)
         signal.signal(signal.SIGTERM, end)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if asked or status != -signal.SIGKILL:
+        if is_stopping or status != -signal.SIGKILL:
             return status
         failpoint = ""
 

@@ -1,7 +1,7 @@
-"""Starts programs of the product. In a test they are forks of a process that has imported the product already.
+"""Starts programs of the product. In tests they are forks of a process that has already imported the product.
 
-Most of the time that a start takes goes into imports. Forked is `python -m` with a module. Every other command, and
-every command of a benchmark, is started as usual.
+Imports take most of a program's start. Only `python -m MODULE` is forked. Other commands, and all commands of
+benchmarks, are started normally.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from typing import IO
 ROOT = Path(__file__).parents[3]
 IN_TEST = "PYTEST_VERSION" in os.environ
 PR_SET_PDEATHSIG = 1
-FORKS = multiprocessing.get_context("forkserver")
+FORK_CONTEXT = multiprocessing.get_context("forkserver")
 SERVICES = ("auth_service", "catalog_service", "client_registry", "gateway", "upload_service")
-FORKS.set_forkserver_preload([__name__, "deploy.cli.main", *(f"{service}.app" for service in SERVICES)])
+FORK_CONTEXT.set_forkserver_preload([__name__, "deploy.cli.main", *(f"{service}.app" for service in SERVICES)])
 
 
 class Fork:
-    """A forked program, with what tests use of asyncio's `Process`."""
+    """A forked program, with the attributes of asyncio's `Process` that tests use."""
 
     def __init__(self, process: multiprocessing.process.BaseProcess, outputs: Sequence[asyncio.StreamReader | None]):
         assert process.pid
@@ -40,7 +40,7 @@ class Fork:
         self._process = process
         self._ended = asyncio.Event()
         asyncio.get_running_loop().add_reader(process.sentinel, self._end)
-        atexit.register(self.kill)  # Python waits for it when the tests end.
+        atexit.register(self.kill)  # Otherwise Python waits for it at exit.
 
     def _end(self) -> None:
         atexit.unregister(self.kill)
@@ -57,9 +57,9 @@ class Fork:
         return self.returncode
 
     async def communicate(self) -> tuple[bytes, bytes]:
-        """Wait for its end. Returns its output and errors."""
+        """Wait until it exits. Returns its output and errors."""
         streams = (self.stdout, self.stderr)
-        output, errors = await asyncio.gather(*(stream.read() if stream else _nothing() for stream in streams))
+        output, errors = await asyncio.gather(*(stream.read() if stream else _no_output() for stream in streams))
         await self.wait()
         return output, errors
 
@@ -75,61 +75,61 @@ class Fork:
 Program = Fork | Process
 
 
-async def start(
+async def start_program(
     command: Sequence[str],
     *,
     env: Mapping[str, str],
-    said: bytes = b"",
+    stdin: bytes = b"",
     stdout: IO[str] | int = DEVNULL,
     stderr: int = STDOUT,
 ) -> Program:
-    """Run a command in the folder of the sources, with `said` as its input; by default with errors in its output."""
+    """Start a command in the folder of the sources. By default its errors are part of its output."""
     if IN_TEST and tuple(command[:2]) == (sys.executable, "-m") and "LD_PRELOAD" not in env:
-        return await _fork(command[2:], env, said, stdout, stderr)
+        return await _fork(command[2:], env, stdin, stdout, stderr)
     process = await asyncio.create_subprocess_exec(
-        *dying_with_us(), *command, cwd=ROOT, env=env, stdin=PIPE, stdout=stdout, stderr=stderr
+        *kill_with_parent(), *command, cwd=ROOT, env=env, stdin=PIPE, stdout=stdout, stderr=stderr
     )
     assert process.stdin
-    process.stdin.write(said)
+    process.stdin.write(stdin)
     process.stdin.close()
     return process
 
 
 async def _fork(
-    command: Sequence[str], env: Mapping[str, str], said: bytes, stdout: IO[str] | int, stderr: int
+    command: Sequence[str], env: Mapping[str, str], stdin: bytes, stdout: IO[str] | int, stderr: int
 ) -> Fork:
-    await asyncio.shield(_importing())
+    await asyncio.shield(_start_fork_server())
     with ExitStack() as stack:
-        source, sink = FORKS.Pipe(duplex=False)
-        assert len(said) < 1 << 16, "nobody reads the pipe yet"
-        os.write(sink.fileno(), said)
+        source, sink = FORK_CONTEXT.Pipe(duplex=False)
+        assert len(stdin) < 1 << 16, "the pipe has no reader yet"
+        os.write(sink.fileno(), stdin)
         sink.close()
         output, reader = await _output(stdout)
         errors, error_reader = (output, None) if stderr == STDOUT else await _output(stderr)
         for connection in (source, output, errors):
             stack.enter_context(connection)
         arguments = (command[0], command[1:], dict(env), (source, output, errors))
-        process = FORKS.Process(target=_run_module, args=arguments)
+        process = FORK_CONTEXT.Process(target=_run_module, args=arguments)
         process.start()
     return Fork(process, (reader, error_reader))
 
 
 @cache
-def _importing() -> asyncio.Future[None]:
-    """Start the process that imports the product. A thread waits for the imports, so the services of a test go on."""
+def _start_fork_server() -> asyncio.Future[None]:
+    """Start the process that imports the product. A thread waits for it, so the event loop is not blocked."""
     return asyncio.get_running_loop().run_in_executor(None, _run_nothing)
 
 
 def _run_nothing() -> None:
-    process = FORKS.Process(target=int)
+    process = FORK_CONTEXT.Process(target=int)
     process.start()
     process.join()
 
 
 async def _output(target: IO[str] | int) -> tuple[Connection, asyncio.StreamReader | None]:
-    """The end of a pipe or file that the program writes to, and the reader of it here."""
+    """The program's end of a pipe or file, and this process's reader of the pipe."""
     if target == PIPE:
-        source, sink = FORKS.Pipe(duplex=False)
+        source, sink = FORK_CONTEXT.Pipe(duplex=False)
         reader = asyncio.StreamReader()
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(os.dup(source.fileno()), "rb"))
@@ -139,13 +139,13 @@ async def _output(target: IO[str] | int) -> tuple[Connection, asyncio.StreamRead
     return Connection(descriptor, readable=False), None
 
 
-async def _nothing() -> bytes:
+async def _no_output() -> bytes:
     return b""
 
 
 def _run_module(module: str, arguments: Sequence[str], env: Mapping[str, str], standard: Sequence[Connection]) -> None:
-    """Do what `python -m` does, in a fork."""
-    # Else the fork server lives as long as this process, and this process does not end with the tests.
+    """Run a module like `python -m`, in a fork."""
+    # Otherwise the fork server waits for this process, and the test run for the fork server.
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -160,13 +160,13 @@ def _run_module(module: str, arguments: Sequence[str], env: Mapping[str, str], s
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  Open until the process ends.
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(write_through="PYTHONUNBUFFERED" in env)  # type: ignore[union-attr]
-    # The command's modules look at their terminal when they are imported: each program imports its own.
+    # The modules of the command read the terminal at import, so each program imports them again.
     for name in [name for name in sys.modules if name.partition(".")[0] == "deploy"]:
         del sys.modules[name]
     runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-def dying_with_us() -> Sequence[str]:
-    """A command prefix that ends the service when the test run is killed."""
+def kill_with_parent() -> Sequence[str]:
+    """A command prefix that kills the service if the test run is killed."""
     setpriv = shutil.which("setpriv")
     return (setpriv, "--pdeathsig", "KILL") if setpriv else ()

@@ -15,15 +15,15 @@ from pathlib import Path
 
 from aiohttp import ClientSession
 
-from tests.support.processes.fork_server import Program, start
+from tests.support.processes.fork_server import Program, start_program
 
 PKGREPO = (sys.executable, "-m", "deploy.cli.main")
 READY = "Press Ctrl-C to stop."
-LIMIT = 60  # seconds for a start or a stop; reached only when something hangs
+TIMEOUT = 60  # seconds for a start or a stop; reached only when something hangs
 
 
 @dataclass(frozen=True)
-class Up:
+class RunningPkgrepo:
     """A running `pkgrepo up` and its output until it was ready."""
 
     process: Program
@@ -31,9 +31,9 @@ class Up:
 
     @property
     def base_url(self) -> str:
-        found = re.search(r"(http://\S+) is ready", self.output)
-        assert found, self.output
-        return found[1]
+        match = re.search(r"(http://\S+) is ready", self.output)
+        assert match, self.output
+        return match[1]
 
     @property
     def curl_lines(self) -> str:
@@ -41,30 +41,30 @@ class Up:
 
 
 @asynccontextmanager
-async def starting(folder: Path, *options: str, **environment: str) -> AsyncIterator[Program]:
-    """`pkgrepo up` on a free port; stopped at the end."""
+async def start_pkgrepo(folder: Path, *options: str, **environment: str) -> AsyncIterator[Program]:
+    """Start `pkgrepo up` on a free port, and stop it at the end."""
     command = [*PKGREPO, "up", "--data", str(folder), "--port", "0", *options]
-    process = await start(command, env={**os.environ, **environment}, stdout=PIPE)
+    process = await start_program(command, env={**os.environ, **environment}, stdout=PIPE)
     try:
         yield process
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             await process.communicate()
 
 
 @asynccontextmanager
-async def up(folder: Path, *options: str, **environment: str) -> AsyncIterator[Up]:
-    """`pkgrepo up` once it is ready."""
-    async with starting(folder, *options, **environment) as process:
-        yield Up(process, await _until_ready(process))
+async def run_pkgrepo(folder: Path, *options: str, **environment: str) -> AsyncIterator[RunningPkgrepo]:
+    """Run `pkgrepo up`, and wait until it is ready."""
+    async with start_pkgrepo(folder, *options, **environment) as process:
+        yield RunningPkgrepo(process, await _until_ready(process))
 
 
 async def _until_ready(process: Program) -> str:
     assert process.stdout is not None
     lines = []
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(TIMEOUT):
         async for line in process.stdout:
             lines.append(line.decode())
             if READY in lines[-1]:
@@ -73,11 +73,11 @@ async def _until_ready(process: Program) -> str:
 
 
 async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tuple[int | None, str]:
-    """Run a command to its end: its status, and its output on one line."""
-    process = await start(
+    """Run a command. Returns its status, and its output on one line."""
+    process = await start_program(
         [*PKGREPO, *arguments],
         env={**os.environ, "COLUMNS": "200", **environment},
-        said=answer.encode(),
+        stdin=answer.encode(),
         stdout=PIPE,
     )
     output, _ = await process.communicate()
@@ -85,11 +85,11 @@ async def pkgrepo(*arguments: str, answer: str = "", **environment: str) -> tupl
 
 
 async def pkgrepo_commands(*commands: Sequence[str], answer: str = "", **environment: str) -> list[tuple[int, str]]:
-    """Run commands one after another in one process, which saves starts: the status and the output of each."""
-    process = await start(
+    """Run commands one after another in one process, which saves time. Returns the status and output of each."""
+    process = await start_program(
         [sys.executable, "-m", __name__, json.dumps(commands)],
         env={**os.environ, "COLUMNS": "200", **environment},
-        said=answer.encode(),
+        stdin=answer.encode(),
         stdout=PIPE,
         stderr=PIPE,
     )
@@ -107,7 +107,7 @@ async def administrator(session: ClientSession, base_url: str, folder: Path) -> 
 
 
 def _run(arguments: Sequence[str]) -> tuple[int, str]:
-    from deploy.cli.main import main  # noqa: PLC0415  looks at the terminal when it is imported
+    from deploy.cli.main import main  # noqa: PLC0415  reads the terminal at import
 
     output, status = StringIO(), 0
     sys.argv = ["pkgrepo", *arguments]

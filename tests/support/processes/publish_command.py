@@ -15,14 +15,14 @@ from pydantic import SecretStr
 
 from deploy.publish.server import open_server
 from deploy.publish.session import Credentials, Session, open_session
-from tests.support.processes.fork_server import Program, start
+from tests.support.processes.fork_server import Program, start_program
 from tests.support.whole.services import PASSWORD, Api
 
-LIMIT = 180  # seconds; reached only when something hangs
+TIMEOUT = 180  # seconds; reached only when something hangs
 
 
 @dataclass(frozen=True)
-class Said:
+class CommandResult:
     """The result of a run. `log` is its error output on one line."""
 
     status: int | None
@@ -32,17 +32,17 @@ class Said:
     @property
     def documents(self) -> list[dict[str, Any]]:
         """The output of `--json`."""
-        found: list[dict[str, Any]] = json.loads(self.output)
-        return found
+        documents: list[dict[str, Any]] = json.loads(self.output)
+        return documents
 
 
 @asynccontextmanager
-async def publishing(
+async def start_publish(
     api: Api, *arguments: str | Path, command: str = "publish", **environment: str
 ) -> AsyncIterator[Program]:
-    """A running command, signing in as the tenant's administrator unless the environment says otherwise."""
+    """Start a command with the administrator's credentials, unless `environment` has others. Kills it at the end."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("PKGREPO_")}
-    process = await start(
+    process = await start_program(
         [sys.executable, "-m", "deploy.cli.main", command, *map(str, arguments)],
         stdout=PIPE,
         stderr=PIPE,
@@ -62,24 +62,24 @@ async def publishing(
             await process.communicate()
 
 
-async def end_of(process: Program) -> Said:
-    """Wait for the end of a run, and check that its output has no secret."""
-    async with asyncio.timeout(LIMIT):
+async def wait_for_result(process: Program) -> CommandResult:
+    """Wait until a command exits, and check that its output has no secret."""
+    async with asyncio.timeout(TIMEOUT):
         output, log = await process.communicate()
     assert PASSWORD.encode() not in output + log
     assert b"Bearer" not in output + log
     assert b"Traceback" not in log
-    return Said(process.returncode, output.decode(), " ".join(log.decode().split()))
+    return CommandResult(process.returncode, output.decode(), " ".join(log.decode().split()))
 
 
-async def run(api: Api, *arguments: str | Path, command: str = "publish", **environment: str) -> Said:
-    async with publishing(api, *arguments, command=command, **environment) as process:
-        return await end_of(process)
+async def run_publish(api: Api, *arguments: str | Path, command: str = "publish", **environment: str) -> CommandResult:
+    async with start_publish(api, *arguments, command=command, **environment) as process:
+        return await wait_for_result(process)
 
 
 @asynccontextmanager
-async def session_of(api: Api, *, token: str = "") -> AsyncIterator[Session]:
-    """The command's session within the test's process: by the administrator's password, or a token alone."""
+async def open_cli_session(api: Api, *, token: str = "") -> AsyncIterator[Session]:
+    """The command's session in this process, with the administrator's password or only a token."""
     credentials = Credentials(
         pkgrepo_user="" if token else "admin", pkgrepo_password=SecretStr(PASSWORD), pkgrepo_token=SecretStr(token)
     )

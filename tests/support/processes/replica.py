@@ -11,7 +11,7 @@ from pathlib import Path
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
 from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT, STOP_TIMEOUT, NotStarted
-from tests.support.processes.fork_server import Program, start
+from tests.support.processes.fork_server import Program, start_program
 
 SHOWN_LINES = 20  # of a log, in the text of an error
 
@@ -19,7 +19,7 @@ SHOWN_LINES = 20  # of a log, in the text of an error
 class Replica:
     """The process of a service, also after a restart.
 
-    `address` is where it listens, as services are told addresses; `command` is what runs it.
+    `address` has the format of the LISTEN setting; `command` starts the service.
     """
 
     def __init__(
@@ -38,28 +38,28 @@ class Replica:
         return self._process.pid
 
     @property
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         return self._process is not None and self._process.returncode is None
 
     async def start(self) -> None:
         """Start the process without waiting until it is ready."""
-        assert not self.running, f"{self.service} runs already"
+        assert not self.is_running, f"{self.service} runs already"
         with self.log.open("a") as log:
-            self._process = await start(self.command, env=self.environment, stdout=log)
+            self._process = await start_program(self.command, env=self.environment, stdout=log)
 
     async def ready(self) -> None:
-        """Wait until it accepts requests. Raises NotStarted if it ends, or is not ready within START_TIMEOUT."""
+        """Wait until it accepts requests. Raises NotStarted if it exits, or is not ready within START_TIMEOUT."""
         with suppress(TimeoutError):
             async with asyncio.timeout(START_TIMEOUT):
-                while self.running:
-                    if await self.says("ready"):
+                while self.is_running:
+                    if await self.has_status("ready"):
                         return
                     await asyncio.sleep(POLL_INTERVAL)
         lines = self.log.read_text(errors="replace").splitlines()[-SHOWN_LINES:]
         raise NotStarted("\n".join([f"{self.service} is not ready ({self.log}):", *lines]), lines)
 
-    async def says(self, status: str) -> bool:
-        """Whether it reports `ready`, `not ready` or `stopping`."""
+    async def has_status(self, status: str) -> bool:
+        """Whether its readiness probe reports this status: `ready`, `not ready` or `stopping`."""
         unix = self.address.startswith("unix:")
         connector = UnixConnector(self.address.removeprefix("unix:")) if unix else None
         with suppress(ClientError, OSError):
@@ -71,47 +71,47 @@ class Replica:
         return False
 
     async def kill(self) -> None:
-        """Send SIGKILL and wait for the end."""
+        """Send SIGKILL and wait until it exits."""
         self.send(signal.SIGKILL)
-        await self.ended()
+        await self.wait_for_exit()
 
-    def hold(self) -> None:
-        """Send SIGSTOP: its connections stay open, and nothing runs."""
+    def pause(self) -> None:
+        """Send SIGSTOP. Its connections stay open."""
         self.send(signal.SIGSTOP)
 
     @property
-    def held(self) -> bool:
-        """Whether it is stopped."""
+    def is_paused(self) -> bool:
+        """Whether SIGSTOP has taken effect."""
         return Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] == "T"
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Send SIGCONT."""
         self.send(signal.SIGCONT)
 
     def send(self, number: signal.Signals) -> None:
-        if self.running:
+        if self.is_running:
             os.kill(self.pid, number)
 
-    async def ended(self) -> int:
-        """Wait for the end; the exit status, or the negative number of a signal."""
+    async def wait_for_exit(self) -> int:
+        """Wait until it exits. Returns the exit status, or the negative number of a signal."""
         assert self._process is not None
         return await self._process.wait()
 
     async def stop(self) -> int:
-        """SIGTERM and wait; killed where that takes longer than STOP_TIMEOUT and a running request's time together."""
+        """Send SIGTERM and wait, at most twice STOP_TIMEOUT; then kill it."""
         if self._process is None:
             return 0
         self.send(signal.SIGCONT)
         self.send(signal.SIGTERM)
         try:
             async with asyncio.timeout(2 * STOP_TIMEOUT):
-                return await self.ended()
+                return await self.wait_for_exit()
         except TimeoutError:
             await self.kill()
-            return await self.ended()
+            return await self.wait_for_exit()
 
     async def restart(self) -> None:
-        """Start it again after its end, and wait until it is ready."""
-        await self.ended()
+        """Start it again after its exit, and wait until it is ready."""
+        await self.wait_for_exit()
         await self.start()
         await self.ready()

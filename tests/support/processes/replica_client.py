@@ -12,7 +12,7 @@ from aiohttp import ClientSession, UnixConnector
 from common.auth.callers import INTERNAL_TOKEN, Caller, sign
 from tests.support.api import Answer, ServiceApi
 from tests.support.factories import KEY
-from tests.support.processes.cluster import Fleet
+from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica import Replica
 from tests.support.services.upload import UploadApi
 
@@ -20,17 +20,17 @@ SERVICE = "upload_service"
 
 
 @asynccontextmanager
-async def direct(fleet: Fleet, replica: Replica, *, address: str = "") -> AsyncIterator[UploadApi]:
-    """A client of the replica's socket, or of `address`, `host:port`, for a proxy between."""
+async def connect_to_replica(cluster: Cluster, replica: Replica, *, address: str = "") -> AsyncIterator[UploadApi]:
+    """Connect to the replica's socket, or to `address` (`host:port`) of a proxy in front of it."""
     connector = None if address else UnixConnector(replica.address.removeprefix("unix:"))
     async with ClientSession(connector=connector) as session:
         api = ServiceApi(session, f"http://{address or 'localhost'}", SERVICE)
-        yield UploadApi(api, fleet.stores.installers)
+        yield UploadApi(api, cluster.stores.installers)
 
 
 @dataclass(frozen=True)
-class At(ServiceApi):
-    """The same for a caller whose clock is `ahead`, in seconds."""
+class SkewedClockApi(ServiceApi):
+    """Calls a service with tokens of a clock that is `ahead` seconds fast."""
 
     ahead: float = 0
 

@@ -1,8 +1,8 @@
-"""JPEG files with as many scans as a test wants."""
+"""JPEG files with many scans."""
 
 from tests.support.services.catalog import picture
 
-# A progressive scan of the bands 1 to 63, and the table of its only code: each zero bit ends the bands of many blocks.
+# A progressive scan of bands 1 to 63, and the table with its only code. Each zero bit ends the bands of many blocks.
 _TABLE = b"\xff\xc4\x00\x14\x10\x01" + bytes(15) + b"\xe0"
 _SCAN = b"\xff\xda\x00\x08\x01\x01\x00\x01\x3f\x00" + bytes(8)
 

@@ -1,19 +1,19 @@
-"""Installers of Windows Installer, real ones that fit in a page.
+"""Small real MSI files.
 
-They were made with wixl 0.101 of Debian's msitools. `MACHINE_MSI` is for x64 and all users, and was signed with
-osslsigncode 2.9 by a key that was thrown away, under a certificate that nobody trusts. `USER_MSI` is for x86 and one
-user, has texts in code page 1252, and a property of 70,000 characters.
+They were built with wixl 0.101 of Debian's msitools. `MACHINE_MSI` is for x64 and all users. It was signed with
+osslsigncode 2.9, a deleted key and an untrusted certificate. `USER_MSI` is for x86 and one user. It has texts in code
+page 1252, and a property of 70,000 characters.
 """
 
 import lzma
 from base64 import b85decode
 
 
-def _unpacked(text: str) -> bytes:
+def _decompress(text: str) -> bytes:
     return lzma.decompress(b85decode(text))
 
 
-MACHINE_MSI = _unpacked(
+MACHINE_MSI = _decompress(
     "{Wp48S^xk6X(HY>0stWa8~^|S5YJf5;3@wM(_H{)Grk;#Fn3_|q=YI!3><bRg7T4u+=$92y6t3t#s4Wh$Y{~A091y=46?~W-"
     "yEglQ#X#~Q%y4=>_{huMqxdfC*V4aV_T74lTPoKX5oiF7-"
     "<k={@7T=*FoZ9B`N$Y{@}5>HEl32x!rwzDa}SOc}$VacWc9a8n9+cYLZI?HQ_Mb2QEG{ymT)iTJ<YQiOKpLyV#z-"
@@ -65,7 +65,7 @@ MACHINE_MSI = _unpacked(
     "Y@q21<{NzmU=Cf54xnbcNUJuL?C4G{geA70nV;-"
     "4VG1jvwbOyRZ%GxKN#0h^q8{?EtNmZ1u7`hn3+bu0Go00000Aa%r>00HY6fK&hgIQq&|J}?c70ssI200CKA"
 )
-USER_MSI = _unpacked(
+USER_MSI = _decompress(
     "{Wp48S^xk6X(HY>0stWa8~^|S5YJf5;Wz&ZMqL1CGrk;#Fn3_|q=YI!3><bRg7T4u+=$9+w!#VC7I5UAGb)ON?&OK|ZB!-"
     "S0%ZRfpZpVm=X7(Bcdh5gDnBk<D*iX|M&%>krh`{OK#Mwd!2<@3!Y{HVFOzfDP8HrHpD00aE?{J~Cd%H_5(Vl~?xhSO>F8`3ECg$flKPy^yU"
     "2sBSOT(7U4Fl&SAJ7FF%B92I7k5zH#}PggZ9;4W2!|nb{Uz%_xtl1wL`~G!KacgDELSS@I06sSfB^foi03KmW@H=bxy?1k{TAAzt40{-"

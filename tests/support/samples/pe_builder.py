@@ -1,4 +1,4 @@
-"""Makes Windows programs and packages small enough to look through, from the facts of their formats."""
+"""Builds small Windows programs and packages for tests of the inspection."""
 
 import struct
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ BUNDLE = UUID("8d3f2a1c-5b6e-4c7d-9a0b-1c2d3e4f5a6b")
 INNO_TABLE = b"rDlPtS\xcd\xe6\xd7\x7b\x0b\x2a" + bytes(32)
 NULLSOFT_HEADER = struct.pack("<II", 0, 0xDEADBEEF) + b"NullsoftInst" + bytes(8)
 BURN_DATA = struct.pack("<II", 0x00F14300, 2) + BUNDLE.bytes_le + bytes(24)
-_ALIGNED = 0x200
-_PLACE = 0x1000  # where the first section is in memory; each has as much room
+_ALIGNMENT = 0x200
+_SECTION_SIZE = 0x1000  # in memory, also the address of the first section
 
 
 def program(
@@ -21,33 +21,39 @@ def program(
     *,
     sections: Sequence[tuple[bytes, bytes]] = (),
     resources: Mapping[tuple[int, int], bytes] | None = None,
-    behind: bytes = b"",
+    overlay: bytes = b"",
     signature: bytes = b"",
     characteristics: int = 0x22,
     section_count: int | None = None,
 ) -> bytes:
-    """A program of these sections, with what stands `behind` it and its PKCS #7 signature at the end of the file."""
-    parts = [*sections, (b".rsrc", _resources(resources, _PLACE * (len(sections) + 1)))] if resources else [*sections]
-    start = _aligned(64 + 24 + 240 + 40 * len(parts))
+    """A program with these sections, an `overlay` and a PKCS #7 signature at the end of the file."""
+    parts = (
+        [*sections, (b".rsrc", _resources(resources, _SECTION_SIZE * (len(sections) + 1)))]
+        if resources
+        else [*sections]
+    )
+    start = _align(64 + 24 + 240 + 40 * len(parts))
     table, content = b"", b""
     for number, (name, data) in enumerate(parts):
-        at, size = start + len(content), _aligned(len(data))
-        table += struct.pack("<8sIIIIIIHHI", name, len(data), _PLACE * (number + 1), size, at, 0, 0, 0, 0, 0x40000040)
+        at, size = start + len(content), _align(len(data))
+        table += struct.pack(
+            "<8sIIIIIIHHI", name, len(data), _SECTION_SIZE * (number + 1), size, at, 0, 0, 0, 0, 0x40000040
+        )
         content += data.ljust(size, b"\0")
     directories = [(0, 0)] * 16
     if resources:
-        directories[2] = (_PLACE * len(parts), len(parts[-1][1]))
+        directories[2] = (_SECTION_SIZE * len(parts), len(parts[-1][1]))
     if signature:
-        directories[4] = (start + len(content) + len(behind), len(signature) + 8)
-        behind += struct.pack("<IHH", len(signature) + 8, 0x0200, 2) + signature
-    optional = struct.pack("<HBB9I", 0x20B, 14, 0, 0, 0, 0, _PLACE, 0, 0x400000, 0, _PLACE, _ALIGNED)
-    size = _PLACE * (len(parts) + 1)
+        directories[4] = (start + len(content) + len(overlay), len(signature) + 8)
+        overlay += struct.pack("<IHH", len(signature) + 8, 0x0200, 2) + signature
+    optional = struct.pack("<HBB9I", 0x20B, 14, 0, 0, 0, 0, _SECTION_SIZE, 0, 0x400000, 0, _SECTION_SIZE, _ALIGNMENT)
+    size = _SECTION_SIZE * (len(parts) + 1)
     optional += struct.pack("<6H4I2H4Q2I", 6, 0, 0, 0, 6, 0, 0, size, start, 0, 3, 0, *[0] * 4, 0, 16)
-    optional += b"".join(struct.pack("<II", *place) for place in directories)
+    optional += b"".join(struct.pack("<II", *directory) for directory in directories)
     count = len(parts) if section_count is None else section_count
     head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64) + b"PE\0\0"
     head += struct.pack("<HHIIIHH", machine, count, 0, 0, 0, len(optional), characteristics)
-    return (head + optional + table).ljust(start, b"\0") + content + behind
+    return (head + optional + table).ljust(start, b"\0") + content + overlay
 
 
 def version_resource(**texts: str) -> bytes:
@@ -59,12 +65,12 @@ def version_resource(**texts: str) -> bytes:
 
 
 def archive(**files: bytes | str) -> bytes:
-    """A ZIP; `__` in a name stands for `/`, and `_` for `.`."""
-    return zipped({name.replace("__", "/").replace("_", "."): content for name, content in files.items()})
+    """A ZIP file. `__` in a name stands for `/`, and `_` for `.`."""
+    return make_zip({name.replace("__", "/").replace("_", "."): content for name, content in files.items()})
 
 
-def zipped(files: Mapping[str, bytes | str]) -> bytes:
-    """A ZIP of these files."""
+def make_zip(files: Mapping[str, bytes | str]) -> bytes:
+    """A ZIP file with these files."""
     file = BytesIO()
     with ZipFile(file, "w", ZIP_DEFLATED) as writer:
         for name, content in files.items():
@@ -73,7 +79,7 @@ def zipped(files: Mapping[str, bytes | str]) -> bytes:
 
 
 def _block(name: str, value: bytes, length: int, children: bytes = b"") -> bytes:
-    """A block of a version resource: everything in it begins at a multiple of four."""
+    """A block of a version resource. Its parts are aligned to four bytes."""
     head = f"{name}\0".encode("utf-16-le")
     head = head.ljust(-(-(6 + len(head)) // 4) * 4 - 6, b"\0")
     value = value.ljust(-(-len(value) // 4) * 4, b"\0")
@@ -81,8 +87,8 @@ def _block(name: str, value: bytes, length: int, children: bytes = b"") -> bytes
     return struct.pack("<HHH", size, length, 1 if length and children == b"" else 0) + head + value + children
 
 
-def _resources(resources: Mapping[tuple[int, int], bytes], place: int) -> bytes:
-    """Three levels of directories: the kind, the number, the language."""
+def _resources(resources: Mapping[tuple[int, int], bytes], address: int) -> bytes:
+    """A resource section: directories by kind, number and language."""
     count = len(resources)
     directories = 16 + 8 * count + count * 2 * 24
     entries, tables, leaves, content = b"", b"", b"", b""
@@ -91,10 +97,10 @@ def _resources(resources: Mapping[tuple[int, int], bytes], place: int) -> bytes:
         entries += struct.pack("<II", kind, 0x80000000 | table)
         tables += struct.pack("<IIHHHH", 0, 0, 0, 0, 0, 1) + struct.pack("<II", name, 0x80000000 | table + 24)
         tables += struct.pack("<IIHHHH", 0, 0, 0, 0, 0, 1) + struct.pack("<II", 1033, directories + 16 * number)
-        leaves += struct.pack("<IIII", place + directories + 16 * count + len(content), len(data), 0, 0)
+        leaves += struct.pack("<IIII", address + directories + 16 * count + len(content), len(data), 0, 0)
         content += data.ljust(-(-len(data) // 4) * 4, b"\0")
     return struct.pack("<IIHHHH", 0, 0, 0, 0, 0, count) + entries + tables + leaves + content
 
 
-def _aligned(size: int) -> int:
-    return -(-size // _ALIGNED) * _ALIGNED
+def _align(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,4 +1,4 @@
-"""Forms that say everything a package and a version can say, each beside what is answered of it."""
+"""Forms with every field of a package and of a version."""
 
 import json
 from typing import Any
@@ -115,16 +115,16 @@ VERSION: dict[str, Any] = {
         "dscv3": {"resources": [{"type": "Acme.Editor.Core/Settings"}, {"type": "Acme/Editor"}]},
     },
 }
-# What a version has to be for all of that.
+# The file types that allow all fields of VERSION.
 PORTABLE = {"file_type": "ZIP", "file_type_nested": "PORTABLE"}
 
 
-def form_of(said: dict[str, Any]) -> dict[str, str | list[str]]:
-    """A form that says it: objects and lists of objects as JSON, other lists by repeating the field."""
-    return {name: _sent(value) for name, value in said.items()}
+def form_of(fields: dict[str, Any]) -> dict[str, str | list[str]]:
+    """A form with these fields: objects and lists of objects as JSON, other lists as repeated fields."""
+    return {name: _encode(value) for name, value in fields.items()}
 
 
-def _sent(value: Any) -> str | list[str]:
+def _encode(value: Any) -> str | list[str]:
     if isinstance(value, dict) or (isinstance(value, list) and any(isinstance(item, dict) for item in value)):
         return json.dumps(value)
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""A chunk whose sender stands still halfway: a stalled client, or a server process that was stopped."""
+"""A chunk whose sender pauses in the middle, like a stalled client."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -12,8 +12,8 @@ HEAD = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="chunk"; filename=
 TAIL = f"\r\n--{BOUNDARY}--\r\n".encode()
 
 
-class HeldChunk:
-    """A request on its way, of which half the body is sent."""
+class StalledChunk:
+    """A request with half of its body sent."""
 
     def __init__(self, api: UploadApi, caller: Caller, file_id: str, data: bytes, start: int, total: int) -> None:
         self._data = data
@@ -26,14 +26,14 @@ class HeldChunk:
         call = api.service.call(caller, "POST", "upload_package_version", headers=headers, data=self._body())
         self._request = asyncio.create_task(call)
 
-    async def go_on(self) -> Answer:
+    async def resume(self) -> Answer:
         self._released.set()
         return await self.answer()
 
     async def answer(self) -> Answer:
         return await self._request
 
-    async def break_off(self) -> None:
+    async def cancel(self) -> None:
         self._request.cancel()
         await asyncio.wait([self._request])
 

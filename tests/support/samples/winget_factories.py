@@ -1,4 +1,4 @@
-"""Packages as winget's source reads them; a test states only what matters to it."""
+"""Factories of packages for the winget source. A test states only the values that matter to it."""
 
 from typing import Any
 from uuid import uuid4
@@ -12,9 +12,9 @@ from catalog_service.model.versions import PackageVersion
 
 
 def make_version(package_id: str = "Acme.Editor", **fields: Any) -> PackageVersion:
-    """A version with its file; fields that are none of its own are its manifest's."""
+    """A version with a file. Other fields belong to its manifest."""
     own = {name: fields.pop(name) for name in list(fields) if name in PackageVersion.__dataclass_fields__}
-    given: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "uid": str(uuid4()),
         "version": "1.0",
         "architecture": Architecture.X64,
@@ -25,12 +25,12 @@ def make_version(package_id: str = "Acme.Editor", **fields: Any) -> PackageVersi
         "sha256": "ab" * 32,
         "manifest": VersionManifest(**fields),
     }
-    return PackageVersion(package_id=package_id, **{**given, **own})
+    return PackageVersion(package_id=package_id, **{**defaults, **own})
 
 
 def make_entry(package_id: str = "Acme.Editor", *versions: PackageVersion, **fields: Any) -> WholeEntry:
-    """A package with one version unless others are given; fields that are none of its own are its manifest's."""
+    """A package with these versions, by default one. Other fields belong to its manifest."""
     own = {name: fields.pop(name) for name in list(fields) if name in Package.__dataclass_fields__}
-    given = {"package_uid": str(uuid4()), "name": "Editor", "publisher": "Acme", "description": "Edits text."}
-    package = Package(package_id, manifest=PackageManifest(**fields), **{**given, **own})
+    defaults = {"package_uid": str(uuid4()), "name": "Editor", "publisher": "Acme", "description": "Edits text."}
+    package = Package(package_id, manifest=PackageManifest(**fields), **{**defaults, **own})
     return WholeEntry(package, versions or [make_version(package_id)])

@@ -1,4 +1,4 @@
-"""Certificates for servers of tests."""
+"""TLS certificates for test servers."""
 
 import datetime
 from ipaddress import ip_address
@@ -9,12 +9,12 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def self_signed(folder: Path, *hosts: str) -> Path:
-    """A certificate of these hosts with its key, in PEM."""
+def make_certificate(folder: Path, *hosts: str) -> Path:
+    """Write a self-signed certificate of these hosts with its key, in PEM. Returns its path."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, hosts[0])])
     now = datetime.datetime.now(datetime.UTC)
-    made = (
+    certificate = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
@@ -22,18 +22,18 @@ def self_signed(folder: Path, *hosts: str) -> Path:
         .serial_number(1)
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([_named(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
         .sign(key, hashes.SHA256())
     )
     path = folder / "certificate.pem"
     path.write_bytes(
-        made.public_bytes(serialization.Encoding.PEM)
+        certificate.public_bytes(serialization.Encoding.PEM)
         + key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
     return path
 
 
-def _named(host: str) -> x509.GeneralName:
+def _general_name(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ip_address(host))
     except ValueError:

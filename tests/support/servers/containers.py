@@ -1,4 +1,4 @@
-"""Servers in Docker containers: each has a port of its own on loopback and is removed when the tests end."""
+"""Servers in Docker containers. Each has its own loopback port and is removed at the end of the tests."""
 
 import asyncio
 import os
@@ -14,9 +14,9 @@ from requests import RequestException
 
 
 async def published_port(stack: AsyncExitStack, image: str, port: int, command: Sequence[str] = ()) -> int | None:
-    """Run `image`, pulled if it is missing, until the stack closes; the loopback port that leads to its `port`.
+    """Run `image` until the stack closes. Returns the loopback port of its `port`.
 
-    None where no engine answers or the image cannot be had.
+    None if there is no engine or no image.
     """
     if not _engine_listens():
         return None
@@ -44,7 +44,7 @@ def _port_of(container: Container, port: int) -> int:
 
 
 def _engine_listens() -> bool:
-    """Whether it is worth asking: a client that finds nobody at its unix socket leaves its own end open."""
+    """Whether the engine's socket accepts connections. DockerClient would leak its socket otherwise."""
     scheme, _, path = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock").partition("://")
     if scheme != "unix":
         return True

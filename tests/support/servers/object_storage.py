@@ -1,4 +1,4 @@
-"""An S3-compatible object storage to test with: moto's server, in this process."""
+"""An S3-compatible object storage for tests: moto's server, in this process."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -13,25 +13,25 @@ BUCKET = "installers"
 
 @dataclass
 class ObjectServer:
-    """What is stored outlives `stop`, as in a storage that cannot be reached for a while."""
+    """The server. Objects survive `stop`, as in a storage that is unreachable for a while."""
 
     port: int = 0
     _server: ThreadedMotoServer | None = None
 
     def start(self) -> None:
-        """Begin to answer; the second time at the same port."""
+        """Start the server. A restart uses the same port."""
         self._server = ThreadedMotoServer("127.0.0.1", self.port, verbose=False)
         self._server.start()
         self.port = self._server.get_host_and_port()[1]
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop the server. Its objects stay."""
         if self._server is not None:
             self._server.stop()
             self._server = None
 
     def make_bucket(self) -> None:
-        with urlopen(Request(f"{self.endpoint}/{BUCKET}", method="PUT")):  # noqa: S310  it is http, and ours
+        with urlopen(Request(f"{self.endpoint}/{BUCKET}", method="PUT")):  # noqa: S310  a local server
             pass
 
     @property
@@ -39,7 +39,7 @@ class ObjectServer:
         return f"http://127.0.0.1:{self.port}"
 
     def settings(self, prefix: str) -> dict[str, Any]:
-        """The settings of upload_service that keep installers here, below a prefix."""
+        """The settings of upload_service for this storage, with a prefix."""
         return {
             "s3_url": f"s3://{BUCKET}/{prefix}",
             "s3_endpoint": self.endpoint,

@@ -1,4 +1,4 @@
-"""A collector of traces to test with: it takes what services send over OTLP/HTTP, and keeps it to be looked at."""
+"""A trace collector for tests. It stores the spans that services send over OTLP/HTTP."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ LIMIT = 16 << 20  # bytes of one message
 
 @dataclass(frozen=True)
 class Span:
-    """What a service told of a piece of work; `links` are the traces that it points to, `error` is its status."""
+    """A span. `links` are the linked trace ids, `error` is the text of its error status."""
 
     service: str
     name: str
@@ -48,7 +48,7 @@ class Span:
 
 @dataclass
 class Collector:
-    """What was sent so far: as spans, and as it came."""
+    """The received data, as spans and as bytes."""
 
     url: str = ""
     spans: list[Span] = field(default_factory=list)
@@ -56,36 +56,36 @@ class Collector:
     processes: set[str] = field(default_factory=set)
 
     def traces(self) -> dict[str, dict[str, Span]]:
-        """The spans by their ids, by the ids of their traces."""
-        found: dict[str, dict[str, Span]] = {}
+        """The spans by trace id and span id."""
+        traces: dict[str, dict[str, Span]] = {}
         for span in self.spans:
-            found.setdefault(span.trace_id, {})[span.span_id] = span
-        return found
+            traces.setdefault(span.trace_id, {})[span.span_id] = span
+        return traces
 
-    def way(self, span: Span) -> Iterator[Span]:
-        """A span, what it is a part of, and so on to the root, or to what a service was killed before it told."""
+    def ancestors(self, span: Span) -> Iterator[Span]:
+        """A span and its ancestors, up to the root or to a span that a killed service did not send."""
         trace = self.traces()[span.trace_id]
-        found: Span | None = span
-        while found:
-            yield found
-            found = trace.get(found.parent_id)
+        current: Span | None = span
+        while current:
+            yield current
+            current = trace.get(current.parent_id)
 
-    async def take(self, request: web.Request) -> web.Response:
+    async def receive_spans(self, request: web.Request) -> web.Response:
         body = await request.read()
         self.sent += body
-        for of_one in ExportTraceServiceRequest.FromString(body).resource_spans:
-            resource = _attributes(of_one.resource.attributes)
+        for resource_spans in ExportTraceServiceRequest.FromString(body).resource_spans:
+            resource = _attributes(resource_spans.resource.attributes)
             self.processes.add(resource["service.instance.id"])
-            self.spans += [Span.of(resource, span) for scope in of_one.scope_spans for span in scope.spans]
+            self.spans += [Span.of(resource, span) for scope in resource_spans.scope_spans for span in scope.spans]
         return web.Response()
 
 
 @asynccontextmanager
-async def collecting() -> AsyncIterator[Collector]:
-    """A collector to name as `OTEL_EXPORTER_OTLP_ENDPOINT`."""
+async def run_collector() -> AsyncIterator[Collector]:
+    """Run a collector. Its `url` is a value for `OTEL_EXPORTER_OTLP_ENDPOINT`."""
     collector = Collector()
     app = web.Application(client_max_size=LIMIT)
-    app.router.add_post("/v1/traces", collector.take)
+    app.router.add_post("/v1/traces", collector.receive_spans)
     async with serving(app, "127.0.0.1:0") as collector.url:
         yield collector
 

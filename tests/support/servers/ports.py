@@ -1,4 +1,4 @@
-"""Loopback ports: how tests choose them, and how they see that a server answers on one."""
+"""Loopback ports: choosing a free port, and waiting for a server's answer."""
 
 import asyncio
 import fcntl
@@ -10,15 +10,15 @@ from itertools import cycle, islice
 
 from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT
 
-RANGE = range(20_000, 32_000)  # below the ports that Linux takes for outgoing connections
+RANGE = range(20_000, 32_000)  # below Linux's ports for outgoing connections
 _PORTS = islice(cycle(RANGE), secrets.randbelow(len(RANGE)), None)  # endless
-# Its byte N is locked by the process that has chosen port N, until that process ends. Tests in several processes, of
-# several runs too, so never choose the same port.
+# A process locks byte N of this file for port N until it exits. So parallel test processes, also of other runs, never
+# choose the same port.
 _LOCKS = os.open(f"{tempfile.gettempdir()}/pkgrepo-ports-{os.getuid()}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def free_port() -> int:
-    """A port that no server has, and no other process of tests chooses."""
+    """A port that no server uses and no other test process chooses."""
     for port in islice(_PORTS, len(RANGE)):
         with socket.socket() as attempt:
             try:
@@ -30,26 +30,26 @@ def free_port() -> int:
     raise AssertionError(f"no port of {RANGE} is free")
 
 
-async def answering(port: int, question: bytes, beginning: bytes) -> None:
-    """Wait until the server on `port` answers `question` with bytes that begin so. Raises TimeoutError."""
+async def wait_for_answer(port: int, request: bytes, prefix: bytes) -> None:
+    """Wait until the server on `port` answers `request` with `prefix`. Raises TimeoutError."""
     async with asyncio.timeout(START_TIMEOUT):
         while True:
-            if await _ask(port, question, len(beginning)) == beginning:
+            if await _first_bytes(port, request, len(prefix)) == prefix:
                 return
             await asyncio.sleep(POLL_INTERVAL)
 
 
-async def _ask(port: int, question: bytes, length: int) -> bytes:
-    """The first `length` bytes of the answer, fewer if nobody listens or the connection ends.
+async def _first_bytes(port: int, request: bytes, length: int) -> bytes:
+    """The first `length` bytes of the answer, or none without a server.
 
-    Docker takes connections before the server in the container does, and closes them.
+    Docker accepts connections before the server in the container does, and closes them.
     """
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
     except ConnectionError:
         return b""
     try:
-        writer.write(question)
+        writer.write(request)
         return await reader.readexactly(length)
     except (ConnectionError, asyncio.IncompleteReadError):
         return b""

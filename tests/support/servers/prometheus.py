@@ -1,4 +1,4 @@
-"""A real Prometheus with our configuration, which looks at running services more often than it would."""
+"""A real Prometheus with the product's configuration and a short scrape interval."""
 
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -11,61 +11,61 @@ import yaml
 from aiohttp import ClientSession
 
 from deploy.local.processes import run_server
-from tests.support.deployment.observability import OBSERVABILITY, program
-from tests.support.servers.ports import answering, free_port
+from tests.support.deployment.observability import OBSERVABILITY, find_program
+from tests.support.servers.ports import free_port, wait_for_answer
 
-OFTEN = "1s"
+INTERVAL = "1s"
 _SELECTOR = re.compile(r'(?<![\w:])(up|(?:pkgrepo|process)_\w+)(\{(?:[^"}]|"[^"]*")*\})?')
 
 
 @dataclass(frozen=True)
 class Prometheus:
-    """Its answers; an error fails the test that asked."""
+    """Queries of a running Prometheus. An error fails the test."""
 
     session: ClientSession
     address: str
 
-    async def ask(self, expression: str) -> list[dict[str, str]]:
-        """The labels of everything that an expression finds now."""
-        found = await self._get("query", query=expression)
-        return [row["metric"] for row in found["result"]]
+    async def query(self, expression: str) -> list[dict[str, str]]:
+        """The labels of all current results of an expression."""
+        data = await self._get("query", query=expression)
+        return [row["metric"] for row in data["result"]]
 
     async def rules(self) -> list[dict[str, Any]]:
         return [rule for group in (await self._get("rules"))["groups"] for rule in group["rules"]]
 
-    async def _get(self, what: str, **asked: str) -> dict[str, Any]:
-        async with self.session.get(f"{self.address}/api/v1/{what}", params=asked) as answer:
+    async def _get(self, resource: str, **params: str) -> dict[str, Any]:
+        async with self.session.get(f"{self.address}/api/v1/{resource}", params=params) as answer:
             body = await answer.json()
-            assert body["status"] == "success", (asked, body["error"])
+            assert body["status"] == "success", (params, body["error"])
             data: dict[str, Any] = body["data"]
             return data
 
 
 @asynccontextmanager
-async def prometheus(folder: Path, places: Mapping[str, Sequence[str]]) -> AsyncIterator[Prometheus]:
-    """Let it look at these `host:port` of each service, which it would otherwise find by their names."""
+async def run_prometheus(folder: Path, targets: Mapping[str, Sequence[str]]) -> AsyncIterator[Prometheus]:
+    """Run Prometheus. `targets` are `host:port` by service, instead of service discovery."""
     configuration = yaml.safe_load((OBSERVABILITY / "prometheus.yaml").read_text())
-    configuration["global"].update(scrape_interval=OFTEN, scrape_timeout=OFTEN, evaluation_interval=OFTEN)
+    configuration["global"].update(scrape_interval=INTERVAL, scrape_timeout=INTERVAL, evaluation_interval=INTERVAL)
     configuration["rule_files"] = [str(OBSERVABILITY / name) for name in configuration["rule_files"]]
     [job] = configuration["scrape_configs"]
     del job["dns_sd_configs"]
     job["static_configs"] = [
-        {"targets": list(found), "labels": {"__meta_dns_name": service}} for service, found in places.items()
+        {"targets": list(addresses), "labels": {"__meta_dns_name": service}} for service, addresses in targets.items()
     ]
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(configuration))
     port = free_port()
     command = [
-        program("prometheus"),
+        find_program("prometheus"),
         f"--config.file={folder / 'prometheus.yaml'}",
         f"--storage.tsdb.path={folder / 'figures'}",
         f"--web.listen-address=127.0.0.1:{port}",
     ]
     async with ClientSession() as session:
-        ready = answering(port, b"GET /-/ready HTTP/1.0\r\n\r\n", b"HTTP/1.0 200")
+        ready = wait_for_answer(port, b"GET /-/ready HTTP/1.0\r\n\r\n", b"HTTP/1.0 200")
         async with run_server(command, folder / "server", lambda: ready):
             yield Prometheus(session, f"http://127.0.0.1:{port}")
 
 
 def selectors(expression: str) -> list[str]:
-    """The series that an expression asks for, as it does, but for what Prometheus makes itself."""
+    """The series selectors of an expression, without the series of Prometheus itself."""
     return [name + (matchers or "") for name, matchers in _SELECTOR.findall(expression)]

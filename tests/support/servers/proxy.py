@@ -1,6 +1,6 @@
-"""A TCP proxy on loopback that fails on request: what lies between two processes when the network is to blame.
+"""A TCP proxy on loopback that fails on request, to simulate network failures.
 
-With several targets it balances: each connection goes to the next one, and past those that refuse it.
+It balances connections over its targets, and skips targets that refuse a connection.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ CONNECT_TIMEOUT = 10.0  # seconds for one target
 
 
 class Mode(StrEnum):
-    """What happens to connections, old and new.
+    """What happens to existing and new connections.
 
-    HALF_OPEN: nothing travels any more, an end neither, and nobody is told; what was held travels once the mode is
-    another. BLACK_HOLE: what is sent is taken and lost; the connections that lost something are reset when it ends.
-    RESET: they are reset, new ones once they are taken. REFUSE: they are reset, and nobody listens.
+    HALF_OPEN: data and ends of connections are delayed until the mode changes. BLACK_HOLE: data is accepted and lost;
+    the connections are reset when the mode changes. RESET: connections are reset, new ones after they are accepted.
+    REFUSE: connections are reset, and nothing listens.
     """
 
     PASS = "pass"
@@ -32,10 +32,10 @@ class Mode(StrEnum):
 
 
 class Proxy:
-    """Listens on a port of its own; opened by `proxy`.
+    """A listening proxy; opened by `run_proxy`.
 
-    `targets` are addresses as services are told them, `host:port` or `unix:/path`, and may be changed at any time;
-    so may `latency`, the seconds that each block of bytes takes in each direction.
+    `targets` are addresses, `host:port` or `unix:/path`. `latency` is the delay of each block in seconds. Both may
+    change at any time.
     """
 
     def __init__(self, targets: Sequence[str]) -> None:
@@ -43,7 +43,7 @@ class Proxy:
         self.latency = 0.0
         self.mode = Mode.PASS
         self.port = free_port()
-        self._turn = 0
+        self._next_target = 0
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
         self._flowing = asyncio.Event()
@@ -55,48 +55,48 @@ class Proxy:
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """The number of open connections."""
         return len(self._connections)
 
-    async def switch(self, mode: Mode) -> None:
-        """From now on; a switch to RESET or REFUSE, and one from BLACK_HOLE, resets what is open."""
+    async def set_mode(self, mode: Mode) -> None:
+        """Change the mode. RESET, REFUSE and the end of BLACK_HOLE reset open connections."""
         before, self.mode = self.mode, mode
         if mode is Mode.REFUSE:
             await self._stop_listening()
         elif self._server is None:
             await self._listen()
         if mode in {Mode.RESET, Mode.REFUSE} or (before is Mode.BLACK_HOLE and mode is not before):
-            await self.cut()
+            await self.reset_connections()
         if mode is Mode.HALF_OPEN:
             self._flowing.clear()
         else:
             self._flowing.set()
 
     @asynccontextmanager
-    async def failing(self, mode: Mode) -> AsyncIterator[None]:
-        """Fail so within the block."""
-        await self.switch(mode)
+    async def fail(self, mode: Mode) -> AsyncIterator[None]:
+        """Use this mode within the block."""
+        await self.set_mode(mode)
         try:
             yield
         finally:
-            await self.switch(Mode.PASS)
+            await self.set_mode(Mode.PASS)
 
-    async def cut(self) -> None:
-        """Reset what is open, once."""
-        open_ones = list(self._connections)
-        for connection in open_ones:
-            connection.cancel()
-        await asyncio.gather(*open_ones, return_exceptions=True)
+    async def reset_connections(self) -> None:
+        """Reset the open connections once."""
+        connections = list(self._connections)
+        for task in connections:
+            task.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
 
     async def _listen(self) -> None:
-        self._server = await asyncio.start_server(self._take, "127.0.0.1", self.port, limit=BLOCK)
+        self._server = await asyncio.start_server(self._accept, "127.0.0.1", self.port, limit=BLOCK)
 
     async def _stop_listening(self) -> None:
         if self._server is not None:
             self._server.close()
             self._server = None
 
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.current_task()
         assert connection is not None
         self._connections.add(connection)
@@ -116,7 +116,7 @@ class Proxy:
     async def _connect(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, writers: list[asyncio.StreamWriter]
     ) -> None:
-        """Join a connection to a target's until both are at an end. Raises OSError."""
+        """Forward data between a connection and a target until both end. Raises OSError."""
         if self.mode is Mode.RESET:
             raise ConnectionResetError
         if self.mode is Mode.BLACK_HOLE:
@@ -124,24 +124,24 @@ class Proxy:
                 pass
             return
         await self._flowing.wait()
-        target_reader, target_writer = await self._target()
+        target_reader, target_writer = await self._connect_to_target()
         writers.append(target_writer)
-        ways = [
-            asyncio.create_task(self._carry(reader, target_writer)),
-            asyncio.create_task(self._carry(target_reader, writer)),
+        directions = [
+            asyncio.create_task(self._forward(reader, target_writer)),
+            asyncio.create_task(self._forward(target_reader, writer)),
         ]
         try:
-            await asyncio.gather(*ways)
+            await asyncio.gather(*directions)
         finally:
-            for way in ways:
-                way.cancel()
-            await asyncio.gather(*ways, return_exceptions=True)
+            for direction in directions:
+                direction.cancel()
+            await asyncio.gather(*directions, return_exceptions=True)
 
-    async def _target(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection to the next target that takes one. Raises ConnectionRefusedError."""
-        self._turn += 1
+    async def _connect_to_target(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Connect to the next target that accepts. Raises ConnectionRefusedError."""
+        self._next_target += 1
         for number in range(len(self.targets)):
-            target = self.targets[(self._turn + number) % len(self.targets)]
+            target = self.targets[(self._next_target + number) % len(self.targets)]
             with suppress(OSError):  # TimeoutError is one.
                 async with asyncio.timeout(CONNECT_TIMEOUT):
                     if target.startswith("unix:"):
@@ -150,7 +150,7 @@ class Proxy:
                     return await asyncio.open_connection(host, int(port), limit=BLOCK)
         raise ConnectionRefusedError
 
-    async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while True:
             block = await reader.read(BLOCK)
             await self._flowing.wait()
@@ -167,18 +167,18 @@ class Proxy:
 
 
 @asynccontextmanager
-async def proxy(*targets: str) -> AsyncIterator[Proxy]:
-    """Open a proxy before these targets; what is still open afterwards is reset."""
+async def run_proxy(*targets: str) -> AsyncIterator[Proxy]:
+    """Run a proxy for these targets. Open connections are reset at the end."""
     opened = Proxy(targets)
-    await opened.switch(Mode.PASS)
+    await opened.set_mode(Mode.PASS)
     try:
         yield opened
     finally:
-        await opened.switch(Mode.REFUSE)
+        await opened.set_mode(Mode.REFUSE)
 
 
 def _reset(writer: asyncio.StreamWriter) -> None:
-    """End a connection with RST instead of FIN, and throw away what is still to be sent."""
+    """End a connection with RST instead of FIN, and discard unsent data."""
     connection = writer.get_extra_info("socket")
     if connection.family == socket.AF_INET and not writer.transport.is_closing():
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

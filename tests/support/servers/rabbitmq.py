@@ -1,4 +1,4 @@
-"""A private RabbitMQ node from Debian's package: its own ports, folder and port mapper, all gone afterwards."""
+"""A private RabbitMQ node of Debian's package with its own ports, folder and port mapper."""
 
 import asyncio
 import json
@@ -13,10 +13,10 @@ from tempfile import TemporaryDirectory
 
 from deploy.cluster.rights import RABBITMQ, rabbitmq_definitions
 from deploy.local.processes import NotStarted, run_server
-from tests.support.servers.ports import answering, free_port
+from tests.support.servers.ports import free_port, wait_for_answer
 from tests.support.servers.users import credentials
 
-SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # The script on PATH insists on the machine's own settings.
+SERVER = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # The script on PATH uses the machine's settings.
 CONTROL = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 AMQP_HEADER, METHOD_ON_CHANNEL_0 = b"AMQP\x00\x00\x09\x01", b"\x01\x00\x00"
 NAMES_REQUEST = b"\x00\x01n"  # The port mapper answers with its own port in four bytes, then the names.
@@ -30,17 +30,17 @@ class Node:
     environment: Sequence[str]
 
     async def control(self, *words: str) -> None:
-        """Have `rabbitmqctl` do something to it."""
+        """Run a command of `rabbitmqctl`."""
         command = [*_as_rabbitmq(), "env", *self.environment, CONTROL, *words]
         process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=STDOUT)
-        told, _ = await process.communicate()
-        assert process.returncode == 0, told.decode(errors="replace")
+        output, _ = await process.communicate()
+        assert process.returncode == 0, output.decode(errors="replace")
 
 
 @asynccontextmanager
-async def rabbitmq() -> AsyncIterator[str]:
-    """Run a broker; yields its URL once it takes connections. Raises NotStarted."""
-    async with node() as running_node:
+async def run_rabbitmq() -> AsyncIterator[str]:
+    """Run a broker. Yields its URL when it accepts connections; raises NotStarted."""
+    async with run_node() as running_node:
         yield running_node.url
 
 
@@ -49,27 +49,27 @@ def is_installed() -> bool:
 
 
 @asynccontextmanager
-async def node(port: int | None = None, virtual_hosts: Sequence[str] = ("/",)) -> AsyncIterator[Node]:
-    """The same, with control over it. All users have their rights in each virtual host."""
+async def run_node(port: int | None = None, virtual_hosts: Sequence[str] = ("/",)) -> AsyncIterator[Node]:
+    """Run a broker that a test can control. All users have their rights in each virtual host."""
     mapper = shutil.which("epmd")
     if mapper is None or not is_installed():
         raise NotStarted("is not installed")
     port, mapper_port = port or free_port(), free_port()
-    with TemporaryDirectory(prefix="pkgrepo-") as place:
-        folder = Path(place)
-        _lay_out(folder, port, definitions_with_guest(virtual_hosts))
+    with TemporaryDirectory(prefix="pkgrepo-") as name:
+        folder = Path(name)
+        _write_configuration(folder, port, definitions_with_guest(virtual_hosts))
         environment = _environment(folder, port, mapper_port)
-        # Started by us, or the node would start one that outlives it.
+        # Started here, because the node would start a port mapper that outlives it.
         async with (
             run_server(
                 [*_as_rabbitmq(), mapper, "-address", "127.0.0.1", "-port", str(mapper_port)],
                 folder / "epmd",
-                lambda: answering(mapper_port, NAMES_REQUEST, mapper_port.to_bytes(4)),
+                lambda: wait_for_answer(mapper_port, NAMES_REQUEST, mapper_port.to_bytes(4)),
             ),
             run_server(
                 [*_as_rabbitmq(), "env", *environment, SERVER],
                 folder / "rabbitmq",
-                lambda: answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0),
+                lambda: wait_for_answer(port, AMQP_HEADER, METHOD_ON_CHANNEL_0),
             ),
         ):
             yield Node(url_of(port), environment)
@@ -79,7 +79,7 @@ def url_of(port: int, virtual_host: str = "") -> str:
     return f"amqp://guest:guest@127.0.0.1:{port}/{virtual_host}"
 
 
-def _lay_out(folder: Path, port: int, definitions: str) -> None:
+def _write_configuration(folder: Path, port: int, definitions: str) -> None:
     data = folder / "rabbitmq" / "data"
     data.mkdir(parents=True)
     (folder / "rabbitmq.conf").write_text(
@@ -93,18 +93,18 @@ def _lay_out(folder: Path, port: int, definitions: str) -> None:
 
 
 def definitions_with_guest(virtual_hosts: Sequence[str] = ("/",)) -> str:
-    """The users of the services, and `guest`, who may do everything; RabbitMQ makes none where it is given others."""
+    """The users of the services, and `guest` with all rights, which RabbitMQ does not add to other users."""
     definitions = json.loads(rabbitmq_definitions(credentials(RABBITMQ)))
     definitions["users"].append({"name": "guest", "password": "guest", "tags": "administrator"})
-    every = {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"}
-    rights = [*definitions["permissions"], every]
+    all_rights = {"user": "guest", "configure": ".*", "write": ".*", "read": ".*"}
+    rights = [*definitions["permissions"], all_rights]
     definitions["vhosts"] = [{"name": host} for host in virtual_hosts]
     definitions["permissions"] = [{**right, "vhost": host} for right in rights for host in virtual_hosts]
     return json.dumps(definitions)
 
 
 def _as_rabbitmq() -> list[str]:
-    """What to put before a command so that root runs it as the package's own user, and it still ends with us."""
+    """A command prefix that runs the command as the package's user, and stops it with this process."""
     if os.geteuid() != 0:
         return []
     return ["setpriv", "--reuid=rabbitmq", "--regid=rabbitmq", "--init-groups", "--pdeathsig=TERM"]

@@ -1,7 +1,7 @@
-"""Attempts to go beyond a user's rights at a store, made from the tables of the rights.
+"""Attempts to exceed a user's rights at a store, derived from the tables of the rights.
 
-Each function returns the attempts that the store did not refuse, so a test compares with an empty list. An attempt that
-fails for another reason than the user's rights counts as one that was not refused.
+Each function returns the attempts that the store allowed, so a test expects an empty list. An attempt that fails for
+another reason counts as allowed.
 """
 
 import re
@@ -20,7 +20,7 @@ from common.events.broker import DEAD_EXCHANGE, EXCHANGE, LIVE_EXCHANGE
 from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS, Permissions
 
 UNAUTHORIZED = 13  # MongoDB's code
-LIMIT = 30.0  # seconds for the answer to one attempt
+TIMEOUT = 30.0  # seconds for the answer to one attempt
 DATABASES = ("admin", "config", "local", *MONGODB[OPERATOR])
 USER_MANAGEMENT: tuple[dict[str, Any], ...] = (
     {"createUser": "intruder", "pwd": "a password", "roles": ["root"]},
@@ -104,10 +104,10 @@ EXCHANGES = (EXCHANGE, DEAD_EXCHANGE, LIVE_EXCHANGE, "foreign")
 QUEUES = ("catalog_service", "catalog_service.dead", "foreign")
 
 
-async def beyond_mongodb(url: str, user: str) -> list[str]:
-    """The reads and writes in other databases, and the commands of the server, that MongoDB lets the user do."""
+async def excess_mongodb_rights(url: str, user: str) -> list[str]:
+    """The reads and writes in other databases, and the server commands, that MongoDB allows the user."""
     foreign = set(DATABASES) - set(MONGODB[user])
-    attempts = [(name, command) for name in foreign for command in _on(f"foreign_{user}")]
+    attempts = [(name, command) for name in foreign for command in _collection_commands(f"foreign_{user}")]
     server = (*USER_MANAGEMENT, *SERVER, *([] if user == OPERATOR else [CURRENT_OPERATIONS]))
     attempts += [("admin", command) for command in server]
     async with AsyncMongoClient[dict[str, Any]](url, serverSelectionTimeoutMS=5000) as client:
@@ -115,7 +115,7 @@ async def beyond_mongodb(url: str, user: str) -> list[str]:
         return allowed + sorted(set(await client.list_database_names()) & foreign)
 
 
-def _on(collection: str) -> list[dict[str, Any]]:
+def _collection_commands(collection: str) -> list[dict[str, Any]]:
     return [
         {"find": collection},
         {"insert": collection, "documents": [{"_id": 1}]},
@@ -136,21 +136,23 @@ async def _is_allowed(client: AsyncMongoClient[dict[str, Any]], database: str, c
     return True
 
 
-async def beyond_redis(url: str, user: str) -> list[str]:
-    """The commands, and the uses of keys, beyond its row of the table that Redis lets the user do."""
+async def excess_redis_rights(url: str, user: str) -> list[str]:
+    """The commands and uses of keys beyond the table of rights that Redis allows the user."""
     words = REDIS[user].split()
     prefixes = [word[1:].rstrip("*") for word in words if word.startswith("~")]
     commands = {word[1:] for word in words if word.startswith("+")}
-    every = {word[1:].rstrip("*") for rights in REDIS.values() for word in rights.split() if word.startswith("~")}
-    attempts = [(name, list(given)) for name, given in WITHOUT_KEYS.items() if name not in commands]
-    for name, given in ON_KEYS.items():
-        for prefix in (*every, "other:"):
+    all_prefixes = {
+        word[1:].rstrip("*") for rights in REDIS.values() for word in rights.split() if word.startswith("~")
+    }
+    attempts = [(name, list(arguments)) for name, arguments in WITHOUT_KEYS.items() if name not in commands]
+    for name, arguments in ON_KEYS.items():
+        for prefix in (*all_prefixes, "other:"):
             if name not in commands or prefix not in prefixes:
                 key = f"{prefix}{{rights:test}}"
-                attempts.append((name, [word.replace("KEY", key) for word in given]))
-    client: Any = Redis.from_url(url, socket_timeout=LIMIT)
+                attempts.append((name, [word.replace("KEY", key) for word in arguments]))
+    client: Any = Redis.from_url(url, socket_timeout=TIMEOUT)
     async with client:
-        return [" ".join([name, *given]) for name, given in attempts if await _redis_allows(client, name, given)]
+        return [" ".join([name, *words]) for name, words in attempts if await _redis_allows(client, name, words)]
 
 
 async def _redis_allows(client: Any, name: str, arguments: Sequence[str]) -> bool:
@@ -163,11 +165,11 @@ async def _redis_allows(client: Any, name: str, arguments: Sequence[str]) -> boo
     return True
 
 
-async def beyond_rabbitmq(url: str, user: str) -> list[str]:
-    """The uses of exchanges and queues beyond its row of the table that RabbitMQ lets the user do."""
+async def excess_rabbitmq_rights(url: str, user: str) -> list[str]:
+    """The uses of exchanges and queues beyond the table of rights that RabbitMQ allows the user."""
     allowed = []
-    async with await aio_pika.connect(url, timeout=LIMIT) as connection:
-        for use, name in _foreign(RABBITMQ[user]):
+    async with await aio_pika.connect(url, timeout=TIMEOUT) as connection:
+        for use, name in _forbidden_uses(RABBITMQ[user]):
             channel = await connection.channel()
             try:
                 await use(channel, name)
@@ -189,7 +191,7 @@ async def _delete_exchange(channel: AbstractChannel, name: str) -> None:
 
 async def _publish(channel: AbstractChannel, name: str) -> None:
     exchange = await channel.get_exchange(name, ensure=False) if name else channel.default_exchange
-    await exchange.publish(aio_pika.Message(b"{}"), "catalog_service", mandatory=False, timeout=LIMIT)
+    await exchange.publish(aio_pika.Message(b"{}"), "catalog_service", mandatory=False, timeout=TIMEOUT)
 
 
 async def _declare_queue(channel: AbstractChannel, name: str) -> None:
@@ -201,11 +203,11 @@ async def _delete_queue(channel: AbstractChannel, name: str) -> None:
 
 
 async def _get(channel: AbstractChannel, name: str) -> None:
-    await (await channel.get_queue(name, ensure=False)).get(fail=False, timeout=LIMIT)
+    await (await channel.get_queue(name, ensure=False)).get(fail=False, timeout=TIMEOUT)
 
 
 async def _purge(channel: AbstractChannel, name: str) -> None:
-    await (await channel.get_queue(name, ensure=False)).purge(timeout=LIMIT)
+    await (await channel.get_queue(name, ensure=False)).purge(timeout=TIMEOUT)
 
 
 Use = Callable[[AbstractChannel, str], Awaitable[None]]
@@ -213,8 +215,8 @@ EXCHANGE_USES: Mapping[str, Sequence[Use]] = {"configure": [_declare_exchange, _
 QUEUE_USES: Mapping[str, Sequence[Use]] = {"configure": [_declare_queue, _delete_queue], "read": [_get, _purge]}
 
 
-def _foreign(rights: Permissions) -> list[tuple[Use, str]]:
-    found = [
+def _forbidden_uses(rights: Permissions) -> list[tuple[Use, str]]:
+    uses_of_names = [
         (use, name)
         for uses, names in ((EXCHANGE_USES, EXCHANGES), (QUEUE_USES, QUEUES))
         for right, functions in uses.items()
@@ -222,4 +224,4 @@ def _foreign(rights: Permissions) -> list[tuple[Use, str]]:
         if not re.search(getattr(rights, right), name)
         for use in functions
     ]
-    return [*found, (_publish, "")]  # The default exchange leads to every queue by its name.
+    return [*uses_of_names, (_publish, "")]  # The default exchange leads to every queue by its name.

@@ -1,4 +1,4 @@
-"""One RabbitMQ for all processes of a run: a plugin of the pytest process that controls them."""
+"""One RabbitMQ for all processes of a test run, as a plugin of the controlling pytest process."""
 
 import asyncio
 import os
@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from deploy.local.processes import NotStarted
-from tests.support.servers.ports import answering, free_port
-from tests.support.servers.rabbitmq import AMQP_HEADER, METHOD_ON_CHANNEL_0, is_installed, node, url_of
+from tests.support.servers.ports import free_port, wait_for_answer
+from tests.support.servers.rabbitmq import AMQP_HEADER, METHOD_ON_CHANNEL_0, is_installed, run_node, url_of
 
 
 class SharedRabbitMQ:
-    """Starts while the processes collect their tests, and gives each a virtual host. Stops after all of them."""
+    """Starts while the workers collect their tests, and gives each worker a virtual host. Stops after all workers."""
 
     def __init__(self) -> None:
         self._virtual_hosts: Sequence[str] = ()
@@ -30,7 +30,7 @@ class SharedRabbitMQ:
             self._thread.start()
 
     def pytest_configure_node(self, node: Any) -> None:
-        """Name the virtual host. A process that replaces one that crashed has none, and starts its own RabbitMQ."""
+        """Pass the URL to a worker. A worker that replaces a crashed one starts its own RabbitMQ."""
         if (name := node.gateway.id) in self._virtual_hosts:
             node.workerinput["rabbitmq_url"] = url_of(self._port, name)
 
@@ -41,7 +41,7 @@ class SharedRabbitMQ:
 
     async def _run(self) -> None:
         try:
-            async with node(self._port, self._virtual_hosts):
+            async with run_node(self._port, self._virtual_hosts):
                 await asyncio.to_thread(self._stop.wait)
         except NotStarted as error:
             self._failure = error
@@ -53,13 +53,13 @@ class SharedRabbitMQ:
 
 
 async def shared_url(workerinput: Mapping[str, Any]) -> str | None:
-    """The URL of the RabbitMQ that the run shares, once it answers; None where this process is to start its own."""
+    """The URL of the shared RabbitMQ, when it answers. None if this worker must start its own."""
     url: str | None = workerinput.get("rabbitmq_url")
     if url:
         port = urlsplit(url).port
         assert port
         try:
-            await answering(port, AMQP_HEADER, METHOD_ON_CHANNEL_0)
+            await wait_for_answer(port, AMQP_HEADER, METHOD_ON_CHANNEL_0)
         except TimeoutError:
             pytest.fail("The RabbitMQ of this run did not start; the end of the output says why.", pytrace=False)
     return url

@@ -1,6 +1,6 @@
-"""The real servers of the tests: one that the environment names, else a Docker container, else one of this machine.
+"""The real servers of the tests: from the environment, else a Docker container, else installed on this machine.
 
-Where there is none of the three the tests that need it fail; none is left out.
+Without any of the three, the tests that need the server fail.
 """
 
 import os
@@ -20,18 +20,18 @@ from deploy.local import servers as local
 from deploy.local.processes import NotStarted
 from tests.support.servers import rabbitmq as debian
 from tests.support.servers.containers import published_port
-from tests.support.servers.ports import answering
+from tests.support.servers.ports import wait_for_answer
 from tests.support.servers.users import PASSWORD, credentials
 
-# What a test reads is what the services read: an update counts for both at the same moment.
+# Tests and services read with the same concern, so both see an update at the same moment.
 MAJORITY = "&readConcernLevel=majority"
 
 
 @asynccontextmanager
 async def mongo() -> AsyncIterator[str]:
-    """The URL of a MongoDB replica set: TEST_MONGO_URL, or the server's that is started here.
+    """The URL of a MongoDB replica set: TEST_MONGO_URL, or a server that is started here.
 
-    The server has the users of the services. It enforces their rights where it is the one of this machine.
+    The server has the users of the services. Only the server of this machine enforces their rights.
     """
     async with AsyncExitStack() as stack:
         url = os.environ.get("TEST_MONGO_URL") or await _mongo_in_docker(stack)
@@ -44,7 +44,7 @@ async def mongo() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def mongod_with_users(folder: Path) -> AsyncIterator[str]:
-    """A MongoDB with access control on an empty folder, with the users of the services; yields root's URL."""
+    """Run a MongoDB with access control and the users of the services on an empty folder. Yields root's URL."""
     members = folder / "members"
     members.touch(mode=0o600)
     members.write_text("tests" * 8)
@@ -59,7 +59,7 @@ async def mongod_with_users(folder: Path) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def redis() -> AsyncIterator[str]:
-    """The URL of a Redis: TEST_REDIS_URL, or the server's that is started here. It has the users of the services."""
+    """The URL of a Redis with the users of the services: TEST_REDIS_URL, or a server that is started here."""
     async with AsyncExitStack() as stack:
         url = (
             os.environ.get("TEST_REDIS_URL")
@@ -71,7 +71,7 @@ async def redis() -> AsyncIterator[str]:
 
 
 async def add_redis_users(url: str) -> None:
-    """Give a Redis the users of the services."""
+    """Add the users of the services to a Redis."""
     async with open_redis(url) as client:
         for user, rights in REDIS.items():
             rules = f"{user} reset on >{PASSWORD} resetchannels {rights}"
@@ -80,7 +80,7 @@ async def add_redis_users(url: str) -> None:
 
 @asynccontextmanager
 async def rabbitmq() -> AsyncIterator[str]:
-    """The URL of a RabbitMQ: TEST_RABBITMQ_URL, or the server's that is started here."""
+    """The URL of a RabbitMQ: TEST_RABBITMQ_URL, or a server that is started here."""
     async with AsyncExitStack() as stack:
         yield (
             os.environ.get("TEST_RABBITMQ_URL") or await _rabbitmq_in_docker(stack) or await _rabbitmq_of_debian(stack)
@@ -101,7 +101,7 @@ async def _redis_in_docker(stack: AsyncExitStack) -> str | None:
     port = await published_port(stack, "redis:7", 6379)
     if port is None:
         return None
-    await answering(port, b"PING\r\n", b"+PONG")
+    await wait_for_answer(port, b"PING\r\n", b"+PONG")
     return f"redis://127.0.0.1:{port}/0"
 
 
@@ -112,7 +112,7 @@ async def _rabbitmq_in_docker(stack: AsyncExitStack) -> str | None:
     port = await published_port(stack, "rabbitmq:4-management", 5672, ["sh", "-c", start])
     if port is None:
         return None
-    await answering(port, debian.AMQP_HEADER, debian.METHOD_ON_CHANNEL_0)
+    await wait_for_answer(port, debian.AMQP_HEADER, debian.METHOD_ON_CHANNEL_0)
     return f"amqp://guest:guest@127.0.0.1:{port}/"
 
 
@@ -129,7 +129,7 @@ async def _bundled(
 
 async def _rabbitmq_of_debian(stack: AsyncExitStack) -> str:
     try:
-        return await stack.enter_async_context(debian.rabbitmq())
+        return await stack.enter_async_context(debian.run_rabbitmq())
     except NotStarted as error:
         advice = _advice("apt-get install rabbitmq-server", "TEST_RABBITMQ_URL")
         text = "\n".join([f"RabbitMQ {error.reason}.", *error.log[-10:], advice])

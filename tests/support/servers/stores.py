@@ -1,6 +1,6 @@
-"""Stores of one's own for faults: MongoDB, Redis and RabbitMQ, and the folder of installers, all gone afterwards.
+"""Private stores for tests of faults: MongoDB, Redis, RabbitMQ and a folder of installers.
 
-The databases have fixed names, so a fleet never shares its stores with services that run on other folders.
+The databases have fixed names, so each cluster needs its own stores.
 """
 
 import os
@@ -13,10 +13,10 @@ from urllib.parse import unquote
 
 from deploy.local import servers as local
 from tests.support.servers import rabbitmq
-from tests.support.servers.proxy import Proxy, proxy
+from tests.support.servers.proxy import Proxy, run_proxy
 
-# What a service is not ready without.
-NEEDS = {
+# The stores that a service needs to be ready.
+REQUIRED_STORES = {
     "auth_service": {"mongodb", "redis"},
     "catalog_service": {"mongodb"},
     "client_registry": {"mongodb"},
@@ -26,7 +26,7 @@ NEEDS = {
 
 
 class Server:
-    """A store that can be killed, and started again on the same data and the same address."""
+    """A store that can be killed, and started again with the same data and address."""
 
     def __init__(self, run: Callable[[Path], AbstractAsyncContextManager[str]], folder: Path) -> None:
         self._run = run
@@ -35,8 +35,8 @@ class Server:
         self.url = ""
 
     async def start(self) -> None:
-        """Run it until it answers."""
-        await self._stack.aclose()  # of the one that was killed
+        """Start it, and wait until it answers."""
+        await self._stack.aclose()  # of the killed process
         self.url = await self._stack.enter_async_context(self._run(self._folder))
 
     def send(self, number: signal.Signals) -> None:
@@ -52,10 +52,10 @@ class Server:
 
 @dataclass(frozen=True)
 class Stores:
-    """What an installation keeps, and where.
+    """The stores of an installation.
 
-    `mongod` and `redis` can be killed and started, `broker` can be told things. `links` has the proxy before each
-    store for which one was asked; the URLs lead through it, while `mongod.url` and `redis.url` lead past it.
+    `mongod` and `redis` can be killed and started, `broker` can be controlled. `links` are the requested proxies by
+    store. `mongo_url`, `redis_url` and `rabbitmq_url` use the proxies; `mongod.url` and `redis.url` do not.
     """
 
     folder: Path
@@ -74,7 +74,7 @@ class Stores:
 
 @asynccontextmanager
 async def private_stores(folder: Path, links: Collection[str] = ()) -> AsyncIterator[Stores]:
-    """Start the three on an empty folder with a short path; `links` names those that get a proxy before them.
+    """Start the stores on an empty folder with a short path. `links` names the stores that get a proxy.
 
     The names are `mongodb`, `redis` and `rabbitmq`.
     """
@@ -83,22 +83,22 @@ async def private_stores(folder: Path, links: Collection[str] = ()) -> AsyncIter
         for server in (mongod, redis):
             stack.push_async_callback(server.stop)
             await server.start()
-        broker = await stack.enter_async_context(rabbitmq.node())
+        broker = await stack.enter_async_context(rabbitmq.run_node())
         (folder / "installers").mkdir()
         opened: dict[str, Proxy] = {}
         urls = {"mongodb": mongod.url, "redis": redis.url, "rabbitmq": broker.url}
         for name in links:
-            opened[name] = await stack.enter_async_context(proxy(target_of(urls[name])))
+            opened[name] = await stack.enter_async_context(run_proxy(target_of(urls[name])))
             urls[name] = url_through(name, opened[name])
         yield Stores(folder, mongod, redis, broker, urls["mongodb"], urls["redis"], urls["rabbitmq"], opened)
 
 
 def target_of(url: str) -> str:
-    """Where a store listens, from its URL."""
-    place = url.partition("://")[2].partition("/?")[0]
+    """The address of a store, from its URL."""
+    address = url.partition("://")[2].partition("/?")[0]
     if url.startswith("amqp"):
-        return place.rpartition("@")[2].rstrip("/")
-    return f"unix:{unquote(place)}"
+        return address.rpartition("@")[2].rstrip("/")
+    return f"unix:{unquote(address)}"
 
 
 def url_through(name: str, link: Proxy) -> str:

@@ -1,4 +1,4 @@
-"""auth_service served twice on one database and one Redis, with stand-ins for the services that it asks."""
+"""auth_service as two replicas on one database and Redis, with a stub of the other services."""
 
 import secrets
 from collections.abc import AsyncIterator
@@ -30,12 +30,12 @@ from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 
 PASSWORD = "a password for tests"
 WRONG_PASSWORD = "not this password"
-NOWHERE = "redis://127.0.0.1:1/0"  # a port that nobody listens on
+UNREACHABLE_REDIS = "redis://127.0.0.1:1/0"  # a port that nobody listens on
 
 
 @dataclass
-class StandIns:
-    """Answers as upload_service and client_registry would; `refusal` is answered instead when there is one."""
+class StubServices:
+    """A stub of upload_service and client_registry. It raises `refusal` if set."""
 
     usage: dict[str, int] = field(
         default_factory=lambda: {
@@ -61,9 +61,9 @@ class StandIns:
 
 @dataclass(frozen=True)
 class Auth:
-    """A served auth_service: `api` calls it, `replica` a second process's worth of it.
+    """A running auth_service: `api` calls its first replica, `replica` the second.
 
-    `tenants` and `users` are those of `api`; the operator's command uses the same classes.
+    `tenants` and `users` are the services of the first replica; operator commands use the same classes.
     """
 
     api: ServiceApi
@@ -71,15 +71,15 @@ class Auth:
     tenants: Tenants
     users: Users
     sessions: Sessions
-    others: StandIns
+    stubs: StubServices
     settings: AuthSettings
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         return await self.api.call(caller, method, operation, *segments, **request)
 
     async def tenant(self, *usernames: str, **settings: Any) -> Caller:
-        """A new tenant with users, `admin` where none is named, called by the first of them."""
-        caller = make_caller(make_tenant(**settings), ip=address(), username=(usernames or ("admin",))[0])
+        """Create a tenant with these users, by default `admin`. Returns the first user as caller."""
+        caller = make_caller(make_tenant(**settings), ip=unique_address(), username=(usernames or ("admin",))[0])
         await self.tenants.create(caller.tenant)
         for username in usernames or ("admin",):
             await self.add_user(caller, username)
@@ -93,7 +93,7 @@ class Auth:
         return await self.call(caller, "POST", "login", data={"username": username, "password": password})
 
     async def fail_logins(self, caller: Caller, username: str = "admin", *, times: int = NETWORK_FAILURE_LIMIT) -> None:
-        """Send a wrong password so many times."""
+        """Fail to log in this many times."""
         for _ in range(times):
             assert (await self.login(caller, username, WRONG_PASSWORD)).status == 401
 
@@ -104,7 +104,7 @@ class Auth:
         return token
 
     async def session(self, caller: Caller, token: str) -> Session | None:
-        """What the gateway takes a token for: its session, or None when it is over."""
+        """The session of a token, as the gateway checks it. None if it has ended."""
         try:
             return await self.sessions.check(caller.tenant_id, token)
         except NotAuthenticated:
@@ -117,23 +117,23 @@ class Auth:
         return entries
 
 
-def address() -> str:
-    """An address that no other test calls from: failed logins are counted by address too."""
+def unique_address() -> str:
+    """An address that no other test uses, because failed logins are counted by address."""
     return str(IPv6Address(0x20010DB8 << 96 | secrets.randbits(96)))
 
 
-def elsewhere(caller: Caller) -> Caller:
+def from_other_address(caller: Caller) -> Caller:
     """The same caller from another address."""
-    return replace(caller, ip=address())
+    return replace(caller, ip=unique_address())
 
 
 @asynccontextmanager
 async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> AsyncIterator[Auth]:
-    """auth_service on a database of its own."""
-    others = StandIns()
+    """Run auth_service on its own database."""
+    stubs = StubServices()
     async with AsyncExitStack() as stack:
-        other_services = await stack.enter_async_context(serving(others.app(), "127.0.0.1:0"))
-        given = AuthSettings(
+        other_services = await stack.enter_async_context(serving(stubs.app(), "127.0.0.1:0"))
+        auth_settings = AuthSettings(
             **{
                 "internal_key": KEYS,
                 "session_key": KEYS,
@@ -146,13 +146,13 @@ async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> As
                 **settings,
             }
         )
-        apps = [create_app(given) for _ in range(2)]
+        apps = [create_app(auth_settings) for _ in range(2)]
         addresses = [await stack.enter_async_context(serving(app, "127.0.0.1:0")) for app in apps]
         session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))
-        redis = await stack.enter_async_context(open_redis(given.redis_url))
+        redis = await stack.enter_async_context(open_redis(auth_settings.redis_url))
         mongo: AsyncIOMotorClient[Document] = AsyncIOMotorClient(mongo_url)
         stack.callback(mongo.close)
-        stack.push_async_callback(mongo.drop_database, given.database)
+        stack.push_async_callback(mongo.drop_database, auth_settings.database)
         api, replica = [ServiceApi(session, address, "auth_service") for address in addresses]
-        sessions = Sessions(redis, keys=KEYS, lifetime=given.session_lifetime, idle=given.session_idle)
-        yield Auth(api, replica, apps[0][TENANTS], apps[0][USERS], sessions, others, given)
+        sessions = Sessions(redis, keys=KEYS, lifetime=auth_settings.session_lifetime, idle=auth_settings.session_idle)
+        yield Auth(api, replica, apps[0][TENANTS], apps[0][USERS], sessions, stubs, auth_settings)

@@ -1,4 +1,4 @@
-"""catalog_service served on its own, with stand-ins for the services that it asks."""
+"""A running catalog_service, with a stub of the other services."""
 
 import io
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -31,9 +31,9 @@ from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, KEYS
 
 DIGEST = "ab" * 32
-# Where an installer is kept that never comes here.
+# The fields of an external installer.
 EXTERNAL = {"installer_url": "https://downloads.example.com/editor.msi?build=7", "installer_sha256": "cd" * 32}
-NOTHING_SAID: dict[str, Any] = {
+EMPTY_INSPECTION: dict[str, Any] = {
     "state": "done",
     "reason": "",
     "file_type": "",
@@ -56,27 +56,26 @@ class InstallerNotFound(NotFound):
 
 
 @dataclass
-class StandIns:
-    """Answers as upload_service and client_registry would.
+class StubServices:
+    """A stub of upload_service and client_registry.
 
-    `links` are the files that there are, by name, with the version each is linked to or None. `refusal` is answered
-    instead where there is one, `not_inspected` by inspections alone; `during` runs while a claim is being answered.
-    `hidden` is the blacklist. Files that are not told of are there too, all but those that are `gone`; `damaged` are
-    those that upload_service would list. `inspected` is what every file says of itself, and `found` how much of that a
-    claim tells, with `found_late` from the first inspection on.
+    `links` are the files by name, each with its version or None. The stub raises `refusal` if set, and `not_inspected`
+    only for inspections. `during` runs before the answer to a claim. `hidden` is the blacklist. Unknown files exist
+    too, except the `missing` ones. `damaged` are the damaged installers. `inspected` are the facts of every file.
+    A claim returns `claim_fields` of them, and `late_claim_fields` too after the first inspection.
     """
 
     links: dict[str, str | None] = field(default_factory=dict)
     hidden: dict[str, list[str]] = field(default_factory=dict)
-    gone: set[str] = field(default_factory=set)
+    missing: set[str] = field(default_factory=set)
     damaged: list[dict[str, str]] = field(default_factory=list)
     inspected: dict[str, Any] = field(default_factory=dict)
-    found: dict[str, str] = field(default_factory=dict)
-    found_late: dict[str, str] = field(default_factory=dict)
+    claim_fields: dict[str, str] = field(default_factory=dict)
+    late_claim_fields: dict[str, str] = field(default_factory=dict)
     refusal: Problem | None = None
     not_inspected: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
-    asked: list[str] = field(default_factory=list)
+    operations: list[str] = field(default_factory=list)
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[problems])
@@ -89,13 +88,13 @@ class StandIns:
         return app
 
     def reset(self) -> None:
-        """Forget every file and refuse nothing."""
-        self.links, self.hidden, self.asked, self.gone, self.damaged = {}, {}, [], set(), []
-        self.inspected, self.found, self.found_late = {}, {}, {}
+        """Remove all files, facts and refusals."""
+        self.links, self.hidden, self.operations, self.missing, self.damaged = {}, {}, [], set(), []
+        self.inspected, self.claim_fields, self.late_claim_fields = {}, {}, {}
         self.refusal = self.not_inspected = self.during = None
 
-    def uploaded(self) -> str:
-        """The name of a file that was just uploaded."""
+    def add_file(self) -> str:
+        """Add an uploaded file. Returns its name."""
         name = f"{uuid4()}.msi"
         self.links[name] = None
         return name
@@ -105,44 +104,44 @@ class StandIns:
         return {uid for uid in self.links.values() if uid}
 
     async def _claim(self, request: web.Request) -> web.Response:
-        body = await self._hear(request, "claim_installer")
+        body = await self._receive(request, "claim_installer")
         name, uid = body["server_filename"], body["version_uid"]
         if name not in self.links or self.links[name] not in {None, uid}:
             raise InstallerNotFound("There is no such file.")
         self.links[name] = uid
         if self.during:
             await self.during()
-        return json_response({"size": 4096, "sha256": DIGEST, **self.found})
+        return json_response({"size": 4096, "sha256": DIGEST, **self.claim_fields})
 
     async def _inspect(self, request: web.Request) -> web.Response:
-        name = (await self._hear(request, "inspect_installer"))["server_filename"]
+        name = (await self._receive(request, "inspect_installer"))["server_filename"]
         if name not in self.links:
             raise InstallerNotFound("There is no such file.")
         if self.not_inspected:
             raise self.not_inspected
-        self.found = {**self.found, **self.found_late}
-        return json_response({"server_filename": name, **NOTHING_SAID, **self.inspected})
+        self.claim_fields = {**self.claim_fields, **self.late_claim_fields}
+        return json_response({"server_filename": name, **EMPTY_INSPECTION, **self.inspected})
 
     async def _release(self, request: web.Request) -> web.Response:
-        body = await self._hear(request, "release_installers")
+        body = await self._receive(request, "release_installers")
         self.links = {name: uid for name, uid in self.links.items() if uid not in body["version_uids"]}
         return json_response({})
 
     async def _unclaimed(self, request: web.Request) -> web.Response:
-        asked = (await self._hear(request, "unclaimed_installers"))["server_filenames"]
-        names = [name for name in asked if self.links.get(name) is None and name not in self.gone]
+        requested = (await self._receive(request, "unclaimed_installers"))["server_filenames"]
+        names = [name for name in requested if self.links.get(name) is None and name not in self.missing]
         return json_response({"server_filenames": names})
 
     async def _damaged(self, request: web.Request) -> web.Response:
-        await self._hear(request, "damaged_installers")
+        await self._receive(request, "damaged_installers")
         return json_response({"installers": self.damaged})
 
     async def _hidden_packages(self, request: web.Request) -> web.Response:
-        await self._hear(request, "hidden_packages")
+        await self._receive(request, "hidden_packages")
         return json_response({"package_ids": self.hidden.get(request.match_info["tenant_id"], [])})
 
-    async def _hear(self, request: web.Request, operation: str) -> Any:
-        self.asked.append(operation)
+    async def _receive(self, request: web.Request, operation: str) -> Any:
+        self.operations.append(operation)
         if self.refusal:
             raise self.refusal
         return await request.json()
@@ -150,11 +149,11 @@ class StandIns:
 
 @dataclass(frozen=True)
 class Catalog:
-    """A served catalog_service: `api` calls it, `database` is its own, `others` stands in for its fellows."""
+    """A running catalog_service: `api` calls it, `database` is its own, `stubs` replaces the other services."""
 
     api: ServiceApi
     database: MongoDatabase
-    others: StandIns
+    stubs: StubServices
     settings: CatalogSettings
     events: Events
     sweeper: Sweeper
@@ -165,73 +164,73 @@ class Catalog:
         return await self.api.call(caller, method, operation, *segments, **request)
 
     async def call_raw(self, caller: Caller, method: str, operation: str, rest: str) -> Answer:
-        """The answer to a path whose end is sent as it stands, escapes and all."""
+        """Send a path whose `rest` is already escaped."""
         token = sign(KEY, caller, service="catalog_service", operation=operation)
         url = URL(f"{self.api.address}/{caller.tenant_id}/{operation}/{rest}", encoded=True)
         async with self.api.session.request(method, url, headers={INTERNAL_TOKEN: token}) as response:
             return await read_answer(response)
 
     async def add_package(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> None:
-        """A package that was added; its other fields are named after it."""
+        """Add a package. `fields` are further form fields."""
         data = {"package_id": package_id, "package_name": "Editor", "package_publisher": "Acme", **fields}
         answer = await self.call(caller, "POST", "add_package", data=data)
         assert answer.status == 200, answer.body
 
     async def add_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> str:
-        """The UID of a version that was added."""
-        answer = await self.try_version(caller, package_id, **fields)
+        """Add a version. Returns its UID."""
+        answer = await self.post_version(caller, package_id, **fields)
         assert answer.status == 201, answer.body
         uid: str = answer.body["UID"]
         return uid
 
-    async def try_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> Answer:
-        """The answer to `add_package_version`, with a file of its own unless the fields say where it is."""
+    async def post_version(self, caller: Caller, package_id: str = "acme.editor", **fields: Any) -> Answer:
+        """Send `add_package_version`, by default with a new file. Returns the answer."""
         if not {"server_filename", "installer_url"} & fields.keys():
-            fields["server_filename"] = self.others.uploaded()
+            fields["server_filename"] = self.stubs.add_file()
         data = version_form(**fields)
         return await self.call(caller, "POST", "add_package_version", package_id, data=data)
 
     async def packages(self, caller: Caller, **query: str) -> list[dict[str, Any]]:
-        """What `get_packages` answers."""
+        """The answer to `get_packages`."""
         answer = await self.call(caller, "POST", "get_packages", params=query)
         assert answer.status == 200, answer.body
         listed: list[dict[str, Any]] = answer.body
         return listed
 
     async def versions(self, caller: Caller, package_id: str = "acme.editor") -> list[dict[str, Any]]:
-        """What `get_package_versions` answers."""
+        """The answer to `get_package_versions`."""
         answer = await self.call(caller, "GET", "get_package_versions", package_id)
         assert answer.status == 200, answer.body
         listed: list[dict[str, Any]] = answer.body
         return listed
 
     async def version(self, caller: Caller, uid: str) -> dict[str, Any]:
-        """What `get_specific_package_version` answers."""
+        """The answer to `get_specific_package_version`."""
         answer = await self.call(caller, "GET", "get_specific_package_version", uid)
         assert answer.status == 200, answer.body
-        found: dict[str, Any] = answer.body
-        return found
+        version: dict[str, Any] = answer.body
+        return version
 
-    async def count_of(self, caller: Caller) -> int:
-        """How many packages and versions the database holds of a tenant, in whatever state."""
-        wanted = {"tenant_id": caller.tenant_id}
-        return sum([await self.database[name].count_documents(wanted) for name in ("packages", "versions")])
+    async def count_records(self, caller: Caller) -> int:
+        """The number of a tenant's packages and versions in the database, in any state."""
+        query = {"tenant_id": caller.tenant_id}
+        return sum([await self.database[name].count_documents(query) for name in ("packages", "versions")])
 
     @asynccontextmanager
     async def queries(self) -> AsyncIterator[list[Document]]:
-        """What the database is asked within the block, there when it ends."""
-        asked: list[Document] = []
+        """The queries to the database within the block. The list is filled when the block ends."""
+        queries: list[Document] = []
         await self.database.command("profile", 2)
-        yield asked
+        yield queries
         await self.database.command("profile", 0)
         profile = f"{self.database.name}.system.profile"
-        ours = {"ns": {"$ne": profile}, "op": {"$in": ["query", "getmore", "command"]}, "command.profile": None}
-        ours["command.filter.halfway"] = {"$ne": True}  # the sweeper's, which are nobody's
-        asked += await self.database["system.profile"].find(ours).to_list(None)
+        condition = {"ns": {"$ne": profile}, "op": {"$in": ["query", "getmore", "command"]}, "command.profile": None}
+        condition["command.filter.halfway"] = {"$ne": True}  # queries of the sweeper
+        queries += await self.database["system.profile"].find(condition).to_list(None)
         await self.database.drop_collection("system.profile")
 
-    async def let_time_pass(self) -> None:
-        """Make everything halfway two minutes older, and sweep."""
+    async def age_and_sweep(self) -> None:
+        """Make incomplete records two minutes older, and run the sweeper."""
         for name in ("packages", "versions"):
             await self.database[name].update_many(
                 {"halfway": True}, [{"$set": {"changed_at": {"$add": ["$changed_at", -120_000]}}}]
@@ -252,43 +251,43 @@ def version_form(**fields: str) -> dict[str, str]:
 
 def picture(kind: str = "PNG", size: tuple[int, int] = (8, 8), mode: str = "RGB", **options: Any) -> bytes:
     """An image file of one colour."""
-    written = io.BytesIO()
-    Image.new(mode, size).save(written, kind, **options)
-    return written.getvalue()
+    file = io.BytesIO()
+    Image.new(mode, size).save(file, kind, **options)
+    return file.getvalue()
 
 
 @asynccontextmanager
 async def serving_catalog(
     mongo_url: str, redis_url: str, events: Events | None = None, **settings: Any
 ) -> AsyncIterator[Catalog]:
-    """catalog_service with events in process unless others are given, on a database of its own unless one is named."""
-    others = StandIns()
+    """Run catalog_service, by default with in-process events and its own database."""
+    stubs = StubServices()
     events = events or LocalEvents()
     async with AsyncExitStack() as stack:
-        address_of_others = await stack.enter_async_context(serving(others.app(), "127.0.0.1:0"))
-        chosen = CatalogSettings(
+        stub_address = await stack.enter_async_context(serving(stubs.app(), "127.0.0.1:0"))
+        catalog_settings = CatalogSettings(
             internal_key=KEYS,
             download_key=KEYS,
             mongo_url=mongo_url,
             redis_url=redis_url,
-            upload_service_url=address_of_others,
-            client_registry_url=address_of_others,
+            upload_service_url=stub_address,
+            client_registry_url=stub_address,
             **{"database": f"test_catalog_{uuid4().hex[:12]}", **settings},
         )
-        app = create_app(chosen, events)
+        app = create_app(catalog_settings, events)
         address = await stack.enter_async_context(serving(app, "127.0.0.1:0"))
         session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))
         opened = open_database if "database" in settings else own_database
-        database = await stack.enter_async_context(opened(mongo_url, chosen.database))
-        fellow = open_service(address_of_others, service="upload_service", keys=KEYS)
-        installers = UploadService(await stack.enter_async_context(fellow))
+        database = await stack.enter_async_context(opened(mongo_url, catalog_settings.database))
+        upload_service = open_service(stub_address, service="upload_service", keys=KEYS)
+        installers = UploadService(await stack.enter_async_context(upload_service))
         store = app[STORE]
         sweeper = Sweeper(store, app[PACKAGES], app[VERSIONS], installers)
         yield Catalog(
             ServiceApi(session, address, "catalog_service"),
             database,
-            others,
-            chosen,
+            stubs,
+            catalog_settings,
             events,
             sweeper,
             app[CATALOG_CACHE],
@@ -298,7 +297,7 @@ async def serving_catalog(
 
 @asynccontextmanager
 async def own_database(mongo_url: str, name: str, **options: Any) -> AsyncIterator[MongoDatabase]:
-    """A test's own view of a database, which is dropped at the end."""
+    """Open a database, and drop it at the end."""
     mongo: AsyncIOMotorClient[Document] = AsyncIOMotorClient(mongo_url, tz_aware=True, **options)
     try:
         yield mongo[name]

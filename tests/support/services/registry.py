@@ -1,4 +1,4 @@
-"""client_registry served on its own, with a stand-in for upload_service."""
+"""A running client_registry, with a stub of upload_service."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -28,12 +28,12 @@ class InstallerNotFound(NotFound):
 
 
 @dataclass
-class StandInUploads:
-    """Answers as upload_service would: `files` are complete, `refusal` is answered instead when there is one."""
+class StubUploadService:
+    """A stub of upload_service with complete `files`. It raises `refusal` if set, and records `requests`."""
 
     files: Mapping[str, int] = field(default_factory=dict)
     refusal: Problem | None = None
-    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[problems])
@@ -42,22 +42,22 @@ class StandInUploads:
         return app
 
     def reset(self) -> None:
-        """Forget every file and every request, and refuse nothing."""
-        self.files, self.refusal, self.asked = {}, None, []
+        """Remove all files, requests and refusals."""
+        self.files, self.refusal, self.requests = {}, None, []
 
     async def _claim(self, request: web.Request) -> web.Response:
-        body = await self._hear(request, "claim_installer")
+        body = await self._receive(request, "claim_installer")
         if body["server_filename"] not in self.files:
             raise InstallerNotFound("There is no such file.")
         return json_response({"size": self.files[body["server_filename"]], "sha256": DIGEST})
 
     async def _release(self, request: web.Request) -> web.Response:
-        await self._hear(request, "release_installers")
+        await self._receive(request, "release_installers")
         return json_response({})
 
-    async def _hear(self, request: web.Request, operation: str) -> dict[str, Any]:
+    async def _receive(self, request: web.Request, operation: str) -> dict[str, Any]:
         body: dict[str, Any] = await request.json()
-        self.asked.append((operation, body))
+        self.requests.append((operation, body))
         if self.refusal:
             raise self.refusal
         return body
@@ -65,25 +65,25 @@ class StandInUploads:
 
 @dataclass(frozen=True)
 class Registry:
-    """A served client_registry: `api` calls it, `database` is its own, `uploads` stands in for upload_service."""
+    """A running client_registry: `api` calls it, `database` is its own, `uploads` is the stub of upload_service."""
 
     api: ServiceApi
     database: MongoDatabase
-    uploads: StandInUploads
+    uploads: StubUploadService
     settings: RegistrySettings
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         return await self.api.call(caller, method, operation, *segments, **request)
 
     async def add_client(self, caller: Caller, name: str = "pc-1") -> dict[str, str]:
-        """The answer to a client that was added."""
+        """Add a client. Returns the answer's body."""
         answer = await self.call(caller, "POST", "add_client", data={"client_name": name})
         assert answer.status == 201, answer.body
         added: dict[str, str] = answer.body
         return added
 
     async def identify(self, caller: Caller, token: object, client: int = 1) -> str | None:
-        """The client id that a token is taken for."""
+        """The client id of a token, or None."""
         answer = await self.call(caller, "POST", "identify_client", json={"auth_token": token, "client": client})
         assert answer.status == 200, answer.body
         client_id: str | None = answer.body["client_id"]
@@ -92,11 +92,11 @@ class Registry:
     async def client(self, caller: Caller, client_id: str) -> dict[str, Any]:
         """A client as `get_clients` lists it."""
         listed = (await self.call(caller, "GET", "get_clients")).body
-        found: dict[str, Any] = next(item for item in listed if item["client_id"] == client_id)
-        return found
+        client: dict[str, Any] = next(item for item in listed if item["client_id"] == client_id)
+        return client
 
     async def hidden_from(self, caller: Caller, client_id: str, ip: str = "192.0.2.1") -> list[str]:
-        """What a client does not see from an address."""
+        """The package ids that are hidden from a client at this address."""
         client = make_caller(caller.tenant, ip=ip).as_client(client_id)
         hidden: list[str] = (await self.call(client, "POST", "hidden_packages", json={})).body["package_ids"]
         return hidden
@@ -104,8 +104,8 @@ class Registry:
 
 @asynccontextmanager
 async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
-    """client_registry on a database of its own."""
-    uploads = StandInUploads()
+    """Run client_registry on its own database."""
+    uploads = StubUploadService()
     async with AsyncExitStack() as stack:
         upload_service = await stack.enter_async_context(serving(uploads.app(), "127.0.0.1:0"))
         settings = RegistrySettings(

@@ -1,4 +1,4 @@
-"""Two replicas of upload_service, and a transfer that both may continue."""
+"""Two replicas of upload_service that share their transfers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from common.auth.callers import Caller
 from common.mongo import MongoDatabase, open_database
-from tests.support.samples.stalled_chunk import HeldChunk
+from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from tests.support.wait import until
 from upload_service.settings import UploadSettings
@@ -17,21 +17,21 @@ HALF = len(FILE) // 2
 
 @dataclass(frozen=True)
 class Replicas:
-    """They have one folder and one database."""
+    """Two replicas with one folder and one database."""
 
-    one: UploadApi
-    two: UploadApi
+    first: UploadApi
+    second: UploadApi
     database: MongoDatabase
 
-    async def begun(self) -> Caller:
-        """A tenant whose transfer `f` has the first half of the file."""
+    async def start_transfer(self) -> Caller:
+        """Start the transfer `f` with the first half of the file. Returns its caller."""
         caller = make_uploader()
-        assert (await self.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
+        assert (await self.first.chunk(caller, "f", FILE[:HALF], 0, len(FILE))).status == 200
         return caller
 
-    async def held(self, caller: Caller, start: int, length: int = HALF) -> HeldChunk:
-        """A chunk of `f` on its way to the first replica, which has the lease of the transfer."""
-        chunk = HeldChunk(self.one, caller, "f", FILE[start : start + length], start, len(FILE))
+    async def stall_chunk(self, caller: Caller, start: int, length: int = HALF) -> StalledChunk:
+        """Send a chunk of `f` that stalls. The first replica holds the transfer's lease."""
+        chunk = StalledChunk(self.first, caller, "f", FILE[start : start + length], start, len(FILE))
 
         async def leased() -> bool:
             record = await self.database["uploads"].find_one({"tenant_id": caller.tenant_id, "file_id": "f"})
@@ -43,10 +43,10 @@ class Replicas:
 
 @asynccontextmanager
 async def two_replicas(settings: UploadSettings) -> AsyncIterator[Replicas]:
-    """Serve both until the block ends."""
+    """Run both replicas."""
     async with (
-        serving_uploads(settings) as one,
-        serving_uploads(settings) as two,
+        serving_uploads(settings) as first,
+        serving_uploads(settings) as second,
         open_database(settings.mongo_url, settings.database) as database,
     ):
-        yield Replicas(one, two, database)
+        yield Replicas(first, second, database)

@@ -1,9 +1,8 @@
-"""An upload_service whose installers lie on a disk of a few MiB.
+"""An upload_service with a disk of a few MiB.
 
 `python -m tests.support.services.small_disk DATABASE BYTES` runs it.
 
-The disk is a tmpfs that only this process sees, in a mount namespace of its own; where the machine lets nobody have
-one, writing fails as it does on a full disk.
+The disk is a tmpfs in a mount namespace of the process. If namespaces are forbidden, writes fail as on a full disk.
 """
 
 import asyncio
@@ -35,7 +34,7 @@ MOUNT = 'mount -t tmpfs -o "size=$0" none "$1" && shift && exec "$@"'
 
 @asynccontextmanager
 async def small_disk(mongo_url: str, database: str, folder: Path, size: int) -> AsyncIterator[UploadApi]:
-    """The service on a disk of `size` bytes at `folder`."""
+    """Run the service with a disk of `size` bytes at `folder`."""
     port = free_port()
     environment = {
         **os.environ,
@@ -46,7 +45,7 @@ async def small_disk(mongo_url: str, database: str, folder: Path, size: int) -> 
         "LISTEN": f"127.0.0.1:{port}",
     }
     program = [sys.executable, "-m", __name__, database, str(size)]
-    command = [*await _mounting(folder, size), *program]
+    command = [*await _mount_command(folder, size), *program]
     process = await asyncio.create_subprocess_exec(*command, env=environment)
     try:
         async with ClientSession() as session:
@@ -67,8 +66,8 @@ async def small_disk(mongo_url: str, database: str, folder: Path, size: int) -> 
         await process.wait()
 
 
-async def _mounting(folder: Path, size: int) -> Sequence[str]:
-    """What to put before a command that is to see the small disk; nothing where that cannot be."""
+async def _mount_command(folder: Path, size: int) -> Sequence[str]:
+    """A command prefix that mounts the small disk. Empty if that is impossible."""
     for namespace in NAMESPACES if shutil.which("unshare") else ():
         command = [*namespace, "sh", "-c", MOUNT, str(size), str(folder)]
         attempt = await asyncio.create_subprocess_exec(*command, "true", stderr=asyncio.subprocess.DEVNULL)
@@ -77,29 +76,29 @@ async def _mounting(folder: Path, size: int) -> Sequence[str]:
     return ()
 
 
-def fill_up(folder: Path, size: int) -> None:
-    """Let writing fail as if the folder had no more room than `size` bytes."""
+def limit_writes(folder: Path, size: int) -> None:
+    """Let writes fail as if the folder had only `size` bytes."""
     write = os.pwrite
 
-    def write_where_room_is(descriptor: int, data: bytes, offset: int) -> int:
+    def limited_write(descriptor: int, data: bytes, offset: int) -> int:
         used = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
         if used + len(data) > size:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return write(descriptor, data, offset)
 
-    os.pwrite = write_where_room_is  # type: ignore[assignment]
+    os.pwrite = limited_write  # type: ignore[assignment]
 
 
 async def main(database: str, size: int) -> None:
     settings = load(UploadSettings, database=database)
     if not settings.installers.is_mount():
-        fill_up(settings.installers, size)
+        limit_writes(settings.installers, size)
     events = LocalEvents()
 
-    async def hear(_: Event) -> None:
+    async def ignore(_: Event) -> None:
         return
 
-    await events.subscribe("tests", "upload.finished", hear)
+    await events.subscribe("tests", "upload.finished", ignore)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(serving(create_app(settings, events), settings.listen))
         await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""A folder, an object storage and their records, with movers that a test runs."""
+"""A folder, an object storage and their records, for tests of moves."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -42,7 +42,7 @@ class StoragePair:
     root: Path
 
     @property
-    def homes(self) -> StorageBackends:
+    def backends(self) -> StorageBackends:
         return storage_backends(self.folder, self.objects)
 
     @property
@@ -52,25 +52,27 @@ class StoragePair:
     @property
     def removal(self) -> Removal:
         quota = MongoQuotaStore(self.database)
-        return Removal(MongoUploadStore(self.database), quota, PartFiles(self.root), self.homes)
+        return Removal(MongoUploadStore(self.database), quota, PartFiles(self.root), self.backends)
 
     @property
-    def identity(self) -> StorageOwnership:
-        return StorageOwnership(MongoFileIndex(self.database), self.homes, self.root)
+    def ownership(self) -> StorageOwnership:
+        return StorageOwnership(MongoFileIndex(self.database), self.backends, self.root)
 
-    def home(self, name: StorageKind) -> InstallerStorage:
-        return self.homes.get(name)
+    def backend(self, name: StorageKind) -> InstallerStorage:
+        return self.backends.get(name)
 
     def mover(
-        self, chosen: StorageKind, store: MongoMoveStore | None = None, homes: StorageBackends | None = None
+        self, chosen: StorageKind, store: MongoMoveStore | None = None, backends: StorageBackends | None = None
     ) -> Mover:
-        return Mover(store or self.store, homes or self.homes, self.staging, chosen, self.identity)
+        return Mover(store or self.store, backends or self.backends, self.staging, chosen, self.ownership)
 
     async def move_all(self, chosen: StorageKind) -> list[Outcome]:
         """Move all files; returns the outcome of each."""
         return [outcome async for _, outcome in self.mover(chosen).moves()]
 
-    async def keep(self, content: bytes = FILE, home: StorageKind = StorageKind.FOLDER, **fields: Any) -> Upload:
+    async def add_installer(
+        self, content: bytes = FILE, storage: StorageKind = StorageKind.FOLDER, **fields: Any
+    ) -> Upload:
         """An installer of a version, complete and stored a long time ago."""
         upload_id, tenant_id = uuid4().hex, f"t{uuid4().hex[:8]}"
         upload = Upload(
@@ -80,7 +82,7 @@ class StoragePair:
             len(content),
             offset=len(content),
             status=Status.LINKED,
-            storage=home,
+            storage=storage,
             server_filename=f"{upload_id}.exe",
             size=len(content),
             sha256=hashlib.sha256(content).hexdigest(),
@@ -89,33 +91,33 @@ class StoragePair:
         (self.root / tenant_id).mkdir()
         source = self.root / uuid4().hex
         source.write_bytes(content)
-        await self.home(home).put(upload, source)
+        await self.backend(storage).put(upload, source)
         source.unlink(missing_ok=True)
         document = {**record_of(upload), "announced": True, "lease_until": LONG_AGO, "updated_at": LONG_AGO, **fields}
         await self.database["uploads"].insert_one(document)
         return upload
 
     async def record(self, upload: Upload) -> dict[str, Any]:
-        found = await self.database["uploads"].find_one({"tenant_id": upload.tenant_id, "upload_id": upload.upload_id})
-        assert found is not None
-        return found
+        record = await self.database["uploads"].find_one({"tenant_id": upload.tenant_id, "upload_id": upload.upload_id})
+        assert record is not None
+        return record
 
-    async def let_leases_pass(self) -> None:
-        then = datetime.now(UTC) - timedelta(seconds=1)
+    async def expire_leases(self) -> None:
+        past = datetime.now(UTC) - timedelta(seconds=1)
         await self.database["uploads"].update_many(
-            {"moving_until": {"$exists": True}}, {"$set": {"moving_until": then}}
+            {"moving_until": {"$exists": True}}, {"$set": {"moving_until": past}}
         )
 
-    async def bytes_at(self, home: StorageKind, upload: Upload) -> bytes:
-        return b"".join([block async for block in self.home(home).read(upload, 0, upload.size)])
+    async def read_from(self, storage: StorageKind, upload: Upload) -> bytes:
+        return b"".join([block async for block in self.backend(storage).read(upload, 0, upload.size)])
 
-    async def expect_at(self, home: StorageKind, upload: Upload, content: bytes = FILE) -> None:
+    async def assert_only_in(self, storage: StorageKind, upload: Upload, content: bytes = FILE) -> None:
         """Assert that the record names this storage, and that no other one has the file."""
-        (other,) = set(StorageKind) - {home}
+        (other,) = set(StorageKind) - {storage}
         record = await self.record(upload)
-        assert (record["home"], record.get("left") or "") == (home, "")
-        assert await self.bytes_at(home, upload) == content
-        assert await self.home(other).size(upload) is None
+        assert (record["home"], record.get("left") or "") == (storage, "")
+        assert await self.read_from(storage, upload) == content
+        assert await self.backend(other).size(upload) is None
         assert [path for path in self.root.rglob("*.part") if path.is_file()] == []
 
 

@@ -1,4 +1,4 @@
-"""A listener that sees whether every filter and every document begins with its tenant."""
+"""A listener that checks that every filter and document begins with its tenant."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,8 +18,8 @@ WITHOUT_DATA = {
 }
 
 
-class TenantFirst(CommandListener):
-    """Notes each command on a collection whose filter or document does not begin with the tenant."""
+class TenantFilterCheck(CommandListener):
+    """Records each command whose filter or document does not begin with the tenant."""
 
     def __init__(self) -> None:
         self.seen = 0

@@ -1,4 +1,4 @@
-"""An upload_service for tests, with a real MongoDB, a real folder, and events in process."""
+"""A running upload_service, with a real MongoDB and folder, and in-process events."""
 
 import hashlib
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ from common.events.local import LocalEvents
 from common.http.server import management_of, serving
 from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant
-from tests.support.metrics import Figures, figures_at
+from tests.support.metrics import MetricSamples, fetch_metrics
 from upload_service.app import create_app
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
@@ -46,8 +46,8 @@ class UploadApi:
     announced: list[Event] = field(default_factory=list)
     management: str = ""
 
-    async def figures(self) -> Figures:
-        return await figures_at(self.service.session, self.management)
+    async def metrics(self) -> MetricSamples:
+        return await fetch_metrics(self.service.session, self.management)
 
     async def chunk(
         self,
@@ -60,7 +60,7 @@ class UploadApi:
         end: int | None = None,
         name: str = "c",
     ) -> Answer:
-        """Send `data` as the bytes from `start` on."""
+        """Send `data` as a chunk that begins at `start`."""
         last = start + len(data) - 1 if end is None else end
         return await self.send(caller, file_id, f"bytes {start}-{last}/{total}", form(("chunk", data, name)))
 
@@ -84,19 +84,19 @@ class UploadApi:
         assert answer.status == 200, answer.body
         return str(answer.body["server_filename"])
 
-    async def ask(self, caller: Caller, operation: str, **question: Any) -> Answer:
-        return await self.service.call(caller, "POST", operation, json=question)
+    async def post(self, caller: Caller, operation: str, **body: Any) -> Answer:
+        return await self.service.call(caller, "POST", operation, json=body)
 
     async def claim(self, caller: Caller, server_filename: str, version_uid: str = "v1") -> Answer:
-        return await self.ask(caller, "claim_installer", server_filename=server_filename, version_uid=version_uid)
+        return await self.post(caller, "claim_installer", server_filename=server_filename, version_uid=version_uid)
 
     async def usage(self, caller: Caller) -> tuple[int, int]:
         """Bytes used and reserved."""
-        body = (await self.ask(caller, "storage_usage")).body
+        body = (await self.post(caller, "storage_usage")).body
         return body["storage_used"], body["storage_reserved"]
 
     def files(self, caller: Caller) -> list[str]:
-        """The names of the files in the tenant's folder, those of transfers included."""
+        """The names of the files in the tenant's folder, including part files."""
         folder = self.folder / caller.tenant_id
         return sorted(path.name for path in folder.rglob("*") if not path.is_dir())
 
@@ -106,7 +106,7 @@ class UploadApi:
         return path
 
     def address(self, caller: Caller, server_filename: str, **options: Any) -> str:
-        """A download address, as catalog_service makes it."""
+        """A download address, as catalog_service signs it."""
         options = {"file_name": "setup.exe", "expires": FOREVER, "keys": DOWNLOAD_KEYS, **options}
         return download_url(caller, direct=self.service.address, server_filename=server_filename, **options)
 
@@ -160,7 +160,7 @@ def make_removal(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path) 
 
 
 def make_transfers(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path, readers: Executor) -> Transfers:
-    """The transfers of a process that has seen no chunk."""
+    """The transfers of a process that has received no chunk."""
     parts, removal = PartFiles(folder), make_removal(store, quota, folder)
     storage = FolderStorage(folder, parts)
     sessions = UploadSessions(store, quota, parts, storage, removal, lambda: None, readers)
@@ -169,7 +169,7 @@ def make_transfers(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path
 
 @asynccontextmanager
 async def serving_uploads(settings: UploadSettings, events: Events | None = None) -> AsyncIterator[UploadApi]:
-    """The service; without `events` its announcements are in `announced`."""
+    """Run the service. Without `events`, its events are in `announced`."""
     announced: list[Event] = []
     if events is None:
         events = LocalEvents()

@@ -1,4 +1,4 @@
-"""What requests ask of the databases, seen by the driver's own listener."""
+"""The MongoDB commands of requests, recorded by a listener of the driver."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,26 +7,26 @@ from typing import Any
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from common.telemetry import request_id
-from tests.support.services.tenant_first import TenantFirst
+from tests.support.services.tenant_first import TenantFilterCheck
 
 
-class Commands(CommandListener):
-    """Notes the commands of requests, and of nothing that a service does of its own accord, while they are watched."""
+class CommandRecorder(CommandListener):
+    """Records the commands of requests within `record`, without background work of the services."""
 
     def __init__(self) -> None:
-        self._watching: Watched | None = None
+        self._recording: RecordedCommands | None = None
 
     @contextmanager
-    def watched(self) -> Iterator["Watched"]:
-        self._watching = Watched()
+    def record(self) -> Iterator["RecordedCommands"]:
+        self._recording = RecordedCommands()
         try:
-            yield self._watching
+            yield self._recording
         finally:
-            self._watching = None
+            self._recording = None
 
     def started(self, event: CommandStartedEvent) -> None:
-        if self._watching is not None and request_id():
-            self._watching.note(event)
+        if self._recording is not None and request_id():
+            self._recording.add(event)
 
     def succeeded(self, event: CommandSucceededEvent) -> None:
         pass
@@ -35,14 +35,14 @@ class Commands(CommandListener):
         pass
 
 
-class Watched:
-    """The commands of a while."""
+class RecordedCommands:
+    """The recorded commands."""
 
     def __init__(self) -> None:
-        self._tenant_first = TenantFirst()
+        self._tenant_first = TenantFilterCheck()
         self._commands: list[Mapping[str, Any]] = []
 
-    def note(self, event: CommandStartedEvent) -> None:
+    def add(self, event: CommandStartedEvent) -> None:
         self._tenant_first.started(event)
         self._commands.append(event.command)
 
@@ -52,24 +52,24 @@ class Watched:
         return self._tenant_first.violations
 
     def names(self) -> set[str]:
-        """Every name in every command, operators among them."""
+        """All names in the commands, including operators."""
         return {name for path, _ in self._leaves() for name in path} - {PIPELINE}
 
     def strings(self) -> set[str]:
-        """Every text that was sent to be written or looked for."""
+        """All texts in the commands."""
         return {value for _, value in self._leaves() if isinstance(value, str)}
 
-    def about(self, text: str) -> list[str]:
-        """The commands in which a text stands anywhere."""
+    def containing(self, text: str) -> list[str]:
+        """The commands that contain a text."""
         return [str(command) for command in self._commands if text in str(command)]
 
     def evaluated(self, text: str) -> list[str]:
-        """Where a text is an operator's, or may be an expression itself; a longer one that has it in it is text."""
+        """The paths at which a text is an operator's argument, or part of an evaluated expression."""
         return [
             ".".join(path)
             for path, value in self._leaves()
-            if (value == text and _operators(path) - PLAIN)
-            or (text in str(value) and set(path) & EVALUATED and "$literal" not in path)
+            if (value == text and _operators(path) - LITERAL_OPERATORS)
+            or (text in str(value) and set(path) & EVALUATING_OPERATORS and "$literal" not in path)
         ]
 
     def _leaves(self) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -78,8 +78,8 @@ class Watched:
 
 
 PIPELINE = "$pipeline"  # no operator: an update that is evaluated
-EVALUATED = {PIPELINE, "$expr"}
-PLAIN = {"$set", "$setOnInsert", "$in", "$eq", "$and", "$or", "$literal"}
+EVALUATING_OPERATORS = {PIPELINE, "$expr"}
+LITERAL_OPERATORS = {"$set", "$setOnInsert", "$in", "$eq", "$and", "$or", "$literal"}
 
 
 def _operators(path: Sequence[str]) -> set[str]:

@@ -1,4 +1,4 @@
-"""The fields that each operation takes, as the interface's document describes them."""
+"""The fields of each operation, from the OpenAPI document."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -8,12 +8,12 @@ from typing import Any
 from openapi_schema_validator import OAS31Validator, oas31_format_checker
 
 from gateway.operations import Operation
-from tests.support.samples.openapi import DOCUMENT, resolved
+from tests.support.samples.openapi import DOCUMENT, resolve_ref
 
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a form or of a query; `schema` refers to nothing else."""
+    """A field of a form or a query. `schema` has no reference."""
 
     name: str
     place: str  # "data" or "params", as aiohttp's client calls them
@@ -27,17 +27,17 @@ class Field:
     def is_secret(self) -> bool:
         return self.schema.get("format") == "password"
 
-    def takes(self, text: str) -> bool:
-        """Whether the document allows this text; of a list it is one value, without commas."""
+    def accepts(self, text: str) -> bool:
+        """Whether the document allows this text. For a list, the text is one value without commas."""
         match self.schema:
             case {"type": "array", "items": items}:
-                return Field(self.name, self.place, resolved(items)).takes(text)
+                return Field(self.name, self.place, resolve_ref(items)).accepts(text)
             case {"type": "boolean"}:
                 return text.casefold() in {"1", "0", "true", "false"}
             case {"type": "integer"}:
                 return re.fullmatch(r"-?[0-9]+", text) is not None and self._allows(int(text))
             case {"enum": values}:
-                return _alike(text) in map(_alike, values)
+                return _normalize(text) in map(_normalize, values)
             case _:
                 return self._allows(text)
 
@@ -47,13 +47,13 @@ class Field:
 
 
 def fields_of(row: Operation) -> list[Field]:
-    """Every field of an operation but its files."""
-    return [field for field in described(row) if not field.is_file]
+    """All fields of an operation except files."""
+    return [field for field in all_fields_of(row) if not field.is_file]
 
 
-def described(row: Operation) -> list[Field]:
-    """Every field of an operation, files too, each once."""
-    # The sign-in form is a browser's, and the document does not tell of it; it is that of `login`.
+def all_fields_of(row: Operation) -> list[Field]:
+    """All fields of an operation, each once."""
+    # The document does not describe the sign-in form of browsers. It equals the form of `login`.
     path = "login" if row.name == "sign_in" else row.path
     operation = DOCUMENT["paths"].get(f"/{path}", {}).get(row.method.lower(), {})
     schemas = {
@@ -62,24 +62,26 @@ def described(row: Operation) -> list[Field]:
         if kind != "application/json"
         for name, schema in _properties(content["schema"])
     }
-    parameters = [resolved(parameter) for parameter in operation.get("parameters", [])]
-    schemas |= {(given["name"], "params"): given["schema"] for given in parameters if given["in"] == "query"}
-    return [Field(name, place, resolved(schema)) for (name, place), schema in schemas.items()]
+    parameters = [resolve_ref(parameter) for parameter in operation.get("parameters", [])]
+    schemas |= {
+        (parameter["name"], "params"): parameter["schema"] for parameter in parameters if parameter["in"] == "query"
+    }
+    return [Field(name, place, resolve_ref(schema)) for (name, place), schema in schemas.items()]
 
 
 def names_in_document(node: Any = DOCUMENT) -> set[str]:
-    """The name of everything that the document speaks of, in requests and in answers."""
+    """All property names in the document, of requests and answers."""
     children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
     own = set(node["properties"]) if isinstance(node, dict) and isinstance(node.get("properties"), dict) else set()
     return own.union(*map(names_in_document, children))
 
 
 def _properties(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    whole = resolved(dict(schema))
+    whole = resolve_ref(dict(schema))
     yield from whole.get("properties", {}).items()
     for part in whole.get("allOf", []):
         yield from _properties(part)
 
 
-def _alike(text: str) -> str:
+def _normalize(text: str) -> str:
     return text.casefold().replace("_", "-")

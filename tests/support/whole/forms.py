@@ -1,4 +1,4 @@
-"""Bodies of requests as bytes, and good forms for each operation."""
+"""Request bodies as bytes, and valid forms for each operation."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,14 +7,14 @@ from urllib.parse import urlencode
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer
 from tests.support.whole.fields import fields_of
-from tests.support.whole.seed import Estate, title
+from tests.support.whole.seed import SeedData, title
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=limit"
 END = b"--limit--\r\n"
 TRANSFER = {"X-File-ID": "malformed", "Content-Range": "bytes 0-3/4"}
 WITH_FIELDS = [row for row in OPERATIONS if fields_of(row) and row.access is not Access.SIGNED]
-# Deletions come last, so that one tenant is enough for all of them.
+# Deletions come last, so one tenant is enough for all writes.
 WRITES = sorted(
     (row for row in OPERATIONS if row.audited), key=lambda row: (row.method == "DELETE", row.name == "delete_package")
 )
@@ -37,25 +37,25 @@ def multipart(form: Mapping[str, str], kind: str = MULTIPART, more: bytes = b"",
     return {"Content-Type": kind}, b"".join(part(name, value.encode()) for name, value in form.items()) + more + end
 
 
-def good_form(row: Operation, estate: Estate) -> dict[str, str]:
-    """Good values for everything, with a new user where one is added."""
-    return {**estate.form, **({"username": "newcomer"} if row.name == "add_user" else {})}
+def good_form(row: Operation, seed_data: SeedData) -> dict[str, str]:
+    """Valid values for all fields, with a new username for `add_user`."""
+    return {**seed_data.form, **({"username": "newcomer"} if row.name == "add_user" else {})}
 
 
-def own_form(row: Operation, estate: Estate) -> dict[str, str]:
-    """Good values for an operation's own fields.
+def own_form(row: Operation, seed_data: SeedData) -> dict[str, str]:
+    """Valid values for an operation's own fields.
 
-    Of an archive every field is read; the session goes on; and no known client is noted as seen.
+    The file is an archive, so every field is read. The session stays valid, and no client is recorded as seen.
     """
-    good, names = good_form(row, estate), {field.name for field in fields_of(row)}
+    good, names = good_form(row, seed_data), {field.name for field in fields_of(row)}
     if row.access is Access.CLIENT:
         names.discard("auth_token")
     good |= {"file_type": "ZIP", "token": "another session's"}
     return {name: value for name, value in good.items() if name in names}
 
 
-async def send_form(row: Operation, estate: Estate, *, without: str = "", **request: Any) -> Answer:
-    """Call an operation with its good form, without one field and with the `data` and `params` of `request`."""
-    api = estate.api.anonymous() if row.access is Access.CLIENT else estate.api
-    form = {name: value for name, value in own_form(row, estate).items() if name != without}
-    return await estate.send(row, api, **{**request, "data": {**form, **request.get("data", {})}})
+async def send_form(row: Operation, seed_data: SeedData, *, without: str = "", **request: Any) -> Answer:
+    """Call an operation with its valid form, without one field and with the `data` and `params` of `request`."""
+    api = seed_data.api.anonymous() if row.access is Access.CLIENT else seed_data.api
+    form = {name: value for name, value in own_form(row, seed_data).items() if name != without}
+    return await seed_data.send(row, api, **{**request, "data": {**form, **request.get("data", {})}})

@@ -1,11 +1,11 @@
-"""Schemathesis over the interface's document, against the running whole.
+"""Runs schemathesis with the OpenAPI document against the running product.
 
-The tests send the same requests each time, without any seed. `python -m tests.support.whole.fuzz 300` goes on for 300
-seconds with a new seed each time, and prints the seed, so that a failure can be repeated.
+The tests always send the same requests. `python -m tests.support.whole.fuzz 300` runs for 300 seconds with a random
+seed. It prints the seed, so a failure can be repeated.
 
-Nothing that it may send ends its own session, the deletion of its own user aside, from which `fuzz_hooks` keeps it:
-`logout` ends the session in its form only, `change_password` keeps the session that asks, `edit_settings` refuses
-networks that would shut the caller out, and whoever has a Bearer token needs no client token.
+No generated request ends the session in use. `logout` ends only the session in its form, `change_password` keeps the
+caller's session, and `edit_settings` rejects networks without the caller. `fuzz_hooks` prevents the deletion of the
+user. A caller with a Bearer token needs no client token.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from aiohttp import FormData
 from tests.support.servers import start as servers
 from tests.support.services.catalog import picture
 from tests.support.whole.publishing import add_package, publish
-from tests.support.whole.seed import Estate, furnish
+from tests.support.whole.seed import SeedData, seed_tenant
 from tests.support.whole.services import PASSWORD, Api, Services, all_services
 from tests.support.winget.client import WingetClient
 
@@ -40,7 +40,7 @@ CHECKS = (
     "response_schema_conformance",
     "response_headers_conformance",
 )
-SAME_EACH_TIME = ("--generation-deterministic",)  # It ignores a seed.
+DETERMINISTIC = ("--generation-deterministic",)  # It ignores a seed.
 # The names and ids that the document's examples use.
 EXAMPLE_USER = {"username": "alice", "password": "correct horse battery staple"}
 EXAMPLE_CHANGE = "old_password: correct horse battery staple"
@@ -51,64 +51,64 @@ EXAMPLE_CLIENT = {
     "auth_token": "0d9a4f1e-2a5c-4c63-9a0e-8a2f3d1b7c55",
 }
 QUOTA = 1 << 20  # bytes: small enough to be exceeded
-SEATS = 25  # clients: few enough to run out of
-SIGNED_IN_AS = "admin"
+MAX_CLIENTS = 25  # clients: few enough to run out of
+SESSION_USER = "admin"
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run found: `said` is its whole report, `statuses` how each operation was answered how often."""
+    """The result of a run. `report` is its output, `statuses` counts the statuses of each operation."""
 
     exit_code: int
-    said: str
+    report: str
     operations: int
     cases: int
     statuses: Mapping[str, Counter[int]]
 
     def never_succeeded(self) -> set[str]:
-        """The documented operations that were answered with errors only."""
+        """The documented operations that returned only errors."""
         return {name for name in _documented() if not any(status < 400 for status in self.statuses[name])}
 
-    def unasked(self) -> set[str]:
-        """The documented operations that got no request."""
-        return set(_documented()) - {name for name, found in self.statuses.items() if found}
+    def untested(self) -> set[str]:
+        """The documented operations without a request."""
+        return set(_documented()) - {name for name, counts in self.statuses.items() if counts}
 
     def failed_answers(self) -> int:
-        """How many answers were server errors."""
-        return sum(number for found in self.statuses.values() for status, number in found.items() if status >= 500)
+        """The number of server errors."""
+        return sum(number for counts in self.statuses.values() for status, number in counts.items() if status >= 500)
 
     def __str__(self) -> str:
         answers = sum(self.statuses.values(), Counter())
         return f"{self.operations} operations, {self.cases} cases, answers {dict(sorted(answers.items()))}"
 
 
-async def tight_tenant(services: Services) -> Api:
-    """A tenant whose limits are few requests away."""
-    return await services.tenant(storage_quota=QUOTA, max_clients=SEATS)
+async def limited_tenant(services: Services) -> Api:
+    """A tenant with low limits."""
+    return await services.tenant(storage_quota=QUOTA, max_clients=MAX_CLIENTS)
 
 
 async def fuzz(api: Api, *options: str, alias: Api | None = None) -> Outcome:
-    """Run schemathesis on a tenant, once it has one of everything, and what the examples are about.
+    """Run schemathesis on a tenant with seed data and the examples of the document.
 
-    `alias` is another address of the same tenant; the generated requests go there.
+    The generated requests go to `alias`, another address of the tenant.
     """
     alias = alias or api
-    estate = await furnish(api)
+    seed_data = await seed_tenant(api)
     client = (await api.call("POST", "add_client", data={"client_name": "example"})).body
-    shown = await api.call("GET", "get_package_versions", estate.parts["package_id"])
-    versions = [version["UID"] for version in shown.body]
-    document = await _with_true_examples(api, client)
+    answer = await api.call("GET", "get_package_versions", seed_data.parts["package_id"])
+    versions = [version["UID"] for version in answer.body]
+    document = await _document_with_existing_examples(api, client)
     icon = await _example_icon(api)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         (Path(folder) / "openapi.yaml").write_text(document, encoding="utf-8")
-        (Path(folder) / "schemathesis.toml").write_text(_configuration(estate, icon), encoding="utf-8")
-        outcome = await _run(alias, Path(folder), _kept(estate, client["client_id"], versions), *options)
+        (Path(folder) / "schemathesis.toml").write_text(_configuration(seed_data, icon), encoding="utf-8")
+        outcome = await _run(alias, Path(folder), _protected_values(seed_data, client["client_id"], versions), *options)
     assert (await alias.call("GET", "test")).status == 200, "the session ended during the run"
     return outcome
 
 
-async def _with_true_examples(api: Api, client: Mapping[str, str]) -> str:
-    """The document, its examples about things that there are."""
+async def _document_with_existing_examples(api: Api, client: Mapping[str, str]) -> str:
+    """The document, with ids of existing objects in its examples."""
     assert (await api.call("POST", "add_user", data=EXAMPLE_USER)).status == 201
     await add_package(api, EXAMPLE_PACKAGE)
     versions = [await publish(api, EXAMPLE_PACKAGE, f"0.{number}") for number in range(len(EXAMPLE_VERSIONS))]
@@ -121,7 +121,7 @@ async def _with_true_examples(api: Api, client: Mapping[str, str]) -> str:
 
 
 async def _example_icon(api: Api) -> str:
-    """The signed address of the logo that the example's package gets."""
+    """Add a logo to the example's package. Returns its signed address."""
     form = FormData()
     form.add_field("Logo", picture(), filename="logo.png")
     assert (await api.call("PATCH", "edit_package", EXAMPLE_PACKAGE, data=form)).status == 200
@@ -130,50 +130,50 @@ async def _example_icon(api: Api) -> str:
     return address
 
 
-def _kept(estate: Estate, client_id: str, versions: list[str]) -> dict[str, list[str]]:
-    """What must stay, by the operations that would end it; `versions` are those of the estate's package."""
+def _protected_values(seed_data: SeedData, client_id: str, versions: list[str]) -> dict[str, list[str]]:
+    """The values that must not be deleted, by operation. `versions` are of the seeded package."""
     return {
-        "delete_user": [SIGNED_IN_AS],
-        "delete_package": [estate.parts["package_id"], EXAMPLE_PACKAGE],
+        "delete_user": [SESSION_USER],
+        "delete_package": [seed_data.parts["package_id"], EXAMPLE_PACKAGE],
         "delete_package_version": versions,
-        "delete_client": [estate.parts["client_id"]],
-        "rotate_client_token": [estate.parts["client_id"], client_id],
+        "delete_client": [seed_data.parts["client_id"]],
+        "rotate_client_token": [seed_data.parts["client_id"], client_id],
     }
 
 
-async def _run(api: Api, folder: Path, kept: Mapping[str, Sequence[str]], *options: str) -> Outcome:
+async def _run(api: Api, folder: Path, protected: Mapping[str, Sequence[str]], *options: str) -> Outcome:
     command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "--config-file", "schemathesis.toml", "run"]
     command += ["openapi.yaml", "--url", api.base_url, "--header", f"Authorization: {api.headers['Authorization']}"]
     command += ["--checks", ",".join(CHECKS), "--report", "json,har", "--report-dir", "reports", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FUZZ_KEEP": json.dumps(kept)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FUZZ_KEEP": json.dumps(protected)}
     process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT)
-    said, _ = await process.communicate()
+    output, _ = await process.communicate()
     reports = {path.name.partition("-")[0]: path for path in folder.glob("reports/*.json")}
-    assert reports.keys() == {"json", "har"}, said.decode()
+    assert reports.keys() == {"json", "har"}, output.decode()
     report, traffic = (json.loads(reports[kind].read_text(encoding="utf-8")) for kind in ("json", "har"))
     return Outcome(
         process.returncode or 0,
-        said.decode(),
+        output.decode(),
         report["operations"]["tested"],
         report["test_cases"]["generated"],
         _statuses(api, traffic),
     )
 
 
-def _configuration(estate: Estate, icon: str) -> str:
-    """Half of the time the things that there are, so that operations come to more than `404 Not Found`."""
-    link = {name: values[0] for name, values in parse_qs(urlsplit(estate.link).query).items()}
+def _configuration(seed_data: SeedData, icon: str) -> str:
+    """The configuration: half of the values are of existing objects, so operations return more than 404."""
+    link = {name: values[0] for name, values in parse_qs(urlsplit(seed_data.link).query).items()}
     known = {
-        **{f"path.{name}": value for name, value in estate.parts.items() if name not in {"username", "asset"}},
+        **{f"path.{name}": value for name, value in seed_data.parts.items() if name not in {"username", "asset"}},
         "query.signature": link["signature"],
-        "header.X-File-ID": estate.transfer,
-        "body.group": estate.form["group"],
-        "body.client_id": estate.parts["client_id"],
-        "body.auth_token": estate.parts["auth_token"],
-        "body.server_filename": estate.form["server_filename"],
+        "header.X-File-ID": seed_data.transfer,
+        "body.group": seed_data.form["group"],
+        "body.client_id": seed_data.parts["client_id"],
+        "body.auth_token": seed_data.parts["auth_token"],
+        "body.server_filename": seed_data.form["server_filename"],
         "body.installer_url": "https://downloads.example.com/setup.exe",
     }
-    # A signed address is good as a whole or not at all.
+    # A signed address is valid only as a whole.
     address = ("path.server_filename", "path.file_name", "query.expires")
     values: dict[str, str | int] = {**known, "query.expires": int(link["expires"])}
     logo = {
@@ -210,8 +210,8 @@ def _statuses(api: Api, traffic: Mapping[str, object]) -> dict[str, Counter[int]
     statuses: dict[str, Counter[int]] = defaultdict(Counter)
     for entry in traffic["log"]["entries"]:  # type: ignore[index]  # as the archive's format says
         path = entry["request"]["url"].removeprefix(api.base_url)
-        word = path.strip("/").partition("/")[0].partition("?")[0]
-        statuses[f"{entry['request']['method']} {word}"][entry["response"]["status"]] += 1
+        operation = path.strip("/").partition("/")[0].partition("?")[0]
+        statuses[f"{entry['request']['method']} {operation}"][entry["response"]["status"]] += 1
     return statuses
 
 
@@ -220,8 +220,8 @@ async def _main(seconds: int) -> int:
     async with servers.mongo() as mongo, servers.redis() as redis, servers.rabbitmq() as rabbitmq:
         with TemporaryDirectory(prefix="pkgrepo-") as folder:
             async with all_services(Path(folder), mongo, redis, rabbitmq) as services:
-                outcome = await fuzz(await tight_tenant(services), "--max-time", str(seconds), "--seed", seed)
-    sys.stdout.write(f"{outcome.said}\n{outcome}\n")
+                outcome = await fuzz(await limited_tenant(services), "--max-time", str(seconds), "--seed", seed)
+    sys.stdout.write(f"{outcome.report}\n{outcome}\n")
     return outcome.exit_code
 
 

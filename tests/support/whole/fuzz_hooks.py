@@ -1,4 +1,4 @@
-"""What schemathesis must leave alone: it learns names from answers, and would delete the user whose session it has."""
+"""Hooks of schemathesis that protect values. It learns names from answers, and would delete its own user."""
 
 import json
 import os
@@ -6,25 +6,25 @@ from typing import Any
 
 import schemathesis
 
-KEPT: dict[str, list[str]] = json.loads(os.environ["FUZZ_KEEP"])  # values, by operation
+PROTECTED: dict[str, list[str]] = json.loads(os.environ["FUZZ_KEEP"])  # values, by operation
 
 
 @schemathesis.hook
 def before_call(_: Any, case: Any, **__: Any) -> None:
-    """Let operations end anything but what must stay."""
-    kept = KEPT.get(case.operation.path.split("/")[1], [])
-    if kept:
+    """Replace the protected values of an operation by others."""
+    protected = PROTECTED.get(case.operation.path.split("/")[1], [])
+    if protected:
         parts = case.path_parameters.items()
-        case.path_parameters = {name: "another" if value in kept else value for name, value in parts}
+        case.path_parameters = {name: "another" if value in protected else value for name, value in parts}
         if isinstance(case.body, dict):
-            case.body = {name: _without(kept, value) for name, value in case.body.items()}
+            case.body = {name: _without(protected, value) for name, value in case.body.items()}
 
 
-def _without(kept: list[str], value: Any) -> Any:
-    """A field, a list of values or several in one text included, with other values for those that must stay."""
+def _without(protected: list[str], value: Any) -> Any:
+    """A field with its protected values replaced, also in lists and in parts of a text."""
     if isinstance(value, list):
-        return [_without(kept, one) for one in value]
+        return [_without(protected, item) for item in value]
     if isinstance(value, str):
-        for one in kept:
-            value = value.replace(one, "another")
+        for text in protected:
+            value = value.replace(text, "another")
     return value

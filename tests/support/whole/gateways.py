@@ -1,4 +1,4 @@
-"""More gateways before the running services."""
+"""Additional gateways for the running services."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,8 +15,8 @@ SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registr
 
 
 @asynccontextmanager
-async def gateway(services: Services, redis_url: str, **settings: Any) -> AsyncIterator[str]:
-    """The address of another multi-tenant gateway; `settings` may give it other addresses of the services."""
+async def run_gateway(services: Services, redis_url: str, **settings: Any) -> AsyncIterator[str]:
+    """Run another multi-tenant gateway. `settings` may change the addresses of the services. Yields its address."""
     own: dict[str, Any] = {f"{name}_url": services.addresses[name] for name in SERVICES}
     own |= {"internal_key": KEYS, "session_key": KEYS, "redis_url": redis_url, **settings}
     async with serving(create_app(GatewaySettings(**own)), "127.0.0.1:0") as address:

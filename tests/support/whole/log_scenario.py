@@ -1,4 +1,4 @@
-"""A day's work of all services and its mishaps, told them with secrets in it: for what they say of it to be read."""
+"""A scenario of normal work and outages, with secrets in requests. Tests search the logs and traces for them."""
 
 import json
 from collections.abc import AsyncIterator, Mapping
@@ -15,8 +15,8 @@ from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY
-from tests.support.processes.cluster import Fleet, fleet
-from tests.support.servers.otlp_server import Collector, collecting
+from tests.support.processes.cluster import Cluster, run_cluster
+from tests.support.servers.otlp_server import Collector, run_collector
 from tests.support.servers.stores import private_stores
 from tests.support.wait import until
 from tests.support.whole.publishing import add_package, package_id, publish, publish_in_one_call, upload, version_of
@@ -24,8 +24,8 @@ from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import Api, bearer
 
 SECRET_FIELDS = ("password", "old_password", "new_password", "auth_token", "Auth-Token", "token")
-STRANGERS_TRACE = f"00-{uuid4().hex}-{uuid4().hex[:16]}-01"
-SENT_SOON = {"OTEL_BSP_SCHEDULE_DELAY": "200"}  # milliseconds: a service that is killed tells nothing any more
+FOREIGN_TRACE = f"00-{uuid4().hex}-{uuid4().hex[:16]}-01"
+FAST_EXPORT = {"OTEL_BSP_SCHEDULE_DELAY": "200"}  # milliseconds, because a killed service exports nothing
 
 
 def canary(name: str) -> str:
@@ -33,8 +33,8 @@ def canary(name: str) -> str:
 
 
 @dataclass
-class Day:
-    """What was said in confidence, and where it may not turn up: in logs, in traces, and in answers that are errors."""
+class LogScenario:
+    """The secrets of the scenario, and the texts that must not have them: logs, traces and error responses."""
 
     collector: Collector
     secrets: dict[str, str] = field(default_factory=lambda: {"key": KEY})
@@ -43,12 +43,12 @@ class Day:
     upload_id: str = ""
 
     def new(self, name: str) -> str:
-        """A secret to use."""
+        """Create a secret."""
         self.secrets[name] = canary(name)
         return self.secrets[name]
 
     async def call(self, api: Api, status: int, method: str, *path: str, **request: Any) -> Answer:
-        """Ask what is answered with this status."""
+        """Send a request, and check its status."""
         answer = await api.call(method, *path, **request)
         assert answer.status == status, (path, answer.body)
         if status >= 400:
@@ -60,103 +60,115 @@ class Day:
 
 
 @asynccontextmanager
-async def lived() -> AsyncIterator[Day]:
-    """One day of a service that logs and traces everything it ever does."""
-    async with collecting() as collector:
-        day = Day(collector)
-        await _live(day, {"LOG_LEVEL": "debug", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, **SENT_SOON})
-        yield day
+async def run_log_scenario() -> AsyncIterator[LogScenario]:
+    """Run the scenario with debug logs and traces."""
+    async with run_collector() as collector:
+        scenario = LogScenario(collector)
+        await _run(scenario, {"LOG_LEVEL": "debug", "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, **FAST_EXPORT})
+        yield scenario
 
 
-async def _live(day: Day, environment: Mapping[str, str]) -> None:
+async def _run(scenario: LogScenario, environment: Mapping[str, str]) -> None:
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
-        async with private_stores(Path(folder)) as stores, fleet(stores, environment) as running:
-            api = await running.services.tenant(client_authentication=True)
-            await _sign_in_and_out(day, api)
-            await _packages(day, api)
-            await _clients(day, api)
-            await _strangers(day, api)
-            await call_everywhere(day, api)
-            await _mishaps(day, running, api)
-            await running.add("catalog_service", environment={"RABBITMQ_URL": f"amqp://u:{day.new('broker')}@[::1]:1/"})
+        async with private_stores(Path(folder)) as stores, run_cluster(stores, environment) as cluster:
+            api = await cluster.services.tenant(client_authentication=True)
+            await _sign_in_and_out(scenario, api)
+            await _packages(scenario, api)
+            await _clients(scenario, api)
+            await _unauthenticated_requests(scenario, api)
+            await call_everywhere(scenario, api)
+            await _outages(scenario, cluster, api)
+            await cluster.add(
+                "catalog_service", environment={"RABBITMQ_URL": f"amqp://u:{scenario.new('broker')}@[::1]:1/"}
+            )
         for name in (*SERVICES, "gateway"):
-            day.logs[name] = "".join(file.read_text() for file in sorted(Path(folder).glob(f"{name}-*.log")))
+            scenario.logs[name] = "".join(file.read_text() for file in sorted(Path(folder).glob(f"{name}-*.log")))
 
 
-async def _sign_in_and_out(day: Day, api: Api) -> None:
-    password, other = day.new("password"), day.new("new-password")
-    await day.call(api, 201, "POST", "add_user", data={"username": "ada", "password": password})
+async def _sign_in_and_out(scenario: LogScenario, api: Api) -> None:
+    password, other = scenario.new("password"), scenario.new("new-password")
+    await scenario.call(api, 201, "POST", "add_user", data={"username": "ada", "password": password})
     ada = await api.signed_in("ada", password)
-    day.secrets["session"] = ada.headers["Authorization"].removeprefix("Bearer ")
+    scenario.secrets["session"] = ada.headers["Authorization"].removeprefix("Bearer ")
     changed = {"old_password": password, "new_password": other}
-    await day.call(ada, 200, "POST", "change_password", data=changed)
-    await day.call(ada, 401, "POST", "change_password", data={**changed, "new_password": day.new("another-password")})
-    await day.call(ada, 200, "POST", "logout", data={"token": day.secrets["session"]})
-    await day.call(ada, 401, "GET", "test")
-    guess = {"username": "ada", "password": day.new("guess")}
-    await day.call(api.anonymous(), 401, "POST", "login", data=guess)
-    await day.call(api.anonymous(), 400, "POST", "login", data={**guess, "username": "x" * 1000})
-    await day.call(api.anonymous(), 401, "POST", "sign_in", data=guess)
-    await day.call(api, 307, "GET", "docs", headers={"Cookie": f"session-{api.tenant_id}={day.new('cookie')}"})
+    await scenario.call(ada, 200, "POST", "change_password", data=changed)
+    await scenario.call(
+        ada, 401, "POST", "change_password", data={**changed, "new_password": scenario.new("another-password")}
+    )
+    await scenario.call(ada, 200, "POST", "logout", data={"token": scenario.secrets["session"]})
+    await scenario.call(ada, 401, "GET", "test")
+    guess = {"username": "ada", "password": scenario.new("guess")}
+    await scenario.call(api.anonymous(), 401, "POST", "login", data=guess)
+    await scenario.call(api.anonymous(), 400, "POST", "login", data={**guess, "username": "x" * 1000})
+    await scenario.call(api.anonymous(), 401, "POST", "sign_in", data=guess)
+    await scenario.call(
+        api, 307, "GET", "docs", headers={"Cookie": f"session-{api.tenant_id}={scenario.new('cookie')}"}
+    )
 
 
-async def _packages(day: Day, api: Api) -> None:
+async def _packages(scenario: LogScenario, api: Api) -> None:
     name = package_id()
     await add_package(api, name)
     published = await publish(api, name)
     await publish_in_one_call(api, name, "2.0", content=b"2" * 1000)
     link = URL((await version_of(api, published))["INSTALLER_URL"], encoded=True)
-    day.secrets["signature"] = link.query["signature"]
+    scenario.secrets["signature"] = link.query["signature"]
     for address, status in ((link, 200), (link.update_query(expires="1"), 403)):
         async with api.session.get(address) as response:
             answer = await read_answer(response)
         assert answer.status == status
-        day.errors += [answer] if status >= 400 else []
-    waiting = await upload(api, b"3" * 1000)
+        scenario.errors += [answer] if status >= 400 else []
+    pending = await upload(api, b"3" * 1000)
 
     async def announced() -> bool:
         listed = (await api.call("GET", "get_finished_uploads")).body
-        return waiting in [row["server_filename"] for row in listed]
+        return pending in [row["server_filename"] for row in listed]
 
     await until(announced)
-    day.upload_id = waiting.partition(".")[0]
+    scenario.upload_id = pending.partition(".")[0]
 
 
-async def _clients(day: Day, api: Api) -> None:
-    added = (await day.call(api, 201, "POST", "add_client", data={"client_name": "pc"})).body
+async def _clients(scenario: LogScenario, api: Api) -> None:
+    added = (await scenario.call(api, 201, "POST", "add_client", data={"client_name": "pc"})).body
     client_id = added["client_id"]
-    day.secrets["client token"] = added["auth_token"]
+    scenario.secrets["client token"] = added["auth_token"]
     form = {"auth_token": added["auth_token"], "client": "1"}
-    await day.call(api.anonymous(), 200, "POST", "get_packages", data=form)
-    await day.call(api.anonymous(), 401, "POST", "client_version", data={"auth_token": day.new("no-client")})
-    rotated = (await day.call(api, 200, "POST", "rotate_client_token", client_id)).body
-    day.secrets["second client token"] = rotated["auth_token"]
-    await day.call(api, 404, "DELETE", "delete_client", client_id, added["auth_token"])
-    await day.call(api, 404, "DELETE", "delete_client", client_id, day.new("wrong-token"))
-    await day.call(api, 200, "DELETE", "delete_client", client_id, rotated["auth_token"])
+    await scenario.call(api.anonymous(), 200, "POST", "get_packages", data=form)
+    await scenario.call(api.anonymous(), 401, "POST", "client_version", data={"auth_token": scenario.new("no-client")})
+    rotated = (await scenario.call(api, 200, "POST", "rotate_client_token", client_id)).body
+    scenario.secrets["second client token"] = rotated["auth_token"]
+    await scenario.call(api, 404, "DELETE", "delete_client", client_id, added["auth_token"])
+    await scenario.call(api, 404, "DELETE", "delete_client", client_id, scenario.new("wrong-token"))
+    await scenario.call(api, 200, "DELETE", "delete_client", client_id, rotated["auth_token"])
 
 
-async def _strangers(day: Day, api: Api) -> None:
-    """Secrets where none belong."""
-    stranger = api.anonymous()
-    await day.call(stranger, 401, "GET", "test", headers=bearer(day.new("bearer")))
-    traced = {"traceparent": STRANGERS_TRACE, "tracestate": f"x={day.new('tracestate')}", "baggage": day.new("baggage")}
-    await day.call(stranger, 401, "GET", "test", headers=traced)
-    await day.call(stranger, 401, "GET", "test", headers={"Authorization": f"Basic {day.new('basic')}"})
-    await day.call(stranger, 404, "GET", day.new("path"), params={"password": day.new("query")})
-    await day.call(stranger, 401, "GET", "test", headers={"X-Internal-Token": day.new("internal")})
+async def _unauthenticated_requests(scenario: LogScenario, api: Api) -> None:
+    """Send secrets in unexpected places."""
+    anonymous = api.anonymous()
+    await scenario.call(anonymous, 401, "GET", "test", headers=bearer(scenario.new("bearer")))
+    traced = {
+        "traceparent": FOREIGN_TRACE,
+        "tracestate": f"x={scenario.new('tracestate')}",
+        "baggage": scenario.new("baggage"),
+    }
+    await scenario.call(anonymous, 401, "GET", "test", headers=traced)
+    await scenario.call(anonymous, 401, "GET", "test", headers={"Authorization": f"Basic {scenario.new('basic')}"})
+    await scenario.call(anonymous, 404, "GET", scenario.new("path"), params={"password": scenario.new("query")})
+    await scenario.call(anonymous, 401, "GET", "test", headers={"X-Internal-Token": scenario.new("internal")})
     broken = {"Content-Type": "multipart/form-data; boundary=x"}
-    await day.call(api, 400, "POST", "add_user", data=f"--x\r\n{day.new('multipart')}", headers=broken)
-    await day.call(api, 400, "POST", "add_user", data={"username": "u", "password": f"\0{day.new('control')}"})
-    async with api.session.get(f"{api.base_url.rpartition('/')[0]}/{day.new('tenant')}/test") as response:
-        day.errors.append(await read_answer(response))
+    await scenario.call(api, 400, "POST", "add_user", data=f"--x\r\n{scenario.new('multipart')}", headers=broken)
+    await scenario.call(
+        api, 400, "POST", "add_user", data={"username": "u", "password": f"\0{scenario.new('control')}"}
+    )
+    async with api.session.get(f"{api.base_url.rpartition('/')[0]}/{scenario.new('tenant')}/test") as response:
+        scenario.errors.append(await read_answer(response))
 
 
-async def call_everywhere(day: Day, api: Api) -> None:
+async def call_everywhere(scenario: LogScenario, api: Api) -> None:
     """Call every operation with a secret in each place of the request, with a session and without one."""
     for row in OPERATIONS:
         for caller in (api, api.anonymous()):
-            secret = day.new(f"{title(row)}-{bool(caller.headers)}")
+            secret = scenario.new(f"{title(row)}-{bool(caller.headers)}")
             answer = await caller.call(
                 row.method,
                 *segments(row, {**UNKNOWN, "auth_token": secret}),
@@ -169,21 +181,23 @@ async def call_everywhere(day: Day, api: Api) -> None:
                 data=dict.fromkeys(SECRET_FIELDS, secret),
             )
             assert answer.status < 500, (title(row), answer.body)
-            day.errors += [answer] if answer.status >= 400 else []
+            scenario.errors += [answer] if answer.status >= 400 else []
 
 
-async def _mishaps(day: Day, running: Fleet, api: Api) -> None:
-    """Services and a store go away under requests with secrets in them."""
-    (registry,), (uploads,) = running.replicas["client_registry"], running.replicas["upload_service"]
+async def _outages(scenario: LogScenario, cluster: Cluster, api: Api) -> None:
+    """Stop services and a store, and send requests with secrets."""
+    (registry,), (uploads,) = cluster.replicas["client_registry"], cluster.replicas["upload_service"]
     await registry.kill()
     await uploads.kill()
-    client = {"auth_token": day.new("token-in-a-mishap")}
-    await day.call(api.anonymous(), 500, "POST", "get_packages", data=client)
-    await day.call(api, 500, "DELETE", "delete_client", str(uuid4()), day.new("path-in-a-mishap"))
-    await day.call(api, 500, "GET", "download", "x.exe", "y.exe", params={"signature": day.new("link-in-a-mishap")})
-    await running.restart_ended()
-    running.stores.redis.kill()
-    form = {"username": "ada", "password": day.new("password-in-a-mishap")}
-    await day.call(api.anonymous(), 500, "POST", "login", data=form)
-    await day.call(api, 500, "POST", "add_user", data=form)
-    await running.stores.redis.start()
+    client = {"auth_token": scenario.new("token-in-an-outage")}
+    await scenario.call(api.anonymous(), 500, "POST", "get_packages", data=client)
+    await scenario.call(api, 500, "DELETE", "delete_client", str(uuid4()), scenario.new("path-in-an-outage"))
+    await scenario.call(
+        api, 500, "GET", "download", "x.exe", "y.exe", params={"signature": scenario.new("link-in-an-outage")}
+    )
+    await cluster.restart_exited()
+    cluster.stores.redis.kill()
+    form = {"username": "ada", "password": scenario.new("password-in-an-outage")}
+    await scenario.call(api.anonymous(), 500, "POST", "login", data=form)
+    await scenario.call(api, 500, "POST", "add_user", data=form)
+    await cluster.stores.redis.start()

@@ -1,4 +1,4 @@
-"""The dashboard's pages as a browser calls them."""
+"""Calls of the dashboard as a browser makes them."""
 
 from http.cookies import SimpleCookie
 from urllib.parse import urlsplit
@@ -11,7 +11,7 @@ SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>${alert(1)}"
 
 
 async def sign_in(api: Api, **fields: str) -> dict[str, str]:
-    """A browser's cookie header after signing in."""
+    """Sign in. Returns the browser's cookie header."""
     form = {"username": "admin", "password": PASSWORD, **fields}
     answer = await api.anonymous().call("POST", "sign_in", data=form)
     assert (answer.status, answer.headers["Location"]) == (303, f"{urlsplit(api.base_url).path}/dashboard"), answer
@@ -20,8 +20,8 @@ async def sign_in(api: Api, **fields: str) -> dict[str, str]:
     return {"Cookie": f"{cookie.key}={cookie.value}"}
 
 
-async def token_of(api: Api, cookie: dict[str, str]) -> str:
-    """The token that a page of this session sends with its writes."""
+async def fetch_csrf_token(api: Api, cookie: dict[str, str]) -> str:
+    """The CSRF token of the pages of this session."""
     page = await api.anonymous().call("GET", "dashboard", headers=cookie)
     return str(page.body).partition('data-csrf-token="')[2].partition('"')[0]
 

@@ -6,14 +6,14 @@ from common.http.service_auth import REQUEST_IDS
 from gateway.operations import Operation
 from tests.support.api import Answer
 
-TITLES = {407: "Storage Exceeded"}  # The interface has a meaning of its own for it.
+TITLES = {407: "Storage Exceeded"}  # The interface gives this status its own meaning.
 MEMBERS = ["type", "title", "status", "detail", "code", "request_id"]
 # The offsets after a refused chunk, as far as they are known, and the values in the detail.
 OPTIONAL_MEMBERS = ["received", "total", "params"]
 
 
 def check_problem(answer: Answer, status: int, code: str) -> None:
-    """Check an error of our own operations: problem details with the request's id."""
+    """Check that an error is problem details with the request's id."""
     assert (answer.status, answer.headers["Content-Type"]) == (status, "application/problem+json"), answer.body
     assert [name for name in answer.body if name not in OPTIONAL_MEMBERS] == MEMBERS, answer.body
     expected = {"status": status, "code": code, "type": "about:blank"}

@@ -1,4 +1,4 @@
-"""What the stories have in common: a package with a version, published as a user would."""
+"""Publishing of packages and versions, for system tests."""
 
 import hashlib
 import io
@@ -53,7 +53,7 @@ async def send_chunk(api: Api, file_id: str, content: bytes, start: int, end: in
 
 
 async def upload(api: Api, content: bytes, *, chunk: int = 1 << 20) -> str:
-    """Send a file in chunks; its server filename."""
+    """Upload a file in chunks. Returns its server filename."""
     file_id, answer = uuid4().hex, None
     for start in range(0, len(content), chunk):
         answer = await send_chunk(api, file_id, content, start, min(start + chunk, len(content)))
@@ -86,12 +86,12 @@ async def publish_in_one_call(api: Api, name: str, version: str = "1.0", *, cont
 async def version_of(api: Api, published: Published) -> dict[str, str]:
     answer = await api.call("GET", "get_specific_package_version", published.uid)
     assert answer.status == 200
-    found: dict[str, str] = answer.body
-    return found
+    version: dict[str, str] = answer.body
+    return version
 
 
 async def download(api: Api, url: str) -> bytes:
-    """Fetch an installer as a package client does: without any token."""
+    """Download an installer without a token, as a package client does."""
     async with api.session.get(URL(url, encoded=True)) as response:
         assert response.status == 200
         return await response.read()

@@ -1,4 +1,4 @@
-"""Every route of every service, read from the applications themselves."""
+"""The routes of all services, from their applications."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +37,7 @@ PROBES = {"/livez", "/readyz"}
 
 @dataclass(frozen=True)
 class Route:
-    """A method and a path such as `/{tenant_id}/edit_client/{client_id}`, at one service."""
+    """A route of a service: a method and a path such as `/{tenant_id}/edit_client/{client_id}`."""
 
     service: str
     method: str

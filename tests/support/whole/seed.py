@@ -1,4 +1,4 @@
-"""A tenant that has one of everything, and the table of the interface as tests walk it."""
+"""A tenant with one object of each kind, and helpers for the table of operations."""
 
 import hashlib
 import json
@@ -20,7 +20,7 @@ from tests.support.wait import until
 from tests.support.whole.publishing import INSTALLER, add_package, publish, send_chunk, upload
 from tests.support.whole.services import PASSWORD, Api
 
-LONG_PASSWORD = "a password of theirs"
+LONG_PASSWORD = "a password of a user"
 CLIENTS = {Access.CLIENT, Access.PACKAGE_MANAGER}
 READS = [
     row for row in OPERATIONS if row.access in CLIENTS or (row.access is Access.ADMINISTRATOR and row.method == "GET")
@@ -45,12 +45,12 @@ def title(row: Operation) -> str:
 
 
 def segments(row: Operation, parts: Mapping[str, str]) -> list[str]:
-    """The decoded path of an operation with these values."""
+    """The decoded path segments of an operation with these values."""
     return [parts[part.strip("{}")] if is_value(part) else part for part in row.parts]
 
 
 def as_winget(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The same request in winget's protocol: a client's token stands in a header, and there is no form."""
+    """The request in winget's protocol, with the client's token in a header instead of a form."""
     form = request.get("data", {})
     if not isinstance(form, Mapping):
         return dict(request)  # Bytes are sent as they are.
@@ -58,16 +58,16 @@ def as_winget(request: Mapping[str, Any]) -> dict[str, Any]:
     return {**request, "data": None, "json": {}, "headers": {**token, **request.get("headers", {})}}
 
 
-def names_something(row: Operation) -> bool:
+def has_path_values(row: Operation) -> bool:
     return any(is_value(part) for part in row.parts)
 
 
 @dataclass(frozen=True)
-class Estate:
-    """What a tenant has.
+class SeedData:
+    """The objects of a tenant.
 
-    `parts` are its things by the names of the table's path parts; `form` has a good value for every field that the
-    interface knows, so that it makes sense to any operation; `marker` stands in every text of the tenant's own.
+    `parts` are their ids by the names of path parameters. `form` has a valid value for every field of the interface.
+    `marker` is part of every text of the tenant.
     """
 
     api: Api
@@ -76,65 +76,65 @@ class Estate:
     form: Mapping[str, str]
     transfer: str
     link: str
-    shown: dict[str, str] = field(default_factory=dict, compare=False)  # what `unharmed` saw last
+    last_view: dict[str, str] = field(default_factory=dict, compare=False)  # of `assert_unchanged`
 
     async def send(self, row: Operation, api: Api | None = None, **request: Any) -> Answer:
-        """Call an operation with what this tenant has, at this tenant or as `api` would."""
+        """Call an operation with this tenant's objects, as `api` or as the tenant's administrator."""
         request = as_winget(request) if row.is_winget else request
         headers = {"X-File-ID": self.transfer, **request.pop("headers", {})}
         return await (api or self.api).call(row.method, *segments(row, self.parts), headers=headers, **request)
 
     async def view(self) -> dict[str, str]:
         """Everything that the tenant's administrator can read."""
-        seen = {}
+        view = {}
         for row in READS:
             answer = await self.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
             assert answer.status == 200, (title(row), answer.status, answer.body)
-            seen[title(row)] = _SIGNATURE.sub("", json.dumps(answer.body, default=str))
+            view[title(row)] = _SIGNATURE.sub("", json.dumps(answer.body, default=str))
         for package in (await self.api.call("POST", "get_packages", params={"include_disabled": "true"})).body:
-            things = [("get_package_details", package["PACKAGE_ID"])]
-            things += [("get_version_details", uid) for uid in package["VERSIONS_UID"]]
-            for path in things:
-                seen["/".join(path)] = json.dumps((await self.api.call("GET", *path)).body)
+            paths = [("get_package_details", package["PACKAGE_ID"])]
+            paths += [("get_version_details", uid) for uid in package["VERSIONS_UID"]]
+            for path in paths:
+                view["/".join(path)] = json.dumps((await self.api.call("GET", *path)).body)
         async with self.api.session.get(URL(self.link, encoded=True)) as response:
-            seen["installer"] = hashlib.sha256(await response.read()).hexdigest()
-        return seen
+            view["installer"] = hashlib.sha256(await response.read()).hexdigest()
+        return view
 
-    async def contents(self) -> dict[str, str]:
-        """The same without the audit log, in which a refused write is an entry."""
-        seen = await self.view()
-        del seen["GET-get_audit_log"]
-        return seen
+    async def view_without_audit(self) -> dict[str, str]:
+        """The view without the audit log, which records rejected writes."""
+        view = await self.view()
+        del view["GET-get_audit_log"]
+        return view
 
     @asynccontextmanager
-    async def unharmed(self, *, log: bool = True) -> AsyncIterator[None]:
-        """Whatever happens within, the tenant shows the same afterwards as when one looked last.
+    async def assert_unchanged(self, *, log: bool = True) -> AsyncIterator[None]:
+        """Assert that the block does not change the tenant's view since the last check.
 
-        Without `log` the audit log aside, in which a refused write is an entry.
+        Without `log`, the audit log is ignored, because it records rejected writes.
         """
-        look = self.view if log else self.contents
-        before = dict(self.shown) or await look()
+        get_view = self.view if log else self.view_without_audit
+        before = dict(self.last_view) or await get_view()
         yield
-        after = await look()
-        self.shown.clear()
-        self.shown.update(after)
+        after = await get_view()
+        self.last_view.clear()
+        self.last_view.update(after)
         assert after == before
 
-    def leaked(self, answer: Answer, *sent: object) -> set[str]:
-        """What an answer tells of this tenant that the request did not say itself."""
-        told = f"{answer.body} {dict(answer.headers)}"
+    def leaked_values(self, answer: Answer, *sent: object) -> set[str]:
+        """The values of this tenant that an answer contains and the request did not."""
+        text = f"{answer.body} {dict(answer.headers)}"
         request = str(sent)
         secrets = {self.marker, *self.form.values(), *self.parts.values()} - {""}
-        return {secret for secret in secrets if len(secret) > 8 and secret in told and secret not in request}
+        return {secret for secret in secrets if len(secret) > 8 and secret in text and secret not in request}
 
-    def through(self, api: Api) -> "Estate":
-        """The same tenant as another gateway shows it."""
+    def via(self, api: Api) -> "SeedData":
+        """The same tenant through another gateway."""
         link = self.link.replace(self.api.base_url, api.base_url)
-        return replace(self, api=replace(api, headers=self.api.headers), link=link, shown={})
+        return replace(self, api=replace(api, headers=self.api.headers), link=link, last_view={})
 
 
-async def furnish(api: Api, names: str = "") -> Estate:
-    """Give a tenant one of everything; `names` is what its own names are made of."""
+async def seed_tenant(api: Api, names: str = "") -> SeedData:
+    """Create one object of each kind in a tenant. `names` is part of their names."""
     marker = names or f"own{uuid4().hex[:12]}"
     package = f"App.{marker}"
     local = json.dumps([{"package_locale": "de", "package_name": marker}])
@@ -143,22 +143,22 @@ async def furnish(api: Api, names: str = "") -> Estate:
     logo.add_field("Logo", picture(), filename="logo.png")
     assert (await api.call("PATCH", "edit_package", package, data=logo)).status == 200
     published = await publish(api, package, "1.0", channel=marker, release_notes=marker, platform="Windows.Desktop")
-    await publish(api, package, "0.9")  # winget is shown stable ones only
+    await publish(api, package, "0.9")  # winget sees only stable versions
     username = f"user-{marker}"
-    added = await _made(api, "add_client", client_name=f"pc-{marker}")
+    added = await _create(api, "add_client", client_name=f"pc-{marker}")
     client = {"client_id": added["client_id"], "auth_token": added["auth_token"]}
-    group = (await _made(api, "add_blacklist_group", name=marker, package_ids=f"Hidden.{marker}"))["group_id"]
-    free = (await _made(api, "add_blacklist_group", name=f"free-{marker}", package_ids="Other.App"))["group_id"]
-    entry = (await _made(api, "add_blacklist_entry", network="192.0.2.1", group=group))["entry_id"]
-    await _made(api, "add_user", username=username, password=LONG_PASSWORD)
+    group = (await _create(api, "add_blacklist_group", name=marker, package_ids=f"Hidden.{marker}"))["group_id"]
+    free = (await _create(api, "add_blacklist_group", name=f"free-{marker}", package_ids="Other.App"))["group_id"]
+    entry = (await _create(api, "add_blacklist_entry", network="192.0.2.1", group=group))["entry_id"]
+    await _create(api, "add_user", username=username, password=LONG_PASSWORD)
     assert (await api.call("POST", "publish_client", data={"version": "0.0.0.1"})).status == 200
     transfer = f"transfer-{marker}"
     assert (await send_chunk(api, transfer, os.urandom(100), 0, 10)).status == 200
-    waiting = await _waiting_upload(api)
+    pending = await _waiting_upload(api)
     version = (await api.call("GET", "get_specific_package_version", published.uid)).body
     link = str(version["INSTALLER_URL"])
     server_filename, file_name = URL(link).parts[-2:]
-    await _inspected(api, server_filename)
+    await _wait_for_inspection(api, server_filename)
     parts = {
         "package_id": package,
         "version_uid": published.uid,
@@ -178,7 +178,7 @@ async def furnish(api: Api, names: str = "") -> Estate:
         "package_publisher": "Theirs",
         "package_version": "2.0",
         "package_active": "0",
-        "server_filename": waiting,
+        "server_filename": pending,
         "versions_uids": published.uid,
         "client_name": f"other-{marker}",
         "enabled": "0",
@@ -193,30 +193,30 @@ async def furnish(api: Api, names: str = "") -> Estate:
         "new_password": "yet another password",
         "token": api.headers["Authorization"].removeprefix("Bearer "),
     }
-    return Estate(api, marker, parts, form, transfer, link)
+    return SeedData(api, marker, parts, form, transfer, link)
 
 
-async def _made(api: Api, operation: str, **form: str) -> dict[str, str]:
+async def _create(api: Api, operation: str, **form: str) -> dict[str, str]:
     answer = await api.call("POST", operation, data=form)
     assert answer.status == 201, answer.body
-    made: dict[str, str] = answer.body
-    return made
+    created: dict[str, str] = answer.body
+    return created
 
 
 async def _waiting_upload(api: Api) -> str:
-    """A finished upload that no version has, once the catalog has heard of it."""
-    waiting = await upload(api, os.urandom(50))
+    """Upload a file without a version, and wait until the catalog lists it."""
+    pending = await upload(api, os.urandom(50))
 
     async def listed() -> bool:
         rows = (await api.call("GET", "get_finished_uploads")).body
-        return [row["server_filename"] for row in rows] == [waiting]
+        return [row["server_filename"] for row in rows] == [pending]
 
     await until(listed)
-    return waiting
+    return pending
 
 
-async def _inspected(api: Api, server_filename: str) -> None:
-    """Wait for the end of a file's inspection, since what is shown of the file changes with it."""
+async def _wait_for_inspection(api: Api, server_filename: str) -> None:
+    """Wait for the end of a file's inspection, which changes the view of the file."""
 
     async def ended() -> bool:
         state: str = (await api.call("GET", "inspect_upload", server_filename)).body["state"]

@@ -1,4 +1,4 @@
-"""The whole service on real stores, with a gateway of each deployment, for the stories of the system tests."""
+"""All services on real stores, with a gateway of each deployment, for system tests."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -39,7 +39,7 @@ SINGLE_TENANT = f"single{uuid4().hex[:8]}"
 
 @dataclass(frozen=True)
 class Api:
-    """One tenant as its administrators and clients reach it through the gateway."""
+    """A caller of one tenant through the gateway. `headers` may have a session."""
 
     session: ClientSession
     base_url: str
@@ -48,18 +48,18 @@ class Api:
     headers: dict[str, str] = field(default_factory=dict)
 
     async def call(self, method: str, operation: str, *segments: str, **request: Any) -> Answer:
-        """Send `data`, `params` or `headers` as aiohttp's client takes them."""
+        """Send a request. `request` has `data`, `params` or `headers` of aiohttp's client."""
         path = "/".join(quote(part, safe="") for part in (operation, *segments))
-        given = CIMultiDict(request.pop("headers", ()))
-        headers = CIMultiDict({name: value for name, value in self.headers.items() if name not in given})
-        headers.extend(given)
+        own = CIMultiDict(request.pop("headers", ()))
+        headers = CIMultiDict({name: value for name, value in self.headers.items() if name not in own})
+        headers.extend(own)
         async with self.session.request(
             method, f"{self.base_url}/{path}", headers=headers, allow_redirects=False, **request
         ) as response:
             return await read_answer(response)
 
     def by_alias(self) -> "Api":
-        """The same caller at the tenant's second address, `/client/api/{tenant_id}` of the multi-tenant deployment."""
+        """The same caller at the tenant's second address, `/client/api/{tenant_id}`, of the multi-tenant deployment."""
         origin = self.base_url.removesuffix(self.tenant_id)
         return replace(self, base_url=f"{origin}client/api/{self.tenant_id}")
 
@@ -67,7 +67,7 @@ class Api:
         return Api(self.session, self.base_url, self.tenant_id, self.deployment)
 
     async def signed_in(self, username: str = "admin", password: str = PASSWORD) -> "Api":
-        """The same, with a session of its own."""
+        """Sign in. Returns a caller with a new session."""
         answer = await self.anonymous().call("POST", "login", data={"username": username, "password": password})
         assert answer.status == 200, answer.body
         return Api(self.session, self.base_url, self.tenant_id, self.deployment, bearer(answer.body["message"]))
@@ -75,7 +75,7 @@ class Api:
 
 @dataclass(frozen=True)
 class Services:
-    """The running whole: addresses by service name, its management's too, and the operator's way in."""
+    """The running services: their addresses and management addresses by name, and the operator."""
 
     session: ClientSession
     addresses: dict[str, str]
@@ -85,8 +85,8 @@ class Services:
     management: dict[str, str] = field(default_factory=dict)
 
     async def tenant(self, deployment: Deployment = Deployment.MULTI, **settings: Any) -> Api:
-        """A new tenant with its administrator signed in; in the single-tenant deployment the one there is."""
-        # All tests have one address; the failed logins of one are not another's.
+        """Create a tenant and sign in its administrator. The single-tenant deployment has one shared tenant."""
+        # All tests have one address, so failed logins of earlier tests are forgotten.
         await self.failures.forget("address:127.0.0.1")
         if deployment is Deployment.SINGLE:
             return await self.api(SINGLE_TENANT, deployment).signed_in()
@@ -112,9 +112,9 @@ async def all_services(
     rabbitmq_url: str,
     address: Callable[[str, str], str] = same_for_all,
 ) -> AsyncIterator[Services]:
-    """Start everything on unix sockets in `folder`, events over the broker; the gateways on free ports.
+    """Start the services on unix sockets in `folder`, and the gateways on free ports.
 
-    `address` makes a service's own address of a store's.
+    `address` returns the URL of a store for a service.
     """
     names = ("auth_service", "catalog_service", "upload_service", "client_registry")
     sockets = {name: f"unix:{folder / name}.sock" for name in names}
@@ -131,20 +131,20 @@ async def all_services(
     }
     stores = {"mongo_url": mongo_url, "redis_url": redis_url, "rabbitmq_url": rabbitmq_url}
 
-    def given(service: str) -> dict[str, Any]:
+    def settings_of(service: str) -> dict[str, Any]:
         return {**common, **{name: address(url, service) for name, url in stores.items()}}
 
     apps = {
-        "auth_service": create_auth_service(AuthSettings(**given("auth_service"))),
-        "catalog_service": create_catalog_service(CatalogSettings(**given("catalog_service"))),
-        "upload_service": create_upload_service(UploadSettings(**given("upload_service"))),
-        "client_registry": create_client_registry(RegistrySettings(**given("client_registry"))),
+        "auth_service": create_auth_service(AuthSettings(**settings_of("auth_service"))),
+        "catalog_service": create_catalog_service(CatalogSettings(**settings_of("catalog_service"))),
+        "upload_service": create_upload_service(UploadSettings(**settings_of("upload_service"))),
+        "client_registry": create_client_registry(RegistrySettings(**settings_of("client_registry"))),
     }
     async with AsyncExitStack() as stack:
         addresses = {name: await stack.enter_async_context(serving(app, sockets[name])) for name, app in apps.items()}
         for deployment in Deployment:
             apps[deployment] = create_gateway(
-                GatewaySettings(**given("gateway"), deployment=deployment, tenant_id=SINGLE_TENANT)
+                GatewaySettings(**settings_of("gateway"), deployment=deployment, tenant_id=SINGLE_TENANT)
             )
             addresses[deployment] = await stack.enter_async_context(serving(apps[deployment], "127.0.0.1:0"))
         management = {
@@ -163,7 +163,7 @@ async def all_services(
 
 @asynccontextmanager
 async def single_gateway(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
-    """A gateway of the single-tenant deployment for a tenant of the multi-tenant one, and its way in."""
+    """Run a single-tenant gateway for a tenant of the multi-tenant deployment. Yields its caller."""
     key = KEYS
     settings = GatewaySettings(
         deployment=Deployment.SINGLE,

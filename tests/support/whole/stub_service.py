@@ -1,4 +1,4 @@
-"""A service that answers every request alike and remembers what reached it."""
+"""A service that gives every request the same answer and records the requests."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -13,7 +13,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 @dataclass(frozen=True)
 class Received:
-    """A whole request, its body included."""
+    """A received request with its body."""
 
     method: str
     path: str
@@ -22,8 +22,8 @@ class Received:
 
 
 @dataclass
-class Standin:
-    """Where the service is, and what it received."""
+class StubService:
+    """The service's address, and the requests it received."""
 
     address: str = ""
     received: list[Received] = field(default_factory=list)
@@ -35,16 +35,16 @@ class Standin:
 
 
 @asynccontextmanager
-async def standin() -> AsyncIterator[Standin]:
-    """Takes the place of a service."""
-    service = Standin()
-    async with instead(service.answer) as service.address:
+async def run_stub_service() -> AsyncIterator[StubService]:
+    """Run a stub of a service."""
+    service = StubService()
+    async with serve_handler(service.answer) as service.address:
         yield service
 
 
 @asynccontextmanager
-async def instead(answer: Handler) -> AsyncIterator[str]:
-    """The address of a service that answers every request with this."""
+async def serve_handler(answer: Handler) -> AsyncIterator[str]:
+    """Run a service with one handler for all requests. Yields its address."""
     app = web.Application(client_max_size=64 << 20)
     app.router.add_route("*", "/{path:.*}", answer)
     async with serving(app, "127.0.0.1:0") as address:

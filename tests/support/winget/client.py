@@ -1,6 +1,6 @@
-"""What Windows' own winget does with a source: a small model of the client.
+"""A small model of Windows' winget client.
 
-It sends what the client sends and takes what the client takes; what the client would throw away raises Refused.
+It sends the same requests and accepts the same answers. An answer that winget would discard raises AnswerRejected.
 """
 
 import hashlib
@@ -12,16 +12,16 @@ from urllib.parse import quote, urlsplit
 
 from aiohttp import ClientSession
 
-from tests.support.winget.rules import Refused, check_hit, check_manifest
+from tests.support.winget.rules import AnswerRejected, check_hit, check_manifest
 
-KNOWN = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0", "1.28.0")
+CONTRACTS = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0", "1.28.0")
 # A field, a match type and a keyword.
 Match = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A package that was found, with its versions in the order of the answer."""
+    """A package of a search result, with its versions in the order of the answer."""
 
     package_id: str
     name: str
@@ -30,12 +30,12 @@ class Hit:
 
     @property
     def newest(self) -> str:
-        return max((str(version["PackageVersion"]) for version in self.versions), key=order)
+        return max((str(version["PackageVersion"]) for version in self.versions), key=version_key)
 
 
 @dataclass(frozen=True)
 class Installed:
-    """A program as the machine's list of programs has it."""
+    """A program in the list of installed programs."""
 
     name: str
     version: str
@@ -45,31 +45,31 @@ class Installed:
 
 @dataclass
 class WingetClient:
-    """A source that was added, and a user's `--header`.
+    """A client with one source. `header` is the user's `--header`.
 
-    `https_only` is what the real client insists on, of the source and of every address; services in tests have no
-    certificates, so it is for tests that ask. `contract` is what was agreed on.
+    `https_only` rejects addresses without https, like the real client; services in tests have no certificates.
+    `contract` is the negotiated version.
     """
 
     session: ClientSession
     address: str
     header: str = ""
-    versions: Sequence[str] = KNOWN
+    versions: Sequence[str] = CONTRACTS
     https_only: bool = False
     contract: str = ""
 
     async def add(self) -> Mapping[str, Any]:
-        """`winget source add`: what the source is, in the highest contract that both know."""
-        data: Mapping[str, Any] = ((await self._ask("GET", "information")) or {}).get("Data") or {}
+        """`winget source add`: get the source's information, and choose the highest common contract."""
+        data: Mapping[str, Any] = ((await self._request("GET", "information")) or {}).get("Data") or {}
         if not data.get("SourceIdentifier") or not data.get("ServerSupportedVersions"):
-            raise Refused("no source")
+            raise AnswerRejected("no source")
         if not data.get("SourceAgreements", {"AgreementsIdentifier": "none"}).get("AgreementsIdentifier"):
-            raise Refused("agreements without an identifier")
-        theirs = {_short(version) for version in data["ServerSupportedVersions"]}
-        common = [version for version in self.versions if _short(version) in theirs]
+            raise AnswerRejected("agreements without an identifier")
+        supported = {_major_minor(version) for version in data["ServerSupportedVersions"]}
+        common = [version for version in self.versions if _major_minor(version) in supported]
         if not common:
-            raise Refused("no common contract")
-        self.contract = max(common, key=order)
+            raise AnswerRejected("no common contract")
+        self.contract = max(common, key=version_key)
         return data
 
     async def search(
@@ -78,11 +78,11 @@ class WingetClient:
         *,
         inclusions: Iterable[Match] = (),
         filters: Iterable[Match] = (),
-        most: int = 0,
+        limit: int = 0,
         kind: str = "Substring",
     ) -> list[Hit]:
-        """`winget search`, and what other commands search by; nothing given is `winget list` of the whole source."""
-        body: dict[str, Any] = {"MaximumResults": most} if most else {}
+        """`winget search`, also as used by other commands. Without arguments, it lists the whole source."""
+        body: dict[str, Any] = {"MaximumResults": limit} if limit else {}
         if query:
             body["Query"] = {"KeyWord": query, "MatchType": kind}
         for name, matches in (("Inclusions", list(inclusions)), ("Filters", list(filters))):
@@ -90,58 +90,58 @@ class WingetClient:
                 body[name] = [_filter(match) for match in matches]
         if not body.keys() - {"MaximumResults"}:
             body["FetchAllManifests"] = True
-        found: list[Hit] = []
+        hits: list[Hit] = []
         token: str | None = ""
-        while token is not None and (not most or len(found) < most):
-            answer = await self._ask("POST", "manifestSearch", token, json=body) or {}
-            found += [_hit(one) for one in answer.get("Data") or []]
+        while token is not None and (not limit or len(hits) < limit):
+            answer = await self._request("POST", "manifestSearch", token, json=body) or {}
+            hits += [_hit(row) for row in answer.get("Data") or []]
             token = answer.get("ContinuationToken") or None
-        return found[: most or None]
+        return hits[: limit or None]
 
     async def manifests(self, package_id: str, **query: str) -> list[dict[str, Any]]:
-        """All versions of a package; none where there is no such package."""
-        answer = await self._ask("GET", f"packageManifests/{quote(package_id, safe='')}", params=query)
+        """All versions of a package. Empty if the package does not exist."""
+        answer = await self._request("GET", f"packageManifests/{quote(package_id, safe='')}", params=query)
         if answer is None or answer.get("Data") is None:
             return []
         check_manifest(answer["Data"], int(self.contract.split(".")[1]))
-        found: list[dict[str, Any]] = answer["Data"]["Versions"]
-        return found
+        versions: list[dict[str, Any]] = answer["Data"]["Versions"]
+        return versions
 
     async def show(self, package_id: str, version: str = "") -> dict[str, Any]:
-        """`winget show --id`: the manifest of the newest version, or of one."""
-        found = await self.manifests(package_id, **({"Version": version} if version else {}))
-        fitting = [one for one in found if version.casefold() in {"", one["PackageVersion"].casefold()}]
-        if not fitting:
-            raise Refused("no such package or version")
-        return max(fitting, key=lambda one: order(one["PackageVersion"]))
+        """`winget show --id`: the manifest of the newest version, or of `version`."""
+        manifests = await self.manifests(package_id, **({"Version": version} if version else {}))
+        matching = [row for row in manifests if version.casefold() in {"", row["PackageVersion"].casefold()}]
+        if not matching:
+            raise AnswerRejected("no such package or version")
+        return max(matching, key=lambda row: version_key(row["PackageVersion"]))
 
     async def install(self, package_id: str, version: str = "", architecture: str = "x64") -> bytes:
-        """`winget install`: the installer for a machine, downloaded without any token, and its digest checked."""
+        """`winget install`: download the installer for a machine without a token, and check its digest."""
         installers = (await self.show(package_id, version))["Installers"]
-        fitting = [one for one in installers if one["Architecture"] in {architecture, "neutral"}]
-        if not fitting:
-            raise Refused("no applicable installer")
-        self._check_scheme(fitting[0]["InstallerUrl"])
-        async with self.session.get(fitting[0]["InstallerUrl"]) as response:
+        applicable = [row for row in installers if row["Architecture"] in {architecture, "neutral"}]
+        if not applicable:
+            raise AnswerRejected("no applicable installer")
+        self._check_scheme(applicable[0]["InstallerUrl"])
+        async with self.session.get(applicable[0]["InstallerUrl"]) as response:
             content = await response.read()
             if response.status != 200:
-                raise Refused(f"the download was answered {response.status}")
-        if hashlib.sha256(content).hexdigest() != fitting[0]["InstallerSha256"].lower():
-            raise Refused("another digest")
+                raise AnswerRejected(f"the download was answered {response.status}")
+        if hashlib.sha256(content).hexdigest() != applicable[0]["InstallerSha256"].lower():
+            raise AnswerRejected("another digest")
         return content
 
     async def upgrade(self, installed: Installed) -> tuple[str, str] | None:
-        """`winget upgrade`: the package that a program is correlated with, and its newest version where it is newer."""
+        """`winget upgrade`: the package of an installed program and its newest version. None without a newer one."""
         known = {"ProductCode": installed.product_code, "PackageFamilyName": installed.family_name}
-        codes = [(where, "Exact", code.casefold()) for where, code in known.items() if code]
-        name = ("NormalizedPackageNameAndPublisher", "Exact", normalized(installed.name))
-        found = await self.search(inclusions=[*codes, name])
-        if len(found) != 1:
+        codes = [(field, "Exact", code.casefold()) for field, code in known.items() if code]
+        name = ("NormalizedPackageNameAndPublisher", "Exact", normalize_name(installed.name))
+        hits = await self.search(inclusions=[*codes, name])
+        if len(hits) != 1:
             return None
-        newest = found[0].newest
-        return (found[0].package_id, newest) if order(newest) > order(installed.version) else None
+        newest = hits[0].newest
+        return (hits[0].package_id, newest) if version_key(newest) > version_key(installed.version) else None
 
-    async def _ask(self, method: str, path: str, token: str | None = None, **request: Any) -> Any:
+    async def _request(self, method: str, path: str, token: str | None = None, **request: Any) -> Any:
         self._check_scheme(self.address)
         if path != "information" and not self.contract:
             await self.add()
@@ -151,39 +151,39 @@ class WingetClient:
         async with self.session.request(method, f"{self.address}/{path}", headers=headers, **request) as response:
             if response.status == 204:
                 return None
-            told = response.headers.get("Content-Type", "").startswith("application/json")
-            body = await response.json() if told else {}
+            is_json = response.headers.get("Content-Type", "").startswith("application/json")
+            body = await response.json() if is_json else {}
             if response.status == 404 and {"code", "message"} <= body.keys():
                 return None
-            if response.status != 200 or not told:
-                raise Refused(f"{response.status} {response.headers.get('Content-Type')}")
+            if response.status != 200 or not is_json:
+                raise AnswerRejected(f"{response.status} {response.headers.get('Content-Type')}")
             return body
 
     def _check_scheme(self, address: str) -> None:
         if self.https_only and urlsplit(address).scheme != "https":
-            raise Refused("an address without https")
+            raise AnswerRejected("an address without https")
 
 
 def _filter(match: Match) -> dict[str, Any]:
-    where, kind, keyword = match
-    return {"PackageMatchField": where, "RequestMatch": {"KeyWord": keyword, "MatchType": kind}}
+    field, kind, keyword = match
+    return {"PackageMatchField": field, "RequestMatch": {"KeyWord": keyword, "MatchType": kind}}
 
 
-def _hit(one: Mapping[str, Any]) -> Hit:
-    check_hit(one)
-    return Hit(one["PackageIdentifier"], one["PackageName"], one["Publisher"], one["Versions"])
+def _hit(row: Mapping[str, Any]) -> Hit:
+    check_hit(row)
+    return Hit(row["PackageIdentifier"], row["PackageName"], row["Publisher"], row["Versions"])
 
 
-def _short(version: str) -> str:
+def _major_minor(version: str) -> str:
     return ".".join(version.split(".")[:2])
 
 
-def order(version: str) -> tuple[int, ...]:
-    """The place of a version that is made of numbers."""
+def version_key(version: str) -> tuple[int, ...]:
+    """The sort key of a numeric version."""
     return tuple(int(part) for part in re.sub(r"(\.0+)+$", "", version).split("."))
 
 
-def normalized(name: str) -> str:
-    """A program's name as the client sends it, as far as the names go that tests have."""
-    left = re.sub(r"\(.*?\)|\b\d+(\.\d+)+\b|\b(x64|x86)\b|\b(32|64)-bit\b", " ", name.casefold())
-    return "".join(word for word in re.findall(r"[^\W_]+", left) if word not in {"inc", "corp", "gmbh", "ltd"})
+def normalize_name(name: str) -> str:
+    """A program's name as the client normalizes it, for the names in tests."""
+    remaining = re.sub(r"\(.*?\)|\b\d+(\.\d+)+\b|\b(x64|x86)\b|\b(32|64)-bit\b", " ", name.casefold())
+    return "".join(word for word in re.findall(r"[^\W_]+", remaining) if word not in {"inc", "corp", "gmbh", "ltd"})

@@ -1,4 +1,4 @@
-"""Manifests of winget's as their authors write them, made by number: the same number gives the same manifest."""
+"""Generated winget manifests. The same number always gives the same manifest."""
 
 import hashlib
 from collections.abc import Iterator, Mapping
@@ -8,15 +8,15 @@ from typing import Any
 
 import yaml
 
-MINORS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 28)  # of the schemas that there are
+MINORS = (0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 28)  # minor versions of the schemas
 GUID = "{%08X-89AB-CDEF-0123-456789ABCDEF}"
 
 Fields = dict[str, Any]
 
 
 @dataclass
-class Made:
-    """A manifest in files by their names, and its installers by theirs. A test changes what matters to it."""
+class ManifestFiles:
+    """The files of a manifest and its installers. A test changes the fields that matter to it."""
 
     package_id: str
     version: str
@@ -37,21 +37,21 @@ class Made:
 
     def files(self, *, singleton: bool = False) -> Mapping[str, Fields]:
         file, name = self._file, self.package_id
-        offered = {**self.root, "Installers": self.installers}
+        installer_fields = {**self.root, "Installers": self.installers}
         if singleton:
-            return {f"{name}.yaml": {**file, **self.texts, **offered, "ManifestType": "singleton"}}
+            return {f"{name}.yaml": {**file, **self.texts, **installer_fields, "ManifestType": "singleton"}}
         default = self.texts["PackageLocale"]
-        found = {
+        files = {
             f"{name}.yaml": {**file, "DefaultLocale": default, "ManifestType": "version"},
-            f"{name}.installer.yaml": {**file, **offered, "ManifestType": "installer"},
+            f"{name}.installer.yaml": {**file, **installer_fields, "ManifestType": "installer"},
             f"{name}.locale.{default}.yaml": {**file, **self.texts, "ManifestType": "defaultLocale"},
         }
         for texts in self.locales:
-            found[f"{name}.locale.{texts['PackageLocale']}.yaml"] = {**file, **texts, "ManifestType": "locale"}
-        return found
+            files[f"{name}.locale.{texts['PackageLocale']}.yaml"] = {**file, **texts, "ManifestType": "locale"}
+        return files
 
     def write(self, tree: Path, installers: Path | None = None, *, singleton: bool = False) -> Path:
-        """The manifest's folder in a tree like that of winget's community, its installers in another folder."""
+        """Write the manifest into a tree like winget's community repository. Returns its folder."""
         folder = tree.joinpath("manifests", self.package_id[0].lower(), *self.package_id.split("."), self.version)
         folder.mkdir(parents=True)
         for name, fields in self.files(singleton=singleton).items():
@@ -62,11 +62,11 @@ class Made:
         return folder
 
 
-def make(number: int = 0, minor: int = 10, **root: Any) -> Made:
-    """A manifest with one installer, and little more than it must have; `root` is said for all its installers."""
+def make_manifest(number: int = 0, minor: int = 10, **root: Any) -> ManifestFiles:
+    """A small manifest with one installer. `root` are fields for all its installers."""
     name = f"setup-{number}.exe"
     content = f"installer {number}".encode() * 20
-    return Made(
+    return ManifestFiles(
         package_id=f"Acme.App{number}",
         version=f"1.{number}",
         minor=minor,
@@ -92,7 +92,7 @@ def installer(name: str, content: bytes, architecture: str = "x64", **fields: An
     }
 
 
-# What each version of the schema brought, and how a manifest may say it: of the default language, and of installers.
+# The fields that each schema version added, with sample values: of the default locale, and of installers.
 TEXTS: Mapping[int, Fields] = {
     0: {
         "PublisherUrl": "https://acme.example.com",
@@ -210,25 +210,25 @@ INSTALLER: Mapping[int, Fields] = {
 }
 
 
-def known(table: Mapping[int, Fields], minor: int) -> Fields:
-    """What a version of the schema knows of these."""
+def known_fields(table: Mapping[int, Fields], minor: int) -> Fields:
+    """The fields of a schema version."""
     return {name: value for since, fields in table.items() if since <= minor for name, value in fields.items()}
 
 
-def whole(number: int, minor: int) -> Made:
-    """A manifest that says everything that its version knows."""
-    made = make(number, minor, **known(INSTALLER, minor))
-    made.installers[0]["SignatureSha256"] = made.root.pop("SignatureSha256")
-    made.texts.update(known(TEXTS, minor))
-    german = {name: value for name, value in made.texts.items() if name not in {"Moniker", "PackageName"}}
-    made.locales = [{**german, "PackageLocale": "de-DE", "ShortDescription": "Tut, was es sagt."}]
-    return made
+def make_full_manifest(number: int, minor: int) -> ManifestFiles:
+    """A manifest with all fields of its schema version."""
+    manifest = make_manifest(number, minor, **known_fields(INSTALLER, minor))
+    manifest.installers[0]["SignatureSha256"] = manifest.root.pop("SignatureSha256")
+    manifest.texts.update(known_fields(TEXTS, minor))
+    german = {name: value for name, value in manifest.texts.items() if name not in {"Moniker", "PackageName"}}
+    manifest.locales = [{**german, "PackageLocale": "de-DE", "ShortDescription": "Tut, was es sagt."}]
+    return manifest
 
 
-def every_version(count: int, *, of_each: int = 1) -> Iterator[Made]:
-    """So many manifests, of every schema version in turn, `of_each` package; each third says all that it can."""
+def make_every_schema_version(count: int, *, of_each: int = 1) -> Iterator[ManifestFiles]:
+    """`count` manifests of all schema versions in turn, `of_each` per package. Every third round has all fields."""
     for number in range(count):
         minor = MINORS[number % len(MINORS)]
-        made = whole(number, minor) if number // len(MINORS) % 3 == 0 else make(number, minor)
-        made.package_id = f"Acme.App{number // of_each}"
-        yield made
+        manifest = make_full_manifest(number, minor) if number // len(MINORS) % 3 == 0 else make_manifest(number, minor)
+        manifest.package_id = f"Acme.App{number // of_each}"
+        yield manifest

@@ -1,4 +1,4 @@
-"""The audit log through the gateway: who did what from where, for every write that the table of the interface has."""
+"""The audit log through the gateway: every write is recorded with user, address and operation."""
 
 import asyncio
 import re
@@ -18,15 +18,15 @@ from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.support.api import Answer
 from tests.support.factories import KEYS
-from tests.support.metrics import figures_at
+from tests.support.metrics import fetch_metrics
 from tests.support.servers.ports import free_port
 from tests.support.wait import TIMEOUT, until
 from tests.support.whole.publishing import publish_in_one_call, send_chunk, upload
-from tests.support.whole.seed import UNKNOWN, Estate, furnish, segments, title
+from tests.support.whole.seed import UNKNOWN, SeedData, seed_tenant, segments, title
 from tests.support.whole.services import PASSWORD, Api, Services
 
 AUDITED = [row for row in OPERATIONS if row.audited]
-# Parts of a file, of which the last is recorded, and what a session begins and ends with, which auth_service records.
+# Only the last chunk of a file is recorded. auth_service records logins and logouts.
 WRITES_BY_RULES = {"POST-upload_package_version", "POST-login", "POST-logout"}
 CALLER = ("admin", "127.0.0.1")
 READS_BY_POST = {"POST-client_version", "POST-get_packages", "POST-winget/manifestSearch"}
@@ -35,8 +35,8 @@ READS_BY_POST = {"POST-client_version", "POST-get_packages", "POST-winget/manife
 async def entries(api: Api, **query: Any) -> list[dict[str, Any]]:
     answer = await api.call("GET", "get_audit_log", params={"limit": "1000", **query})
     assert answer.status == 200, answer.body
-    found: list[dict[str, Any]] = answer.body
-    return found
+    body: list[dict[str, Any]] = answer.body
+    return body
 
 
 async def newest(api: Api) -> dict[str, Any]:
@@ -44,13 +44,13 @@ async def newest(api: Api) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def estate(tenant: Api) -> Estate:
-    return await furnish(tenant)
+async def seed_data(tenant: Api) -> SeedData:
+    return await seed_tenant(tenant)
 
 
 @pytest.fixture(scope="module")
-async def strangers(services: Services) -> Api:
-    """An administrator of a tenant that has nothing."""
+async def empty_tenant(services: Services) -> Api:
+    """An administrator of a tenant without any objects."""
     return await services.tenant()
 
 
@@ -60,27 +60,27 @@ def test_every_operation_that_changes_something_is_audited() -> None:
     assert changing - WRITES_BY_RULES - READS_BY_POST == {title(row) for row in AUDITED}
 
 
-async def test_each_write_is_on_record(services: Services) -> None:
-    estate, wrong = await furnish(await services.tenant()), list[str]()
+async def test_each_write_is_recorded(services: Services) -> None:
+    seed_data, wrong = await seed_tenant(await services.tenant()), list[str]()
     for row in sorted(AUDITED, key=_order):
-        made_up = {"username": f"new-{estate.marker}", "version_key": "installer"}
+        new_values = {"username": f"new-{seed_data.marker}", "version_key": "installer"}
         if row.name in {"add_package_version", "publish_client"}:
-            made_up["server_filename"] = await upload(estate.api, b"an installer")
-        answer = await estate.send(row, data={**estate.form, **made_up})
-        entry = await newest(estate.api)
+            new_values["server_filename"] = await upload(seed_data.api, b"an installer")
+        answer = await seed_data.send(row, data={**seed_data.form, **new_values})
+        entry = await newest(seed_data.api)
         expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
         if answer.status >= 400 or _summary(entry) != expected or not (entry["target"] or entry["changes"]):
             wrong.append(f"{title(row)}: {answer.status} {answer.body}: {entry}")
         if row.name == "rotate_client_token":
-            estate = replace(estate, parts={**estate.parts, "auth_token": answer.body["auth_token"]})
+            seed_data = replace(seed_data, parts={**seed_data.parts, "auth_token": answer.body["auth_token"]})
     assert wrong == []
 
 
-async def test_each_refused_write_is_on_record(strangers: Api) -> None:
+async def test_each_rejected_write_is_recorded(empty_tenant: Api) -> None:
     wrong = []
     for row in AUDITED:
-        answer = await strangers.call(row.method, *segments(row, UNKNOWN), data={"no": "field"})
-        entry = await newest(strangers)
+        answer = await empty_tenant.call(row.method, *segments(row, UNKNOWN), data={"no": "field"})
+        entry = await newest(empty_tenant)
         refused = 400 <= answer.status < 500 or row.name == "edit_settings"
         expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
         if not refused or _summary(entry) != expected or "auth_token" in entry["target"]:
@@ -88,32 +88,32 @@ async def test_each_refused_write_is_on_record(strangers: Api) -> None:
     assert wrong == []
 
 
-async def test_a_caller_without_a_session_leaves_no_entry(strangers: Api) -> None:
-    before = await entries(strangers)
-    anonymous = strangers.anonymous()
+async def test_a_caller_without_a_session_leaves_no_entry(empty_tenant: Api) -> None:
+    before = await entries(empty_tenant)
+    anonymous = empty_tenant.anonymous()
     statuses = {title(row): (await anonymous.call(row.method, *segments(row, UNKNOWN))).status for row in AUDITED}
 
     assert statuses == dict.fromkeys(statuses, 401)
-    assert await entries(strangers) == before
+    assert await entries(empty_tenant) == before
 
 
-async def test_no_secret_is_in_an_entry(estate: Estate) -> None:
-    secrets = {estate.form[name] for name in ("password", "old_password", "new_password", "token")}
-    secrets.add(estate.parts["auth_token"])
+async def test_no_secret_is_in_an_entry(seed_data: SeedData) -> None:
+    secrets = {seed_data.form[name] for name in ("password", "old_password", "new_password", "token")}
+    secrets.add(seed_data.parts["auth_token"])
     for row in sorted(AUDITED, key=lambda row: row.name.startswith("delete")):
-        answer = await estate.send(row, data=dict(estate.form))
+        answer = await seed_data.send(row, data=dict(seed_data.form))
         secrets |= {answer.body["auth_token"]} if "auth_token" in answer.body else set()
-        await estate.api.call(row.method, *segments(row, {**UNKNOWN, "auth_token": estate.parts["auth_token"]}))
-    api = await estate.api.signed_in(password=estate.form["new_password"])
+        await seed_data.api.call(row.method, *segments(row, {**UNKNOWN, "auth_token": seed_data.parts["auth_token"]}))
+    api = await seed_data.api.signed_in(password=seed_data.form["new_password"])
     await api.anonymous().call("POST", "login", data={"username": "admin", "password": "a wrong password"})
 
-    told = str(await entries(estate.api))
+    text = str(await entries(seed_data.api))
 
     assert len(secrets) == 7
-    assert not [secret for secret in (*secrets, "a wrong password") if secret in told]
+    assert not [secret for secret in (*secrets, "a wrong password") if secret in text]
 
 
-async def test_settings_are_on_record_as_they_were_and_are(tenant: Api) -> None:
+async def test_a_settings_change_is_recorded_with_old_and_new_values(tenant: Api) -> None:
     await tenant.call("PATCH", "edit_settings", data={"allowed_networks": "127.0.0.1", "version_key": "installer"})
     await tenant.call("PATCH", "edit_settings", data={"allowed_networks": ""})
 
@@ -148,18 +148,18 @@ async def test_an_edit_records_only_the_fields_that_changed(tenant: Api) -> None
         assert (entry["operation"], entry["changes"]) == (operation[0], changes)
 
 
-async def test_sign_ins_are_on_record_both_ways(tenant: Api) -> None:
+async def test_failed_and_successful_sign_ins_are_recorded(tenant: Api) -> None:
     await tenant.anonymous().call("POST", "login", data={"username": "admin", "password": "wrong password"})
     await tenant.signed_in()
     await tenant.anonymous().call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
 
-    found = await entries(tenant, operation="login")
+    log_entries = await entries(tenant, operation="login")
 
-    assert [entry["status"] for entry in found] == [200, 200, 401, 200]
-    assert {(entry["user"], entry["ip"], entry["operation"]) for entry in found} == {(*CALLER, "login")}
+    assert [entry["status"] for entry in log_entries] == [200, 200, 401, 200]
+    assert {(entry["user"], entry["ip"], entry["operation"]) for entry in log_entries} == {(*CALLER, "login")}
 
 
-async def test_a_finished_upload_is_on_record_and_a_chunk_is_not(tenant: Api) -> None:
+async def test_a_finished_upload_is_recorded_and_a_chunk_is_not(tenant: Api) -> None:
     await send_chunk(tenant, "setup", b"x" * 100, 0, 50)
     before = await entries(tenant, operation="upload_package_version")
     answer = await send_chunk(tenant, "setup", b"x" * 100, 50, 100)
@@ -167,60 +167,59 @@ async def test_a_finished_upload_is_on_record_and_a_chunk_is_not(tenant: Api) ->
     [entry] = await entries(tenant, operation="upload_package_version")
 
     assert before == []
-    told = {name: answer.body[name] for name in ("server_filename", "sha256")}
-    assert entry["target"] == told
+    assert entry["target"] == {name: answer.body[name] for name in ("server_filename", "sha256")}
 
 
-async def test_a_version_in_one_call_is_one_entry(estate: Estate) -> None:
-    package = estate.parts["package_id"]
-    published = await publish_in_one_call(estate.api, package, "7.0", content=b"content")
+async def test_a_version_in_one_call_is_one_entry(seed_data: SeedData) -> None:
+    package = seed_data.parts["package_id"]
+    published = await publish_in_one_call(seed_data.api, package, "7.0", content=b"content")
 
-    [entry] = [found for found in await entries(estate.api) if found["target"].get("version") == "7.0"]
+    [entry] = [row for row in await entries(seed_data.api) if row["target"].get("version") == "7.0"]
 
     assert entry["target"] == {"package_id": package, "version": "7.0", "uid": published.uid}
 
 
-async def test_lines_of_json_have_every_entry(estate: Estate) -> None:
-    answer = await estate.api.call("GET", "get_audit_log", params={"format": "jsonl"})
+async def test_the_jsonl_export_has_every_entry(seed_data: SeedData) -> None:
+    answer = await seed_data.api.call("GET", "get_audit_log", params={"format": "jsonl"})
 
     assert answer.headers["Content-Type"] == "application/jsonl"
-    assert answer.body.count(b"\n") == len(await entries(estate.api)) > 5
+    assert answer.body.count(b"\n") == len(await entries(seed_data.api)) > 5
 
 
-async def test_refusals_on_record_in_a_minute_are_bounded(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_recorded_rejections_per_minute_are_limited(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "MAX_REFUSALS", 3)
     for _ in range(6):
         assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
     await tenant.call("PATCH", "edit_settings", data={"version_key": "installer"})
 
-    found = await entries(tenant)
+    log_entries = await entries(tenant)
 
-    assert [entry["operation"] for entry in found] == ["edit_settings", *["delete_package"] * 3, "login"]
+    assert [entry["operation"] for entry in log_entries] == ["edit_settings", *["delete_package"] * 3, "login"]
 
 
-class Forgetful:
-    """Stands before auth_service, and does not let `record_audit` through, or not its answer, until it is told to."""
+class UnreliableAuditLog:
+    """A proxy of auth_service. While `away`, it drops `record_audit` requests or their answers."""
 
-    def __init__(self, address: str, *, answers_get_lost: bool) -> None:
+    def __init__(self, address: str, *, loses_answers: bool) -> None:
         self.away = True
         self.refused = asyncio.Event()
         self._socket = address.removeprefix("unix:")
-        self._answers_get_lost = answers_get_lost
+        self._loses_answers = loses_answers
 
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         request = await _request(reader)
         recording = b"/record_audit " in request.split(b"\r\n", 1)[0]
-        if self.away and recording and not self._answers_get_lost:
+        if self.away and recording and not self._loses_answers:
             answer = b""
         else:
-            answer = await self._ask(request)
+            answer = await self._forward(request)
         if self.away and recording:
             self.refused.set()
         else:
             writer.write(answer)
         writer.close()
 
-    async def _ask(self, request: bytes) -> bytes:
+    async def _forward(self, request: bytes) -> bytes:
         reader, writer = await asyncio.open_unix_connection(self._socket)
         head, _, body = request.partition(b"\r\n\r\n")
         writer.write(head + b"\r\nConnection: close\r\n\r\n" + body)
@@ -240,25 +239,25 @@ async def gateway(
     services: Services,
     redis_url: str,
     tenant: Api,
-    before: Forgetful,
+    proxy: UnreliableAuditLog,
     *,
     management: str = "127.0.0.1:0",
-    **away: str,
+    **urls: str,
 ) -> AsyncIterator[Api]:
-    """A gateway that reaches auth_service through `before`, and tells operators of itself at `management`."""
-    server = await asyncio.start_server(before.answer, "127.0.0.1", 0)
+    """Run a gateway that reaches auth_service through `proxy`. `management` is its management address."""
+    server = await asyncio.start_server(proxy.answer, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     key = KEYS
     others = ("catalog_service", "upload_service", "client_registry")
-    told: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "internal_key": key,
         "session_key": key,
         "redis_url": redis_url,
         "auth_service_url": f"http://127.0.0.1:{port}",
         **{f"{name}_url": services.addresses[name] for name in others},
-        **away,
+        **urls,
     }
-    app: web.Application = create_app(GatewaySettings(**told))
+    app: web.Application = create_app(GatewaySettings(**settings))
     async with server, serving(app, "127.0.0.1:0") as address, serving(management_of(app), management):
         yield Api(tenant.session, f"{address}/{tenant.tenant_id}", tenant.tenant_id, tenant.deployment, tenant.headers)
 
@@ -268,19 +267,17 @@ async def rotate(api: Api) -> Answer:
 
 
 async def recorded(api: Api, operation: str) -> list[dict[str, Any]]:
-    """The entries of an operation, once there are any."""
+    """Wait for entries of an operation, and return them."""
 
-    async def any_is() -> bool:
+    async def has_entries() -> bool:
         return bool(await entries(api, operation=operation))
 
-    await until(any_is)
+    await until(has_entries)
     return await entries(api, operation=operation)
 
 
-async def test_a_write_without_an_answer_is_on_record_by_its_address(
-    services: Services, redis_url: str, tenant: Api
-) -> None:
-    log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)
+async def test_a_write_to_an_unreachable_service_is_recorded(services: Services, redis_url: str, tenant: Api) -> None:
+    log = UnreliableAuditLog(services.addresses["auth_service"], loses_answers=False)
     log.away = False
     client_id, token = UNKNOWN["client_id"], UNKNOWN["auth_token"]
     async with gateway(services, redis_url, tenant, log, client_registry_url="http://127.0.0.1:1") as api:
@@ -290,50 +287,53 @@ async def test_a_write_without_an_answer_is_on_record_by_its_address(
     assert (entry["status"], entry["target"]) == (500, {"client_id": client_id})
 
 
-@pytest.mark.parametrize("answers_get_lost", [False, True])
-async def test_a_write_is_on_record_once_though_the_log_was_away(
-    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch, answers_get_lost: bool
+@pytest.mark.parametrize("loses_answers", [False, True])
+async def test_a_write_is_recorded_once_after_an_outage_of_the_log(
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch, loses_answers: bool
 ) -> None:
     monkeypatch.setattr(audit, "RETRY_DELAY", 0.01)
-    log = Forgetful(services.addresses["auth_service"], answers_get_lost=answers_get_lost)
+    log = UnreliableAuditLog(services.addresses["auth_service"], loses_answers=loses_answers)
     with capture_logs() as logged:
         async with gateway(services, redis_url, tenant, log) as api:
             answer = await rotate(api)
             async with asyncio.timeout(TIMEOUT):
                 await log.refused.wait()
             log.away = False
-            found = await recorded(tenant, "add_client")
+            log_entries = await recorded(tenant, "add_client")
 
     assert answer.status == 201
-    assert [entry["request_id"] for entry in found] == [answer.headers["X-Request-Id"]]
+    assert [entry["request_id"] for entry in log_entries] == [answer.headers["X-Request-Id"]]
     assert len(await entries(tenant, operation="add_client")) == 1
     delayed = [line["entry"] for line in logged if line["event"] == "audit_delayed"]
     assert delayed
     assert delayed[0] == {
-        **{name: found[0][name] for name in ("id", "operation", "user", "ip", "status", "request_id", "target")},
+        **{name: log_entries[0][name] for name in ("id", "operation", "user", "ip", "status", "request_id", "target")},
         "changes": {},
         "at": delayed[0]["at"],
     }
 
 
-async def test_a_stopping_gateway_sends_the_entries_that_wait(
+async def test_a_stopping_gateway_sends_its_pending_entries(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audit, "RETRY_DELAY", 3600)
-    log, management = Forgetful(services.addresses["auth_service"], answers_get_lost=False), f"127.0.0.1:{free_port()}"
+    log, management = (
+        UnreliableAuditLog(services.addresses["auth_service"], loses_answers=False),
+        f"127.0.0.1:{free_port()}",
+    )
     async with gateway(services, redis_url, tenant, log, management=management) as api:
         await rotate(api)
         assert await entries(tenant, operation="add_client") == []
-        assert (await figures_at(api.session, f"http://{management}")).value("pkgrepo_audit_waiting") == 1
+        assert (await fetch_metrics(api.session, f"http://{management}")).value("pkgrepo_audit_waiting") == 1
         log.away = False
 
     assert len(await entries(tenant, operation="add_client")) == 1
 
 
-async def test_entries_that_a_stopping_gateway_cannot_send_are_in_its_log(
+async def test_a_stopping_gateway_logs_the_entries_it_cannot_send(
     services: Services, redis_url: str, tenant: Api
 ) -> None:
-    log = Forgetful(services.addresses["auth_service"], answers_get_lost=False)
+    log = UnreliableAuditLog(services.addresses["auth_service"], loses_answers=False)
     with capture_logs() as logged:
         async with gateway(services, redis_url, tenant, log) as api:
             answer = await rotate(api)
@@ -347,5 +347,5 @@ def _summary(entry: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _order(row: Operation) -> tuple[int, str]:
-    """Deletions come last, that of the package at the end."""
+    """A sort key: deletions come last, the package's deletion at the end."""
     return (row.name.startswith("delete") + (row.name == "delete_package"), row.name)

@@ -1,4 +1,4 @@
-"""Every key is replaced while everything runs, and no request fails for it."""
+"""Rotation of every key in a running cluster, without a failed request."""
 
 import asyncio
 import os
@@ -22,7 +22,7 @@ from common.service_client.client import open_service
 from common.settings import ServiceSettings
 from deploy.local.folder import SERVICES, new_key, write_secret
 from tests.support.factories import make_caller
-from tests.support.processes.cluster import Fleet, fleet
+from tests.support.processes.cluster import Cluster, run_cluster
 from tests.support.servers.stores import private_stores
 from tests.support.wait import until
 from tests.support.whole.publishing import add_package, package_id, publish, version_of
@@ -38,7 +38,7 @@ SETTINGS: dict[str, type[ServiceSettings]] = {
     "upload_service": UploadSettings,
     "client_registry": RegistrySettings,
 }
-ASKED = {
+OPERATIONS = {
     "auth_service": "find_tenant",
     "catalog_service": "get_packages",
     "upload_service": "storage_usage",
@@ -47,7 +47,7 @@ ASKED = {
 
 
 def key_files(folder: Path) -> dict[str, str]:
-    """A key of its own for every purpose, each in a file; the environment that names them."""
+    """Write a separate key file for every purpose. Returns the environment for the services."""
     folder.mkdir()
     for name in NAMES:
         write_secret(folder / name, new_key())
@@ -55,7 +55,7 @@ def key_files(folder: Path) -> dict[str, str]:
     return {**files, "INTERNAL_KEY": "", "SESSION_KEY": "", "DOWNLOAD_KEY": "", "CLIENT_TOKEN_KEY": ""}
 
 
-def kept(folder: Path) -> dict[str, list[str]]:
+def read_keys(folder: Path) -> dict[str, list[str]]:
     return {name: (folder / name).read_text().split() for name in NAMES}
 
 
@@ -66,27 +66,27 @@ async def rotate(folder: Path, *options: str, **environment: str) -> str:
         stderr=STDOUT,
         env={**os.environ, **environment},
     )
-    said, _ = await process.communicate()
-    assert process.returncode == 0, said.decode()
-    return said.decode()
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output.decode()
+    return output.decode()
 
 
 class Callers:
-    """An administrator, a client and a download, each with what was signed for it once."""
+    """An administrator, a client and a download, with tokens and links that were signed earlier."""
 
     def __init__(self, api: Api, client_token: str, link: str) -> None:
         self.api, self.client_token, self.link = api, client_token, link
 
     @classmethod
-    async def of(cls, api: Api, client_token: str) -> "Callers":
-        """As they are from now on: a new session and a new download address, which leads to the same file."""
+    async def renew(cls, api: Api, client_token: str) -> "Callers":
+        """Callers with a new session and a new download address of the same file."""
         api = await api.signed_in()
         packages = (await api.call("POST", "get_packages")).body
         version = (await api.call("GET", "get_specific_package_version", packages[0]["VERSIONS_UID"][0])).body
         return cls(api, client_token, version["INSTALLER_URL"])
 
     async def answers(self) -> dict[str, int]:
-        """The status that each of them gets."""
+        """The current status for each caller."""
         client = self.api.anonymous()
         async with self.api.session.get(URL(self.link, encoded=True)) as response:
             download = response.status
@@ -99,8 +99,8 @@ class Callers:
 
 
 @asynccontextmanager
-async def calling(callers: Callers) -> AsyncIterator[list[Mapping[str, int]]]:
-    """Call again and again, as several at once; what was answered otherwise than with 200."""
+async def repeat_calls(callers: Callers) -> AsyncIterator[list[Mapping[str, int]]]:
+    """Repeat the calls concurrently within the block. Yields the answers other than 200."""
     failed: list[Mapping[str, int]] = []
 
     async def call() -> None:
@@ -115,13 +115,13 @@ async def calling(callers: Callers) -> AsyncIterator[list[Mapping[str, int]]]:
     finally:
         for task in tasks:
             task.cancel()
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-        assert all(isinstance(end, asyncio.CancelledError) for end in ended), ended
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results), results
 
 
-async def settled(running: Fleet) -> tuple[Callers, str]:
-    """A tenant with an administrator, a version, a client that calls and a client that never does, its id."""
-    api = await running.services.tenant(client_authentication=True)
+async def create_callers(cluster: Cluster) -> tuple[Callers, str]:
+    """Create a tenant with callers, and a client that never calls. Returns the callers, and its id and token."""
+    api = await cluster.services.tenant(client_authentication=True)
     name = package_id()
     await add_package(api, name)
     link = (await version_of(api, await publish(api, name)))["INSTALLER_URL"]
@@ -132,54 +132,54 @@ async def settled(running: Fleet) -> tuple[Callers, str]:
 
 
 @pytest.fixture(scope="module")
-async def cluster() -> AsyncIterator[tuple[Fleet, Path]]:
-    """Processes that have a key for every purpose, and the folder of the keys."""
-    with TemporaryDirectory(prefix="pkgrepo-") as place:
-        keys = Path(place, "keys")
+async def cluster_with_keys() -> AsyncIterator[tuple[Cluster, Path]]:
+    """A cluster with separate keys for every purpose, and the folder of the keys."""
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        keys = Path(folder, "keys")
         async with (
-            private_stores(Path(place)) as stores,
-            fleet(stores, key_files(keys), gateway=2, client_registry=2) as running,
+            private_stores(Path(folder)) as stores,
+            run_cluster(stores, key_files(keys), gateway=2, client_registry=2) as cluster,
         ):
-            yield running, keys
+            yield cluster, keys
 
 
 @pytest.mark.full  # tests/system/deploy/test_pkgrepo.py rotates the keys of `pkgrepo up`.
-async def test_no_request_fails_while_every_key_is_replaced(cluster: tuple[Fleet, Path]) -> None:
-    running, keys = cluster
-    before, silent = await settled(running)
-    first = kept(keys)
-    async with calling(before) as failed:
+async def test_no_request_fails_while_every_key_is_replaced(cluster_with_keys: tuple[Cluster, Path]) -> None:
+    cluster, keys = cluster_with_keys
+    before, silent = await create_callers(cluster)
+    first = read_keys(keys)
+    async with repeat_calls(before) as failed:
         await rotate(keys)
-        both = kept(keys)
+        both = read_keys(keys)
         assert all(len(words) == 2 and words[1:] == first[name] for name, words in both.items())
-        after = await Callers.of(before.api, before.client_token)
+        after = await Callers.renew(before.api, before.client_token)
         assert set((await after.answers()).values()) == {200}
     assert failed == []
 
-    # A client that never calls is known by its key of before alone, so that key stays.
-    environment = {"MONGO_URL": running.stores.mongo_url, "REDIS_URL": running.stores.redis_url}
-    await running.age(before.api.tenant_id, 600)
+    # The token of a client that never calls is signed with the old key, so that key stays.
+    environment = {"MONGO_URL": cluster.stores.mongo_url, "REDIS_URL": cluster.stores.redis_url}
+    await cluster.age_tenant(before.api.tenant_id, 600)
     assert (await after.answers())["client"] == 200
     os.utime(keys / "client_token_key", (time.time() - 960, time.time() - 960))
-    async with calling(after) as failed:
+    async with repeat_calls(after) as failed:
         assert "1 clients have not called since" in await rotate(keys, "--finish", **environment)
-        assert len(kept(keys)["client_token_key"]) == 2
+        assert len(read_keys(keys)["client_token_key"]) == 2
         deleted = await after.api.call("DELETE", "delete_client", *silent.split("/"))
         assert deleted.status == 200
         assert "1 clients" not in await rotate(keys, "--finish", **environment)
-        assert kept(keys) == {name: words[:1] for name, words in both.items()}
-        await until(lambda: _void(before))
+        assert read_keys(keys) == {name: words[:1] for name, words in both.items()}
+        await until(lambda: _are_void(before))
     assert failed == []
     assert all((keys / name).stat().st_mode & 0o777 == 0o600 for name in NAMES)
 
 
-async def _void(callers: Callers) -> bool:
-    """Whether what the keys of before signed is void by now, but the client's token."""
+async def _are_void(callers: Callers) -> bool:
+    """Whether sessions and downloads of the old keys are void, and the client's token is valid."""
     answers = await callers.answers()
     return (answers["administrator"], answers["download"], answers["client"]) == (401, 403, 200)
 
 
-def test_a_service_has_the_keys_of_no_service_that_it_never_calls() -> None:
+def test_a_service_has_only_the_keys_of_services_that_it_calls() -> None:
     keys = {name: {key for key in KEYS if key in settings.model_fields} for name, settings in SETTINGS.items()}
     assert keys == {
         "auth_service": {"auth_service_key", "upload_service_key", "client_registry_key"},
@@ -190,22 +190,24 @@ def test_a_service_has_the_keys_of_no_service_that_it_never_calls() -> None:
 
 
 @pytest.mark.full
-async def test_the_keys_of_one_service_open_only_those_it_calls(cluster: tuple[Fleet, Path]) -> None:
-    running, keys = cluster
-    for thief, settings in SETTINGS.items():
-        held = [name for name in NAMES if name in settings.model_fields]
-        for victim in SERVICES:
-            opened = [name for name in held if await _opens(running, keys / name, victim)]
-            assert opened == [name for name in held if name == f"{victim}_key"], (thief, victim)
+async def test_the_keys_of_a_service_are_valid_only_at_services_it_calls(
+    cluster_with_keys: tuple[Cluster, Path],
+) -> None:
+    cluster, keys = cluster_with_keys
+    for caller, settings in SETTINGS.items():
+        own_keys = [name for name in NAMES if name in settings.model_fields]
+        for target in SERVICES:
+            accepted = [name for name in own_keys if await _accepts(cluster, keys / name, target)]
+            assert accepted == [name for name in own_keys if name == f"{target}_key"], (caller, target)
 
 
-async def _opens(running: Fleet, key: Path, service: str) -> bool:
-    """Whether a service answers who signs with this key for it."""
-    async with open_service(running.replicas[service][0].address, service=service, keys=Keys(key)) as client:
+async def _accepts(cluster: Cluster, key: Path, service: str) -> bool:
+    """Whether a service accepts a token that is signed with this key."""
+    async with open_service(cluster.replicas[service][0].address, service=service, keys=Keys(key)) as client:
         try:
-            await client.json(make_caller(), ASKED[service])
+            await client.json(make_caller(), OPERATIONS[service])
         except Unavailable:
-            return False  # as services say when their keys differ
+            return False  # the answer for a wrong key
         except UpstreamProblem:
-            pass  # The tenant is not there, which only auth_service cares about.
+            pass  # Only auth_service reports the missing tenant.
     return True

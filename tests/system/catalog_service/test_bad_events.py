@@ -1,4 +1,4 @@
-"""What does not belong in the exchange, published by hand: none of it stops or delays an event that does."""
+"""Invalid messages in the exchange do not stop or delay valid events."""
 
 import asyncio
 import os
@@ -15,25 +15,25 @@ from aio_pika.abc import AbstractExchange, AbstractQueue
 
 from common.events import Event
 from common.events.broker import EXCHANGE
-from tests.support.faults.publishers import at_rest
-from tests.support.faults.stores import QUEUE, ended, pids
-from tests.support.processes.cluster import Fleet
+from tests.support.faults.publishers import wait_until_announced
+from tests.support.faults.stores import QUEUE, exited_processes, pids
+from tests.support.processes.cluster import Cluster
 from tests.support.wait import TIMEOUT, until
 from tests.support.whole.publishing import add_package, package_id, publish, upload
 from tests.support.whole.services import Api
 
 pytestmark = pytest.mark.full  # tests/contract/common/events/test_events.py has a sample.
-DOCUMENT_LIMIT = 16 << 20  # bytes that MongoDB takes, of which the record's other fields are a few hundred
+DOCUMENT_LIMIT = 16 << 20  # bytes of a MongoDB document; the other fields of a record need a few hundred
 
 
 @pytest.fixture
-async def tenant(running_fleet: Fleet) -> Api:
-    return await running_fleet.services.tenant()
+async def tenant(cluster: Cluster) -> Api:
+    return await cluster.services.tenant()
 
 
 @pytest.fixture
-async def channel(running_fleet: Fleet) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
-    async with await aio_pika.connect(running_fleet.stores.broker.url) as connection:
+async def channel(cluster: Cluster) -> AsyncIterator[aio_pika.abc.AbstractChannel]:
+    async with await aio_pika.connect(cluster.stores.broker.url) as connection:
         yield await connection.channel()
 
 
@@ -44,16 +44,16 @@ async def exchange(channel: aio_pika.abc.AbstractChannel) -> AbstractExchange:
 
 @pytest.fixture
 async def dead(channel: aio_pika.abc.AbstractChannel) -> AbstractQueue:
-    """The queue of what could not be handled, empty."""
+    """The empty dead-letter queue."""
     queue = await channel.get_queue(f"{QUEUE}.dead")
     await queue.purge()
     return queue
 
 
 def make_event(api: Api, **data: Any) -> Event:
-    """An event as upload_service announces, of a file that there never was."""
-    told = {"server_filename": uuid4().hex, "file_id": "f", "size": 1, "sha256": "ab" * 32, **data}
-    return Event(uuid4().hex, "upload.finished", "upload_service", api.tenant_id, datetime.now(UTC), told)
+    """An event of upload_service about a file that does not exist."""
+    fields = {"server_filename": uuid4().hex, "file_id": "f", "size": 1, "sha256": "ab" * 32, **data}
+    return Event(uuid4().hex, "upload.finished", "upload_service", api.tenant_id, datetime.now(UTC), fields)
 
 
 async def send(exchange: AbstractExchange, api: Api, *bodies: bytes) -> None:
@@ -62,7 +62,7 @@ async def send(exchange: AbstractExchange, api: Api, *bodies: bytes) -> None:
 
 
 async def dead_letters(queue: AbstractQueue, count: int) -> Counter[str]:
-    """Why the next dead letters are dead, as the broker says."""
+    """The reasons of the next dead letters, from the broker."""
     reasons: list[str] = []
     async with asyncio.timeout(TIMEOUT), queue.iterator() as messages:
         async for message in messages:
@@ -74,15 +74,15 @@ async def dead_letters(queue: AbstractQueue, count: int) -> Counter[str]:
     return Counter(reasons)
 
 
-async def waiting(api: Api) -> list[str]:
-    """The uploads that the catalog has heard of."""
+async def unassigned(api: Api) -> list[str]:
+    """The uploads that the catalog lists."""
     return [row["server_filename"] for row in (await api.call("GET", "get_finished_uploads")).body]
 
 
-async def test_a_bad_event_is_a_dead_letter_and_does_not_delay_the_next(
-    running_fleet: Fleet, tenant: Api, exchange: AbstractExchange, dead: AbstractQueue
+async def test_a_bad_event_is_dead_lettered_without_delaying_the_next(
+    cluster: Cluster, tenant: Api, exchange: AbstractExchange, dead: AbstractQueue
 ) -> None:
-    before = pids(running_fleet)
+    before = pids(cluster)
     unreadable = [
         b"",
         b"poison",
@@ -92,31 +92,31 @@ async def test_a_bad_event_is_a_dead_letter_and_does_not_delay_the_next(
         make_event(tenant).encode().replace(b"upload.finished", b"upload.invented"),
         make_event(tenant).encode().replace(b"tenant_id", b"tenant_di"),
     ]
-    refused = [
+    rejected = [
         make_event(tenant, size="much").encode(),
         make_event(tenant, sha256=None).encode().replace(b'"sha256":null,', b"").replace(b',"sha256":null', b""),
         make_event(tenant, file_id="x" * (2 * DOCUMENT_LIMIT)).encode(),
         make_event(tenant, file_id="x" * (DOCUMENT_LIMIT - 200)).encode(),
         make_event(tenant, size=2**63).encode(),
     ]
-    await send(exchange, tenant, *unreadable, *refused)
+    await send(exchange, tenant, *unreadable, *rejected)
     name = await upload(tenant, os.urandom(100))
-    await at_rest(running_fleet, tenant.tenant_id)
-    assert await waiting(tenant) == [name]
-    letters = await dead_letters(dead, len(unreadable) + len(refused))
-    assert letters == {"rejected": len(unreadable) + len(refused)}
-    assert ended(running_fleet, before) == []
+    await wait_until_announced(cluster, tenant.tenant_id)
+    assert await unassigned(tenant) == [name]
+    letters = await dead_letters(dead, len(unreadable) + len(rejected))
+    assert letters == {"rejected": len(unreadable) + len(rejected)}
+    assert exited_processes(cluster, before) == []
 
 
-async def test_an_event_that_comes_again_or_late_changes_nothing(
-    running_fleet: Fleet, tenant: Api, exchange: AbstractExchange
+async def test_a_repeated_or_late_event_changes_nothing(
+    cluster: Cluster, tenant: Api, exchange: AbstractExchange
 ) -> None:
     package = package_id()
     await add_package(tenant, package)
     published = await publish(tenant, package)
     free = await upload(tenant, os.urandom(100))
-    await at_rest(running_fleet, tenant.tenant_id)
-    uploads = await running_fleet.mongo["upload"]["uploads"].find({"tenant_id": tenant.tenant_id}).to_list()
+    await wait_until_announced(cluster, tenant.tenant_id)
+    uploads = await cluster.mongo["upload"]["uploads"].find({"tenant_id": tenant.tenant_id}).to_list()
     events = [
         replace(
             make_event(tenant, **{name: row[name] for name in ("server_filename", "file_id", "size", "sha256")}),
@@ -130,10 +130,10 @@ async def test_an_event_that_comes_again_or_late_changes_nothing(
     last = make_event(tenant)
     await send(exchange, tenant, last.encode())
 
-    async def heard() -> bool:
-        found = {"tenant_id": tenant.tenant_id, "server_filename": last.data["server_filename"]}
-        return await running_fleet.mongo["catalog"]["finished_uploads"].count_documents(found) == 1
+    async def last_event_is_handled() -> bool:
+        query = {"tenant_id": tenant.tenant_id, "server_filename": last.data["server_filename"]}
+        return await cluster.mongo["catalog"]["finished_uploads"].count_documents(query) == 1
 
-    await until(heard)
-    assert await waiting(tenant) == [free]
+    await until(last_event_is_handled)
+    assert await unassigned(tenant) == [free]
     assert (await tenant.call("GET", "get_specific_package_version", published.uid)).status == 200

@@ -1,4 +1,4 @@
-"""From a file to an installer that a machine can fetch, in both deployments."""
+"""Publishing, download and deletion of versions in both deployments."""
 
 import asyncio
 import hashlib
@@ -7,9 +7,9 @@ from uuid import uuid4
 
 from aiohttp import FormData
 
-from tests.support.faults.retrying_uploader import Client
+from tests.support.faults.retrying_uploader import RetryingClient
 from tests.support.samples.msi_samples import MACHINE_MSI
-from tests.support.samples.pe_builder import zipped
+from tests.support.samples.pe_builder import make_zip
 from tests.support.wait import until
 from tests.support.whole.publishing import (
     INSTALLER,
@@ -26,7 +26,7 @@ from tests.support.whole.publishing import (
 from tests.support.whole.services import Api, Services
 
 
-async def test_an_installer_sent_in_chunks_comes_back_whole(either: Api) -> None:
+async def test_an_installer_sent_in_chunks_is_downloaded_unchanged(either: Api) -> None:
     name, content = package_id(), os.urandom(2_500_000)
     await add_package(either, name)
     published = await publish(either, name, content=content)
@@ -35,7 +35,7 @@ async def test_an_installer_sent_in_chunks_comes_back_whole(either: Api) -> None
     assert version["INSTALLER_SHA256"] == hashlib.sha256(content).hexdigest()
 
 
-async def test_an_installer_sent_in_one_call_comes_back_whole(either: Api) -> None:
+async def test_an_installer_sent_in_one_call_is_downloaded_unchanged(either: Api) -> None:
     name, content = package_id(), os.urandom(2_500_000)
     await add_package(either, name)
     published = await publish_in_one_call(either, name, content=content)
@@ -44,7 +44,7 @@ async def test_an_installer_sent_in_one_call_comes_back_whole(either: Api) -> No
     assert version["INSTALLER_SHA256"] == published.sha256
 
 
-async def test_an_installer_says_what_its_form_leaves_out(either: Api) -> None:
+async def test_missing_form_fields_are_read_from_the_installer(either: Api) -> None:
     name = package_id()
     await add_package(either, name)
     form = FormData({"switch_Silent": "/quiet"})
@@ -52,13 +52,13 @@ async def test_an_installer_says_what_its_form_leaves_out(either: Api) -> None:
     answer = await either.call("POST", "add_package_version", name, data=form)
     assert answer.status == 201, answer.body
     version = (await either.call("GET", "get_specific_package_version", answer.body["UID"])).body
-    shown = ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE", "PRODUCTCODE")
-    assert [version[field] for field in shown] == [
+    fields = ("VERSION", "ARCHITECTURE", "INSTALLER_TYPE", "INSTALLER_SCOPE", "PRODUCTCODE")
+    assert [version[field] for field in fields] == [
         *("1.2.3.4", "x64", "MSI", "machine", "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}")
     ]
 
 
-async def test_a_strict_tenant_refuses_what_its_installer_contradicts(tenant: Api) -> None:
+async def test_a_strict_tenant_rejects_fields_that_contradict_the_file(tenant: Api) -> None:
     name = package_id()
     await add_package(tenant, name)
     assert (await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})).status == 200
@@ -69,7 +69,7 @@ async def test_a_strict_tenant_refuses_what_its_installer_contradicts(tenant: Ap
         assert answer.status == status, answer.body
 
 
-async def test_hostile_installers_of_another_tenant_delay_no_strict_tenant(services: Services, tenant: Api) -> None:
+async def test_hostile_installers_do_not_delay_another_strict_tenant(services: Services, tenant: Api) -> None:
     name, hostile = package_id(), package_id()
     other = await services.tenant()
     await add_package(tenant, name)
@@ -77,7 +77,7 @@ async def test_hostile_installers_of_another_tenant_delay_no_strict_tenant(servi
     assert (await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})).status == 200
     text = f"<Package><Properties><DisplayName>{'&#65;' * 800_000}</DisplayName></Properties></Package>"
 
-    files = [await upload(other, zipped({"AppxManifest.xml": text, f"{number}": ""})) for number in range(4)]
+    files = [await upload(other, make_zip({"AppxManifest.xml": text, f"{number}": ""})) for number in range(4)]
     forms = [
         {**INSTALLER, "package_version": f"{number}", "file_type": "MSIX", "server_filename": file}
         for number, file in enumerate(files)
@@ -89,7 +89,7 @@ async def test_hostile_installers_of_another_tenant_delay_no_strict_tenant(servi
     assert [call.result().status for call in calls] == [201] * 4
 
 
-async def test_the_catalog_lists_what_was_published(either: Api) -> None:
+async def test_the_catalog_lists_published_versions(either: Api) -> None:
     name = package_id()
     await add_package(either, name)
     old, new = await publish(either, name, "1.9"), await publish(either, name, "1.10")
@@ -130,19 +130,19 @@ async def test_a_version_has_the_fields_of_the_interface(either: Api) -> None:
     }
 
 
-async def test_a_version_that_exists_is_refused_in_both_forms(either: Api) -> None:
+async def test_an_existing_version_is_rejected_in_both_forms(either: Api) -> None:
     name = package_id()
     await add_package(either, name)
     published = await publish(either, name)
     form = {**INSTALLER, "package_version": "1.0", "server_filename": await upload(either, b"again")}
     assert (await either.call("POST", "add_package_version", name, data=form)).status == 409
-    whole = FormData({**INSTALLER, "package_version": "1.0"})
-    whole.add_field("file", b"again", filename="setup.exe")
-    assert (await either.call("POST", "add_package_version", name, data=whole)).status == 409
+    one_call = FormData({**INSTALLER, "package_version": "1.0"})
+    one_call.add_field("file", b"again", filename="setup.exe")
+    assert (await either.call("POST", "add_package_version", name, data=one_call)).status == 409
     assert await download(either, (await version_of(either, published))["INSTALLER_URL"]) == published.content
 
 
-async def test_a_refused_version_leaves_no_file_behind(tenant: Api) -> None:
+async def test_a_rejected_version_leaves_no_file(tenant: Api) -> None:
     name = package_id()
     await add_package(tenant, name)
     form = FormData({**INSTALLER, "package_version": ""})
@@ -152,20 +152,20 @@ async def test_a_refused_version_leaves_no_file_behind(tenant: Api) -> None:
     assert (information["storage_used"], information["storage_reserved"]) == (0, 0)
 
 
-async def test_a_deleted_version_is_gone_with_its_file(either: Api) -> None:
+async def test_a_deleted_version_is_removed_with_its_file(either: Api) -> None:
     name = package_id()
     await add_package(either, name)
-    gone, kept = await publish(either, name, "1"), await publish(either, name, "2")
-    url = (await version_of(either, gone))["INSTALLER_URL"]
-    answer = await either.call("DELETE", "delete_package_version", name, data={"versions_uids": gone.uid})
+    deleted, other = await publish(either, name, "1"), await publish(either, name, "2")
+    url = (await version_of(either, deleted))["INSTALLER_URL"]
+    answer = await either.call("DELETE", "delete_package_version", name, data={"versions_uids": deleted.uid})
     assert (answer.status, answer.body) == (200, {"Message": "Package versions deleted successfully!"})
-    assert (await either.call("GET", "get_specific_package_version", gone.uid)).status == 404
+    assert (await either.call("GET", "get_specific_package_version", deleted.uid)).status == 404
     async with either.session.get(url) as response:
         assert response.status == 404
-    assert (await catalog(either))[name]["VERSIONS_UID"] == [kept.uid]
+    assert (await catalog(either))[name]["VERSIONS_UID"] == [other.uid]
 
 
-async def test_a_deleted_package_gives_its_storage_back(tenant: Api) -> None:
+async def test_a_deleted_package_frees_its_storage(tenant: Api) -> None:
     name = package_id()
     await add_package(tenant, name)
     await publish(tenant, name, content=b"x" * 5000)
@@ -177,7 +177,7 @@ async def test_a_deleted_package_gives_its_storage_back(tenant: Api) -> None:
     assert (await tenant.call("GET", "get_package_versions", name)).status == 404
 
 
-async def test_a_full_quota_answers_407_to_a_first_chunk_and_to_one_call(services: Services) -> None:
+async def test_a_full_quota_answers_407_to_a_chunk_and_to_one_call(services: Services) -> None:
     tenant = await services.tenant(storage_quota=10_000)
     name = package_id()
     await add_package(tenant, name)
@@ -190,7 +190,7 @@ async def test_a_full_quota_answers_407_to_a_first_chunk_and_to_one_call(service
     assert (await tenant.call("GET", "server_information")).body["storage_used"] == 9_000
 
 
-async def test_a_refused_chunk_is_told_where_its_transfer_stands(either: Api) -> None:
+async def test_a_rejected_chunk_reports_the_offset_of_its_transfer(either: Api) -> None:
     content, file_id = os.urandom(100), uuid4().hex
     await send_chunk(either, file_id, content, 0, 40)
     gap = await send_chunk(either, file_id, content, 50, 60)
@@ -201,20 +201,20 @@ async def test_a_refused_chunk_is_told_where_its_transfer_stands(either: Api) ->
         assert (answer.body["received"], answer.body["total"]) == (40, 100)
 
 
-async def test_the_quotas_refusal_of_a_first_chunk_says_0_received(services: Services) -> None:
+async def test_a_first_chunk_above_the_quota_reports_offset_0(services: Services) -> None:
     answer = await send_chunk(await services.tenant(storage_quota=10), "too-much", b"x" * 11, 0, 11)
     assert (answer.status, answer.body["received"]) == (407, 0)
 
 
-async def test_an_upload_continues_at_the_byte_in_a_refusals_answer(tenant: Api) -> None:
+async def test_an_upload_continues_at_the_reported_offset(tenant: Api) -> None:
     content, file_id = os.urandom(5000), uuid4().hex
     await send_chunk(tenant, file_id, content, 0, 1000)
-    server_filename = await Client(tenant).upload(content, chunk=1500, file_id=file_id)
+    server_filename = await RetryingClient(tenant).upload(content, chunk=1500, file_id=file_id)
     state = (await tenant.call("GET", "upload_package_version", headers={"X-File-ID": file_id})).body
     assert (state["server_filename"], state["sha256"]) == (server_filename, hashlib.sha256(content).hexdigest())
 
 
-async def test_a_part_of_an_installer_can_be_fetched(tenant: Api) -> None:
+async def test_a_range_of_an_installer_can_be_downloaded(tenant: Api) -> None:
     name, content = package_id(), os.urandom(100_000)
     await add_package(tenant, name)
     url = (await version_of(tenant, await publish(tenant, name, content=content)))["INSTALLER_URL"]
@@ -227,7 +227,7 @@ async def test_a_part_of_an_installer_can_be_fetched(tenant: Api) -> None:
         assert response.headers["ETag"] == f'"{hashlib.sha256(content).hexdigest()}"'
 
 
-async def test_an_altered_download_address_is_refused(tenant: Api) -> None:
+async def test_an_altered_download_address_is_rejected(tenant: Api) -> None:
     name = package_id()
     await add_package(tenant, name)
     url = (await version_of(tenant, await publish(tenant, name)))["INSTALLER_URL"]
@@ -240,8 +240,8 @@ async def test_a_finished_upload_is_announced_to_the_catalog(tenant: Api) -> Non
     server_filename = await upload(tenant, b"announced")
 
     async def listed() -> bool:
-        found = (await tenant.call("GET", "get_finished_uploads")).body
-        return [(row["server_filename"], row["size"]) for row in found] == [(server_filename, 9)]
+        body = (await tenant.call("GET", "get_finished_uploads")).body
+        return [(row["server_filename"], row["size"]) for row in body] == [(server_filename, 9)]
 
     await until(listed)
 

@@ -1,4 +1,4 @@
-"""Windows' own winget with a tenant as its source, in both deployments, as `tests.support.winget.client` knows it."""
+"""Windows' winget client with a tenant as its source, in both deployments."""
 
 import re
 from hashlib import sha256
@@ -13,8 +13,8 @@ from tests.support.services.catalog import picture
 from tests.support.whole.publishing import add_package, package_id, publish
 from tests.support.whole.raw_http import send_raw
 from tests.support.whole.services import Api, Services
-from tests.support.winget.client import KNOWN, Installed, WingetClient
-from tests.support.winget.rules import Refused
+from tests.support.winget.client import CONTRACTS, Installed, WingetClient
+from tests.support.winget.rules import AnswerRejected
 
 CODE = "{%08X-89AB-CDEF-0123-456789ABCDEF}"
 
@@ -23,25 +23,25 @@ def client_of(api: Api, **options: Any) -> WingetClient:
     return WingetClient(api.session, f"{api.base_url}/winget", **options)
 
 
-async def test_a_source_is_added_searched_shown_and_installed_from(either: Api) -> None:
+async def test_winget_adds_searches_shows_and_installs(either: Api) -> None:
     winget, name = client_of(either), package_id()
     await add_package(either, name, package_name="Roadrunner Trap", package_publisher="Acme")
     older = await publish(either, name, "1.9")
     newer = await publish(either, name, "1.10", switch_Silent="/S")
-    told = await winget.add()
-    assert (told["SourceIdentifier"], winget.contract) == (f"pkgrepo-{either.tenant_id}", "1.28.0")
+    information = await winget.add()
+    assert (information["SourceIdentifier"], winget.contract) == (f"pkgrepo-{either.tenant_id}", "1.28.0")
     assert name in {hit.package_id for hit in await winget.search()}
-    (found,) = await winget.search(name.removeprefix("Acme."))
-    assert (found.package_id, found.name, found.publisher) == (name, "Roadrunner Trap", "Acme")
-    assert [version["PackageVersion"] for version in found.versions] == ["1.10", "1.9"]
-    shown = await winget.show(name.upper())
-    assert shown["PackageVersion"] == "1.10"
-    assert shown["Installers"][0]["InstallerSwitches"] == {"Silent": "/S"}
+    (hit,) = await winget.search(name.removeprefix("Acme."))
+    assert (hit.package_id, hit.name, hit.publisher) == (name, "Roadrunner Trap", "Acme")
+    assert [version["PackageVersion"] for version in hit.versions] == ["1.10", "1.9"]
+    manifest = await winget.show(name.upper())
+    assert manifest["PackageVersion"] == "1.10"
+    assert manifest["Installers"][0]["InstallerSwitches"] == {"Silent": "/S"}
     assert await winget.install(name) == newer.content
     assert await winget.install(name, "1.9") == older.content
 
 
-async def test_every_client_gets_what_its_contract_knows(each: Api) -> None:
+async def test_every_client_gets_the_fields_of_its_contract(each: Api) -> None:
     name = package_id()
     await add_package(each, name)
     published = await publish(
@@ -52,7 +52,7 @@ async def test_every_client_gets_what_its_contract_knows(each: Api) -> None:
         switch_Repair="/repair",
         desired_state_configuration='{"dscv3": {"resources": [{"type": "Acme.Editor/Settings"}]}}',
     )
-    for version in KNOWN:
+    for version in CONTRACTS:
         winget = client_of(each, versions=[version])
         await winget.add()
         assert winget.contract == version
@@ -75,7 +75,7 @@ async def test_every_client_gets_what_its_contract_knows(each: Api) -> None:
         assert await winget.install(name) == published.content
 
 
-async def test_an_installed_program_is_upgraded_by_its_code_or_by_its_name(either: Api) -> None:
+async def test_an_installed_program_is_found_by_product_code_or_name(either: Api) -> None:
     winget, name = client_of(either), package_id()
     number = int(name.removeprefix("Acme.")[:8], 16)
     title = f"Trap {name.removeprefix('Acme.').translate(str.maketrans('0123456789', 'ghijklmnop'))}"
@@ -86,18 +86,18 @@ async def test_an_installed_program_is_upgraded_by_its_code_or_by_its_name(eithe
     assert await winget.upgrade(by_code) == (name, "2.0")
     assert await winget.upgrade(by_name) == (name, "2.0")
     assert await winget.upgrade(Installed(title, "2.0", product_code=CODE % number)) is None
-    assert await winget.upgrade(Installed("Nothing that we have", "1.0")) is None
+    assert await winget.upgrade(Installed("Unknown program", "1.0")) is None
 
 
-async def offered_icon(api: Api, name: str, version: str = KNOWN[-1]) -> dict[str, Any]:
-    """The only icon in the manifest of a package."""
+async def offered_icon(api: Api, name: str, version: str = CONTRACTS[-1]) -> dict[str, Any]:
+    """The only icon in a package's manifest."""
     winget = client_of(api, versions=[version])
     (icon,) = (await winget.show(name))["DefaultLocale"]["Icons"]
     return dict(icon)
 
 
 async def fetch(api: Api, address: str, **headers: str) -> Answer:
-    """The answer at an address to a caller without any token."""
+    """Fetch an address without a token."""
     async with api.session.get(address, headers=headers) as response:
         return await read_answer(response)
 
@@ -109,7 +109,7 @@ async def add_package_with_logo(api: Api, name: str, **image: Any) -> None:
     await publish(api, name)
 
 
-async def test_logo_is_offered_as_an_icon_that_needs_no_token(either: Api) -> None:
+async def test_a_logo_is_an_icon_that_needs_no_token(either: Api) -> None:
     name = package_id()
     await add_package_with_logo(either, name, size=(64, 64))
 
@@ -123,16 +123,16 @@ async def test_logo_is_offered_as_an_icon_that_needs_no_token(either: Api) -> No
     assert (again.status, again.body) == (304, b"")
 
 
-async def test_logo_is_no_icon_for_contracts_without_icons(each: Api) -> None:
+async def test_contracts_without_icons_get_no_logo(each: Api) -> None:
     name = package_id()
     await add_package_with_logo(each, name)
 
-    shown = await client_of(each, versions=["1.4.0"]).show(name)
+    manifest = await client_of(each, versions=["1.4.0"]).show(name)
 
-    assert "Icons" not in shown["DefaultLocale"]
+    assert "Icons" not in manifest["DefaultLocale"]
 
 
-async def test_altered_or_expired_icon_address_is_refused(each: Api) -> None:
+async def test_an_altered_or_expired_icon_address_is_rejected(each: Api) -> None:
     name, other = package_id(), package_id()
     for package in (name, other):
         await add_package_with_logo(each, package)
@@ -149,7 +149,7 @@ async def test_altered_or_expired_icon_address_is_refused(each: Api) -> None:
         assert (await fetch(each, altered)).status == 403, altered
 
 
-async def test_icon_address_ends_with_the_logo_and_with_the_package(tenant: Api) -> None:
+async def test_an_icon_address_ends_with_its_logo_or_package(tenant: Api) -> None:
     name = package_id()
     await add_package_with_logo(tenant, name)
     former = (await offered_icon(tenant, name))["IconUrl"]
@@ -165,7 +165,7 @@ async def test_icon_address_ends_with_the_logo_and_with_the_package(tenant: Api)
     assert (await fetch(tenant, present["IconUrl"])).status == 404
 
 
-async def test_icon_of_a_hidden_package_is_not_offered(enforcing: Api) -> None:
+async def test_the_icon_of_a_hidden_package_is_not_listed(enforcing: Api) -> None:
     name = package_id()
     await add_package_with_logo(enforcing, name)
     added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{name.lower()}"})).body
@@ -185,7 +185,7 @@ async def test_the_short_address_of_a_single_tenant_is_the_same_source(single: A
     assert single.deployment is Deployment.SINGLE
 
 
-async def test_a_client_says_who_it_is_with_every_command(enforcing: Api, enforcing_single: Api) -> None:
+async def test_a_client_sends_its_token_with_every_command(enforcing: Api, enforcing_single: Api) -> None:
     name = package_id()
     await add_package(enforcing, name)
     published = await publish(enforcing, name)
@@ -196,42 +196,44 @@ async def test_a_client_says_who_it_is_with_every_command(enforcing: Api, enforc
             winget = client_of(api, header=form.format(token))
             assert [hit.package_id for hit in await winget.search(name)] == [name], form
             assert await winget.install(name) == published.content, form
-            await _check_stranger(api, name, form.format("another"))
+            await _check_rejected(api, name, form.format("another"))
         for header in ("", "{'Token': ''}", f"{{'Key': '{token}'}}"):
-            await _check_stranger(api, name, header)
+            await _check_rejected(api, name, header)
 
 
-async def _check_stranger(api: Api, name: str, header: str) -> None:
-    """A client with this header learns of the source, and of no package."""
+async def _check_rejected(api: Api, name: str, header: str) -> None:
+    """Check that a client with this header can add the source, but sees no package."""
     winget = client_of(api, header=header)
     await winget.add()
     for command in (winget.search(name), winget.show(name)):
-        with pytest.raises(Refused, match="401 application/json"):
+        with pytest.raises(AnswerRejected, match="401 application/json"):
             await command
 
 
-async def test_the_blacklist_hides_the_same_from_winget(enforcing: Api, enforcing_single: Api) -> None:
-    seen, hidden = package_id(), package_id()
-    for name in (seen, hidden):
+async def test_the_blacklist_hides_packages_from_winget(enforcing: Api, enforcing_single: Api) -> None:
+    visible, hidden = package_id(), package_id()
+    for name in (visible, hidden):
         await add_package(enforcing, name)
         await publish(enforcing, name)
-    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{seen.lower()}"})).body
+    added = (await enforcing.call("POST", "add_client", data={"client_name": f"pc-{visible.lower()}"})).body
     clients = [client_of(api, header=added["auth_token"]) for api in (enforcing, enforcing_single)]
     for winget in clients:
         assert await winget.manifests(hidden)
     entry = {"client_id": added["client_id"], "package_ids": hidden}
     assert (await enforcing.call("POST", "add_blacklist_entry", data=entry)).status == 201
     for winget in clients:
-        shown = {hit.package_id for hit in await winget.search()}
-        assert (seen in shown, hidden in shown) == (True, False)
+        listed = {hit.package_id for hit in await winget.search()}
+        assert (visible in listed, hidden in listed) == (True, False)
         assert await winget.manifests(hidden) == []
-        assert await winget.manifests(seen)
-        as_it_is = await enforcing.call("GET", "winget", "packageManifests", hidden, headers={"Version": KNOWN[-1]})
-        assert as_it_is.status == 200
+        assert await winget.manifests(visible)
+        administrator_view = await enforcing.call(
+            "GET", "winget", "packageManifests", hidden, headers={"Version": CONTRACTS[-1]}
+        )
+        assert administrator_view.status == 200
         assert await winget.manifests(hidden) == []
 
 
-async def test_what_was_found_before_a_change_is_not_found_after_it(either: Api) -> None:
+async def test_searches_show_a_change_of_a_package_at_once(either: Api) -> None:
     winget, name = client_of(either), package_id()
     await add_package(either, name)
     await publish(either, name)
@@ -243,14 +245,14 @@ async def test_what_was_found_before_a_change_is_not_found_after_it(either: Api)
             assert len(await winget.manifests(name)) == int(active)
 
 
-async def test_users_are_asked_to_agree_again_when_the_terms_change(tenant: Api) -> None:
+async def test_changed_agreements_have_a_new_identifier(tenant: Api) -> None:
     identifiers = []
     for terms in ('[{"label": "Terms", "text": "Be kind."}]', '[{"label": "Terms", "url": "https://example.com"}]'):
         changed = await tenant.call("PATCH", "edit_settings", data={"source_agreements": terms})
         assert changed.status == 200, changed.body
-        told = (await client_of(tenant).add())["SourceAgreements"]
-        identifiers.append(told["AgreementsIdentifier"])
-    assert told["Agreements"] == [{"AgreementLabel": "Terms", "AgreementUrl": "https://example.com"}]
+        agreements = (await client_of(tenant).add())["SourceAgreements"]
+        identifiers.append(agreements["AgreementsIdentifier"])
+    assert agreements["Agreements"] == [{"AgreementLabel": "Terms", "AgreementUrl": "https://example.com"}]
     assert len(set(identifiers)) == 2
     assert (await tenant.call("PATCH", "edit_settings", data={"source_agreements": ""})).status == 200
     assert "SourceAgreements" not in await client_of(tenant).add()
@@ -270,30 +272,30 @@ BAD = {
 }
 
 
-async def test_a_bad_search_is_refused_in_the_protocols_form(each: Api) -> None:
+async def test_a_bad_search_is_rejected_in_the_protocols_form(each: Api) -> None:
     for body in BAD.values():
-        check_told(400, await each.call("POST", "winget", "manifestSearch", data=body))
+        check_winget_error(400, await each.call("POST", "winget", "manifestSearch", data=body))
 
 
-async def test_a_bad_header_is_refused_in_the_protocols_form(each: Api) -> None:
+async def test_a_bad_header_is_rejected_in_the_protocols_form(each: Api) -> None:
     for headers in ({"ContinuationToken": "x"}, {"Version": "2.0.0"}, {"Version": "latest"}):
-        check_told(400, await each.call("POST", "winget", "manifestSearch", json={}, headers=headers))
-    check_told(400, await each.call("GET", "winget", "packageManifests", "A.B", headers={"Version": "x"}))
-    check_told(400, await each.call("GET", "winget", "packageManifests", "A.B", params={"Version": "a" * 129}))
+        check_winget_error(400, await each.call("POST", "winget", "manifestSearch", json={}, headers=headers))
+    check_winget_error(400, await each.call("GET", "winget", "packageManifests", "A.B", headers={"Version": "x"}))
+    check_winget_error(400, await each.call("GET", "winget", "packageManifests", "A.B", params={"Version": "a" * 129}))
 
 
-async def test_an_unknown_package_is_nothing_and_an_unknown_tenant_is_told(each: Api, services: Services) -> None:
+async def test_an_unknown_package_is_204_and_an_unknown_tenant_404(each: Api, services: Services) -> None:
     for name in ("Acme.Nobody", "nobody", "a*", "..x", "%00"[:1], "A" * 200):
         answer = await each.call("GET", "winget", "packageManifests", name)
         assert (answer.status, answer.body) == (204, b"")
     nobody = services.api("nobody")
-    check_told(404, await nobody.call("GET", "winget", "packageManifests", "a/b"))
-    check_told(404, await nobody.call("GET", "winget", "information"))
-    check_told(404, await nobody.call("POST", "winget", "manifestSearch", json={}))
+    check_winget_error(404, await nobody.call("GET", "winget", "packageManifests", "a/b"))
+    check_winget_error(404, await nobody.call("GET", "winget", "information"))
+    check_winget_error(404, await nobody.call("POST", "winget", "manifestSearch", json={}))
 
 
-# Texts that a user may type, as they stand in the path.
-TYPED = {
+# Texts that a user may type, as parts of the path.
+TEXTS = {
     "slashes": "a/b/c",
     "encoded slashes": "a%2Fb%5Cc",
     "dot segments": "../information",
@@ -308,16 +310,16 @@ TYPED = {
 }
 
 
-async def test_any_text_that_is_no_package_id_finds_nothing(each: Api) -> None:
+async def test_a_text_that_is_no_package_id_finds_nothing(each: Api) -> None:
     host, _, path = each.base_url.removeprefix("http://").partition("/")
 
-    for name, typed in TYPED.items():
-        answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/{typed}")
+    for name, text in TEXTS.items():
+        answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/{text}")
 
         assert (answer.status, answer.body) == (204, b""), name
 
 
-async def test_short_address_takes_any_text_as_a_package_id(single: Api) -> None:
+async def test_the_short_address_accepts_any_text_as_package_id(single: Api) -> None:
     address = single.base_url.removesuffix("/client/api")
 
     answer = await send_raw(address, "GET", "/api/packageManifests/a/..%2Fb")
@@ -325,27 +327,27 @@ async def test_short_address_takes_any_text_as_a_package_id(single: Api) -> None
     assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_text_that_is_no_package_id_needs_a_token_where_clients_do(enforcing: Api) -> None:
+async def test_a_text_that_is_no_package_id_needs_the_client_token(enforcing: Api) -> None:
     host, _, path = enforcing.base_url.removeprefix("http://").partition("/")
 
     answer = await send_raw(f"http://{host}", "GET", f"/{path}/winget/packageManifests/a/b")
 
-    check_told(401, answer)
+    check_winget_error(401, answer)
 
 
-async def test_a_source_that_is_not_on_https_is_none_for_the_real_client(tenant: Api) -> None:
-    with pytest.raises(Refused, match="https"):
+async def test_the_real_client_rejects_a_source_without_https(tenant: Api) -> None:
+    with pytest.raises(AnswerRejected, match="https"):
         await client_of(tenant, https_only=True).add()
 
 
-async def test_the_description_of_the_source_may_be_cached_for_a_while(each: Api) -> None:
+async def test_the_information_of_the_source_may_be_cached(each: Api) -> None:
     answer = await each.anonymous().call("GET", "winget", "information")
     assert answer.headers["Cache-Control"] == "private, max-age=300"
-    assert answer.body["Data"]["ServerSupportedVersions"] == list(KNOWN)
+    assert answer.body["Data"]["ServerSupportedVersions"] == list(CONTRACTS)
 
 
-def check_told(status: int, answer: Answer) -> None:
+def check_winget_error(status: int, answer: Answer) -> None:
     assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json")
-    told = answer.body["message"]
-    assert told
-    assert answer.body == {"code": status, "message": told, "ErrorCode": status, "ErrorMessage": told}
+    message = answer.body["message"]
+    assert message
+    assert answer.body == {"code": status, "message": message, "ErrorCode": status, "ErrorMessage": message}

@@ -1,4 +1,4 @@
-"""What a registered client sees: enforcement, blacklist, the version of its own program."""
+"""The view of a registered client: authentication, blacklist, and the version of the client program."""
 
 from aiohttp import FormData
 
@@ -15,7 +15,7 @@ async def add_client(api: Api, name: str = "pc-17") -> dict[str, str]:
     return added
 
 
-async def test_an_existing_clients_catalog_call_is_answered(single: Api) -> None:
+async def test_the_catalog_request_of_an_existing_client_is_answered(single: Api) -> None:
     name = package_id()
     await add_package(single, name)
     answer = await single.anonymous().call("POST", "get_packages", data={"Auth-Token": "unknown", "Client": "1"})
@@ -30,7 +30,7 @@ async def test_an_existing_clients_catalog_call_is_answered(single: Api) -> None
     } <= package.keys()
 
 
-async def test_where_clients_must_identify_themselves_a_token_opens_the_catalog(tenant: Api) -> None:
+async def test_client_authentication_requires_a_token_for_the_catalog(tenant: Api) -> None:
     token = (await add_client(tenant))["auth_token"]
     changed = await tenant.call("PATCH", "edit_settings", data={"client_authentication": "true"})
     assert changed.status == 200
@@ -42,7 +42,7 @@ async def test_where_clients_must_identify_themselves_a_token_opens_the_catalog(
         assert (await tenant.call("POST", operation)).status == 200
 
 
-async def test_a_disabled_client_and_an_old_token_open_nothing(services: Services) -> None:
+async def test_a_disabled_client_and_an_old_token_are_rejected(services: Services) -> None:
     tenant = await services.tenant(client_authentication=True)
     client = await add_client(tenant)
     old = {"auth_token": client["auth_token"]}
@@ -54,15 +54,15 @@ async def test_a_disabled_client_and_an_old_token_open_nothing(services: Service
     assert (await tenant.anonymous().call("POST", "get_packages", data=new)).status == 401
 
 
-async def test_a_deleted_client_is_gone(either: Api) -> None:
-    # `localhost` is a name that resolves everywhere, as the single-tenant deployment wants.
+async def test_a_deleted_client_is_not_listed(either: Api) -> None:
+    # The single-tenant deployment needs a name that resolves.
     client = await add_client(either, "localhost")
     answer = await either.call("DELETE", "delete_client", client["client_id"], client["auth_token"])
     assert (answer.status, answer.body) == (200, {"Message": "Client was removed successfully!"})
     assert client["client_id"] not in {row["client_id"] for row in (await either.call("GET", "get_clients")).body}
 
 
-async def test_a_client_does_not_see_what_is_blacklisted_for_it(tenant: Api) -> None:
+async def test_a_client_does_not_see_its_blacklisted_packages(tenant: Api) -> None:
     for name in ("Seen.App", "Hidden.App"):
         await add_package(tenant, name)
     client, other = await add_client(tenant, "pc-1"), await add_client(tenant, "pc-2")
@@ -74,7 +74,7 @@ async def test_a_client_does_not_see_what_is_blacklisted_for_it(tenant: Api) -> 
     assert set(await catalog(anonymous)) == {"Seen.App", "Hidden.App"}
 
 
-async def test_a_group_hides_its_packages_from_whom_its_entries_name(tenant: Api) -> None:
+async def test_a_group_hides_its_packages_from_the_clients_of_its_entries(tenant: Api) -> None:
     for name in ("Seen.App", "Game.One", "Game.Two"):
         await add_package(tenant, name)
     group = await tenant.call("POST", "add_blacklist_group", data={"name": "Games", "package_ids": "Game.One,Game.Two"})
@@ -83,14 +83,14 @@ async def test_a_group_hides_its_packages_from_whom_its_entries_name(tenant: Api
     assert set(await catalog(tenant.anonymous(), data={"auth_token": token})) == {"Seen.App"}
 
 
-async def test_a_catalog_that_a_client_has_is_not_sent_again(tenant: Api) -> None:
+async def test_an_unchanged_catalog_is_answered_with_304(tenant: Api) -> None:
     await add_package(tenant, "Some.App")
     token = {"auth_token": (await add_client(tenant))["auth_token"]}
     for encoding in ("identity", "gzip", "zstd"):
-        wanted = {"Accept-Encoding": encoding}
-        sent = await tenant.anonymous().call("POST", "get_packages", data=token, headers=wanted)
+        accept = {"Accept-Encoding": encoding}
+        sent = await tenant.anonymous().call("POST", "get_packages", data=token, headers=accept)
         assert sent.headers.get("Content-Encoding", "identity") == encoding
-        known = wanted | {"If-None-Match": sent.headers["ETag"]}
+        known = accept | {"If-None-Match": sent.headers["ETag"]}
         again = await tenant.anonymous().call("POST", "get_packages", data=token, headers=known)
         assert (again.status, again.body) == (304, b"")
         assert sent.headers["Vary"] == again.headers["Vary"] == "Accept-Encoding"
@@ -100,7 +100,7 @@ async def test_a_catalog_that_a_client_has_is_not_sent_again(tenant: Api) -> Non
     assert [package["PACKAGE_ID"] for package in changed.body] == ["Another.App", "Some.App"]
 
 
-async def test_a_clients_last_call_is_remembered(tenant: Api) -> None:
+async def test_the_last_call_of_a_client_is_recorded(tenant: Api) -> None:
     client = await add_client(tenant)
     await catalog(tenant.anonymous(), data={"auth_token": client["auth_token"], "client": "1"})
     (row,) = (await tenant.call("GET", "get_clients")).body
@@ -119,20 +119,20 @@ async def test_the_client_program_has_a_version_and_a_file(either: Api) -> None:
     assert await download(either, answer.body["INSTALLER_URL"]) == b"the new client"
 
 
-async def test_a_tenant_has_no_more_clients_than_it_may(services: Services) -> None:
+async def test_clients_above_the_limit_are_rejected(services: Services) -> None:
     tenant = await services.tenant(max_clients=1)
     await add_client(tenant, "pc-1")
     answer = await tenant.call("POST", "add_client", data={"client_name": "pc-2"})
     assert (answer.status, answer.body["code"]) == (403, "client_limit_exceeded")
 
 
-async def test_in_the_single_tenant_deployment_a_clients_name_must_resolve(single: Api) -> None:
+async def test_a_client_name_must_resolve_in_the_single_tenant_deployment(single: Api) -> None:
     answer = await single.call("POST", "add_client", data={"client_name": "nowhere.invalid"})
     assert answer.status == 400
     assert "client_name" in answer.body["detail"]
 
 
-async def test_without_an_id_or_a_token_no_client_is_deleted(either: Api) -> None:
+async def test_deleting_a_client_requires_its_id_and_token(either: Api) -> None:
     for segments in ((), ("an-id",), ("",), ("an-id", ""), ("", "a-token")):
         answer = await either.call("DELETE", "delete_client", *segments)
         assert (answer.status, answer.body["code"]) == (400, "invalid_request")

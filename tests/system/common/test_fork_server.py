@@ -1,4 +1,4 @@
-"""A forked program behaves as a started one."""
+"""A forked program behaves like a started one."""
 
 import asyncio
 import os
@@ -9,17 +9,17 @@ from asyncio.subprocess import PIPE
 import pytest
 
 from tests.support.processes import fork_server
-from tests.support.processes.fork_server import ROOT, Fork, start
+from tests.support.processes.fork_server import ROOT, Fork, start_program
 from tests.support.wait import until
 
 JSON = (sys.executable, "-m", "json.tool")
 # Starts a program, prints its process id, and is killed.
 KILLED = """
 import asyncio, os, signal, sys
-from tests.support.processes.fork_server import start
+from tests.support.processes.fork_server import start_program
 async def main():
     command = [sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"]
-    print((await start(command, env=os.environ)).pid, flush=True)
+    print((await start_program(command, env=os.environ)).pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 asyncio.run(main())
 """
@@ -36,7 +36,7 @@ async def test_a_program_has_input_outputs_and_an_exit_status(forks: bool) -> No
         (b'{"b": 1}', ["--compact"], (0, b'{"b":1}\n', b"")),
         (b"{", [], (1, b"", b"Expecting property name enclosed in double quotes: line 1 column 2 (char 1)\n")),
     ):
-        process = await start([*JSON, *arguments], env=os.environ, said=text, stdout=PIPE, stderr=PIPE)
+        process = await start_program([*JSON, *arguments], env=os.environ, stdin=text, stdout=PIPE, stderr=PIPE)
         output = await process.communicate()
         assert (process.returncode, *output) == expected
         assert isinstance(process, Fork) == forks
@@ -44,7 +44,7 @@ async def test_a_program_has_input_outputs_and_an_exit_status(forks: bool) -> No
 
 @pytest.mark.usefixtures("forks")
 async def test_a_stopped_program_is_killed() -> None:
-    process = await start([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"], env=os.environ)
+    process = await start_program([sys.executable, "-m", "http.server", "--bind", "127.0.0.1", "0"], env=os.environ)
     assert process.returncode is None
     process.send_signal(signal.SIGSTOP)
     process.kill()
@@ -54,7 +54,7 @@ async def test_a_stopped_program_is_killed() -> None:
 @pytest.mark.usefixtures("forks")
 async def test_a_program_has_only_the_given_environment() -> None:
     command = [sys.executable, "-m", "timeit", "-n1", "-r1", "import os; print(*os.environ)"]
-    process = await start(command, env={"GIVEN": "yes"}, stdout=PIPE)
+    process = await start_program(command, env={"GIVEN": "yes"}, stdout=PIPE)
     output, _ = await process.communicate()
     assert b"GIVEN" in output
     assert b"PATH" not in output
@@ -66,11 +66,11 @@ async def test_no_program_outlives_killed_tests() -> None:
     output, _ = await tests.communicate()
     pid = int(output)
 
-    async def is_gone() -> bool:
+    async def has_exited() -> bool:
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
         return False
 
-    await until(is_gone)
+    await until(has_exited)

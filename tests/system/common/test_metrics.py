@@ -1,4 +1,4 @@
-"""Figures for Prometheus: what each service shows of itself, and to whom."""
+"""Metrics of the services for Prometheus."""
 
 import re
 from collections.abc import Mapping
@@ -16,26 +16,26 @@ from common.http.server import management_of, serving
 from common.mongo import Document
 from tests.support.deployment.observability import alerts, panels, records
 from tests.support.factories import KEY, KEYS
-from tests.support.metrics import Figures, figures_at
+from tests.support.metrics import MetricSamples, fetch_metrics
 from tests.support.servers.prometheus import selectors
 from tests.support.wait import TIMEOUT
 from tests.support.whole.publishing import add_package, download, publish, send_chunk
-from tests.support.whole.seed import Estate, furnish
+from tests.support.whole.seed import SeedData, seed_tenant
 from tests.support.whole.services import Api, Services
 
-RecordedProgress = dict[str, tuple[str, tuple[str, ...]]]
+MetricKinds = dict[str, tuple[str, tuple[str, ...]]]
 
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry", "gateway")
 
 
-async def shown(services: Services, name: str) -> Figures:
-    """The figures of a service; of the gateway, that of the multi-tenant deployment."""
-    return await figures_at(services.session, services.management[Deployment.MULTI if name == "gateway" else name])
+async def metrics_of(services: Services, name: str) -> MetricSamples:
+    """The metrics of a service, or of the multi-tenant gateway."""
+    return await fetch_metrics(services.session, services.management[Deployment.MULTI if name == "gateway" else name])
 
 
 TENANT, SERVICE = ("tenant_id",), ("service",)
-# What all show, and what each does besides: its kind and its labels.
-COMMON: RecordedProgress = {
+# The common and the own metrics of the services, each with its kind and labels.
+COMMON: MetricKinds = {
     "pkgrepo_requests_total": ("counter", ("method", "route", "service", "status")),
     "pkgrepo_request_seconds": ("histogram", ("method", "route", "service")),
     "pkgrepo_requests_in_progress": ("gauge", SERVICE),
@@ -47,8 +47,8 @@ COMMON: RecordedProgress = {
     "process_open_fds": ("gauge", SERVICE),
     "process_max_fds": ("gauge", SERVICE),
 }
-WITH_DATABASE: RecordedProgress = {"pkgrepo_schema_version": ("gauge", SERVICE)}
-OWN: Mapping[str, RecordedProgress] = {
+WITH_DATABASE: MetricKinds = {"pkgrepo_schema_version": ("gauge", SERVICE)}
+OWN: Mapping[str, MetricKinds] = {
     "gateway": {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
         "pkgrepo_catalogs": ("gauge", SERVICE),
@@ -85,27 +85,27 @@ OWN: Mapping[str, RecordedProgress] = {
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nothing be remembered, and whoever is asked have the time that a busy machine takes."""
+    """Disable the cache of metrics, and allow more time on a busy machine."""
     monkeypatch.setattr("common.telemetry.metrics.CACHE_LIFETIME", 0)
     monkeypatch.setattr("common.telemetry.metrics.TIMEOUT", TIMEOUT)
 
 
 @pytest.fixture(scope="module")
-async def estate(services: Services) -> Estate:
-    """A tenant that has one of everything, and a bound for all that can have one."""
-    return await furnish(await services.tenant(storage_quota=1 << 30, max_clients=7))
+async def seed_data(services: Services) -> SeedData:
+    """A tenant with one object of each kind, and with limits."""
+    return await seed_tenant(await services.tenant(storage_quota=1 << 30, max_clients=7))
 
 
-async def test_each_service_shows_its_metrics_and_no_others(services: Services, estate: Estate) -> None:
+async def test_each_service_shows_its_metrics_and_no_others(services: Services, seed_data: SeedData) -> None:
     for name, own in OWN.items():
-        metrics = await shown(services, name)
+        metrics = await metrics_of(services, name)
         expected = COMMON | own | ({} if name == "gateway" else WITH_DATABASE)
         labels = {
-            line.name.removesuffix("_bucket"): tuple(sorted(line.labels.keys() - {"le"})) for line in metrics.lines
+            line.name.removesuffix("_bucket"): tuple(sorted(line.labels.keys() - {"le"})) for line in metrics.samples
         }
         assert metrics.kinds == {metric: kind for metric, (kind, _) in expected.items()}, name
         assert {metric: (metrics.kinds[metric], labels[metric]) for metric in expected} == expected, name
-        assert {line.labels["service"] for line in metrics.lines if "service" in line.labels} == {name}
+        assert {line.labels["service"] for line in metrics.samples if "service" in line.labels} == {name}
 
 
 def test_alerts_and_panels_name_metrics_of_the_services() -> None:
@@ -114,7 +114,7 @@ def test_alerts_and_panels_name_metrics_of_the_services() -> None:
     expressions = {
         **{name: rule["expr"] for name, rule in alerts().items()},
         **records(),
-        **{panel.title: " + ".join(panel.asks) for panel in panels()},
+        **{panel.title: " + ".join(panel.queries) for panel in panels()},
     }
     unknown = [
         (name, selector)
@@ -125,22 +125,22 @@ def test_alerts_and_panels_name_metrics_of_the_services() -> None:
     assert unknown == []
 
 
-async def test_metrics_show_what_a_tenant_has(services: Services, estate: Estate) -> None:
-    tenant_id = estate.api.tenant_id
-    told = (await estate.api.call("GET", "server_information")).body
-    uploads, auth = await shown(services, "upload_service"), await shown(services, "auth_service")
-    clients = await shown(services, "client_registry")
+async def test_metrics_show_the_usage_of_a_tenant(services: Services, seed_data: SeedData) -> None:
+    tenant_id = seed_data.api.tenant_id
+    body = (await seed_data.api.call("GET", "server_information")).body
+    uploads, auth = await metrics_of(services, "upload_service"), await metrics_of(services, "auth_service")
+    clients = await metrics_of(services, "client_registry")
 
-    assert told["storage_used"] > 0
-    assert told["storage_reserved"] > 0
-    for name, figures, field in (
+    assert body["storage_used"] > 0
+    assert body["storage_reserved"] > 0
+    for name, samples, field in (
         ("pkgrepo_storage_used_bytes", uploads, "storage_used"),
         ("pkgrepo_storage_reserved_bytes", uploads, "storage_reserved"),
         ("pkgrepo_storage_quota_bytes", auth, "storage_quota"),
         ("pkgrepo_clients_max", auth, "max_clients"),
         ("pkgrepo_clients", clients, "clients"),
     ):
-        assert figures.value(name, tenant_id=tenant_id) == told[field], name
+        assert samples.value(name, tenant_id=tenant_id) == body[field], name
 
 
 @pytest.mark.parametrize(
@@ -148,162 +148,164 @@ async def test_metrics_show_what_a_tenant_has(services: Services, estate: Estate
     [
         ("auth_service", "auth", {"tenants"}),
         ("client_registry", "clients", set[str]()),
-        ("upload_service", "upload", {"uploads"}),  # the oldest that waits, and damaged ones
+        ("upload_service", "upload", {"uploads"}),  # the oldest waiting upload, and damaged ones
     ],
 )
-async def test_figures_are_looked_up_in_indexes(
-    services: Services, estate: Estate, mongo_url: str, name: str, database: str, documents: set[str]
+async def test_metrics_use_indexes(
+    services: Services, seed_data: SeedData, mongo_url: str, name: str, database: str, documents: set[str]
 ) -> None:
     async with AsyncMongoClient[Document](mongo_url) as client:
-        asked = client[database]
-        await asked.command("profile", 2)
+        profiled = client[database]
+        await profiled.command("profile", 2)
         try:
-            await shown(services, name)
+            await metrics_of(services, name)
         finally:
-            await asked.command("profile", 0)
-        profile = asked["system.profile"].find(
+            await profiled.command("profile", 0)
+        profile = profiled["system.profile"].find(
             {
                 "op": {"$in": ["query", "command"]},
-                "command.findAndModify": {"$exists": False},  # That is a service's own work, not a figure's.
+                "command.findAndModify": {"$exists": False},  # background work of a service
                 "planSummary": {"$exists": True},
             }
         )
-        found = [entry async for entry in profile if entry["planSummary"] != "IDHACK"]
-        await asked["system.profile"].drop()
-    assert found != []
-    assert [entry["command"] for entry in found if "COLLSCAN" in entry["planSummary"]] == []
-    examined = {entry["ns"].partition(".")[2] for entry in found if entry["docsExamined"]}
+        queries = [entry async for entry in profile if entry["planSummary"] != "IDHACK"]
+        await profiled["system.profile"].drop()
+    assert queries != []
+    assert [entry["command"] for entry in queries if "COLLSCAN" in entry["planSummary"]] == []
+    examined = {entry["ns"].partition(".")[2] for entry in queries if entry["docsExamined"]}
     assert examined <= documents
 
 
-async def test_a_tenant_without_bounds_has_no_figures_of_them(services: Services, tenant: Api) -> None:
-    figures = await shown(services, "auth_service")
+async def test_a_tenant_without_limits_has_no_metrics_of_limits(services: Services, tenant: Api) -> None:
+    samples = await metrics_of(services, "auth_service")
     for name in ("pkgrepo_storage_quota_bytes", "pkgrepo_clients_max"):
-        assert figures.of(name) != []
-        assert figures.of(name, tenant_id=tenant.tenant_id) == []
+        assert samples.named(name) != []
+        assert samples.named(name, tenant_id=tenant.tenant_id) == []
 
 
-async def test_what_is_uploaded_and_downloaded_counts(services: Services, tenant: Api) -> None:
-    before = await shown(services, "upload_service")
+async def test_uploaded_and_downloaded_bytes_are_counted(services: Services, tenant: Api) -> None:
+    before = await metrics_of(services, "upload_service")
     await add_package(tenant, "App")
     content = bytes(100_000)
     published = await publish(tenant, "App", "1.0", content=content)
     address = str((await tenant.call("GET", "get_specific_package_version", published.uid)).body["INSTALLER_URL"])
     assert await download(tenant, address) == content
     assert (await send_chunk(tenant, "begun", b"12345", 0, 3)).status == 200
-    now = await shown(services, "upload_service")
+    after = await metrics_of(services, "upload_service")
 
-    def more(name: str) -> float:
-        return now.value(name) - before.value(name)
+    def increase(name: str) -> float:
+        return after.value(name) - before.value(name)
 
-    assert more("pkgrepo_uploads_finished_total") == 1
-    assert more("pkgrepo_open_transfers") == 1
+    assert increase("pkgrepo_uploads_finished_total") == 1
+    assert increase("pkgrepo_open_transfers") == 1
     for name in ("pkgrepo_upload_bytes_total", "pkgrepo_download_bytes_total"):
-        assert 100_000 <= more(name) < 110_000
-    assert now.value("pkgrepo_installers_free_bytes") > 0
+        assert 100_000 <= increase(name) < 110_000
+    assert after.value("pkgrepo_installers_free_bytes") > 0
 
 
-async def test_sign_ins_count_by_how_they_end(services: Services, tenant: Api) -> None:
-    before = await shown(services, "auth_service")
+async def test_sign_ins_are_counted_by_outcome(services: Services, tenant: Api) -> None:
+    before = await metrics_of(services, "auth_service")
     await tenant.signed_in()
     statuses = []
     for _ in range(11):
-        form = {"username": "admin", "password": "not theirs"}
+        form = {"username": "admin", "password": "a wrong password"}
         statuses.append((await tenant.anonymous().call("POST", "login", data=form)).status)
-    now = await shown(services, "auth_service")
+    after = await metrics_of(services, "auth_service")
 
     assert statuses == [401] * 10 + [429]
     for outcome, count in (("succeeded", 1), ("refused", 10), ("throttled", 1)):
         labels = {"outcome": outcome}
-        assert now.value("pkgrepo_logins_total", **labels) == before.value("pkgrepo_logins_total", **labels) + count
-    assert now.value("pkgrepo_sessions") == before.value("pkgrepo_sessions") + 1
+        assert after.value("pkgrepo_logins_total", **labels) == before.value("pkgrepo_logins_total", **labels) + count
+    assert after.value("pkgrepo_sessions") == before.value("pkgrepo_sessions") + 1
 
 
-async def test_catalogs_in_memory_and_handled_events_are_shown(services: Services, estate: Estate) -> None:
-    assert (await estate.api.call("POST", "get_packages")).status == 200
+async def test_cached_catalogs_and_handled_events_are_counted(services: Services, seed_data: SeedData) -> None:
+    assert (await seed_data.api.call("POST", "get_packages")).status == 200
     for name in ("gateway", "catalog_service"):
-        figures = await shown(services, name)
-        assert figures.value("pkgrepo_catalogs", service=name) > 0
-        assert figures.value("pkgrepo_catalog_bytes", service=name) > 0
+        samples = await metrics_of(services, name)
+        assert samples.value("pkgrepo_catalogs", service=name) > 0
+        assert samples.value("pkgrepo_catalog_bytes", service=name) > 0
     handled = {"type": "upload.finished", "outcome": "handled"}
-    assert (await shown(services, "catalog_service")).value("pkgrepo_events_handled_total", **handled) > 0
+    assert (await metrics_of(services, "catalog_service")).value("pkgrepo_events_handled_total", **handled) > 0
 
 
 async def test_only_the_metrics_of_an_unreachable_store_are_left_out(mongo_url: str) -> None:
-    nowhere = "redis://127.0.0.1:1/0"
+    unreachable = "redis://127.0.0.1:1/0"
     keys: dict[str, Any] = {"internal_key": KEYS, "session_key": KEYS, "audit_key": KEY}
-    settings = AuthSettings(**keys, mongo_url=mongo_url, redis_url=nowhere, database=f"test_auth_{uuid4().hex[:8]}")
+    settings = AuthSettings(**keys, mongo_url=mongo_url, redis_url=unreachable, database=f"test_auth_{uuid4().hex[:8]}")
     app = create_auth_service(settings)
     async with (
         serving(app, "127.0.0.1:0"),
         serving(management_of(app), "127.0.0.1:0") as management,
         ClientSession() as session,
     ):
-        figures = await figures_at(session, management)
-    assert figures.of("pkgrepo_sessions") == []
-    assert "pkgrepo_storage_quota_bytes" in figures.kinds
-    ready = {line.labels["dependency"]: line.value for line in figures.of("pkgrepo_ready")}
+        samples = await fetch_metrics(session, management)
+    assert samples.named("pkgrepo_sessions") == []
+    assert "pkgrepo_storage_quota_bytes" in samples.kinds
+    ready = {line.labels["dependency"]: line.value for line in samples.named("pkgrepo_ready")}
     assert ready == {"mongodb": 1, "redis": 0, "schema": 1}
 
 
-async def test_a_request_counts_under_its_route_at_gateway_and_service(services: Services, tenant: Api) -> None:
+async def test_gateway_and_service_count_a_request_under_its_route(services: Services, tenant: Api) -> None:
     route = {"method": "DELETE", "route": "/{tenant_id}/delete_client/{client_id}/{auth_token}"}
-    before = {name: await shown(services, name) for name in ("gateway", "client_registry")}
+    before = {name: await metrics_of(services, name) for name in ("gateway", "client_registry")}
 
     answer = await tenant.call("DELETE", "delete_client", "a-client", "a-token-of-its-own")
 
     assert answer.status == 404
     for name, was in before.items():
-        now = await shown(services, name)
+        after = await metrics_of(services, name)
         for figure, labels in (
             ("pkgrepo_requests_total", {"service": name, "status": "404", **route}),
             ("pkgrepo_request_seconds_count", {"service": name, **route}),
             ("pkgrepo_request_seconds_bucket", {"service": name, "le": "+Inf", **route}),
         ):
-            assert now.value(figure, **labels) == was.value(figure, **labels) + 1
-        assert now.value("pkgrepo_requests_in_progress", service=name) == 0
-        assert not [text for text in now.texts() if "a-token" in text or "a-client" in text]
+            assert after.value(figure, **labels) == was.value(figure, **labels) + 1
+        assert after.value("pkgrepo_requests_in_progress", service=name) == 0
+        assert not [text for text in after.texts() if "a-token" in text or "a-client" in text]
 
 
 @pytest.mark.parametrize("name", ["gateway", "auth_service"])
 async def test_unknown_paths_and_methods_have_one_label(services: Services, name: str) -> None:
     address = services.addresses[Deployment.MULTI if name == "gateway" else name]
     other, unusual = {"service": name, "route": "other"}, {"service": name, "method": "other"}
-    before = await shown(services, name)
+    before = await metrics_of(services, name)
     async with sessions_at(address) as session:
         for number in range(100):
             async with session.request("GET" if number else "PURGE", f"/made-up-{number}/op{number}") as answer:
                 assert answer.status in {401, 404}
-    now = await shown(services, name)
+    after = await metrics_of(services, name)
 
-    assert now.value("pkgrepo_requests_total", **other) == before.value("pkgrepo_requests_total", **other) + 100
-    assert now.value("pkgrepo_requests_total", **unusual) == before.value("pkgrepo_requests_total", **unusual) + 1
-    assert len(now.lines) - len(before.lines) < 50
-    assert not [text for text in now.texts() if "made-up" in text or "PURGE" in text]
+    assert after.value("pkgrepo_requests_total", **other) == before.value("pkgrepo_requests_total", **other) + 100
+    assert after.value("pkgrepo_requests_total", **unusual) == before.value("pkgrepo_requests_total", **unusual) + 1
+    assert len(after.samples) - len(before.samples) < 50
+    assert not [text for text in after.texts() if "made-up" in text or "PURGE" in text]
 
 
 @pytest.mark.parametrize("name", SERVICES)
 async def test_probes_and_metrics_are_not_counted_as_requests(services: Services, name: str) -> None:
-    place = Deployment.MULTI if name == "gateway" else name
-    before = await shown(services, name)
+    key = Deployment.MULTI if name == "gateway" else name
+    before = await metrics_of(services, name)
     for probe in ("livez", "readyz", "metrics"):
-        async with services.session.get(f"{services.management[place]}/{probe}") as answer:
+        async with services.session.get(f"{services.management[key]}/{probe}") as answer:
             assert answer.status == 200
-    async with sessions_at(services.addresses[place]) as session:
+    async with sessions_at(services.addresses[key]) as session:
         for probe in ("livez", "readyz"):
             async with session.get(f"/{probe}") as answer:
                 assert answer.status == 200
-        now = await shown(services, name)
+        after = await metrics_of(services, name)
         async with session.get("/metrics") as answer:
             assert answer.status == (404 if name == "gateway" else 401)
             assert b"pkgrepo_" not in await answer.read()
 
-    asked = [line for line in now.of("pkgrepo_requests_total") if line not in before.of("pkgrepo_requests_total")]
-    assert [line for line in asked if line.labels["method"] == "GET" and line.labels["route"] == "other"] == []
+    counted = [
+        line for line in after.named("pkgrepo_requests_total") if line not in before.named("pkgrepo_requests_total")
+    ]
+    assert [line for line in counted if line.labels["method"] == "GET" and line.labels["route"] == "other"] == []
 
 
 def sessions_at(address: str) -> ClientSession:
-    """A way to a service, over its socket where it has one."""
+    """A session at a service, over its unix socket if it has one."""
     if address.startswith("unix:"):
         return ClientSession("http://localhost", connector=UnixConnector(address.removeprefix("unix:")))
     return ClientSession(address)

@@ -1,4 +1,4 @@
-"""`pkgrepo migrate`, and what all commands, backups and archives make of a database that is older or newer."""
+"""`pkgrepo migrate`, and commands, backups and archives with an older or newer database."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from deploy.operator.stores import StoreAddresses
 from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from tests.support.factories import KEY, KEYS, make_tenant
-from tests.support.processes.backup import RecordedProgress, heads, restore_documents
+from tests.support.processes.backup import RecordedProgress, audit_heads, restore_documents
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 
 TENANT = make_tenant(tenant_id="acme")
@@ -36,83 +36,83 @@ FILES = "upload: 1: say of each upload where its file is and that nothing is wro
 
 @pytest.fixture(scope="module")
 async def mongo_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A MongoDB of one's own: the databases have fixed names."""
+    """A private MongoDB, because the databases have fixed names."""
     async with servers.mongod(tmp_path_factory.mktemp("mongodb")) as url:
         yield url
 
 
 @pytest.fixture
 async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    """The database `auth` of an installation that has nothing yet."""
+    """The database `auth` of an empty installation."""
     async with open_database(mongo_url, "auth") as database:
-        await lose_everything(database)
+        await drop_databases(database)
         yield database
 
 
-async def lose_everything(database: MongoDatabase) -> None:
+async def drop_databases(database: MongoDatabase) -> None:
     for name in DATABASES:
         await database.client.drop_database(name)
-    await database.client["upload"].create_collection("uploads")  # as every service has it that was started ever
+    await database.client["upload"].create_collection("uploads")  # exists after the first start of the service
 
 
 @pytest.fixture
-def where(mongo_url: str, redis_url: str, tmp_path: Path) -> StoreAddresses:
+def addresses(mongo_url: str, redis_url: str, tmp_path: Path) -> StoreAddresses:
     (tmp_path / "installers").mkdir()
     return StoreAddresses(Addresses("", mongo_url, redis_url), tmp_path / "installers", SecretStr(KEY), KEYS)
 
 
-async def run(where: StoreAddresses, *commands: Sequence[str], **environment: str) -> list[tuple[int, str]]:
+async def run(addresses: StoreAddresses, *commands: Sequence[str], **environment: str) -> list[tuple[int, str]]:
     return await pkgrepo_commands(
         *commands,
-        MONGO_URL=where.addresses.mongo_url,
-        REDIS_URL=where.addresses.redis_url,
-        INSTALLERS=str(where.installers),
+        MONGO_URL=addresses.addresses.mongo_url,
+        REDIS_URL=addresses.addresses.redis_url,
+        INSTALLERS=str(addresses.installers),
         AUDIT_KEY=KEY,
         **environment,
     )
 
 
 async def write_old_log(database: MongoDatabase, tenant_id: str) -> None:
-    """Write an entry as 0.1.0 did."""
+    """Write an entry in the format of release 0.1.0."""
     entry: dict[str, Any] = {"user": "ada", "ip": "192.0.2.1", "status": 200, "request_id": "", "target": []}
     at = datetime(2026, 1, 1, tzinfo=UTC)
     await database["audit"].insert_one({"tenant_id": tenant_id, "operation": "add_user", "at": at, **entry})
 
 
-async def make_tenant_here(where: StoreAddresses) -> None:
-    async with open_operator(where.addresses) as operator:
+async def create_tenant(addresses: StoreAddresses) -> None:
+    async with open_operator(addresses.addresses) as operator:
         await operator.tenants.create(TENANT)
 
 
-async def back_up(where: StoreAddresses, folder: Path) -> Path:
-    """Make a backup; its manifest."""
-    backup = BackupCreator(BackupFolder(folder), open_storage(where.installers), RecordedProgress(), check=False)
+async def back_up(addresses: StoreAddresses, folder: Path) -> Path:
+    """Create a backup. Returns the path of its manifest."""
+    backup = BackupCreator(BackupFolder(folder), open_storage(addresses.installers), RecordedProgress(), check=False)
     with backup.folder.locked():
-        await backup.run(where)
+        await backup.run(addresses)
     return folder / backup.name / "manifest.json"
 
 
-async def test_migrate_lists_its_work_does_it_and_then_has_none(database: MongoDatabase, where: StoreAddresses) -> None:
+async def test_migrate_lists_and_runs_migrations_once(database: MongoDatabase, addresses: StoreAddresses) -> None:
     await write_old_log(database, TENANT.tenant_id)
-    asked, done, again, asked_again = await run(
-        where, ["migrate", "--check"], ["migrate"], ["migrate"], ["migrate", "--check"]
+    check, migrated, repeated, second_check = await run(
+        addresses, ["migrate", "--check"], ["migrate"], ["migrate"], ["migrate", "--check"]
     )
-    assert asked[0] == 1
-    assert CHAIN in asked[1]
-    assert FILES in asked[1]
-    assert "clients: 4 indexes of clients" in asked[1]
-    assert done[0] == 0
-    assert f"{CHAIN}: done" in done[1]
-    assert again == asked_again == (0, "The databases are up to date.")
-    assert await heads(where, TENANT.tenant_id) != ["0:" + "0" * 64]
+    assert check[0] == 1
+    assert CHAIN in check[1]
+    assert FILES in check[1]
+    assert "clients: 4 indexes of clients" in check[1]
+    assert migrated[0] == 0
+    assert f"{CHAIN}: done" in migrated[1]
+    assert repeated == second_check == (0, "The databases are up to date.")
+    assert await audit_heads(addresses, TENANT.tenant_id) != ["0:" + "0" * 64]
     assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
 
 
-async def test_every_command_refuses_a_database_that_is_newer(
-    database: MongoDatabase, where: StoreAddresses, tmp_path: Path
+async def test_every_command_rejects_a_newer_database(
+    database: MongoDatabase, addresses: StoreAddresses, tmp_path: Path
 ) -> None:
     archive, backups = str(tmp_path / "acme.tar"), str(tmp_path / "backups")
-    prepared = await run(where, ["tenant", "create", "acme"], ["export", "acme", archive], ["backup", backups])
+    prepared = await run(addresses, ["tenant", "create", "acme"], ["export", "acme", archive], ["backup", backups])
     assert [status for status, _ in prepared] == [0, 0, 0]
     await set_version(database.client["clients"], 9)
     password = str(tmp_path / "password")
@@ -141,54 +141,54 @@ async def test_every_command_refuses_a_database_that_is_newer(
         ("up", "--data", str(tmp_path / "data"), "--port", "0"),
     )
     refused = "pkgrepo: clients: schema is newer than this program, 9 where it knows 0"
-    bucket = {"S3_URL": "s3://bucket", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "secret"}  # never asked
-    told = await run(where, *commands, **bucket)
+    bucket = {"S3_URL": "s3://bucket", "S3_ACCESS_KEY_ID": "id", "S3_SECRET_ACCESS_KEY": "secret"}  # never used
+    results = await run(addresses, *commands, **bucket)
     assert [
-        (command, output) for command, (_, output) in zip(commands, told, strict=True) if refused not in output
+        (command, output) for command, (_, output) in zip(commands, results, strict=True) if refused not in output
     ] == []
     assert await database["tenants"].distinct("tenant_id") == ["acme"]
 
 
 @pytest.mark.full
-async def test_an_older_backup_is_migrated_when_it_is_restored(
-    database: MongoDatabase, where: StoreAddresses, tmp_path: Path
+async def test_an_older_backup_is_migrated_during_its_restore(
+    database: MongoDatabase, addresses: StoreAddresses, tmp_path: Path
 ) -> None:
-    await make_tenant_here(where)
+    await create_tenant(addresses)
     await write_old_log(database, TENANT.tenant_id)
-    manifest = await back_up(where, tmp_path / "backups")
-    told = json.loads(manifest.read_text())
-    assert told.pop("schemas") == dict.fromkeys(KNOWN, 0)
-    manifest.write_text(json.dumps(told))  # as it was before manifests told of that
-    await lose_everything(database)
+    manifest = await back_up(addresses, tmp_path / "backups")
+    document = json.loads(manifest.read_text())
+    assert document.pop("schemas") == dict.fromkeys(KNOWN, 0)
+    manifest.write_text(json.dumps(document))  # older manifests have no schemas
+    await drop_databases(database)
     for name, version in KNOWN.items():
         await set_version(database.client[name], version)  # A service was started here.
-    elsewhere = replace(where, installers=tmp_path / "elsewhere")
+    elsewhere = replace(addresses, installers=tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir()
     await restore_documents(tmp_path / "backups", elsewhere, without_seal=True)
-    assert [head.partition(":")[0] for head in await heads(where, TENANT.tenant_id)] == ["1"]
+    assert [head.partition(":")[0] for head in await audit_heads(addresses, TENANT.tenant_id)] == ["1"]
     assert {name: await version_of(database.client[name]) for name in KNOWN} == KNOWN
 
 
-async def test_a_backup_names_its_schemas_and_a_newer_one_is_refused(
-    database: MongoDatabase, where: StoreAddresses, tmp_path: Path
+async def test_a_backup_has_its_schemas_and_a_newer_one_is_rejected(
+    database: MongoDatabase, addresses: StoreAddresses, tmp_path: Path
 ) -> None:
     await set_version(database, 1)
-    manifest = await back_up(where, tmp_path / "backups")
-    told = json.loads(manifest.read_text())
-    assert told["schemas"]["auth"] == 1
-    assert not [entry["name"] for entry in told["records"] if entry["name"].endswith(".schema.bson")]
-    manifest.write_text(json.dumps({**told, "schemas": {"catalog": 9}}))
+    manifest = await back_up(addresses, tmp_path / "backups")
+    document = json.loads(manifest.read_text())
+    assert document["schemas"]["auth"] == 1
+    assert not [entry["name"] for entry in document["records"] if entry["name"].endswith(".schema.bson")]
+    manifest.write_text(json.dumps({**document, "schemas": {"catalog": 9}}))
     with pytest.raises(SchemaIsNewer, match="the backup's catalog: schema is newer than this program"):
-        await restore_documents(tmp_path / "backups", where)
+        await restore_documents(tmp_path / "backups", addresses)
     assert await database["restorations"].count_documents({}) == 0
 
 
 @pytest.mark.full
-async def test_a_newer_archive_is_refused_and_an_older_one_is_migrated(
-    database: MongoDatabase, where: StoreAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_newer_archive_is_rejected_and_an_older_one_migrated(
+    database: MongoDatabase, addresses: StoreAddresses, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     group = {"tenant_id": TENANT.tenant_id, "group_id": str(uuid4()), "name": "games", "name_key": "games"}
-    await make_tenant_here(where)
+    await create_tenant(addresses)
     await database.client["clients"]["groups"].insert_one(
         {**group, "package_ids": ["Acme.Game"], "created_at": datetime.now(UTC)}
     )
@@ -198,17 +198,17 @@ async def test_a_newer_archive_is_refused_and_an_older_one_is_migrated(
         seen.extend(await database["tenants"].distinct("tenant_id"))
         await clients["groups"].update_many({}, {"$set": {"colour": "red"}})
 
-    storage = open_storage(where.installers)
+    storage = open_storage(addresses.installers)
     archive, newer = tmp_path / "acme.tar", tmp_path / "newer.tar"
-    await TenantExporter(archive, TENANT.tenant_id, storage, RecordedProgress()).run(where)
+    await TenantExporter(archive, TENANT.tenant_id, storage, RecordedProgress()).run(addresses)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("deploy.tenant_archive.exporter.versions", lambda _: asyncio.sleep(0, {"upload": 9}))
-        await TenantExporter(newer, TENANT.tenant_id, storage, RecordedProgress()).run(where)
-    await lose_everything(database)
+        await TenantExporter(newer, TENANT.tenant_id, storage, RecordedProgress()).run(addresses)
+    await drop_databases(database)
     with pytest.raises(SchemaIsNewer, match="the archive's upload: schema is newer"):
-        await TenantImporter(newer, storage, RecordedProgress()).run(where)
+        await TenantImporter(newer, storage, RecordedProgress()).run(addresses)
     monkeypatch.setattr("deploy.operator.schemas.CLIENTS", Schema([Migration("give groups a colour", colour)], {}))
-    elsewhere = replace(where, installers=tmp_path / "elsewhere")
+    elsewhere = replace(addresses, installers=tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir()
     await TenantImporter(archive, open_storage(elsewhere.installers), RecordedProgress()).run(elsewhere)
     assert await database.client["clients"]["groups"].distinct("colour") == ["red"]

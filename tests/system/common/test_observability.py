@@ -1,4 +1,4 @@
-"""The dashboard and the alerts ask for what services really tell: a real Prometheus looks at them and is asked."""
+"""Queries of the dashboard and alerts, evaluated by a real Prometheus on running services."""
 
 import re
 from collections.abc import AsyncIterator
@@ -8,49 +8,49 @@ from uuid import uuid4
 import pytest
 
 from common.auth.callers import Deployment
-from tests.support.deployment.observability import alerts, grouped, panels, records
-from tests.support.servers.prometheus import Prometheus, prometheus, selectors
+from tests.support.deployment.observability import aggregation_labels, alerts, panels, records
+from tests.support.servers.prometheus import Prometheus, run_prometheus, selectors
 from tests.support.wait import until
 from tests.support.whole.publishing import add_package, package_id, publish, version_of
 from tests.support.whole.services import Api, Services
 
 pytestmark = pytest.mark.full  # test_metrics.py checks the names of the metrics.
-ASKS = {f"{panel.title} ({number})": text for panel in panels() for number, text in enumerate(panel.asks, 1)}
-EXPRESSIONS = {**{name: rule["expr"] for name, rule in alerts().items()}, **records(), **ASKS}
-# What is not there while all is well: answers that are failures of ours, and alerts.
-UNWELL = re.compile(r'status=~"5|ALERTS')
+QUERIES = {f"{panel.title} ({number})": text for panel in panels() for number, text in enumerate(panel.queries, 1)}
+EXPRESSIONS = {**{name: rule["expr"] for name, rule in alerts().items()}, **records(), **QUERIES}
+# Expressions without results in a healthy system: server errors and alerts.
+FAILURES_ONLY = re.compile(r'status=~"5|ALERTS')
 
 
 @pytest.fixture(scope="module")
-async def watching(services: Services, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prometheus]:
-    """It has looked at every service, and again after each was asked something."""
-    places: dict[str, list[str]] = {}
+async def prometheus(services: Services, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prometheus]:
+    """A Prometheus that has scraped every service before and after requests."""
+    targets: dict[str, list[str]] = {}
     for name, address in services.management.items():
         service = "gateway" if name in set(Deployment) else name
-        places.setdefault(service, []).append(address.removeprefix("http://"))
+        targets.setdefault(service, []).append(address.removeprefix("http://"))
     tenant = await services.tenant(storage_quota=1_000_000, max_clients=10)
-    await use(tenant)
-    async with prometheus(tmp_path_factory.mktemp("prometheus"), places) as watcher:
+    await send_requests(tenant)
+    async with run_prometheus(tmp_path_factory.mktemp("prometheus"), targets) as prometheus:
 
         async def seen(times: int = 1) -> bool:
-            found = await watcher.ask(f"count_over_time(pkgrepo_build_info[1m]) >= {times}")
-            return len(found) == len(services.management)
+            scraped = await prometheus.query(f"count_over_time(pkgrepo_build_info[1m]) >= {times}")
+            return len(scraped) == len(services.management)
 
         await until(seen)
-        await use(tenant)
+        await send_requests(tenant)
 
         async def rising() -> bool:
-            refused = await watcher.ask('rate(pkgrepo_requests_total{status="401"}[1m]) > 0')
-            limit = await watcher.ask(f'pkgrepo_storage_quota_bytes{{tenant_id="{tenant.tenant_id}"}}')
-            recorded = await watcher.ask("service:pkgrepo_errors:ratio_rate5m")
+            refused = await prometheus.query('rate(pkgrepo_requests_total{status="401"}[1m]) > 0')
+            limit = await prometheus.query(f'pkgrepo_storage_quota_bytes{{tenant_id="{tenant.tenant_id}"}}')
+            recorded = await prometheus.query("service:pkgrepo_errors:ratio_rate5m")
             return bool(refused and limit and recorded) and await seen(2)
 
         await until(rising)
-        yield watcher
+        yield prometheus
 
 
-async def use(tenant: Api) -> None:
-    """Ask for something of everything: what answers, and what refuses."""
+async def send_requests(tenant: Api) -> None:
+    """Send requests to all services, including one that fails."""
     name = package_id()
     await add_package(tenant, name)
     version = await version_of(tenant, await publish(tenant, name))
@@ -61,40 +61,40 @@ async def use(tenant: Api) -> None:
     assert (await tenant.anonymous().call("POST", "login", data={"username": "a", "password": "b"})).status == 401
 
 
-async def found_by(watching: Prometheus, expression: str) -> list[dict[str, str]]:
-    """What an expression finds, which is nothing just after a look that took a busy service longer than its second."""
-    found: list[dict[str, str]] = []
+async def results_of(prometheus: Prometheus, expression: str) -> list[dict[str, str]]:
+    """The results of an expression. Retries, because a scrape of a busy service may fail."""
+    results: list[dict[str, str]] = []
 
-    async def any_is() -> bool:
-        found[:] = await watching.ask(expression)
-        return bool(found)
+    async def has_results() -> bool:
+        results[:] = await prometheus.query(expression)
+        return bool(results)
 
     with suppress(TimeoutError):
-        await until(any_is)
-    return found
+        await until(has_results)
+    return results
 
 
-async def test_each_panel_has_something_to_show(watching: Prometheus) -> None:
-    for name, expression in ASKS.items():
-        if not UNWELL.search(expression):
-            assert await found_by(watching, expression), name
+async def test_each_panel_has_something_to_show(prometheus: Prometheus) -> None:
+    for name, expression in QUERIES.items():
+        if not FAILURES_ONLY.search(expression):
+            assert await results_of(prometheus, expression), name
 
 
-async def test_each_expression_uses_existing_metrics_and_labels(watching: Prometheus) -> None:
+async def test_each_expression_uses_existing_metrics_and_labels(prometheus: Prometheus) -> None:
     for name, expression in EXPRESSIONS.items():
         labels: set[str] = set()
         for selector in selectors(expression):
-            found = await found_by(watching, selector.replace('"5.."', '"2.."'))
-            assert found, (name, selector)
-            labels |= {label for series in found for label in series}
-        assert grouped(expression) <= labels or "ALERTS" in expression, name
+            results = await results_of(prometheus, selector.replace('"5.."', '"2.."'))
+            assert results, (name, selector)
+            labels |= {label for series in results for label in series}
+        assert aggregation_labels(expression) <= labels or "ALERTS" in expression, name
 
 
-async def test_prometheus_can_evaluate_each_rule(watching: Prometheus) -> None:
-    async def all_of_them() -> bool:
-        return all(rule["health"] != "unknown" for rule in await watching.rules())
+async def test_prometheus_can_evaluate_each_rule(prometheus: Prometheus) -> None:
+    async def all_evaluated() -> bool:
+        return all(rule["health"] != "unknown" for rule in await prometheus.rules())
 
-    await until(all_of_them)
-    assert {rule["name"]: rule.get("lastError", "") for rule in await watching.rules()} == dict.fromkeys(
+    await until(all_evaluated)
+    assert {rule["name"]: rule.get("lastError", "") for rule in await prometheus.rules()} == dict.fromkeys(
         [*alerts(), *records()], ""
     )

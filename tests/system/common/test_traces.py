@@ -1,4 +1,4 @@
-"""What becomes of traces, and of requests, at a service's end and where the collector is away."""
+"""Traces at the end of a service, and with an unavailable collector."""
 
 import asyncio
 import os
@@ -13,20 +13,20 @@ from aiohttp import ClientSession, TCPConnector
 
 from deploy.local.folder import SERVICES
 from tests.support.factories import KEY
-from tests.support.servers.otlp_server import collecting
+from tests.support.servers.otlp_server import run_collector
 from tests.support.servers.ports import free_port
 from tests.support.wait import until
 
-START = 60  # seconds in which a process answers, however busy the machine is
-LIMIT = 60  # seconds; the library alone would wait for an hour for a collector that is silent
-WITHOUT = "import sys; sys.modules['opentelemetry'] = None; "  # as where it is not installed
+START = 60  # seconds until a process answers on a busy machine
+LIMIT = 60  # seconds; the library alone would wait for a silent collector for an hour
+WITHOUT = "import sys; sys.modules['opentelemetry'] = None; "  # as without the package
 
 
 @asynccontextmanager
 async def gateway(redis_url: str, *command: str, **environment: str) -> AsyncIterator[tuple[Process, str]]:
-    """A gateway alone, and the address of what it answers 500: there is no service behind it."""
+    """Run a gateway without services. Yields it and an address that it answers with 500."""
     port = free_port()
-    told = {
+    settings = {
         **os.environ,
         "INTERNAL_KEY": KEY,
         "SESSION_KEY": KEY,
@@ -36,7 +36,7 @@ async def gateway(redis_url: str, *command: str, **environment: str) -> AsyncIte
         **environment,
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, *(command or ("-m", "gateway")), env=told, stderr=PIPE
+        sys.executable, *(command or ("-m", "gateway")), env=settings, stderr=PIPE
     )
     try:
         yield process, f"http://127.0.0.1:{port}/acme/login"
@@ -46,8 +46,8 @@ async def gateway(redis_url: str, *command: str, **environment: str) -> AsyncIte
         await process.communicate()
 
 
-async def asked(url: str) -> bool:
-    """Whether a request of a connection of its own was answered."""
+async def is_answered(url: str) -> bool:
+    """Whether a request on a new connection is answered."""
     try:
         async with ClientSession(connector=TCPConnector(force_close=True)) as session, session.post(url) as response:
             return response.status == 500
@@ -70,23 +70,23 @@ async def test_a_silent_collector_delays_no_request_and_no_stop(
     }
     with silent:
         async with gateway(redis_url, **settings) as (process, url):
-            await until(lambda: asked(url), timeout=START)
+            await until(lambda: is_answered(url), timeout=START)
             async with asyncio.timeout(LIMIT):
                 sending, _ = await asyncio.get_running_loop().sock_accept(silent)
             with sending:
                 for _ in range(20):
-                    assert await asked(url)
+                    assert await is_answered(url)
                 process.terminate()
                 async with asyncio.timeout(LIMIT):
                     assert await process.wait() == 0
 
 
-async def test_what_a_service_did_until_its_end_reaches_the_collector(redis_url: str) -> None:
+async def test_a_stopping_service_exports_its_last_spans(redis_url: str) -> None:
     async with (
-        collecting() as collector,
+        run_collector() as collector,
         gateway(redis_url, OTEL_EXPORTER_OTLP_ENDPOINT=collector.url) as (process, url),
     ):
-        await until(lambda: asked(url), timeout=START)
+        await until(lambda: is_answered(url), timeout=START)
         process.terminate()
         assert await process.wait() == 0
     (span,) = [span for span in collector.spans if span.kind == "server"]
@@ -95,14 +95,14 @@ async def test_what_a_service_did_until_its_end_reaches_the_collector(redis_url:
 
 @pytest.mark.full
 async def test_each_worker_of_a_service_is_traced(redis_url: str) -> None:
-    async with collecting() as collector:
+    async with run_collector() as collector:
         settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "WORKERS": "2", "OTEL_BSP_SCHEDULE_DELAY": "50"}
 
-        async def both_told() -> bool:
-            return await asked(url) and len(collector.processes) == 2
+        async def both_exported() -> bool:
+            return await is_answered(url) and len(collector.processes) == 2
 
         async with gateway(redis_url, **settings) as (_, url):
-            await until(both_told, timeout=START)
+            await until(both_exported, timeout=START)
 
 
 async def test_without_a_collector_no_service_needs_the_library() -> None:
@@ -116,14 +116,14 @@ async def test_without_a_collector_no_service_needs_the_library() -> None:
 async def test_a_collector_without_the_library_stops_the_start_with_one_line(redis_url: str) -> None:
     run = f"{WITHOUT} import runpy; runpy.run_module('gateway', run_name='__main__')"
     async with gateway(redis_url, "-c", run, OTEL_EXPORTER_OTLP_ENDPOINT="http://[::1]:4318") as (process, _):
-        _, said = await process.communicate()
+        _, errors = await process.communicate()
     line = "gateway: OTEL_EXPORTER_OTLP_ENDPOINT: wants the extra `otel`: pip install 'pkgrepo[otel]'\n"
-    assert (process.returncode, said.decode()) == (1, line)
+    assert (process.returncode, errors.decode()) == (1, line)
 
 
 @pytest.mark.full
 async def test_a_bad_setting_of_the_library_stops_the_start_with_one_line(redis_url: str) -> None:
     settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1]:4318", "OTEL_BSP_MAX_QUEUE_SIZE": "0"}
     async with gateway(redis_url, **settings) as (process, _):
-        _, said = await process.communicate()
-    assert (process.returncode, said.decode()) == (1, "gateway: max_queue_size must be a positive integer.\n")
+        _, errors = await process.communicate()
+    assert (process.returncode, errors.decode()) == (1, "gateway: max_queue_size must be a positive integer.\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import ClientSession, TCPConnector
 
-from tests.support.metrics import figures_at
+from tests.support.metrics import fetch_metrics
 from tests.support.servers.ports import free_port
 from tests.support.wait import until
 
@@ -49,13 +49,13 @@ def children(process: Process) -> set[int]:
 
 
 def listeners(port: int) -> int:
-    """How many sockets of this machine take connections on a port."""
+    """The number of sockets that listen on a port."""
     rows = [line.split() for line in Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]]
     return sum(row[1].endswith(f":{port:04X}") and row[3] == "0A" for row in rows)
 
 
 async def answered(port: int, times: int) -> bool:
-    """Whether each of so many new connections gets its answer."""
+    """Whether all requests on `times` new connections are answered."""
     async with ClientSession(connector=TCPConnector(force_close=True)) as session:
         for _ in range(times):
             async with session.get(f"http://127.0.0.1:{port}/livez") as answer:
@@ -71,17 +71,17 @@ def port() -> int:
 
 @pytest.fixture
 async def both(redis_url: str, port: int) -> AsyncIterator[Process]:
-    """A gateway of two processes, once both take connections."""
+    """A gateway of two processes that both listen."""
     async with gateways(redis_url, port) as process:
 
-        async def taken() -> bool:
+        async def listening() -> bool:
             return listeners(port) == 2
 
-        await until(taken, timeout=LIMIT)
+        await until(listening, timeout=LIMIT)
         yield process
 
 
-async def test_workers_share_a_port_are_replaced_and_end_together(both: Process, port: int) -> None:
+async def test_workers_share_a_port_are_replaced_and_stop_together(both: Process, port: int) -> None:
     assert len(children(both)) == 2
     assert await answered(port, 50)
     for number in (signal.SIGKILL, signal.SIGTERM):
@@ -108,18 +108,18 @@ async def test_any_worker_shows_the_metrics_of_all_workers_so_far(redis_url: str
         ClientSession(connector=TCPConnector(force_close=True)) as session,
     ):
 
-        async def taken() -> bool:
+        async def listening() -> bool:
             return listeners(port) == listeners(management) == 2
 
-        async def told() -> bool:
-            found = [await figures_at(session, f"http://127.0.0.1:{management}") for _ in range(8)]
-            return {one.value("pkgrepo_requests_total", status="404") for one in found} == {50}
+        async def shows_all_requests() -> bool:
+            samples = [await fetch_metrics(session, f"http://127.0.0.1:{management}") for _ in range(8)]
+            return {sample.value("pkgrepo_requests_total", status="404") for sample in samples} == {50}
 
-        await until(taken, timeout=LIMIT)
+        await until(listening, timeout=LIMIT)
         for _ in range(50):
             async with session.get(f"http://127.0.0.1:{port}/made-up/op") as answer:
                 assert answer.status == 404
-        await until(told, timeout=LIMIT)
+        await until(shows_all_requests, timeout=LIMIT)
         for worker in children(process):
             before = children(process)
             os.kill(worker, signal.SIGKILL)
@@ -128,20 +128,20 @@ async def test_any_worker_shows_the_metrics_of_all_workers_so_far(redis_url: str
                 return listeners(management) == 2 and len(children(process) - before) == 1
 
             await until(replaced, timeout=LIMIT)
-            assert await told()
+            assert await shows_all_requests()
         process.terminate()
         await process.wait()
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.full
-async def test_workers_end_also_just_after_the_start(redis_url: str, port: int) -> None:
+async def test_workers_stop_right_after_their_start(redis_url: str, port: int) -> None:
     async with gateways(redis_url, port) as process:
 
-        async def begun() -> bool:
+        async def has_workers() -> bool:
             return bool(children(process))
 
-        await until(begun, timeout=LIMIT)
+        await until(has_workers, timeout=LIMIT)
         process.terminate()
         async with asyncio.timeout(LIMIT):
             await process.wait()
@@ -149,25 +149,25 @@ async def test_workers_end_also_just_after_the_start(redis_url: str, port: int) 
 
 
 @pytest.mark.full
-async def test_workers_do_not_outlive_a_service_that_is_killed(both: Process, port: int) -> None:
+async def test_workers_do_not_outlive_a_killed_service(both: Process, port: int) -> None:
     both.kill()
 
-    async def gone() -> bool:
+    async def port_is_free() -> bool:
         return listeners(port) == 0
 
-    await until(gone, timeout=LIMIT)
+    await until(port_is_free, timeout=LIMIT)
 
 
 @pytest.mark.full
-async def test_where_a_worker_cannot_start_the_service_ends(redis_url: str, port: int) -> None:
+async def test_the_service_exits_if_a_worker_cannot_start(redis_url: str, port: int) -> None:
     async with gateways(redis_url, port, workers=1) as first:
 
-        async def taken() -> bool:
+        async def listening() -> bool:
             return first.returncode is not None or listeners(port) == 1
 
-        await until(taken, timeout=LIMIT)
+        await until(listening, timeout=LIMIT)
         async with gateways(redis_url, port) as second:
             async with asyncio.timeout(LIMIT):
-                _, said = await second.communicate()
+                _, errors = await second.communicate()
             assert second.returncode == 1
-            assert b"address already in use" in said
+            assert b"address already in use" in errors

@@ -1,4 +1,4 @@
-"""The services in containers with several replicas; needs a container engine: `make test-compose`."""
+"""The services in containers with several replicas. Needs a container engine: `make test-compose`."""
 
 import asyncio
 import hashlib
@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from yarl import URL
 
-from tests.support.deployment.compose import OURS, SCALE, Composition, composition
+from tests.support.deployment.compose import SCALE, SERVICES, ComposeProject, run_compose
 from tests.support.wait import until
 from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish, send_chunk
 from tests.support.whole.services import Api
@@ -19,13 +19,13 @@ CHUNK = 1 << 20  # bytes
 
 
 @pytest.fixture(scope="module")
-async def project() -> AsyncIterator[Composition]:
-    async with composition() as running:
+async def project() -> AsyncIterator[ComposeProject]:
+    async with run_compose() as running:
         yield running
 
 
 @pytest.fixture
-async def gateways(project: Composition) -> list[Api]:
+async def gateways(project: ComposeProject) -> list[Api]:
     """The first administrator at each of the gateways."""
     return await project.signed_in()
 
@@ -36,35 +36,35 @@ async def fetched(api: Api, url: str) -> bytes:
         return await answer.read()
 
 
-async def test_as_many_replicas_run_as_were_asked_for(project: Composition) -> None:
+async def test_the_requested_replicas_run(project: ComposeProject) -> None:
     assert {service: len(project.containers(service)) for service in SCALE} == SCALE
 
 
-async def test_what_one_gateway_writes_another_reads_at_once(gateways: list[Api]) -> None:
-    one, other = gateways
+async def test_a_write_through_one_gateway_is_visible_at_another(gateways: list[Api]) -> None:
+    first, other = gateways
     name = package_id()
-    await add_package(one, name)
-    published = await publish(one, name, content=os.urandom(3 * CHUNK))
+    await add_package(first, name)
+    published = await publish(first, name, content=os.urandom(3 * CHUNK))
     [row] = (await other.call("GET", "get_package_versions", name)).body
     assert (row["UID"], row["INSTALLER_SHA256"]) == (published.uid, published.sha256)
     assert name in [row["PACKAGE_ID"] for row in (await other.call("POST", "get_packages")).body]
     assert await fetched(other, row["INSTALLER_URL"]) == published.content
     assert (await other.call("DELETE", "delete_package", name)).status == 200
-    assert (await one.call("GET", "get_package_versions", name)).status == 404
+    assert (await first.call("GET", "get_package_versions", name)).status == 404
 
 
-async def test_a_session_that_ends_at_one_gateway_counts_at_none(project: Composition) -> None:
-    one, other = await project.signed_in()
+async def test_a_session_ended_at_one_gateway_ends_at_all(project: ComposeProject) -> None:
+    first, other = await project.signed_in()
     assert (await other.call("GET", "test")).status == 200
-    token = one.headers["Authorization"].removeprefix("Bearer ")
-    assert (await one.call("POST", "logout", data={"token": token})).status == 200
+    token = first.headers["Authorization"].removeprefix("Bearer ")
+    assert (await first.call("POST", "logout", data={"token": token})).status == 200
     assert (await other.call("GET", "test")).status == 401
 
 
 async def test_a_finished_upload_is_announced_through_the_broker(gateways: list[Api]) -> None:
-    one, other = gateways
+    first, other = gateways
     file_id, content = uuid4().hex, os.urandom(1000)
-    answer = await send_chunk(one, file_id, content, 0, len(content))
+    answer = await send_chunk(first, file_id, content, 0, len(content))
 
     async def heard() -> bool:
         rows = (await other.call("GET", "get_finished_uploads")).body
@@ -73,29 +73,27 @@ async def test_a_finished_upload_is_announced_through_the_broker(gateways: list[
     await until(heard)
 
 
-async def test_an_upload_goes_on_at_other_replicas_when_one_is_killed(
-    project: Composition, gateways: list[Api]
-) -> None:
-    one, other = gateways
+async def test_an_upload_continues_at_other_replicas_after_a_kill(project: ComposeProject, gateways: list[Api]) -> None:
+    first, other = gateways
     name, file_id, content = package_id(), uuid4().hex, os.urandom(6 * CHUNK)
-    await add_package(one, name)
+    await add_package(first, name)
     for start in range(0, 3 * CHUNK, CHUNK):
-        assert (await send_chunk(one, file_id, content, start, start + CHUNK)).status == 200
+        assert (await send_chunk(first, file_id, content, start, start + CHUNK)).status == 200
     killed = project.containers("upload_service")[0]
     await asyncio.to_thread(killed.kill)
     try:
         for start in range(3 * CHUNK, len(content), CHUNK):
-            answer = await _insisting(other, file_id, content, start)
+            answer = await _send_with_retries(other, file_id, content, start)
         form = {**INSTALLER, "package_version": "1", "server_filename": answer["server_filename"]}
-        assert (await one.call("POST", "add_package_version", name, data=form)).status == 201
-        [row] = (await one.call("GET", "get_package_versions", name)).body
-        assert hashlib.sha256(await fetched(one, row["INSTALLER_URL"])).hexdigest() == row["INSTALLER_SHA256"]
+        assert (await first.call("POST", "add_package_version", name, data=form)).status == 201
+        [row] = (await first.call("GET", "get_package_versions", name)).body
+        assert hashlib.sha256(await fetched(first, row["INSTALLER_URL"])).hexdigest() == row["INSTALLER_SHA256"]
     finally:
         await asyncio.to_thread(killed.start)
 
 
-async def _insisting(api: Api, file_id: str, content: bytes, start: int) -> dict[str, str]:
-    """Send a chunk, with retries where the server asks for them."""
+async def _send_with_retries(api: Api, file_id: str, content: bytes, start: int) -> dict[str, str]:
+    """Send a chunk, with retries after a server error."""
     body: dict[str, str] = {}
 
     async def taken() -> bool:
@@ -107,37 +105,39 @@ async def _insisting(api: Api, file_id: str, content: bytes, start: int) -> dict
     return body
 
 
-@pytest.mark.parametrize("service", [*OURS, *STORES])
-async def test_a_container_has_no_more_rights_than_it_needs(project: Composition, service: str) -> None:
+@pytest.mark.parametrize("service", [*SERVICES, *STORES])
+async def test_a_container_has_no_more_rights_than_it_needs(project: ComposeProject, service: str) -> None:
     for container in project.containers(service):
         settings = project.settings_of(container)
         assert settings["CapDrop"] == ["ALL"]
         assert settings["SecurityOpt"] == ["no-new-privileges:true"]
         assert container.attrs["Config"]["User"] not in {"", "0", "root", "0:0"}
         assert bool(container.ports.get("8080/tcp")) is (service == "gateway")
-        if service in OURS:
+        if service in SERVICES:
             assert settings["ReadonlyRootfs"]
 
 
 @pytest.mark.parametrize(
     ("service", "store"), [("gateway", "mongodb"), ("auth_service", "rabbitmq"), ("upload_service", "redis")]
 )
-async def test_a_service_has_no_network_access_to_other_stores(project: Composition, service: str, store: str) -> None:
+async def test_a_service_has_no_network_access_to_other_stores(
+    project: ComposeProject, service: str, store: str
+) -> None:
     look = f"import socket; socket.getaddrinfo({store!r}, 80)"
     container = project.containers(service)[0]
-    found = await asyncio.to_thread(container.exec_run, ["python", "-c", look])
-    assert (found.exit_code, b"gaierror" in found.output) == (1, True)
+    result = await asyncio.to_thread(container.exec_run, ["python", "-c", look])
+    assert (result.exit_code, b"gaierror" in result.output) == (1, True)
 
 
-async def test_a_second_up_changes_nothing(project: Composition) -> None:
+async def test_a_second_up_changes_nothing(project: ComposeProject) -> None:
     before = {file: file.read_bytes() for file in project.secrets.rglob("*") if file.is_file()}
-    ids = {container.id for service in OURS for container in project.containers(service)}
+    ids = {container.id for service in SERVICES for container in project.containers(service)}
     await project.up("--build")
     assert {file: file.read_bytes() for file in project.secrets.rglob("*") if file.is_file()} == before
-    assert {container.id for service in OURS for container in project.containers(service)} == ids
+    assert {container.id for service in SERVICES for container in project.containers(service)} == ids
 
 
-async def test_up_without_a_build_keeps_every_container(project: Composition) -> None:
-    before = [container.id for container in project.containers(*OURS, *STORES)]
+async def test_up_without_a_build_keeps_every_container(project: ComposeProject) -> None:
+    before = [container.id for container in project.containers(*SERVICES, *STORES)]
     await project.up()
-    assert [container.id for container in project.containers(*OURS, *STORES)] == before
+    assert [container.id for container in project.containers(*SERVICES, *STORES)] == before

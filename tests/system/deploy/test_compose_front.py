@@ -1,4 +1,4 @@
-"""The services behind one TLS address, while containers are replaced; needs a container engine."""
+"""The services behind one TLS address, while containers are replaced. Needs a container engine."""
 
 import asyncio
 import hashlib
@@ -17,74 +17,70 @@ from pymongo.errors import OperationFailure
 
 from deploy.cluster.rights import MONGODB
 from deploy.cluster.secrets import ClusterSecrets
-from tests.support.deployment.compose import OURS, STARTED_WITHIN, Composition, composition_with_a_certificate
-from tests.support.faults.callers import Counting, callers
+from tests.support.deployment.compose import SERVICES, START_TIMEOUT, ComposeProject, run_compose_with_tls
+from tests.support.faults.callers import CountingApi, run_callers
 from tests.support.samples.stalled_chunk import BOUNDARY, HEAD, TAIL
-from tests.support.servers.stores import NEEDS
+from tests.support.servers.stores import REQUIRED_STORES
 from tests.support.wait import until
 from tests.support.whole.publishing import add_package, download, package_id, publish, send_chunk, version_of
 from tests.support.whole.services import Api
 
-SCALE = dict.fromkeys(OURS, 2) | {"upload_service": 3}
+SCALE = dict.fromkeys(SERVICES, 2) | {"upload_service": 3}
 CHUNK = 1 << 20  # bytes
 PIECE = 1 << 16  # bytes of a slow body
-PAUSE = 0.2  # seconds between two of them
+PAUSE = 0.2  # seconds between two parts of the body
 ORDERS = (("mongodb", "redis", "rabbitmq"), ("redis", "rabbitmq", "mongodb"), ("rabbitmq", "mongodb", "redis"))
 
 
 @pytest.fixture(scope="module")
-async def project() -> AsyncIterator[Composition]:
-    async with composition_with_a_certificate(**SCALE) as running:
+async def project() -> AsyncIterator[ComposeProject]:
+    async with run_compose_with_tls(**SCALE) as running:
         yield running
 
 
 @pytest.fixture
-async def front(project: Composition) -> AsyncIterator[Api]:
+async def front(project: ComposeProject) -> AsyncIterator[Api]:
     async with project.front() as api:
         yield api
 
 
-async def test_replacing_every_replica_fails_no_request(project: Composition, front: Api) -> None:
-    async with callers(front) as counting:
-        for service in OURS:
-            asked, failed = counting.asked.total(), Counter(counting.failed)
+async def test_replacing_every_replica_fails_no_request(project: ComposeProject, front: Api) -> None:
+    async with run_callers(front) as counting:
+        for service in SERVICES:
+            requests, failed = counting.requests.total(), Counter(counting.failures)
             for replica in project.containers(service):
                 await _restart(project, replica)
-            asked = counting.asked.total() - asked
-            sys.stdout.write(f"{service}: {asked} requests, {(counting.failed - failed).total()} failed\n")
-            assert (counting.failed - failed, asked > 0) == ({}, True), service
+            requests = counting.requests.total() - requests
+            sys.stdout.write(f"{service}: {requests} requests, {(counting.failures - failed).total()} failed\n")
+            assert (counting.failures - failed, requests > 0) == ({}, True), service
 
 
-async def test_no_request_fails_while_every_password_at_the_stores_is_replaced(
-    project: Composition, front: Api
-) -> None:
+async def test_replacing_every_store_password_fails_no_request(project: ComposeProject, front: Api) -> None:
     old = ClusterSecrets(project.secrets).credentials("mongodb")
-    async with callers(front) as counting:
+    async with run_callers(front) as counting:
         await project.renew_passwords()
-        assert counting.failed == {}, "while the stores took the new users"
-        for service in OURS:
+        assert counting.failures == {}, "while the stores took the new users"
+        for service in SERVICES:
             for replica in project.containers(service):
                 await _restart(project, replica)
-            assert counting.failed == {}, f"while {service} was restarted"
+            assert counting.failures == {}, f"while {service} was restarted"
         await project.renew_passwords("--finish")
-        asked = counting.asked.total()
-        await until(lambda: _more(counting, asked))
-        assert counting.failed == {}, "while the stores dropped the old users"
+        requests = counting.requests.total()
+        await until(lambda: _more(counting, requests))
+        assert counting.failures == {}, "while the stores dropped the old users"
     assert len(old) == len(MONGODB)
-    for found in old:
-        async with AsyncMongoClient[dict[str, object]](project.store_url("mongodb", str(found))) as client:
+    for old_credential in old:
+        async with AsyncMongoClient[dict[str, object]](project.store_url("mongodb", str(old_credential))) as client:
             with pytest.raises(OperationFailure, match="Authentication failed"):
                 await client["auth"].list_collection_names()
 
 
-async def _more(counting: Counting, asked: int) -> bool:
+async def _more(counting: CountingApi, requests: int) -> bool:
     """Whether callers have sent 50 more requests."""
-    return counting.asked.total() > asked + 50
+    return counting.requests.total() > requests + 50
 
 
-async def test_a_long_upload_goes_on_where_it_was_when_its_gateway_is_replaced(
-    project: Composition, front: Api
-) -> None:
+async def test_an_upload_continues_after_its_gateway_is_replaced(project: ComposeProject, front: Api) -> None:
     file_id, content = uuid4().hex, os.urandom(64 * CHUNK)
     assert (await send_chunk(front, file_id, content, 0, CHUNK)).status == 200
 
@@ -113,10 +109,10 @@ async def test_a_long_upload_goes_on_where_it_was_when_its_gateway_is_replaced(
 
 
 @pytest.mark.parametrize("order", ORDERS, ids=" ".join)
-async def test_services_started_before_their_stores_get_ready(
-    project: Composition, front: Api, order: tuple[str, ...]
+async def test_services_started_before_their_stores_become_ready(
+    project: ComposeProject, front: Api, order: tuple[str, ...]
 ) -> None:
-    services, stores = project.containers(*OURS), project.containers(*order)
+    services, stores = project.containers(*SERVICES), project.containers(*order)
     one_of_each = list({_service_of(container): container for container in services}.values())
     await _all(Container.stop, [*services, *stores], timeout=30)
     await _all(Container.start, services)
@@ -137,20 +133,22 @@ async def test_services_started_before_their_stores_get_ready(
     assert await download(front, (await version_of(front, published))["INSTALLER_URL"]) == published.content
 
 
-async def test_a_backup_restores_everything_after_losing_all_volumes(project: Composition, front: Api) -> None:
+async def test_a_backup_restores_everything_after_losing_all_volumes(project: ComposeProject, front: Api) -> None:
     name = package_id()
     await add_package(front, name)
     published = await publish(front, name, content=os.urandom(3 * CHUNK))
     client = (await front.call("POST", "add_client", data={"client_name": "pc-7.example"})).body
-    head = next(line for line in (await project.operate("audit", "verify")).splitlines() if line.startswith("main: "))
-    assert "was created" in await project.operate("backup", "/backups", "--keep", "14")
-    assert " 0 installers were copied" in await project.operate("backup", "/backups", "--check")
+    head = next(
+        line for line in (await project.run_operator("audit", "verify")).splitlines() if line.startswith("main: ")
+    )
+    assert "was created" in await project.run_operator("backup", "/backups", "--keep", "14")
+    assert " 0 installers were copied" in await project.run_operator("backup", "/backups", "--check")
     await project.compose("down", "--volumes", "--timeout", "20")
     await project.start_stores()
-    assert "was restored" in await project.operate("restore", "/backups")
+    assert "was restored" in await project.run_operator("restore", "/backups")
     await project.up()
     for words in (["quota"], ["scrub"], ["audit", "verify", "--tenant", "main", "--expect", head.rpartition(" ")[2]]):
-        await project.operate(*words)
+        await project.run_operator(*words)
     async with project.front() as again:
         assert await download(again, (await version_of(again, published))["INSTALLER_URL"]) == published.content
         asking = {"auth_token": client["auth_token"], "client": "1"}
@@ -158,7 +156,7 @@ async def test_a_backup_restores_everything_after_losing_all_volumes(project: Co
         assert name in [row["PACKAGE_ID"] for row in packages]
 
 
-async def _restart(project: Composition, replica: Container) -> None:
+async def _restart(project: ComposeProject, replica: Container) -> None:
     await asyncio.to_thread(replica.restart, timeout=30)
     await project.ready(replica)
 
@@ -167,17 +165,18 @@ async def _all(act: object, containers: list[Container], **options: object) -> N
     await asyncio.gather(*(asyncio.to_thread(act, container, **options) for container in containers))  # type: ignore[arg-type]
 
 
-async def _all_miss(project: Composition, services: list[Container], away: set[str]) -> None:
+async def _all_miss(project: ComposeProject, services: list[Container], away: set[str]) -> None:
     """Wait until each service reports exactly the missing stores that it needs."""
 
-    async def so() -> bool:
-        told = await asyncio.gather(*(project.says(container) for container in services))
+    async def exactly_missing() -> bool:
+        reports = await asyncio.gather(*(project.readiness(container) for container in services))
         return all(
-            bool(said) and set(said.get("missing", ())) & {"mongodb", "redis", "rabbitmq"} == NEEDS[service] & away
-            for said, service in zip(told, map(_service_of, services), strict=True)
+            bool(report)
+            and set(report.get("missing", ())) & {"mongodb", "redis", "rabbitmq"} == REQUIRED_STORES[service] & away
+            for report, service in zip(reports, map(_service_of, services), strict=True)
         )
 
-    await until(so, timeout=STARTED_WITHIN)
+    await until(exactly_missing, timeout=START_TIMEOUT)
 
 
 def _service_of(container: Container) -> str:

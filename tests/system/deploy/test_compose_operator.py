@@ -1,4 +1,4 @@
-"""Operator commands in containers, while clients work; needs a container engine: `make test-compose`."""
+"""Operator commands in containers during load. Needs a container engine: `make test-compose`."""
 
 import asyncio
 import os
@@ -14,8 +14,8 @@ from docker import DockerClient
 from yarl import URL
 
 from deploy.cluster.owners import SERVICES_USER
-from tests.support.deployment.compose import STORE_IMAGES, Composition, composition, copy_of
-from tests.support.faults.callers import Counting, callers
+from tests.support.deployment.compose import STORE_IMAGES, ComposeProject, copy_of, run_compose
+from tests.support.faults.callers import CountingApi, run_callers
 from tests.support.wait import until
 from tests.support.whole.publishing import add_package, download, package_id, publish, version_of
 from tests.support.whole.services import Api
@@ -26,7 +26,7 @@ CHUNK = 1 << 20  # bytes
 
 @pytest.fixture(scope="module")
 def store_images() -> Iterator[dict[str, str]]:
-    """The store images under tags of this test run: variable name to tag."""
+    """The tags of the store images in this test run, by variable name."""
     engine, run = DockerClient.from_env(), uuid4().hex[:8]
     tags = {name: f"pkgrepo-test-{name.partition('_')[0].lower()}:{run}" for name in STORE_IMAGES}
     for name, tag in tags.items():
@@ -38,14 +38,14 @@ def store_images() -> Iterator[dict[str, str]]:
 
 
 @pytest.fixture(scope="module")
-async def project(store_images: dict[str, str]) -> AsyncIterator[Composition]:
-    async with composition(store_images, gateway=2) as running:
+async def project(store_images: dict[str, str]) -> AsyncIterator[ComposeProject]:
+    async with run_compose(store_images, gateway=2) as running:
         yield running
 
 
 @dataclass(frozen=True)
 class Rotation:
-    """A complete key rotation under load. The session and the address are from before it."""
+    """A complete key rotation under load, with a session and a download address from before."""
 
     failures: Counter[str]
     failures_of_the_end: Counter[str]
@@ -54,41 +54,41 @@ class Rotation:
 
 
 @pytest.fixture(scope="module")
-async def rotation(project: Composition) -> Rotation:
-    """Shared, because the key of client tokens cannot rotate again before every client has called."""
+async def rotation(project: ComposeProject) -> Rotation:
+    """A shared rotation, because client keys can rotate again only after every client has called."""
     earlier, name = await project.signed_in(), package_id()
     await add_package(earlier[0], name)
     address = (await version_of(earlier[0], await publish(earlier[0], name)))["INSTALLER_URL"]
     async with load(earlier) as clients:
-        await project.operate("keys", "rotate", "--folder", "/keys")
+        await project.run_operator("keys", "rotate", "--folder", "/keys")
     async with load(await project.signed_in()) as later_clients:
-        await project.operate("keys", "rotate", "--folder", "/keys", "--finish")
+        await project.run_operator("keys", "rotate", "--folder", "/keys", "--finish")
     return Rotation(failures(clients), failures(later_clients), earlier[0], address)
 
 
 @pytest.fixture
-async def gateways(project: Composition) -> list[Api]:
+async def gateways(project: ComposeProject) -> list[Api]:
     """The first administrator at each gateway."""
     return await project.signed_in()
 
 
 async def test_operator_command_with_another_variable_keeps_the_stores_running(
-    project: Composition, gateways: list[Api]
+    project: ComposeProject, gateways: list[Api]
 ) -> None:
     before = store_ids(project)
     async with load(gateways) as clients:
-        await project.operate("tenant", "list", MONGODB_CACHE_GB="0.6")
+        await project.run_operator("tenant", "list", MONGODB_CACHE_GB="0.6")
     assert (failures(clients), store_ids(project)) == ({}, before)
 
 
 async def test_operator_command_with_newer_images_keeps_the_stores_running(
-    project: Composition, gateways: list[Api], store_images: dict[str, str]
+    project: ComposeProject, gateways: list[Api], store_images: dict[str, str]
 ) -> None:
     before = store_ids(project)
     for tag in store_images.values():
         await asyncio.to_thread(replace_image, project.engine, tag)
     async with load(gateways) as clients:
-        await project.operate("tenant", "list")
+        await project.run_operator("tenant", "list")
     assert (failures(clients), store_ids(project)) == ({}, before)
 
 
@@ -96,13 +96,13 @@ async def test_key_rotation_fails_no_request(rotation: Rotation) -> None:
     assert rotation.failures == {}
 
 
-async def test_end_of_a_key_rotation_fails_no_request_of_later_sessions(
+async def test_finishing_a_key_rotation_fails_no_later_session(
     rotation: Rotation,
 ) -> None:
     assert rotation.failures_of_the_end == {}
 
 
-async def test_end_of_a_key_rotation_voids_earlier_sessions_and_downloads(rotation: Rotation) -> None:
+async def test_finishing_a_key_rotation_voids_earlier_sessions_and_links(rotation: Rotation) -> None:
     async def has_ended() -> bool:
         session = await rotation.earlier_session.call("GET", "test")
         async with rotation.earlier_session.session.get(URL(rotation.earlier_address, encoded=True)) as download:
@@ -111,26 +111,28 @@ async def test_end_of_a_key_rotation_voids_earlier_sessions_and_downloads(rotati
     await until(has_ended)
 
 
-async def test_first_start_makes_the_backup_folder_for_the_services_user(project: Composition) -> None:
+async def test_first_start_makes_the_backup_folder_for_the_services_user(project: ComposeProject) -> None:
     status = (project.folder / "backups").stat()
     assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (SERVICES_USER, SERVICES_USER, 0o700)
 
 
-async def test_backup_restores_into_an_empty_project_of_another_name(project: Composition, gateways: list[Api]) -> None:
+async def test_backup_restores_into_an_empty_project_of_another_name(
+    project: ComposeProject, gateways: list[Api]
+) -> None:
     api, name = gateways[0], package_id()
     await add_package(api, name)
     published = await publish(api, name, content=os.urandom(3 * CHUNK))
     client = (await api.call("POST", "add_client", data={"client_name": f"{name}.example"})).body
-    log = await project.operate("audit", "verify", "--tenant", "main")
+    log = await project.run_operator("audit", "verify", "--tenant", "main")
     head = next(line for line in log.splitlines() if line.startswith("main: ")).rpartition(" ")[2]
-    assert "was created" in await project.operate("backup", "/backups")
+    assert "was created" in await project.run_operator("backup", "/backups")
     async with copy_of(project) as drill:
         await drill.start_stores()
-        assert "was restored" in await drill.operate("restore", "/backups")
+        assert "was restored" in await drill.run_operator("restore", "/backups")
         await drill.up()
-        await drill.operate("quota")
-        await drill.operate("scrub")
-        await drill.operate("audit", "verify", "--tenant", "main", "--expect", head)
+        await drill.run_operator("quota")
+        await drill.run_operator("scrub")
+        await drill.run_operator("audit", "verify", "--tenant", "main", "--expect", head)
         [restored] = await drill.signed_in()
         assert await download(restored, (await version_of(restored, published))["INSTALLER_URL"]) == published.content
         form = {"auth_token": client["auth_token"], "client": "1"}
@@ -139,27 +141,27 @@ async def test_backup_restores_into_an_empty_project_of_another_name(project: Co
 
 
 @asynccontextmanager
-async def load(gateways: list[Api]) -> AsyncIterator[list[Counting]]:
-    """Let clients send requests through every gateway within the block. Each sends at least one in it."""
+async def load(gateways: list[Api]) -> AsyncIterator[list[CountingApi]]:
+    """Send requests of clients through every gateway within the block, at least one per client."""
     async with AsyncExitStack() as stack:
-        clients = [await stack.enter_async_context(callers(api)) for api in gateways]
-        before = [client.asked.total() for client in clients]
+        clients = [await stack.enter_async_context(run_callers(api)) for api in gateways]
+        before = [client.requests.total() for client in clients]
 
         async def has_load() -> bool:
-            return all(client.asked.total() > total for client, total in zip(clients, before, strict=True))
+            return all(client.requests.total() > total for client, total in zip(clients, before, strict=True))
 
         yield clients
         await until(has_load)
 
 
-def failures(clients: list[Counting]) -> Counter[str]:
-    return sum((client.failed for client in clients), Counter())
+def failures(clients: list[CountingApi]) -> Counter[str]:
+    return sum((client.failures for client in clients), Counter())
 
 
-def store_ids(project: Composition) -> list[str | None]:
+def store_ids(project: ComposeProject) -> list[str | None]:
     return [container.id for container in project.containers(*STORES)]
 
 
 def replace_image(engine: DockerClient, tag: str) -> None:
-    """Put another image under the tag, which differs in a label alone."""
+    """Tag another image that differs only in a label."""
     engine.images.build(fileobj=BytesIO(f"FROM {tag}\nLABEL newer={uuid4().hex}\n".encode()), tag=tag)

@@ -1,4 +1,4 @@
-"""The stores in containers: each user's rights, and the upgrade from one user; needs a container engine."""
+"""The stores in containers: rights of their users, and the upgrade from one user. Needs a container engine."""
 
 import os
 from collections.abc import AsyncIterator
@@ -24,54 +24,54 @@ from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS, Credential
 from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.operator.schemas import KNOWN
-from tests.support.deployment.compose import OURS, Composition, composition, composition_of_release_0_1_0
-from tests.support.servers.rights import beyond_mongodb, beyond_rabbitmq, beyond_redis
+from tests.support.deployment.compose import SERVICES, ComposeProject, run_compose, run_compose_of_release_0_1_0
+from tests.support.servers.rights import excess_mongodb_rights, excess_rabbitmq_rights, excess_redis_rights
 from tests.support.whole.publishing import Published, add_package, download, package_id, publish, version_of
 from tests.support.whole.services import Api
 
-PASSWORD = token_urlsafe(24)  # of the one user that release 0.1.0 had at each store
+PASSWORD = token_urlsafe(24)  # of the single user in release 0.1.0
 
 
 @pytest.fixture(scope="module")
-async def project() -> AsyncIterator[Composition]:
-    async with composition(gateway=1) as running:
+async def project() -> AsyncIterator[ComposeProject]:
+    async with run_compose(gateway=1) as running:
         yield running
 
 
-def credential(project: Composition, store: str, user: str) -> Credential:
-    [found] = [row for row in ClusterSecrets(project.secrets).credentials(store) if row.user == user]
-    return found
+def credential(project: ComposeProject, store: str, user: str) -> Credential:
+    [entry] = [row for row in ClusterSecrets(project.secrets).credentials(store) if row.user == user]
+    return entry
 
 
-def url(project: Composition, store: str, user: str) -> str:
+def url(project: ComposeProject, store: str, user: str) -> str:
     return project.store_url(store, str(credential(project, store, user)))
 
 
 @pytest.mark.parametrize("user", MONGODB)
-async def test_mongodb_refuses_a_user_everything_beyond_its_databases(project: Composition, user: str) -> None:
-    assert await beyond_mongodb(url(project, "mongodb", user), user) == []
+async def test_mongodb_limits_a_user_to_its_databases(project: ComposeProject, user: str) -> None:
+    assert await excess_mongodb_rights(url(project, "mongodb", user), user) == []
 
 
 @pytest.mark.parametrize("user", REDIS)
-async def test_redis_refuses_a_user_every_key_and_command_beyond_its_own(project: Composition, user: str) -> None:
-    assert await beyond_redis(url(project, "redis", user), user) == []
+async def test_redis_limits_a_user_to_its_keys_and_commands(project: ComposeProject, user: str) -> None:
+    assert await excess_redis_rights(url(project, "redis", user), user) == []
 
 
 @pytest.mark.parametrize("user", RABBITMQ)
-async def test_rabbitmq_refuses_a_user_every_exchange_and_queue_beyond_its_own(project: Composition, user: str) -> None:
-    assert await beyond_rabbitmq(url(project, "rabbitmq", user), user) == []
+async def test_rabbitmq_limits_a_user_to_its_exchanges_and_queues(project: ComposeProject, user: str) -> None:
+    assert await excess_rabbitmq_rights(url(project, "rabbitmq", user), user) == []
 
 
 @pytest.mark.parametrize("user", RABBITMQ)
-async def test_rabbitmq_lets_no_user_manage_the_broker(project: Composition, user: str) -> None:
-    found = credential(project, "rabbitmq", user)
+async def test_rabbitmq_lets_no_user_manage_the_broker(project: ComposeProject, user: str) -> None:
+    login = credential(project, "rabbitmq", user)
     management = f"http://{urlsplit(url(project, 'rabbitmq', user)).hostname}:15672/api/overview"
-    headers = {"Authorization": encode_basic_auth(found.name, found.password)}
+    headers = {"Authorization": encode_basic_auth(login.name, login.password)}
     async with project.session.get(management, headers=headers) as answer:
         assert answer.status == 401
 
 
-async def test_redis_refuses_a_caller_without_a_user(project: Composition) -> None:
+async def test_redis_rejects_a_caller_without_a_user(project: ComposeProject) -> None:
     address = urlsplit(url(project, "redis", "gateway")).hostname
     client: Any = Redis.from_url(f"redis://{address}:6379")
     async with client:
@@ -81,21 +81,21 @@ async def test_redis_refuses_a_caller_without_a_user(project: Composition) -> No
 
 @dataclass(frozen=True)
 class Upgraded:
-    """A project that release 0.1.0 set up and this release took over, with a version published before."""
+    """A project that was upgraded from release 0.1.0, with a version published before."""
 
-    project: Composition
+    project: ComposeProject
     api: Api
     published: Published
 
 
 @pytest.fixture(scope="module")
 async def upgraded() -> AsyncIterator[Upgraded]:
-    async with composition_of_release_0_1_0(write_old_secrets) as before:
+    async with run_compose_of_release_0_1_0(write_old_secrets) as before:
         [api] = await before.signed_in()
         name = package_id()
         await add_package(api, name)
         published = await publish(api, name, content=os.urandom(3 << 20))
-        await before.compose("stop", *OURS)
+        await before.compose("stop", *SERVICES)
         await make_databases_older(before)
         project = replace(before, files=())
         await project.up()
@@ -104,7 +104,7 @@ async def upgraded() -> AsyncIterator[Upgraded]:
 
 
 def write_old_secrets(folder: Path) -> None:
-    """The folder of secrets of release 0.1.0."""
+    """Write the secrets of release 0.1.0."""
     one_user = {
         "mongo_url": f"mongodb://pkgrepo:{PASSWORD}@mongodb:27017/?replicaSet=rs0&authSource=admin",
         "redis_url": f"redis://:{PASSWORD}@redis:6379",
@@ -128,7 +128,7 @@ def write_old_secrets(folder: Path) -> None:
             os.chown(path, STORES_USER, STORES_USER)
 
 
-async def make_databases_older(project: Composition) -> None:
+async def make_databases_older(project: ComposeProject) -> None:
     """Undo the migrations since release 0.1.0."""
     async with AsyncMongoClient[dict[str, Any]](project.store_url("mongodb", f"pkgrepo:{PASSWORD}")) as client:
         for database in KNOWN:
@@ -145,14 +145,14 @@ async def test_an_upgrade_keeps_what_was_published(upgraded: Upgraded) -> None:
 
 
 async def test_an_upgrade_migrates_every_database(upgraded: Upgraded) -> None:
-    assert "The databases are up to date." in await upgraded.project.operate("migrate", "--check")
+    assert "The databases are up to date." in await upgraded.project.run_operator("migrate", "--check")
     async with AsyncMongoClient[dict[str, Any]](url(upgraded.project, "mongodb", "operator")) as client:
         assert await client["upload"]["uploads"].count_documents({"home": {"$exists": False}}) == 0
 
 
 @pytest.mark.parametrize("user", MONGODB)
 async def test_an_upgrade_gives_each_service_its_own_user(upgraded: Upgraded, user: str) -> None:
-    assert await beyond_mongodb(url(upgraded.project, "mongodb", user), user) == []
+    assert await excess_mongodb_rights(url(upgraded.project, "mongodb", user), user) == []
 
 
 async def test_an_upgrade_disables_the_old_mongodb_user(upgraded: Upgraded) -> None:

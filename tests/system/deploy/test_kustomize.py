@@ -1,4 +1,4 @@
-"""The Kubernetes manifests as kustomize renders them; needs that program: `make test-kubernetes`."""
+"""The Kubernetes manifests as kustomize renders them. Needs kustomize: `make test-kubernetes`."""
 
 import shutil
 import subprocess
@@ -12,13 +12,23 @@ from common.settings import load
 from deploy.cluster.secrets import ClusterSecrets
 from deploy.cluster.stores import OtherStores
 from deploy.operator.key_files import KeyFiles
-from tests.support.deployment.kubernetes import FOLDER, VERSIONS, Resource, known, of_kind, pods, read, refusal, where
+from tests.support.deployment.kubernetes import (
+    FOLDER,
+    VERSIONS,
+    Resource,
+    describe,
+    of_kind,
+    parse_yaml,
+    pods,
+    validation_error,
+    with_schema,
+)
 from tests.support.deployment.observability import OBSERVABILITY
 
 SERVICES = ["auth-service", "catalog-service", "client-registry", "gateway", "upload-service"]
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "redis://:p@r", "rabbitmq_url": "amqp://u:p@q"}
 OVERLAYS = ("production", "single-node", "with-components")
-# What an operator makes beside them: certificates, and the key of an object storage.
+# Secrets that an operator creates: certificates, and the key of an object storage.
 OPERATOR_S = {"packages-tls", "files-tls", "object-storage"}
 
 Render = Callable[[str], list[Resource]]
@@ -50,7 +60,7 @@ def _with(folder: Path, name: str, components: list[str]) -> None:
 def render(folder: Path, pytestconfig: pytest.Config) -> Render:
     def rendered(overlay: str) -> list[Resource]:
         command = [pytestconfig.getoption("--kustomize"), "build", str(folder / overlay)]
-        return read(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+        return parse_yaml(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
 
     return rendered
 
@@ -69,7 +79,7 @@ def containers(resources: list[Resource]) -> Iterator[tuple[Resource, Resource]]
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kubernetes_accepts_every_resource(resources: list[Resource], version: str) -> None:
-    assert [found for resource in known(resources) if (found := refusal(resource, version))] == []
+    assert [error for resource in with_schema(resources) if (error := validation_error(resource, version))] == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -79,9 +89,9 @@ def test_kubernetes_accepts_every_resource(resources: list[Resource], version: s
 def test_kubernetes_accepts_the_additional_kustomizations(
     render: Render, beside: str, namespace: str, version: str
 ) -> None:
-    found = render(beside)
-    assert [refusal(resource, version) for resource in found] == [""] * len(found)
-    assert {resource["metadata"]["namespace"] for resource in found} == {namespace}
+    rendered = render(beside)
+    assert [validation_error(resource, version) for resource in rendered] == [""] * len(rendered)
+    assert {resource["metadata"]["namespace"] for resource in rendered} == {namespace}
 
 
 def test_a_cluster_has_alerts_a_dashboard_and_scrape_targets(render: Render) -> None:
@@ -95,20 +105,20 @@ def test_a_cluster_has_alerts_a_dashboard_and_scrape_targets(render: Render) -> 
 
 def test_secrets_can_be_applied_separately(render: Render) -> None:
     alone, all_of_it = of_kind("Secret", render("secrets")), of_kind("Secret", render("overlays/production"))
-    assert {name: found["data"] for name, found in alone.items()} == {
-        name: found["data"] for name, found in all_of_it.items()
+    assert {name: secret["data"] for name, secret in alone.items()} == {
+        name: secret["data"] for name, secret in all_of_it.items()
     }
-    assert not any("namespace" in found["metadata"] for found in alone.values())  # `-n` says it.
+    assert not any("namespace" in secret["metadata"] for secret in alone.values())  # `-n` sets it.
 
 
 def test_kubernetes_refuses_unknown_fields(resources: list[Resource]) -> None:
     deployment = of_kind("Deployment", resources)["gateway"]
     wrong = {**deployment, "spec": {**deployment["spec"], "replica": 2}}
-    assert all("replica" in refusal(wrong, version) for version in VERSIONS)
+    assert all("replica" in validation_error(wrong, version) for version in VERSIONS)
 
 
 def test_every_referenced_resource_exists(resources: list[Resource]) -> None:
-    there = {where(resource) for resource in resources} | {f"Secret {name}" for name in OPERATOR_S}
+    existing = {describe(resource) for resource in resources} | {f"Secret {name}" for name in OPERATOR_S}
     named = set()
     for pod, container in containers(resources):
         named.add(f"ServiceAccount {pod['spec']['serviceAccountName']}")
@@ -125,7 +135,7 @@ def test_every_referenced_resource_exists(resources: list[Resource]) -> None:
             named |= {f"Service {path['backend']['service']['name']}" for path in rule["http"]["paths"]}
     for scaler in of_kind("HorizontalPodAutoscaler", resources).values():
         named.add(f"Deployment {scaler['spec']['scaleTargetRef']['name']}")
-    assert named <= there
+    assert named <= existing
     assert len(named) > 3 * len(SERVICES)
 
 
@@ -168,7 +178,9 @@ def test_services_have_probes_and_a_matching_selector(resources: list[Resource])
     templates, services = pods(resources), of_kind("Service", resources)
     assert sorted(services) == sorted(of_kind("Deployment", resources)) == SERVICES
     for name, service in services.items():
-        picked = [pod for pod, found in templates.items() if service["spec"]["selector"].items() <= labels_of(found)]
+        picked = [
+            pod for pod, template in templates.items() if service["spec"]["selector"].items() <= labels_of(template)
+        ]
         assert picked == [name]
         [container] = templates[name]["spec"]["containers"]
         ports = {port["name"]: port["containerPort"] for port in container["ports"]}
@@ -190,7 +202,7 @@ def test_a_deployment_s_selector_picks_its_own_pods(resources: list[Resource]) -
     templates = pods(resources)
     for name, deployment in of_kind("Deployment", resources).items():
         selector = deployment["spec"]["selector"]["matchLabels"].items()
-        assert [pod for pod, found in templates.items() if selector <= labels_of(found)] == [name]
+        assert [pod for pod, template in templates.items() if selector <= labels_of(template)] == [name]
 
 
 def test_replicas_of_a_service_run_on_different_nodes(render: Render) -> None:

@@ -1,4 +1,4 @@
-"""The operator's commands run with the rights of the user `operator` at the stores."""
+"""Operator commands with the rights of the user `operator` at the stores."""
 
 import os
 from collections.abc import AsyncIterator, Sequence
@@ -24,12 +24,12 @@ class Installation:
     """Stores with the users of the services, and with a published version."""
 
     folder: Path
-    mongo_url: str  # root's
+    mongo_url: str  # of root
     redis_url: str
     tenant_id: str
 
     async def pkgrepo(self, *commands: Sequence[str], answer: str = "") -> list[str]:
-        """Run commands as the operator; the output of each. All must succeed."""
+        """Run commands as the operator. All must succeed. Returns their outputs."""
         results = await pkgrepo_commands(
             *commands,
             answer=answer,
@@ -95,7 +95,7 @@ async def test_the_audit_log_is_exported(installation: Installation) -> None:
 async def test_a_tenant_is_exported_and_imported(installation: Installation, tmp_path: Path) -> None:
     tenant_id, archive = installation.tenant_id, str(tmp_path / "archive")
     *_, tenants = await installation.pkgrepo(
-        # The services of the tests hash at lower costs, and an import refuses such hashes.
+        # Services in tests use cheaper hashes, and an import rejects them.
         ("user", "password", tenant_id, "admin", "--password-stdin"),
         ("export", tenant_id, archive),
         ("tenant", "delete", tenant_id, "--yes"),
@@ -106,7 +106,7 @@ async def test_a_tenant_is_exported_and_imported(installation: Installation, tmp
     assert tenant_id in tenants
 
 
-async def test_a_backup_is_restored_where_no_service_is_connected(installation: Installation, tmp_path: Path) -> None:
+async def test_a_backup_is_restored_if_no_service_is_connected(installation: Installation, tmp_path: Path) -> None:
     backups = str(tmp_path / "backups")
     (output,) = await installation.pkgrepo(("backup", backups))
     assert "was created" in output

@@ -13,9 +13,17 @@ import pytest
 from aiohttp import ClientSession
 
 from deploy.local.demo import SAMPLES
-from tests.support.metrics import figures_at
+from tests.support.metrics import fetch_metrics
 from tests.support.processes.fork_server import Program
-from tests.support.processes.pkgrepo_command import LIMIT, Up, administrator, pkgrepo, pkgrepo_commands, starting, up
+from tests.support.processes.pkgrepo_command import (
+    TIMEOUT,
+    RunningPkgrepo,
+    administrator,
+    pkgrepo,
+    pkgrepo_commands,
+    run_pkgrepo,
+    start_pkgrepo,
+)
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.ports import free_port
 from tests.support.wait import until
@@ -25,7 +33,7 @@ SERVICES = {"gateway", "auth_service", "catalog_service", "upload_service", "cli
 
 @dataclass(frozen=True)
 class Stopped:
-    """An `up` that was stopped by Ctrl-C: its output, its status, its servers, and whether its address file exists."""
+    """A `pkgrepo up` after Ctrl-C: its output, status and servers, and whether its address file exists."""
 
     folder: Path
     output: str
@@ -36,9 +44,9 @@ class Stopped:
 
 @pytest.fixture(scope="module")
 async def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
-    """The first `up` on a folder; a tenant was created while it ran."""
+    """The first `pkgrepo up` on a folder, in which a tenant was created."""
     folder = tmp_path_factory.mktemp("beside")
-    async with up(folder) as service:
+    async with run_pkgrepo(folder) as service:
         assert (await pkgrepo("tenant", "create", "acme", "--data", str(folder)))[0] == 0
         servers = tuple(server_pid(folder, name) for name in ("mongodb", "redis"))
         service.process.send_signal(signal.SIGINT)
@@ -48,14 +56,14 @@ async def stopped(tmp_path_factory: pytest.TempPathFactory) -> Stopped:
 
 @pytest.fixture(scope="module")
 def management() -> str:
-    """The management address of the second `up`."""
+    """The management address of the second `pkgrepo up`."""
     return f"127.0.0.1:{free_port()}"
 
 
 @pytest.fixture(scope="module")
-async def running(stopped: Stopped, management: str) -> AsyncIterator[tuple[Up, Path]]:
-    """The second `up`, for all tests that need a running one."""
-    async with up(stopped.folder, "--demo", MANAGEMENT_LISTEN=management) as service:
+async def running(stopped: Stopped, management: str) -> AsyncIterator[tuple[RunningPkgrepo, Path]]:
+    """The second `pkgrepo up`, shared by tests that need a running one."""
+    async with run_pkgrepo(stopped.folder, "--demo", MANAGEMENT_LISTEN=management) as service:
         yield service, stopped.folder
 
 
@@ -65,7 +73,7 @@ async def test_nothing_runs_after_a_stop(stopped: Stopped) -> None:
     assert not stopped.has_addresses
 
 
-async def test_the_three_curl_lines_work_as_printed(running: tuple[Up, Path]) -> None:
+async def test_the_three_curl_lines_work_as_printed(running: tuple[RunningPkgrepo, Path]) -> None:
     service, _ = running
     shell = await asyncio.create_subprocess_exec("bash", "-ec", service.curl_lines, stdout=PIPE, stderr=PIPE)
     output, _ = await shell.communicate()
@@ -75,7 +83,7 @@ async def test_the_three_curl_lines_work_as_printed(running: tuple[Up, Path]) ->
 
 
 async def test_the_first_password_is_shown_once_and_only_its_owner_reads_it(
-    stopped: Stopped, running: tuple[Up, Path]
+    stopped: Stopped, running: tuple[RunningPkgrepo, Path]
 ) -> None:
     service, folder = running
     password = (folder / "admin-password").read_text()
@@ -87,18 +95,18 @@ async def test_the_first_password_is_shown_once_and_only_its_owner_reads_it(
         assert await administrator(session, service.base_url, folder)
 
 
-async def test_a_tenant_exists_after_a_restart(running: tuple[Up, Path]) -> None:
+async def test_a_tenant_exists_after_a_restart(running: tuple[RunningPkgrepo, Path]) -> None:
     assert "acme" in (await pkgrepo("tenant", "list", "--data", str(running[1])))[1]
 
 
 @pytest.mark.full
 async def test_an_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
-    async with starting(tmp_path) as process:
+    async with start_pkgrepo(tmp_path) as process:
 
         async def database_runs() -> bool:
             return server_pid(tmp_path, "mongodb") > 0
 
-        await until(database_runs, timeout=LIMIT)
+        await until(database_runs, timeout=TIMEOUT)
         mongod = server_pid(tmp_path, "mongodb")
         process.send_signal(signal.SIGTERM)
         assert await _ended(process) == 0
@@ -110,13 +118,13 @@ async def test_an_interrupted_start_leaves_no_process(tmp_path: Path) -> None:
 
 @pytest.mark.full
 async def test_the_single_tenant_deployment_answers_under_client_api(tmp_path: Path) -> None:
-    async with up(tmp_path, "--deployment", "single") as service:
+    async with run_pkgrepo(tmp_path, "--deployment", "single") as service:
         assert service.base_url.endswith("/client/api")
         async with ClientSession() as session, session.post(f"{service.base_url}/client_version") as answer:
             assert await answer.json() == {"Version": "0.0.0.0"}
 
 
-async def test_a_tenant_is_managed_while_services_run(running: tuple[Up, Path]) -> None:
+async def test_a_tenant_is_managed_while_services_run(running: tuple[RunningPkgrepo, Path]) -> None:
     service, folder = running
     data = ("--data", str(folder))
     base = service.base_url.removesuffix("/demo")
@@ -141,14 +149,14 @@ async def test_a_tenant_is_managed_while_services_run(running: tuple[Up, Path]) 
             async with session.post(f"{base}/globex/get_packages") as answer:
                 return answer.status == 401
 
-        await until(clients_need_a_token, timeout=LIMIT)
+        await until(clients_need_a_token, timeout=TIMEOUT)
         assert (await pkgrepo("tenant", "delete", "globex", *data, answer="globex\n"))[0] == 0
         async with session.get(f"{base}/globex/test", headers=headers) as answer:
             assert answer.status == 404
     assert "globex" not in (await pkgrepo("tenant", "list", *data))[1]
 
 
-async def test_a_password_is_generated_if_none_is_given(running: tuple[Up, Path]) -> None:
+async def test_a_password_is_generated_if_none_is_given(running: tuple[RunningPkgrepo, Path]) -> None:
     service, folder = running
     data = ("--data", str(folder))
     status, output = await pkgrepo("user", "create", "demo", "erika", *data)
@@ -163,7 +171,7 @@ async def test_a_password_is_generated_if_none_is_given(running: tuple[Up, Path]
     assert deleted[0] == 0
 
 
-async def test_keys_are_rotated_while_services_run(running: tuple[Up, Path]) -> None:
+async def test_keys_are_rotated_while_services_run(running: tuple[RunningPkgrepo, Path]) -> None:
     service, folder = running
     async with ClientSession() as session:
         headers = await administrator(session, service.base_url, folder)
@@ -179,11 +187,13 @@ async def test_keys_are_rotated_while_services_run(running: tuple[Up, Path]) -> 
         assert (ended, await status()) == (0, 200), output
         ended, output = await pkgrepo("keys", "rotate", "--data", str(folder), "--finish")
         assert ended == 0, output
-        await until(session_is_void, timeout=LIMIT)
+        await until(session_is_void, timeout=TIMEOUT)
         assert await administrator(session, service.base_url, folder)
 
 
-async def test_a_clusters_first_tenant_has_the_password_from_the_file(running: tuple[Up, Path], tmp_path: Path) -> None:
+async def test_a_clusters_first_tenant_has_the_password_from_the_file(
+    running: tuple[RunningPkgrepo, Path], tmp_path: Path
+) -> None:
     service, folder = running
     stores = json.loads((folder / "run" / "addresses.json").read_text())
     environment = {name.upper(): stores[name] for name in ("mongo_url", "redis_url")}
@@ -203,7 +213,7 @@ async def test_a_clusters_first_tenant_has_the_password_from_the_file(running: t
             assert answer.status == 200
 
 
-async def test_each_invalid_command_is_refused_in_one_line(running: tuple[Up, Path]) -> None:
+async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[RunningPkgrepo, Path]) -> None:
     reasons = {
         ("up", "--port", "0"): "already",
         ("tenant", "create", "Not An Id"): "tenant_id",
@@ -228,26 +238,28 @@ async def test_each_invalid_command_is_refused_in_one_line(running: tuple[Up, Pa
 
 async def test_keys_that_cannot_be_rotated_are_reported_in_one_line() -> None:
     options = ((), ("--data", "x", "--folder", "y"), ("--folder", "/nowhere"))
-    results = await pkgrepo_commands(*(("keys", "rotate", *given) for given in options))
+    results = await pkgrepo_commands(*(("keys", "rotate", *arguments) for arguments in options))
     for status, output in results:
         assert (status, output.startswith("pkgrepo: "), "Traceback" in output) == (1, True, False), output
 
 
-async def test_status_shows_every_service(running: tuple[Up, Path]) -> None:
+async def test_status_shows_every_service(running: tuple[RunningPkgrepo, Path]) -> None:
     status, output = await pkgrepo("status", "--data", str(running[1]))
     assert status == 0
     assert [service for service in SERVICES if service not in output] == []
     assert "not ready" not in output
 
 
-async def test_one_address_has_the_metrics_of_all_services(running: tuple[Up, Path], management: str) -> None:
+async def test_one_address_has_the_metrics_of_all_services(
+    running: tuple[RunningPkgrepo, Path], management: str
+) -> None:
     async with ClientSession() as session:
-        metrics = await figures_at(session, f"http://{management}")
-    assert {line.labels["service"] for line in metrics.of("pkgrepo_ready")} == SERVICES
-    assert {line.value for line in metrics.of("pkgrepo_ready")} == {1}
+        metrics = await fetch_metrics(session, f"http://{management}")
+    assert {line.labels["service"] for line in metrics.named("pkgrepo_ready")} == SERVICES
+    assert {line.value for line in metrics.named("pkgrepo_ready")} == {1}
 
 
-async def test_a_flipped_byte_is_found_and_a_restored_file_is_served(running: tuple[Up, Path]) -> None:
+async def test_a_flipped_byte_is_found_and_a_restored_file_is_served(running: tuple[RunningPkgrepo, Path]) -> None:
     service, folder = running
     async with ClientSession() as session:
         session.headers.update(await administrator(session, service.base_url, folder))
@@ -255,25 +267,25 @@ async def test_a_flipped_byte_is_found_and_a_restored_file_is_served(running: tu
             address = (await answer.json())[0]["INSTALLER_URL"]
         path = folder / "installers" / "demo" / address.rsplit("/", 2)[1]
         content = path.read_bytes()
-        for stored, found, served in ((bytes([content[0] ^ 1]) + content[1:], 1, 404), (content, 0, 200)):
+        for stored, damaged, served in ((bytes([content[0] ^ 1]) + content[1:], 1, 404), (content, 0, 200)):
             path.write_bytes(stored)
             status, output = await pkgrepo("scrub", "--tenant", "demo", "--data", str(folder))
-            assert (status, f"{found} are damaged" in output) == (found, True), output
+            assert (status, f"{damaged} are damaged" in output) == (damaged, True), output
             async with session.get(address) as answer:
                 assert answer.status == served
 
 
 async def test_installers_move_to_an_object_storage_and_back(
-    running: tuple[Up, Path], object_server: ObjectServer
+    running: tuple[RunningPkgrepo, Path], object_server: ObjectServer
 ) -> None:
     folder = running[1]
     storage = {name.upper(): text for name, text in object_server.settings(uuid4().hex).items()}
     installers = {path: path.read_bytes() for path in (folder / "installers" / "demo").glob("*.*")}
     assert len(installers) == sum(len(sample.versions) for sample in SAMPLES)
-    for home, place, left in (("s3", "object storage", {}), ("folder", "folder", installers)):
+    for home, place, remaining in (("s3", "object storage", {}), ("folder", "folder", installers)):
         status, output = await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
         assert (status, f"{len(installers)} files were moved to the {place}." in output) == (0, True), output
-        assert {path: path.read_bytes() for path in (folder / "installers" / "demo").glob("*.*")} == left
+        assert {path: path.read_bytes() for path in (folder / "installers" / "demo").glob("*.*")} == remaining
 
 
 async def test_status_and_other_commands_fail_without_stores() -> None:
@@ -292,5 +304,5 @@ def server_pid(folder: Path, name: str) -> int:
 
 
 async def _ended(process: Program) -> int:
-    async with asyncio.timeout(LIMIT):
+    async with asyncio.timeout(TIMEOUT):
         return await process.wait()

@@ -1,4 +1,4 @@
-"""`pkgrepo audit`: operators' commands are recorded, logs are exported, and changes of a log are found."""
+"""`pkgrepo audit`: operator commands are recorded, logs are exported, and changes are detected."""
 
 import getpass
 import json
@@ -33,13 +33,13 @@ class Command:
         return await pkgrepo_commands(*commands, answer=answer, **{**self.environment, **environment})
 
     async def done(self, *commands: Sequence[str], answer: str = "") -> list[str]:
-        """Run commands that must succeed; the output of each."""
+        """Run commands that must succeed. Returns their outputs."""
         results = await self.run(*commands, answer=answer)
         assert [result for result in results if result[0]] == []
         return [output for _, output in results]
 
     async def export(self, tenant_id: str) -> list[dict[str, Any]]:
-        """The log; the standard output has nothing else."""
+        """Export the log. The standard output has nothing else."""
         (output,) = await self.done(("audit", "export", "--tenant", tenant_id))
         return _lines(output)
 
@@ -48,13 +48,13 @@ class Command:
         await log.update_one({"tenant_id": tenant_id, "sequence": sequence}, {"$set": {"ip": "192.0.2.99"}})
 
 
-def _lines(said: str) -> list[dict[str, Any]]:
-    decoder, found, place = json.JSONDecoder(), [], 0
-    while place < len(said):
-        line, place = decoder.raw_decode(said, place)
-        found.append(line)
+def _lines(output: str) -> list[dict[str, Any]]:
+    decoder, lines, place = json.JSONDecoder(), [], 0
+    while place < len(output):
+        line, place = decoder.raw_decode(output, place)
+        lines.append(line)
         place += 1
-    return found
+    return lines
 
 
 @pytest.fixture
@@ -69,11 +69,11 @@ async def command(services: Services, mongo_url: str, redis_url: str, tmp_path: 
 @pytest.fixture
 async def tenant_id(services: Services, command: Command) -> str:
     """A tenant whose log has three entries."""
-    made = make_tenant()
-    await services.operator.tenants.create(made)
+    tenant = make_tenant()
+    await services.operator.tenants.create(tenant)
     for name in ("helga", "erika", "maria"):
-        await command.record.add(made.tenant_id, "user_create", username=name)
-    return made.tenant_id
+        await command.record.add(tenant.tenant_id, "user_create", username=name)
+    return tenant.tenant_id
 
 
 async def test_the_audit_log_records_each_operator_command(command: Command) -> None:
@@ -188,7 +188,7 @@ async def test_an_export_begins_at_the_given_time(command: Command, tenant_id: s
     assert (first["sequence"], third["sequence"]) == (1, 3)
 
 
-async def test_contradicting_options_are_refused_in_one_line(command: Command) -> None:
+async def test_contradicting_options_are_rejected_in_one_line(command: Command) -> None:
     commands = {
         ("verify", "--expect", f"1:{'0' * 64}"): "--tenant",
         ("verify", "--tenant", "acme", "--expect", "1"): "--expect",
@@ -201,5 +201,5 @@ async def test_contradicting_options_are_refused_in_one_line(command: Command) -
         assert (status, output.startswith("pkgrepo: "), reason in output) == (1, True, True), output
 
 
-def _head(said: str) -> str:
-    return said.rsplit(" ", 1)[1]
+def _head(output: str) -> str:
+    return output.rsplit(" ", 1)[1]

@@ -14,7 +14,7 @@ import pytest
 from aiohttp import ClientSession
 
 from deploy.local.demo import SAMPLES as PUBLISHED
-from tests.support.processes.pkgrepo_command import LIMIT, PKGREPO, administrator, pkgrepo, up
+from tests.support.processes.pkgrepo_command import PKGREPO, TIMEOUT, administrator, pkgrepo, run_pkgrepo
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.wait import until
 
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.full  # test_pkgrepo.py has a sample.
 
 @pytest.fixture(scope="module")
 def storage(object_server: ObjectServer) -> dict[str, str]:
-    """The environment that names a storage."""
+    """The environment with the settings of an object storage."""
     return {name.upper(): text for name, text in object_server.settings(uuid4().hex).items()}
 
 
@@ -34,7 +34,7 @@ def storage(object_server: ObjectServer) -> dict[str, str]:
 async def folder(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Path]:
     """The data folder of a running `up` without object storage, with a few installers."""
     data = tmp_path_factory.mktemp("moving")
-    async with up(data, "--demo"):
+    async with run_pkgrepo(data, "--demo"):
         yield data
 
 
@@ -46,15 +46,15 @@ async def migrate(folder: Path, storage: Mapping[str, str], home: str) -> tuple[
     return await pkgrepo("storage", "migrate", "--to", home, "--data", str(folder), **storage)
 
 
-async def test_a_move_without_an_object_storage_is_refused(folder: Path) -> None:
-    status, said = await migrate(folder, {}, "s3")
-    assert (status, said) == (1, "pkgrepo: S3_URL: is missing; set it as for the upload service")
+async def test_a_move_without_an_object_storage_is_rejected(folder: Path) -> None:
+    status, output = await migrate(folder, {}, "s3")
+    assert (status, output) == (1, "pkgrepo: S3_URL: is missing; set it as for the upload service")
 
 
 async def test_an_unreachable_object_storage_is_reported(folder: Path, storage: dict[str, str]) -> None:
-    status, said = await migrate(folder, {**storage, "S3_ENDPOINT": "http://127.0.0.1:9"}, "s3")
+    status, output = await migrate(folder, {**storage, "S3_ENDPOINT": "http://127.0.0.1:9"}, "s3")
     assert status == 1
-    assert "pkgrepo: The object storage does not answer" in said
+    assert "pkgrepo: The object storage does not answer" in output
     assert len(files(folder)) == SAMPLES
 
 
@@ -72,12 +72,12 @@ async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, stor
         environment = {**os.environ, **storage, "S3_ENDPOINT": f"http://127.0.0.1:{port}"}
         command = (*PKGREPO, "storage", "migrate", "--to", "s3", "--data", str(folder))
         process = await asyncio.create_subprocess_exec(*command, env=environment, stdout=PIPE, stderr=STDOUT)
-        async with asyncio.timeout(LIMIT):
+        async with asyncio.timeout(TIMEOUT):
             await moving.wait()
             process.send_signal(signal.SIGINT)
-            said, _ = await process.communicate()
-    assert process.returncode == 130, said
-    assert b"Run the same command again to resume" in said
+            output, _ = await process.communicate()
+    assert process.returncode == 130, output
+    assert b"Run the same command again to resume" in output
     assert len(files(folder)) == SAMPLES
     status, again = await migrate(folder, storage, "s3")
     assert (status, files(folder)) == (0, []), again
@@ -86,10 +86,10 @@ async def test_an_interrupted_move_continues_where_it_stopped(folder: Path, stor
 
 async def test_files_are_moved_back_unchanged(folder: Path, storage: dict[str, str]) -> None:
     assert (await migrate(folder, storage, "s3"))[0] == 0
-    status, said = await migrate(folder, storage, "folder")
-    assert status == 0, said
+    status, output = await migrate(folder, storage, "folder")
+    assert status == 0, output
     assert len(files(folder)) == SAMPLES
-    assert f"{SAMPLES} files were moved to the folder." in said
+    assert f"{SAMPLES} files were moved to the folder." in output
     assert "0 files were moved" in (await migrate(folder, storage, "folder"))[1]
 
 
@@ -97,20 +97,20 @@ async def test_a_damaged_file_stays_and_the_command_fails(folder: Path, storage:
     assert (await migrate(folder, storage, "folder"))[0] == 0
     damaged, *_ = files(folder)
     damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
-    status, said = await migrate(folder, storage, "s3")
+    status, output = await migrate(folder, storage, "s3")
     assert (status, files(folder)) == (1, [damaged])
-    assert f"demo/{damaged.name}: altered" in said
-    assert "1 files were not moved" in said
+    assert f"demo/{damaged.name}: altered" in output
+    assert "1 files were not moved" in output
     assert (await migrate(folder, storage, "s3"))[0] == 1
 
 
 async def test_up_moves_files_and_redirects_downloads_to_the_object_storage(
     tmp_path: Path, storage: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = {**storage, "S3_URL": f"{storage['S3_URL']}-up", "INSTALLER_STORAGE": "s3", "S3_REDIRECT": "true"}
-    for name, text in given.items():
+    environment = {**storage, "S3_URL": f"{storage['S3_URL']}-up", "INSTALLER_STORAGE": "s3", "S3_REDIRECT": "true"}
+    for name, text in environment.items():
         monkeypatch.setenv(name, text)
-    async with up(tmp_path, "--demo") as service, ClientSession() as session:
+    async with run_pkgrepo(tmp_path, "--demo") as service, ClientSession() as session:
         installer = await an_installer(session, service.base_url, tmp_path)
         address = installer["INSTALLER_URL"]
 
@@ -118,7 +118,7 @@ async def test_up_moves_files_and_redirects_downloads_to_the_object_storage(
             async with session.get(address, allow_redirects=False) as answer:
                 return answer.status == 307 and answer.headers["Location"].startswith(storage["S3_ENDPOINT"])
 
-        await until(is_sent_there, timeout=LIMIT)
+        await until(is_sent_there, timeout=TIMEOUT)
         async with session.get(address) as answer:
             assert hashlib.sha256(await answer.read()).hexdigest() == installer["INSTALLER_SHA256"].lower()
 

@@ -1,4 +1,4 @@
-"""Replicas whose clocks are two hours off (F15): sessions end by Redis's clock, leases and ages by MongoDB's."""
+"""Replicas with wrong clocks (F15): sessions end by Redis's clock, leases by MongoDB's."""
 
 import os
 import sys
@@ -12,71 +12,71 @@ import pytest
 from common.auth.sessions import Sessions
 from common.redis import open_redis
 from tests.support.factories import KEYS, make_caller
-from tests.support.processes.cluster import Fleet
+from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica import Replica
-from tests.support.processes.replica_client import SERVICE, At, direct
-from tests.support.samples.stalled_chunk import HeldChunk
+from tests.support.processes.replica_client import SERVICE, SkewedClockApi, connect_to_replica
+from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.wait import until
 from tests.support.whole.services import bearer
 
 LIBRARY = "/usr/$LIB/faketime/libfaketime.so.1"  # The loader knows what $LIB is here.
 TWO_HOURS = 7200  # seconds
-CHUNK = 3 << 20  # bytes; half of it is more than what is written at once
+CHUNK = 3 << 20  # bytes; half of it is more than one write
 BOTH_WAYS = pytest.mark.parametrize("ahead", [TWO_HOURS, -TWO_HOURS], ids=["ahead", "behind"])
 
 pytestmark = pytest.mark.full
 
 
-async def _skewed(fleet: Fleet, service: str, ahead: int, **environment: str) -> Replica:
-    """A replica whose clock is so many seconds ahead; waiting takes as long as for the others."""
-    # Not by the command `faketime`, which stays between us and the process.
+async def _skewed(cluster: Cluster, service: str, ahead: int, **environment: str) -> Replica:
+    """Start a replica with a clock `ahead` seconds fast. Its timers run normally."""
+    # The command `faketime` would be the parent of the process.
     skew = {"LD_PRELOAD": LIBRARY, "FAKETIME": f"{ahead:+d}", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
-    return await fleet.add(service, environment={**environment, **skew}, command=command, aside=True)
+    return await cluster.add(service, environment={**environment, **skew}, command=command, receives_connections=False)
 
 
 @BOTH_WAYS
-async def test_a_replica_with_a_wrong_clock_takes_no_lease_early(running_fleet: Fleet, ahead: int) -> None:
+async def test_a_replica_with_a_wrong_clock_acquires_no_lease_early(cluster: Cluster, ahead: int) -> None:
     patches = '{"upload_service.uploads.service:LEASE_TIMEOUT": 0.5, "upload_service.app:COLLECTION_PAUSE": 0.1}'
-    odd = await _skewed(running_fleet, "upload_service", ahead, PATCHES=patches)
-    right, caller, file_id = running_fleet.replicas["upload_service"][0], make_caller(), uuid4().hex
+    odd = await _skewed(cluster, "upload_service", ahead, PATCHES=patches)
+    right, caller, file_id = cluster.replicas["upload_service"][0], make_caller(), uuid4().hex
     content = os.urandom(CHUNK)
-    async with direct(running_fleet, right) as holder, direct(running_fleet, odd) as way:
-        rival = replace(way, service=At(way.service.session, way.service.address, SERVICE, ahead))
-        held = HeldChunk(holder, caller, file_id, content, 0, len(content))
+    async with connect_to_replica(cluster, right) as holder, connect_to_replica(cluster, odd) as way:
+        rival = replace(way, service=SkewedClockApi(way.service.session, way.service.address, SERVICE, ahead))
+        held = StalledChunk(holder, caller, file_id, content, 0, len(content))
 
         async def taken() -> bool:
-            record = await running_fleet.mongo["upload"]["uploads"].find_one({"tenant_id": caller.tenant_id})
+            record = await cluster.mongo["upload"]["uploads"].find_one({"tenant_id": caller.tenant_id})
             return record is not None and record["fence"] == 1
 
         await until(taken)
         answer = await rival.chunk(caller, file_id, content, 0, len(content))
         assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable"), answer.body
-        record = await running_fleet.mongo["upload"]["uploads"].find_one({"tenant_id": caller.tenant_id})
+        record = await cluster.mongo["upload"]["uploads"].find_one({"tenant_id": caller.tenant_id})
         assert record is not None
         assert record["fence"] == 1
-        assert (await held.go_on()).status == 200
-        # The collector of the wrong clock has looked meanwhile, and found nothing a day old.
+        assert (await held.resume()).status == 200
+        # The collector with the wrong clock has run meanwhile, and found nothing old.
         again = await rival.chunk(caller, file_id, content, 0, len(content))
         assert (again.status, again.body["complete"]) == (200, True), again.body
-    await running_fleet.remove(odd)
+    await cluster.remove(odd)
 
 
 @BOTH_WAYS
-async def test_a_wrong_clock_does_not_revive_an_ended_session(running_fleet: Fleet, ahead: int) -> None:
-    """The gateway and auth_service have the same clock, or they would not trust each other."""
-    fellow = await _skewed(running_fleet, "auth_service", ahead)
-    odd = await _skewed(running_fleet, "gateway", ahead, AUTH_SERVICE_URL=fellow.address)
-    api = await running_fleet.services.tenant()
-    async with open_redis(running_fleet.stores.redis_url) as redis:
+async def test_a_wrong_clock_does_not_revive_an_ended_session(cluster: Cluster, ahead: int) -> None:
+    """The gateway and auth_service share a clock, so their tokens are valid."""
+    fellow = await _skewed(cluster, "auth_service", ahead)
+    odd = await _skewed(cluster, "gateway", ahead, AUTH_SERVICE_URL=fellow.address)
+    api = await cluster.services.tenant()
+    async with open_redis(cluster.stores.redis_url) as redis:
         sessions = Sessions(redis, keys=KEYS, lifetime=3600, idle=3600)
         with patch("common.auth.sessions.time.time", return_value=time.time() + ahead - 60):
             token = await sessions.open(api.tenant_id, "admin")
-        there = replace(api, base_url=f"http://{odd.address}/{api.tenant_id}", headers=bearer(token))
-        # By that gateway's clock the token is a minute old.
-        assert (await there.call("GET", "test")).status == 200
+        skewed = replace(api, base_url=f"http://{odd.address}/{api.tenant_id}", headers=bearer(token))
+        # The token is a minute old by the gateway's clock.
+        assert (await skewed.call("GET", "test")).status == 200
         async for key in redis.scan_iter(match=f"session:{{{api.tenant_id}:*"):
-            await redis.expire(key, 0)  # Redis's clock says that it is over.
-        assert (await there.call("GET", "test")).status == 401
-    await running_fleet.remove(odd)
-    await running_fleet.remove(fellow)
+            await redis.expire(key, 0)  # The session has ended by Redis's clock.
+        assert (await skewed.call("GET", "test")).status == 401
+    await cluster.remove(odd)
+    await cluster.remove(fellow)

@@ -1,33 +1,33 @@
-"""Services that die, stop and come back while publishers work: nothing acknowledged is lost, and no hand is needed."""
+"""Killed and restarted services during uploads: they recover alone and lose nothing acknowledged."""
 
 import pytest
 
-from tests.support.faults.processes import killed, mixed, restarted_in_turn
-from tests.support.processes.cluster import Fleet
+from tests.support.faults.processes import kill_services, mixed_faults, rolling_restart
+from tests.support.processes.cluster import Cluster
 
 SERVICES = ("auth_service", "catalog_service", "client_registry", "gateway", "upload_service")
 
 
-async def test_one_death_of_each_service_loses_nothing_acknowledged(running_fleet: Fleet) -> None:
-    outcome = await killed(running_fleet, SERVICES)
-    assert outcome.good, outcome
+async def test_killing_each_service_once_loses_nothing_acknowledged(cluster: Cluster) -> None:
+    outcome = await kill_services(cluster, SERVICES)
+    assert outcome.succeeded, outcome
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("service", SERVICES)
-async def test_deaths_of_all_replicas_lose_nothing_acknowledged(running_fleet: Fleet, service: str) -> None:
-    outcome = await killed(running_fleet, [service], times=len(running_fleet.replicas[service]))
-    assert outcome.good, outcome
+async def test_killing_all_replicas_loses_nothing_acknowledged(cluster: Cluster, service: str) -> None:
+    outcome = await kill_services(cluster, [service], times=len(cluster.replicas[service]))
+    assert outcome.succeeded, outcome
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("service", ["upload_service", "gateway"])
-async def test_a_rolling_restart_fails_no_request(running_fleet: Fleet, service: str) -> None:
-    outcome = await restarted_in_turn(running_fleet, [service])
-    assert outcome.good, outcome
+async def test_a_rolling_restart_fails_no_request(cluster: Cluster, service: str) -> None:
+    outcome = await rolling_restart(cluster, [service])
+    assert outcome.succeeded, outcome
 
 
 @pytest.mark.full
-async def test_random_deaths_never_exceed_the_quota_nor_lose_anything(running_fleet: Fleet) -> None:
-    outcome = await mixed(running_fleet, seconds=8)
-    assert outcome.good, outcome
+async def test_random_kills_exceed_no_quota_and_lose_nothing(cluster: Cluster) -> None:
+    outcome = await mixed_faults(cluster, seconds=8)
+    assert outcome.succeeded, outcome

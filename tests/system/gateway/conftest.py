@@ -1,27 +1,27 @@
-"""Tenants that have one of everything."""
+"""Tenants with one object of each kind."""
 
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
 from common.auth.callers import Deployment
-from tests.support.whole.seed import Estate, furnish
+from tests.support.whole.seed import SeedData, seed_tenant
 from tests.support.whole.services import Services, single_gateway
 
 
 @pytest.fixture(scope="session", params=[Deployment.MULTI, pytest.param(Deployment.SINGLE, marks=pytest.mark.full)])
-async def furnished(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Estate]:
-    """A tenant that has one of everything, in each deployment, shared by the tests that delete nothing of it."""
+async def furnished(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[SeedData]:
+    """A tenant with one object of each kind, in each deployment. Tests delete nothing of it."""
     tenant = await services.tenant()
     if request.param is Deployment.MULTI:
-        yield await furnish(tenant)
+        yield await seed_tenant(tenant)
         return
     async with single_gateway(services, redis_url, tenant) as single:
-        yield (await furnish(tenant)).through(single)
+        yield (await seed_tenant(tenant)).via(single)
 
 
 @pytest.fixture(scope="module")
-async def guarded(services: Services) -> tuple[Estate, Mapping[str, str]]:
-    """A tenant that nothing may change, and everything that it shows."""
-    estate = await furnish(await services.tenant())
-    return estate, await estate.contents()
+async def guarded(services: Services) -> tuple[SeedData, Mapping[str, str]]:
+    """A tenant that must not change, and its view."""
+    seed_data = await seed_tenant(await services.tenant())
+    return seed_data, await seed_data.view_without_audit()

@@ -1,4 +1,4 @@
-"""Misleading addresses: each deployment answers the paths of its operations only."""
+"""Misleading addresses: each deployment answers only the paths of its operations."""
 
 from urllib.parse import urlsplit
 
@@ -17,7 +17,7 @@ TABLE = {row.name for row in OPERATIONS}
 INTERNAL = sorted({(route.word, route.service) for route in ROUTES if route.word not in TABLE})
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
 
-# {t} is the path of a tenant's operations, such as /acme or /client/api.
+# {t} is the path prefix of a tenant, such as /acme or /client/api.
 CONFUSED = (
     "{t}/../{bare}/test",
     "{t}/./test",
@@ -105,7 +105,7 @@ async def send(api: Api, method: str, target: str, headers: dict[str, str] | Non
     return await send_raw(f"{url.scheme}://{url.netloc}", method, target, {**api.headers, **(headers or {})})
 
 
-async def test_an_address_with_special_segments_is_refused(each: Api) -> None:
+async def test_an_address_with_special_segments_is_rejected(each: Api) -> None:
     prefix, host = prefix_of(each), urlsplit(each.base_url).netloc
     assert (await send(each, "GET", f"{prefix}/test")).status == 200
     with every_cell() as cell:
@@ -115,12 +115,12 @@ async def test_an_address_with_special_segments_is_refused(each: Api) -> None:
             with cell(address):
                 answer = await send(each, "GET", target)
                 assert answer.status == 404
-                # The gateway itself answers; no service was asked.
+                # The gateway itself answers without calling a service.
                 assert answer.body["code"] in {"operation_not_found", "tenant_not_found", "not_found"}
                 assert (await send(each, "POST", target)).status in {404, 405}
 
 
-async def test_a_malformed_request_line_is_refused(each: Api) -> None:
+async def test_a_malformed_request_line_is_rejected(each: Api) -> None:
     with every_cell() as cell:
         for target in ("test", "*", "?", "\\test", "/%", "/a b", "/\x01", "/\xff", "http://["):
             with cell(repr(target)):
@@ -128,12 +128,12 @@ async def test_a_malformed_request_line_is_refused(each: Api) -> None:
                 assert answer.status in {400, 404}
 
 
-async def test_a_letter_may_be_escaped_but_only_once(each: Api) -> None:
+async def test_a_letter_may_be_escaped_only_once(each: Api) -> None:
     assert (await send(each, "GET", f"{prefix_of(each)}/%74est")).status == 200
     assert (await send(each, "GET", f"{prefix_of(each)}/%2574est")).status == 404
 
 
-async def test_a_reserved_word_is_no_tenant(tenant: Api) -> None:
+async def test_a_reserved_word_is_not_a_tenant(tenant: Api) -> None:
     words = sorted(RESERVED - {"client"})
     assert [word for word in words if (await send(tenant, "GET", f"/{word}/test")).status != 404] == []
 
@@ -143,7 +143,7 @@ async def test_an_unknown_tenant_has_no_operation(tenant: Api) -> None:
         for row in OPERATIONS:
             with cell(title(row)):
                 answer = await send(tenant, row.method, "/".join(["", "nobody", *segments(row, UNKNOWN)]))
-                code = 404 if row.is_winget else "tenant_not_found"  # That protocol has numbers.
+                code = 404 if row.is_winget else "tenant_not_found"  # The winget protocol has numeric codes.
                 assert (answer.status, answer.body["code"]) == (404, code)
 
 
@@ -154,7 +154,7 @@ async def test_each_deployment_has_only_its_own_form_of_paths(tenant: Api, singl
     assert (await send(by_multi, "GET", f"/{single.tenant_id}/test")).status == 200
 
 
-def test_the_internal_operations_are_known() -> None:
+def test_the_list_of_internal_operations_is_complete() -> None:
     known = {"find_tenant", "record_audit", "claim_installer", "identify_client", "hidden_packages"}
     assert known <= {word for word, _ in INTERNAL}
 
@@ -175,7 +175,7 @@ def methods_of(row: Operation) -> set[str]:
     return methods | ({"HEAD"} if "GET" in methods else set())
 
 
-async def test_an_operation_names_its_methods_to_every_other(each: Api) -> None:
+async def test_a_wrong_method_gets_the_allowed_methods(each: Api) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             path = "/".join([prefix_of(each), *segments(row, UNKNOWN)])
@@ -185,7 +185,7 @@ async def test_an_operation_names_its_methods_to_every_other(each: Api) -> None:
                     assert (answer.status, answer.headers["Allow"]) == (405, ", ".join(sorted(methods_of(row))))
 
 
-async def test_head_answers_as_get_does_without_a_body(each: Api) -> None:
+async def test_head_has_the_answer_of_get_without_a_body(each: Api) -> None:
     with every_cell() as cell:
         for row in (row for row in OPERATIONS if row.method == "GET"):
             path = segments(row, UNKNOWN)
@@ -196,10 +196,10 @@ async def test_head_answers_as_get_does_without_a_body(each: Api) -> None:
                 assert not head.body
 
 
-ANY_TEXT = "winget/packageManifests"  # Its package id takes slashes too.
+ANY_TEXT = "winget/packageManifests"  # Its package id may contain slashes.
 
 
-async def test_a_final_slash_or_capitals_make_another_address(each: Api) -> None:
+async def test_a_final_slash_or_capitals_change_the_address(each: Api) -> None:
     prefix = prefix_of(each)
     with every_cell() as cell:
         for row in OPERATIONS:

@@ -1,4 +1,4 @@
-"""Gateways cache responses. A change through one gateway counts at all gateways from its response on."""
+"""Gateways cache responses. A change through one gateway is visible at all gateways after its response."""
 
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -10,10 +10,10 @@ from aiohttp import web
 from common.auth.callers import HIDDEN, hidden_digest
 from common.http.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.publishing import add_package, catalog, publish
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stub_service import instead
+from tests.support.whole.stub_service import serve_handler
 
 ETAG = '"7-identity"'
 
@@ -21,7 +21,7 @@ ETAG = '"7-identity"'
 @pytest.fixture
 async def elsewhere(services: Services, redis_url: str, tenant: Api) -> AsyncIterator[Api]:
     """The same tenant at another gateway."""
-    async with gateway(services, redis_url) as address:
+    async with run_gateway(services, redis_url) as address:
         yield at_gateway(tenant, address)
 
 
@@ -31,14 +31,14 @@ async def added(api: Api, name: str = "pc-1") -> dict[str, str]:
 
 
 async def status(api: Api, token: str = "") -> int:
-    """What a caller without a session is answered."""
+    """The status of a request without a session."""
     data = {"auth_token": token} if token else None
     return (await api.anonymous().call("POST", "client_version", data=data)).status
 
 
-async def test_a_changed_setting_is_in_force_at_once(services: Services, tenant: Api, elsewhere: Api) -> None:
-    for wanted, expected in (("true", 401), ("false", 200), ("true", 401)):
-        changed = await tenant.call("PATCH", "edit_settings", data={"client_authentication": wanted})
+async def test_a_changed_setting_takes_effect_at_once(services: Services, tenant: Api, elsewhere: Api) -> None:
+    for value, expected in (("true", 401), ("false", 200), ("true", 401)):
+        changed = await tenant.call("PATCH", "edit_settings", data={"client_authentication": value})
         assert changed.status == 200
         assert [await status(elsewhere), await status(tenant)] == [expected] * 2
     for networks, expected in ((("192.0.2.0/24",), 403), ((), 401)):
@@ -46,7 +46,7 @@ async def test_a_changed_setting_is_in_force_at_once(services: Services, tenant:
         assert [await status(elsewhere), await status(tenant)] == [expected] * 2
 
 
-async def test_a_created_or_deleted_tenant_counts_at_once(services: Services, elsewhere: Api) -> None:
+async def test_a_created_or_deleted_tenant_takes_effect_at_once(services: Services, elsewhere: Api) -> None:
     unborn = replace(elsewhere, base_url=f"{elsewhere.base_url}-2", tenant_id=f"{elsewhere.tenant_id}-2")
     assert await status(unborn) == 404
     await services.operator.tenants.create(replace(await services.operator.tenants.find(elsewhere.tenant_id),
@@ -56,7 +56,7 @@ async def test_a_created_or_deleted_tenant_counts_at_once(services: Services, el
     assert await status(unborn) == 404
 
 
-async def test_a_rotated_disabled_or_deleted_token_is_refused_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_rotated_or_deleted_client_token_is_rejected_at_once(tenant: Api, elsewhere: Api) -> None:
     await tenant.call("PATCH", "edit_settings", data={"client_authentication": "true"})
     client = await added(tenant)
     old, client_id = client["auth_token"], client["client_id"]
@@ -71,7 +71,7 @@ async def test_a_rotated_disabled_or_deleted_token_is_refused_at_once(tenant: Ap
     assert await status(elsewhere, new) == 401
 
 
-async def test_a_session_that_ends_at_one_gateway_ends_at_all(tenant: Api, elsewhere: Api) -> None:
+async def test_a_session_ended_at_one_gateway_ends_at_all(tenant: Api, elsewhere: Api) -> None:
     token = tenant.headers["Authorization"].removeprefix("Bearer ")
     for _ in range(3):
         assert (await elsewhere.call("GET", "test")).status == 200
@@ -81,7 +81,7 @@ async def test_a_session_that_ends_at_one_gateway_ends_at_all(tenant: Api, elsew
     assert (await elsewhere.call("GET", "test")).status == 401
 
 
-async def test_a_blacklist_entry_counts_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_blacklist_entry_takes_effect_at_once(tenant: Api, elsewhere: Api) -> None:
     for name in ("Seen.App", "Hidden.App"):
         await add_package(tenant, name)
     token = (await added(tenant))["auth_token"]
@@ -96,7 +96,7 @@ async def test_a_blacklist_entry_counts_at_once(tenant: Api, elsewhere: Api) -> 
     assert len(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == 2
 
 
-async def test_a_published_release_is_the_latest_at_once(tenant: Api, elsewhere: Api) -> None:
+async def test_a_published_release_is_latest_at_once(tenant: Api, elsewhere: Api) -> None:
     for version in ("1.0.0.0", "2.0.0.0"):
         await tenant.call("POST", "publish_client", data={"version": version})
         assert (await elsewhere.call("POST", "client_version")).body == {"Version": version}
@@ -104,7 +104,7 @@ async def test_a_published_release_is_the_latest_at_once(tenant: Api, elsewhere:
 
 async def test_a_changed_catalog_is_shown_at_once(tenant: Api, elsewhere: Api) -> None:
     async def shown() -> dict[str, tuple[object, object]]:
-        """The packages at the other gateway, by what of them may change; asked for twice, to be remembered."""
+        """The packages at the other gateway, requested twice so they are cached."""
         before, now = [await catalog(elsewhere) for _ in range(2)]
         assert before == now
         return {name: (package["PACKAGE_NAME"], package["VERSIONS"]) for name, package in now.items()}
@@ -127,7 +127,7 @@ async def test_a_changed_catalog_is_shown_at_once(tenant: Api, elsewhere: Api) -
 
 async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere: Api) -> None:
     async def shown() -> object:
-        """The versions at the other gateway, asked for twice, to be remembered; or why there are none."""
+        """The versions or the error at the other gateway, requested twice so they are cached."""
         before, now = [await elsewhere.call("GET", "get_package_versions", "An.App") for _ in range(2)]
         assert before.body == now.body or now.status != 200
         return [version["VERSION"] for version in now.body] if now.status == 200 else now.body["code"]
@@ -144,8 +144,8 @@ async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere
 
 
 @dataclass
-class Fellows:
-    """Answers as every service would, and counts what it is asked."""
+class CountingServices:
+    """A stub of all services that counts its requests."""
 
     asked: Counter[str] = field(default_factory=Counter)
     settled: bool = True
@@ -173,20 +173,20 @@ class Fellows:
 
 
 async def scripts(redis: "Redis") -> int:
-    """How many scripts Redis has run."""
-    found = await redis.info("commandstats")
-    return sum(int(found[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in found)
+    """The number of scripts that Redis has run."""
+    statistics = await redis.info("commandstats")
+    return sum(int(statistics[name]["calls"]) for name in ("cmdstat_evalsha", "cmdstat_eval") if name in statistics)
 
 
-async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
+async def test_a_cached_answer_costs_one_redis_call_and_no_service(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("caching.package_responses", "routing.tenant_directory"):
         monkeypatch.setattr(f"gateway.{module}.MAX_AGE", 60.0)
-    fellows = Fellows()
-    async with instead(fellows.answer) as address, open_redis(redis_url) as redis:
+    fellows = CountingServices()
+    async with serve_handler(fellows.answer) as address, open_redis(redis_url) as redis:
         names = ("auth_service", "catalog_service", "upload_service", "client_registry")
-        async with gateway(services, redis_url, **{f"{name}_url": address for name in names}) as before:
+        async with run_gateway(services, redis_url, **{f"{name}_url": address for name in names}) as before:
             api = at_gateway(tenant, before)
             client = {"data": {"auth_token": "a token"}}
             for _ in range(2):
@@ -194,7 +194,7 @@ async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
                 whole = await api.anonymous().call("POST", "get_packages", **client)
                 version = await api.anonymous().call("POST", "client_version", **client)
                 assert (await api.call("GET", "get_package_versions", "An.App")).body == []
-            asked, ran = fellows.asked.copy(), await scripts(redis)
+            requests, ran = fellows.asked.copy(), await scripts(redis)
 
             for _ in range(5):
                 assert (await api.call("GET", "test")).status == 200
@@ -206,15 +206,15 @@ async def test_an_unchanged_answer_costs_one_call_of_redis_and_no_service(
 
             assert await scripts(redis) - ran == 20
     assert version.body == {"Version": "1.2.3.4"}
-    assert fellows.asked - asked == Counter()
-    assert set(asked.values()) <= {1, 2}
+    assert fellows.asked - requests == Counter()
+    assert set(requests.values()) <= {1, 2}
 
 
-async def test_versions_that_are_being_changed_are_not_cached(services: Services, redis_url: str, tenant: Api) -> None:
-    fellows = Fellows(settled=False)
+async def test_versions_are_not_cached_during_a_change(services: Services, redis_url: str, tenant: Api) -> None:
+    fellows = CountingServices(settled=False)
     async with (
-        instead(fellows.answer) as address,
-        gateway(services, redis_url, catalog_service_url=address) as before,
+        serve_handler(fellows.answer) as address,
+        run_gateway(services, redis_url, catalog_service_url=address) as before,
     ):
         api = at_gateway(tenant, before)
         for _ in range(3):
@@ -226,10 +226,10 @@ async def test_winget_without_a_version_header_shares_the_first_contract(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.caching.package_responses.MAX_AGE", 60.0)
-    fellows = Fellows()
+    fellows = CountingServices()
     async with (
-        instead(fellows.answer) as address,
-        gateway(services, redis_url, catalog_service_url=address) as before,
+        serve_handler(fellows.answer) as address,
+        run_gateway(services, redis_url, catalog_service_url=address) as before,
     ):
         api = at_gateway(tenant, before)
         for headers in ({}, {}, {"Version": "1.0.0"}, {"Version": ""}):

@@ -8,7 +8,7 @@ from yarl import URL
 
 from common.auth.callers import Deployment
 from tests.support.factories import make_tenant
-from tests.support.metrics import figures_at
+from tests.support.metrics import fetch_metrics
 from tests.support.whole.publishing import add_package, download, package_id, publish
 from tests.support.whole.raw_http import send_raw
 from tests.support.whole.services import PASSWORD, Api, Services
@@ -21,7 +21,7 @@ def alias(tenant: Api) -> Api:
 
 
 async def add_client(api: Api) -> dict[str, str]:
-    """The form of a client that the desktop program sends."""
+    """Add a client. Returns the form that the desktop program sends."""
     answer = await api.call("POST", "add_client", data={"client_name": f"pc-{uuid4().hex}.example"})
     assert answer.status == 201, answer.body
     return {"Auth-Token": answer.body["auth_token"], "Client": "1"}
@@ -42,7 +42,7 @@ async def test_the_desktop_client_gets_the_client_version_at_the_alias(enforcing
     assert (answer.status, answer.body["Version"]) == (200, "0.0.0.0")
 
 
-async def test_a_client_without_a_valid_token_is_refused_at_the_alias(enforcing: Api) -> None:
+async def test_a_client_without_a_valid_token_is_rejected_at_the_alias(enforcing: Api) -> None:
     for form in ({}, {"Auth-Token": str(uuid4()), "Client": "1"}):
         answer = await enforcing.by_alias().anonymous().call("POST", "get_packages", data=form)
         assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
@@ -70,8 +70,8 @@ async def test_winget_searches_shows_and_installs_at_the_alias(alias: Api) -> No
     winget, name = WingetClient(alias.session, f"{alias.base_url}/winget"), package_id()
     await add_package(alias, name)
     published = await publish(alias, name)
-    told = await winget.add()
-    assert told["SourceIdentifier"] == f"pkgrepo-{alias.tenant_id}"
+    information = await winget.add()
+    assert information["SourceIdentifier"] == f"pkgrepo-{alias.tenant_id}"
     assert [hit.package_id for hit in await winget.search(name)] == [name]
     assert await winget.install(name) == published.content
 
@@ -112,7 +112,7 @@ async def test_the_audit_log_names_the_same_operation_for_the_alias(alias: Api) 
 
 async def test_metrics_count_the_alias_under_the_route_of_the_operation(services: Services, alias: Api) -> None:
     async def count() -> float:
-        figures = await figures_at(services.session, services.management[Deployment.MULTI])
+        figures = await fetch_metrics(services.session, services.management[Deployment.MULTI])
         labels = {"method": "GET", "route": "/{tenant_id}/get_blacklist_groups", "status": "200", "service": "gateway"}
         return figures.value("pkgrepo_requests_total", **labels)
 

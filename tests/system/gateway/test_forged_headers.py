@@ -1,4 +1,4 @@
-"""Callers send headers that only proxies and our own services may send."""
+"""Headers of callers that only proxies and services may send."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +8,7 @@ from common.http.middleware import AUDIT_HEADER
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS
 from tests.support.factories import KEY, make_tenant
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.publishing import add_package, package_id, publish
 from tests.support.whole.seed import UNKNOWN, segments
 from tests.support.whole.services import Api, Services
@@ -60,7 +60,7 @@ async def test_the_gateway_does_not_accept_an_internal_token(each: Api) -> None:
         assert answer.status == expected.status
 
 
-async def test_forged_headers_do_not_open_a_network(services: Services) -> None:
+async def test_forged_headers_do_not_bypass_allowed_networks(services: Services) -> None:
     tenant = await services.tenant()
     shut = make_tenant(allowed_networks=("198.51.100.0/24",))
     await services.operator.tenants.create(shut)
@@ -70,13 +70,11 @@ async def test_forged_headers_do_not_open_a_network(services: Services) -> None:
         assert (answer.status, answer.body["code"]) == (403, 403 if row.is_winget else "network_not_allowed")
 
 
-async def test_behind_a_trusted_proxy_the_hop_before_it_is_the_caller(
-    services: Services, redis_url: str, tenant: Api
-) -> None:
+async def test_the_caller_is_the_hop_before_a_trusted_proxy(services: Services, redis_url: str, tenant: Api) -> None:
     hops = {"X-Forwarded-For": "198.51.100.7, 203.0.113.9", "X-Forwarded-Host": "packages.example.com"}
     hops["X-Forwarded-Proto"] = "https"
     trusted: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
-    async with gateway(services, redis_url, **trusted) as address:
+    async with run_gateway(services, redis_url, **trusted) as address:
         behind = at_gateway(tenant, address)
         form = {"package_id": f"Behind.{tenant.tenant_id}", "package_name": "a", "package_publisher": "a"}
         assert (await behind.call("POST", "add_package", data=form, headers=hops)).status == 200

@@ -1,4 +1,4 @@
-"""No caller writes a header of an answer, or of a request to a service."""
+"""Callers cannot inject headers into answers or into requests to services."""
 
 from itertools import product
 from urllib.parse import urlencode, urlsplit
@@ -10,18 +10,18 @@ from tests.support.api import Answer
 from tests.support.tables import every_cell, sampled
 from tests.support.whole.publishing import send_chunk
 from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import Estate, segments, title
+from tests.support.whole.seed import SeedData, segments, title
 from tests.support.whole.services import Api
 
 SPLITS = ("\r\nX-Injected: 1", "\nX-Injected: 1", "\rX-Injected: 1", "\r\n\r\nHTTP/1.1 200 OK\r\nX-Injected: 1")
-# As they stand in an address: once, twice, over-long, and as characters that some programs cut down to CR and LF.
+# Line breaks in addresses: escaped once, twice, overlong, and as characters that some programs truncate to CR and LF.
 BREAKS = ("%0d%0a", "%0a", "%250d%250a", "%c0%8d%c0%8a", "%e5%98%8d%e5%98%8a")
 ESCAPED = tuple(f"{line_break}X-Injected:1" for line_break in BREAKS)
 HEADERS = (*REQUEST_HEADERS, "Authorization", "Cookie", "Origin", "Referer", "X-Forwarded-For", "X-Forwarded-Host")
 NAMES = ("before", "limit", "user", "operation", "expires", "signature", "next", "include_disabled")
 NO_TEXT = ("\xff", "a\xc3", "\xed\xa0\x80", "\xc3\xa9", "\t", " ", "a\tb", "\x80" * 1000)
 
-# The others would end what the next ones need, and show nothing of what they are sent.
+# Other operations delete objects that are still needed, and show none of their values.
 TAKING_FIELDS = [row for row in OPERATIONS if row.method not in {"GET", "DELETE"} and row.name != "logout"]
 
 
@@ -35,7 +35,7 @@ async def send(api: Api, method: str, target: str, headers: dict[str, str] | Non
     return await send_raw(f"{url.scheme}://{url.netloc}", method, url.path + target, {**api.headers, **(headers or {})})
 
 
-async def test_no_part_of_an_address_becomes_a_header(furnished: Estate) -> None:
+async def test_no_part_of_an_address_becomes_a_header(furnished: SeedData) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             for part in filter(is_value, row.parts):
@@ -47,7 +47,7 @@ async def test_no_part_of_an_address_becomes_a_header(furnished: Estate) -> None
                         assert answer.status >= 400 or (row.is_winget and answer.status == 204)
 
 
-async def test_no_query_becomes_a_header(furnished: Estate) -> None:
+async def test_no_query_becomes_a_header(furnished: SeedData) -> None:
     with every_cell() as cell:
         for row in (row for row in OPERATIONS if row.method == "GET"):
             path = "/".join(["", *segments(row, furnished.parts)])
@@ -59,12 +59,12 @@ async def test_no_query_becomes_a_header(furnished: Estate) -> None:
                 check(await send(furnished.api, "GET", f"{path}?x\xff=a"))
 
 
-async def test_a_query_with_an_escaped_line_break_reaches_the_operation(furnished: Estate) -> None:
+async def test_a_query_with_an_escaped_line_break_reaches_the_operation(furnished: SeedData) -> None:
     query = "&".join(f"{name}=a{ESCAPED[0]}" for name in NAMES)
     assert (await send(furnished.api, "GET", f"/get_users?{query}")).status == 200
 
 
-async def test_no_field_becomes_a_header(furnished: Estate) -> None:
+async def test_no_field_becomes_a_header(furnished: SeedData) -> None:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
     with every_cell() as cell:
         for row in TAKING_FIELDS:
@@ -74,19 +74,19 @@ async def test_no_field_becomes_a_header(furnished: Estate) -> None:
                     check(await furnished.send(row, headers=headers, data=form))
 
 
-async def test_a_header_holds_one_line_of_text(furnished: Estate) -> None:
+async def test_a_header_has_only_one_line(furnished: SeedData) -> None:
     with every_cell() as cell:
         for header in HEADERS:
             for split in (*SPLITS[1:3], "\0", "\x01", "\x7f"):
                 with cell(header, repr(split)):
                     answer = await send(furnished.api, "GET", "/get_users", {header: f"a{split}"})
                     check(answer)
-                    # llhttp takes a delete character, which ends no line; it refuses everything that ends one.
+                    # llhttp accepts the delete character, and rejects all line breaks.
                     assert answer.status == 400 or split == "\x7f"
 
 
 @sampled(7)
-async def test_a_header_that_is_no_text_is_no_server_error(every: int, furnished: Estate) -> None:
+async def test_a_header_with_invalid_text_is_no_server_error(every: int, furnished: SeedData) -> None:
     paths = ("/get_users", "/upload_package_version", "/get_audit_log")
     with every_cell() as cell:
         for header, value, path in [*product(HEADERS, NO_TEXT, paths)][::every]:
@@ -94,7 +94,7 @@ async def test_a_header_that_is_no_text_is_no_server_error(every: int, furnished
                 check(await send(furnished.api, "GET", path, {header: value}))
 
 
-async def test_bytes_of_a_header_that_are_no_text_are_not_dropped(furnished: Estate) -> None:
+async def test_invalid_bytes_of_a_header_are_not_dropped(furnished: SeedData) -> None:
     transfer = uuid4().hex
     await send_chunk(furnished.api, transfer, b"0123456789", 0, 5)
     for value, status in {transfer: 200, f"{transfer}\xff": 400, f"\x80{transfer}": 400}.items():

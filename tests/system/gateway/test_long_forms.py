@@ -1,4 +1,4 @@
-"""A gateway keeps the forms with large logos in memory, so it takes few of them at once."""
+"""A gateway holds forms with large logos in memory, so it accepts few of them at once."""
 
 import asyncio
 from urllib.parse import urlsplit
@@ -14,14 +14,14 @@ LONG, SHORT = bytes(FORM_LIMIT), bytes(1000)
 
 
 async def status_of_form(api: Api, logo: bytes) -> int:
-    """The status of `add_package` with these bytes as its logo, which are no picture."""
+    """The status of `add_package` with these bytes as an invalid logo."""
     form = FormData({"package_id": "Acme.Editor", "package_name": "Editor", "package_publisher": "Acme"})
     form.add_field("Logo", logo, filename="logo.png")
     return (await api.call("POST", "add_package", data=form)).status
 
 
 async def begin_form(api: Api) -> asyncio.StreamWriter:
-    """A connection that has sent the head of a long form and nothing of its body."""
+    """A connection that has sent the headers of a long form without its body."""
     address = urlsplit(api.base_url)
     _, writer = await asyncio.open_connection(address.hostname, address.port)
     writer.write(
@@ -32,7 +32,7 @@ async def begin_form(api: Api) -> asyncio.StreamWriter:
     return writer
 
 
-async def test_one_long_form_of_a_tenant_is_taken_at_once(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tenant_may_send_one_long_form_at_a_time(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
     tenant, other = await services.tenant(), await services.tenant()
     writer = await begin_form(tenant)
     with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""Malformed bodies: every operation that takes a body answers 400 and writes nothing."""
+"""Malformed bodies: every operation with a body answers 400 and writes nothing."""
 
 import gzip
 import json
@@ -16,7 +16,7 @@ from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import every_cell
 from tests.support.whole.forms import CHUNK, FORM, MULTIPART, TRANSFER, Body, encoded, good_form, multipart, part
 from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import UNKNOWN, Estate, furnish, segments, title
+from tests.support.whole.seed import UNKNOWN, SeedData, seed_tenant, segments, title
 from tests.support.whole.services import Services, single_gateway
 
 
@@ -25,7 +25,7 @@ def packed(body: Body, coding: str, content: bytes | None = None) -> Body:
 
 
 def malformed(form: Mapping[str, str]) -> dict[str, Body]:
-    """Bodies that would do what they say, were it not for one thing each."""
+    """Valid bodies with one error each."""
     return {
         "unknown charset": encoded(form, f"{FORM}; charset=klingon"),
         "utf-7": encoded(form, f"{FORM}; charset=utf-7"),
@@ -42,7 +42,7 @@ def malformed(form: Mapping[str, str]) -> dict[str, Body]:
         "multipart without a disposition": multipart(
             form, more=CHUNK + b"--limit\r\nContent-Type: text/plain\r\n\r\nx\r\n"
         ),
-        # Without the chunk: parts beside one are passed over unread.
+        # Without the chunk, because parts besides a chunk are skipped.
         "multipart text that is not UTF-8": multipart(form, more=part("more", b"\xff\xfe")),
         "multipart text in utf-7": multipart(
             form, more=part("more", b"+AHg-", "\r\nContent-Type: text/plain; charset=utf-7")
@@ -55,7 +55,7 @@ def malformed(form: Mapping[str, str]) -> dict[str, Body]:
 
 
 def compressed(form: Mapping[str, str]) -> dict[str, Body]:
-    """Bodies that would do what they say, were it not for their coding, or for saying that they have one."""
+    """Valid bodies with a wrong content coding."""
     whole = multipart(form, more=CHUNK)
     return {
         "gzip that is none": packed(encoded(form), "gzip"),
@@ -72,7 +72,7 @@ BROKEN_TRANSFERS = {"a size that is none": b"zz\r\n\r\n", "a block longer than i
 
 
 def contents_of(row: Operation) -> dict[str, dict[str, dict[str, object]]]:
-    """The bodies that an operation takes, by their content type."""
+    """The content types of an operation's body, with their schemas."""
     operation = DOCUMENT["paths"].get(f"/{row.path}", {}).get(row.method.lower(), {})
     contents: dict[str, dict[str, dict[str, object]]] = operation.get("requestBody", {"content": {}})["content"]
     return contents
@@ -82,96 +82,96 @@ def has_required_fields(row: Operation) -> bool:
     return any(content["schema"].get("required") for content in contents_of(row).values())
 
 
-# The document does not describe the sign-in form, which is a browser's.
+# The document does not describe the sign-in form of browsers.
 WITH_BODY = [row for row in OPERATIONS if "multipart/form-data" in contents_of(row) or title(row) == "POST-sign_in"]
 WITHOUT_BODY = [row for row in OPERATIONS if row not in WITH_BODY]
 
 
 deployments = pytest.mark.parametrize(
-    ("estate", "every"),
+    ("seed_data", "every"),
     [
         pytest.param(Deployment.MULTI, 8, id="sample"),
         pytest.param(Deployment.MULTI, 1, id="multi", marks=pytest.mark.full),
         pytest.param(Deployment.SINGLE, 1, id="single", marks=pytest.mark.full),
     ],
-    indirect=["estate"],
+    indirect=["seed_data"],
 )
 
 
 @pytest.fixture(scope="module")
-async def estate(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[Estate]:
-    """A tenant of a deployment that has what the operations need, so that nothing but the body can be wrong."""
+async def seed_data(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[SeedData]:
+    """A tenant with the objects that operations need, so only the body is wrong."""
     if request.param is Deployment.MULTI:
-        yield await furnish(await services.tenant())
+        yield await seed_tenant(await services.tenant())
         return
     tenant = await services.tenant(client_authentication=True)
     async with single_gateway(services, redis_url, tenant) as single:
-        yield (await furnish(tenant)).through(single)
+        yield (await seed_tenant(tenant)).via(single)
 
 
 @deployments
-async def test_a_malformed_body_is_refused_and_writes_nothing(estate: Estate, every: int) -> None:
-    forms = {row: good_form(row, estate) for row in WITH_BODY}
+async def test_a_malformed_body_is_rejected_and_writes_nothing(seed_data: SeedData, every: int) -> None:
+    forms = {row: good_form(row, seed_data) for row in WITH_BODY}
     cells = [(row, *body) for row in WITH_BODY for body in {**malformed(forms[row]), **compressed(forms[row])}.items()]
-    async with estate.unharmed(log=False):
+    async with seed_data.assert_unchanged(log=False):
         with every_cell() as cell:
             for row, kind, (headers, body) in cells[::every]:
                 with cell(title(row), kind):
-                    answer = await estate.send(row, headers={**TRANSFER, **headers}, data=body)
+                    answer = await seed_data.send(row, headers={**TRANSFER, **headers}, data=body)
                     assert answer.status == 400
 
 
-async def test_the_same_body_well_formed_is_accepted(services: Services) -> None:
-    whole = await furnish(await services.tenant())
+async def test_the_well_formed_body_is_accepted(services: Services) -> None:
+    whole = await seed_tenant(await services.tenant())
     with every_cell() as cell:
-        # What ends something comes last.
+        # Deletions come last.
         for row in sorted(WITH_BODY, key=lambda row: (row.method == "DELETE", row.name == "logout")):
             with cell(title(row)):
                 answer = await send_well_formed(row, whole)
-                if answer.status >= 400:  # An earlier operation deleted or used what it needs.
-                    whole = await furnish(await services.tenant())
+                if answer.status >= 400:  # An earlier operation deleted or used a required object.
+                    whole = await seed_tenant(await services.tenant())
                     answer = await send_well_formed(row, whole)
                 assert answer.status in {200, 201, 303}, answer.body
 
 
-async def send_well_formed(row: Operation, estate: Estate) -> Answer:
-    headers, body = multipart(good_form(row, estate), more=CHUNK)
-    return await estate.send(row, headers={**headers, **TRANSFER}, data=body)
+async def send_well_formed(row: Operation, seed_data: SeedData) -> Answer:
+    headers, body = multipart(good_form(row, seed_data), more=CHUNK)
+    return await seed_data.send(row, headers={**headers, **TRANSFER}, data=body)
 
 
 @deployments
-async def test_a_broken_transfer_is_refused_and_writes_nothing(estate: Estate, every: int) -> None:
-    gateway, _, prefix = estate.api.base_url.removeprefix("http://").partition("/")
-    headers = {**estate.api.headers, **TRANSFER, **CHUNKED}
+async def test_a_broken_transfer_is_rejected_and_writes_nothing(seed_data: SeedData, every: int) -> None:
+    gateway, _, prefix = seed_data.api.base_url.removeprefix("http://").partition("/")
+    headers = {**seed_data.api.headers, **TRANSFER, **CHUNKED}
     cells = [*product(WITH_BODY, BROKEN_TRANSFERS.items())]
-    async with estate.unharmed(log=False):
+    async with seed_data.assert_unchanged(log=False):
         with every_cell() as cell:
-            for row, (kind, end) in cells[:: min(every, 3)]:  # so that both kinds are in the sample
+            for row, (kind, end) in cells[:: min(every, 3)]:  # so the sample has both kinds
                 with cell(title(row), kind):
-                    path = "/".join(["", prefix, *segments(row, estate.parts)])
-                    form = urlencode(good_form(row, estate)).encode()
+                    path = "/".join(["", prefix, *segments(row, seed_data.parts)])
+                    form = urlencode(good_form(row, seed_data)).encode()
                     body = f"{len(form):x}\r\n".encode() + form + b"\r\n" + end
                     answer = await send_raw(f"http://{gateway}", row.method, path, headers, body)
                     assert answer.status == 400
 
 
 @deployments
-async def test_an_empty_body_is_refused_where_a_field_is_required(estate: Estate, every: int) -> None:
+async def test_an_empty_body_is_rejected_if_a_field_is_required(seed_data: SeedData, every: int) -> None:
     kinds = (FORM, MULTIPART, "application/json", "nonsense")[::every]
     with every_cell() as cell:
         for row, kind in product(WITH_BODY, kinds):
             with cell(title(row), kind):
-                answer = await estate.send(row, headers={**TRANSFER, "Content-Type": kind})
+                answer = await seed_data.send(row, headers={**TRANSFER, "Content-Type": kind})
                 assert answer.status == 400 or (answer.status == 200 and not has_required_fields(row))
 
 
 @deployments
-async def test_a_body_that_an_operation_does_not_take_does_no_harm(estate: Estate, every: int) -> None:
-    cells = [*product(WITHOUT_BODY, malformed(estate.form).items())]
-    async with estate.unharmed(log=False):
+async def test_an_unexpected_body_is_harmless(seed_data: SeedData, every: int) -> None:
+    cells = [*product(WITHOUT_BODY, malformed(seed_data.form).items())]
+    async with seed_data.assert_unchanged(log=False):
         with every_cell() as cell:
             for row, (kind, (headers, body)) in cells[::every]:
                 with cell(title(row), kind):
                     path = segments(row, UNKNOWN)
-                    answer = await estate.api.call(row.method, *path, headers=headers, data=body)
+                    answer = await seed_data.api.call(row.method, *path, headers=headers, data=body)
                     assert answer.status < 500

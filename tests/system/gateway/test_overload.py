@@ -1,4 +1,4 @@
-"""More requests at once than can be answered: some are answered, the others refused with Retry-After, and none lost."""
+"""Overload: some requests are answered, the others rejected with Retry-After, and none are lost."""
 
 import asyncio
 import threading
@@ -16,18 +16,18 @@ from common.http.middleware import problem_response
 from common.service_client.client import CONNECTIONS
 from tests.support.api import Answer, read_answer
 from tests.support.wait import until
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.problems import check_problem
 from tests.support.whole.services import PASSWORD, Api, Services
-from tests.support.whole.stub_service import instead
+from tests.support.whole.stub_service import serve_handler
 
-SOON = 60  # seconds: an upper bound for a machine that does other things too
+SOON = 60  # seconds: an upper bound for a busy machine
 AT_ONE_INSTANT = 1000
 
 
 @pytest.fixture
 async def crowd() -> AsyncIterator[ClientSession]:
-    """Any number of callers, each on a connection of its own."""
+    """Callers with a separate connection each."""
     async with ClientSession(connector=TCPConnector(limit=0, force_close=True)) as session:
         yield session
 
@@ -43,7 +43,7 @@ def check_refused(answer: Answer) -> None:
 
 
 @pytest.mark.full
-async def test_each_of_a_thousand_requests_at_once_gets_an_answer(crowd: ClientSession, tenant: Api) -> None:
+async def test_a_thousand_concurrent_requests_are_all_answered(crowd: ClientSession, tenant: Api) -> None:
     operations = [("GET", "test"), ("POST", "get_packages"), ("GET", "get_users"), ("POST", "client_version")]
     calls = operations * (AT_ONE_INSTANT // len(operations))
     async with asyncio.timeout(SOON):
@@ -54,20 +54,20 @@ async def test_each_of_a_thousand_requests_at_once_gets_an_answer(crowd: ClientS
     assert Counter(answer.status for answer in answers)[200] > 0
 
 
-async def test_a_request_that_waits_too_long_for_a_service_is_refused(
+async def test_a_request_that_waits_too_long_is_rejected(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.service_client.client.SLOT_TIMEOUT", 0.5)
     monkeypatch.setattr("common.service_client.client.ANSWER_TIMEOUT", SOON)
-    too_many, asked, release = 100, 0, asyncio.Event()
+    too_many, requests, release = 100, 0, asyncio.Event()
 
     async def busy(_: web.Request) -> web.Response:
-        nonlocal asked
-        asked += 1
+        nonlocal requests
+        requests += 1
         await release.wait()
         return web.json_response([])
 
-    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+    async with serve_handler(busy) as catalog, run_gateway(services, redis_url, catalog_service_url=catalog) as address:
         before = at_gateway(tenant, address)
         answering = [
             asyncio.ensure_future(call(crowd, before, "GET", "get_finished_uploads"))
@@ -77,31 +77,31 @@ async def test_a_request_that_waits_too_long_for_a_service_is_refused(
             coming = asyncio.as_completed(answering)
             for _ in range(too_many):
                 check_refused(await next(coming))
-            # Another service's turns are its own.
+            # The limits of services are separate.
             assert (await call(crowd, before, "GET", "get_users")).status == 200
             release.set()
             answers = await asyncio.gather(*answering)
     assert Counter(answer.status for answer in answers) == {200: CONNECTIONS, 503: too_many}
-    assert asked == CONNECTIONS
+    assert requests == CONNECTIONS
 
 
 async def test_slow_operations_do_not_delay_short_requests(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api
 ) -> None:
-    many, asked, release = CONNECTIONS + 10, 0, asyncio.Event()
+    many, requests, release = CONNECTIONS + 10, 0, asyncio.Event()
 
     async def busy(request: web.Request) -> web.Response:
-        nonlocal asked
+        nonlocal requests
         if "delete_package" in request.path:
-            asked += 1
+            requests += 1
             await release.wait()
         return web.json_response([])
 
-    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+    async with serve_handler(busy) as catalog, run_gateway(services, redis_url, catalog_service_url=catalog) as address:
         before = at_gateway(tenant, address)
 
         async def all_asked() -> bool:
-            return asked == many
+            return requests == many
 
         deleting = [asyncio.ensure_future(call(crowd, before, "DELETE", "delete_package/a")) for _ in range(many)]
         async with asyncio.timeout(SOON):
@@ -111,37 +111,40 @@ async def test_slow_operations_do_not_delay_short_requests(
             assert {answer.status for answer in await asyncio.gather(*deleting)} == {200}
 
 
-async def test_streams_that_never_end_leave_others_their_connections(
+async def test_endless_streams_do_not_use_all_connections(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.service_client.client.STREAMS", 4)
     monkeypatch.setattr("common.service_client.client.STREAMS_OF_NETWORK", 3)
     monkeypatch.setattr("common.service_client.client.STREAM_TIMEOUT", 0.5)
-    asked, release = 0, asyncio.Event()
+    requests, release = 0, asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
-        nonlocal asked
+        nonlocal requests
         if "get_packages" not in request.path:
             return web.json_response([])
-        asked += 1
+        requests += 1
         response = web.StreamResponse()
         await response.prepare(request)
         await release.wait()
         return response
 
     away: dict[str, Any] = {"trusted_proxies": "127.0.0.0/8"}
-    async with instead(endless) as catalog, gateway(services, redis_url, catalog_service_url=catalog, **away) as there:
+    async with (
+        serve_handler(endless) as catalog,
+        run_gateway(services, redis_url, catalog_service_url=catalog, **away) as gateway_address,
+    ):
 
         async def ask(ip: str, method: str, operation: str) -> Answer:
             headers = {**tenant.headers, "X-Forwarded-For": ip}
-            # With a query that the gateway remembers nothing for.
-            url = f"{there}/{tenant.tenant_id}/{operation}?x=y"
+            # The gateway does not cache this query.
+            url = f"{gateway_address}/{tenant.tenant_id}/{operation}?x=y"
             async with crowd.request(method, url, headers=headers) as response:
                 return await read_answer(response)
 
         async def begun(streams: int) -> None:
             async def all_asked() -> bool:
-                return asked >= streams
+                return requests >= streams
 
             await until(all_asked)
 
@@ -152,13 +155,13 @@ async def test_streams_that_never_end_leave_others_their_connections(
             check_refused(await ask("2001:db8::4", "POST", "get_packages"))
             reading.append(asyncio.ensure_future(ask("192.0.2.1", "POST", "get_packages")))
             await begun(4)
-            # All turns of streams are taken now. A long question that is none has its own.
+            # All streams are in use now. Other slow requests have a separate limit.
             assert (await ask("192.0.2.1", "DELETE", "delete_package/a")).status == 200
             release.set()
             assert {answer.status for answer in await asyncio.gather(*reading)} == {200}
 
 
-async def test_refusals_of_a_crowd_fill_neither_audit_log_nor_error_log(
+async def test_overload_rejections_fill_no_audit_or_error_log(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.forwarding.audit.MAX_REFUSALS", 3)
@@ -166,7 +169,7 @@ async def test_refusals_of_a_crowd_fill_neither_audit_log_nor_error_log(
     async def busy(_: web.Request) -> web.Response:
         return problem_response(Overloaded())
 
-    async with instead(busy) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+    async with serve_handler(busy) as catalog, run_gateway(services, redis_url, catalog_service_url=catalog) as address:
         before = at_gateway(tenant, address)
         with capture_logs() as logs:
             for _ in range(6):
@@ -175,7 +178,7 @@ async def test_refusals_of_a_crowd_fill_neither_audit_log_nor_error_log(
     assert (recorded.count(503), [entry for entry in logs if entry["log_level"] == "error"]) == (3, [])
 
 
-async def test_at_most_four_of_many_logins_at_once_compare_passwords(
+async def test_at_most_four_logins_hash_passwords_at_once(
     crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock, running, counted = threading.Lock(), 0, []

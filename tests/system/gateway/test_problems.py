@@ -18,15 +18,15 @@ from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import make_tenant
 from tests.support.tables import every_cell
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.problems import MEMBERS, check_error, check_problem
 from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
 from tests.support.whole.raw_http import read_raw, send_raw
 from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import SINGLE_TENANT, Api, Services
-from tests.support.whole.stub_service import instead
+from tests.support.whole.stub_service import serve_handler
 
-NOWHERE = "http://127.0.0.1:1"  # a port that nobody listens on
+NOWHERE = "http://127.0.0.1:1"  # a port without a server
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 Entries = list[MutableMapping[str, Any]]
 
@@ -123,7 +123,7 @@ async def test_a_client_above_the_limit_is_a_problem(services: Services) -> None
     check_problem(answer, 403, "client_limit_exceeded")
 
 
-async def test_a_network_that_is_not_allowed_is_a_problem(services: Services, tenant: Api) -> None:
+async def test_a_forbidden_network_is_a_problem(services: Services, tenant: Api) -> None:
     closed = make_tenant(allowed_networks=("192.0.2.1",))
     await services.operator.tenants.create(closed)
 
@@ -146,7 +146,7 @@ async def test_an_unknown_tenant_is_a_problem(services: Services) -> None:
     check_problem(await services.api("nobody").call("GET", "test"), 404, "tenant_not_found")
 
 
-async def test_a_wrong_method_is_a_problem_that_names_the_right_ones(tenant: Api) -> None:
+async def test_a_wrong_method_is_a_problem_with_the_allowed_methods(tenant: Api) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             with cell(title(row)):
@@ -156,7 +156,7 @@ async def test_a_wrong_method_is_a_problem_that_names_the_right_ones(tenant: Api
                 assert answer.headers["Allow"].replace("GET, HEAD", "GET") == ", ".join(methods)
 
 
-async def test_a_range_beyond_the_file_names_its_length(tenant: Api) -> None:
+async def test_a_range_beyond_the_file_reports_its_length(tenant: Api) -> None:
     answer = await _download(tenant, {"Range": "bytes=10-"})
 
     assert answer.headers["Content-Range"] == "bytes */10"
@@ -171,7 +171,7 @@ async def test_an_error_to_head_has_the_id_and_no_body(either: Api) -> None:
         assert not answer.body
 
 
-async def test_each_request_has_an_id_that_its_caller_cannot_choose(tenant: Api) -> None:
+async def test_a_caller_cannot_choose_the_request_id(tenant: Api) -> None:
     mine = "ab" * 16
     headers = {"X-Request-Id": mine, "X-Internal-Request-Id": mine}
     ids = {(await tenant.call("GET", "get_users", headers=headers)).headers["X-Request-Id"] for _ in range(3)}
@@ -192,7 +192,7 @@ MALFORMED = {
 }
 
 
-async def test_bytes_that_are_no_request_are_a_problem(services: Services) -> None:
+async def test_an_invalid_request_is_a_problem(services: Services) -> None:
     url = URL(services.addresses[Deployment.MULTI])
     with every_cell() as cell:
         for name, sent in MALFORMED.items():
@@ -200,7 +200,7 @@ async def test_bytes_that_are_no_request_are_a_problem(services: Services) -> No
                 reader, writer = await asyncio.open_connection(url.host, url.port)
                 try:
                     writer.write(sent)
-                    answer = read_raw(await reader.read(), "GET")  # to the end: the connection is closed
+                    answer = read_raw(await reader.read(), "GET")  # until the connection is closed
                 finally:
                     writer.close()
                     await writer.wait_closed()
@@ -208,9 +208,9 @@ async def test_bytes_that_are_no_request_are_a_problem(services: Services) -> No
                 assert answer.headers["Server"] == "pkgrepo"
 
 
-async def test_operations_of_an_unavailable_service_say_so(services: Services, redis_url: str, tenant: Api) -> None:
+async def test_operations_of_an_unavailable_service_report_it(services: Services, redis_url: str, tenant: Api) -> None:
     with every_cell() as cell:
-        async with gateway(services, redis_url, catalog_service_url=NOWHERE) as address:
+        async with run_gateway(services, redis_url, catalog_service_url=NOWHERE) as address:
             api = at_gateway(tenant, address)
             for row in (row for row in OPERATIONS if row.service == CATALOG):
                 with cell(title(row)):
@@ -221,10 +221,10 @@ async def test_operations_of_an_unavailable_service_say_so(services: Services, r
 
 
 @pytest.mark.parametrize("away", [{"auth_service_url": NOWHERE}, {"redis_url": "redis://127.0.0.1:1/0"}], ids=str)
-async def test_no_session_is_accepted_while_a_dependency_is_away(
+async def test_sessions_are_rejected_while_a_dependency_is_unavailable(
     services: Services, redis_url: str, tenant: Api, away: dict[str, str], logged: Entries
 ) -> None:
-    async with gateway(services, **{"redis_url": redis_url, **away}) as address:
+    async with run_gateway(services, **{"redis_url": redis_url, **away}) as address:
         answer = await at_gateway(tenant, address).call("GET", "test")
 
     check_problem(answer, 500, "dependency_unavailable")
@@ -239,7 +239,10 @@ async def test_a_problem_passes_on_only_members_of_a_transfer(services: Services
         problem = {"detail": "Not so.", "code": "unexpected_chunk", "received": 7, "total": wrong, "fence": 7}
         return web.json_response(problem, status=400)
 
-    async with instead(refuse) as catalog, gateway(services, redis_url, catalog_service_url=catalog) as address:
+    async with (
+        serve_handler(refuse) as catalog,
+        run_gateway(services, redis_url, catalog_service_url=catalog) as address,
+    ):
         for wrong in (-1, True, 1.5, "7", None, [7]):
             answer = await at_gateway(tenant, address).call("POST", "get_packages")
             assert list(answer.body) == [*MEMBERS, "received"], wrong

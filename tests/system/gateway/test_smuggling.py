@@ -1,4 +1,4 @@
-"""Requests that two parsers would cut at different places: what reaches a service is what was sent, or nothing."""
+"""Requests that parsers could split differently: the service receives exactly the sent request, or nothing."""
 
 import asyncio
 import re
@@ -9,14 +9,14 @@ import pytest
 
 from tests.support.tables import every_cell
 from tests.support.wait import TIMEOUT
-from tests.support.whole.gateways import gateway
+from tests.support.whole.gateways import run_gateway
 from tests.support.whole.services import Api, Services
-from tests.support.whole.stub_service import Standin, standin
+from tests.support.whole.stub_service import StubService, run_stub_service
 
-OUTER = ("add_package", "upload_package_version")  # read before a service is asked, and streamed to it
+OUTER = ("add_package", "upload_package_version")  # read before the call of a service, and streamed to it
 BODY = b"abcd"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
-# What comes after it is {inner}: a request that nobody sent. The head ends where the list of lines does.
+# {inner} is a smuggled request in the body. The headers are the list of lines.
 REFUSED: dict[str, tuple[bytes, bytes]] = {
     "a length and chunks": (b"Content-Length: 5\r\n" + CHUNKED, b"0\r\n\r\n{inner}"),
     "chunks and a length": (CHUNKED + b"Content-Length: 5\r\n", b"0\r\n\r\n{inner}"),
@@ -72,22 +72,22 @@ TAKEN: dict[str, tuple[bytes, bytes]] = {
 
 
 @pytest.fixture(scope="module")
-async def service(services: Services, redis_url: str) -> AsyncIterator[Standin]:
-    async with standin() as service:
+async def service(services: Services, redis_url: str) -> AsyncIterator[StubService]:
+    async with run_stub_service() as service:
         yield service
 
 
 @pytest.fixture(scope="module")
-async def api(services: Services, redis_url: str, service: Standin) -> AsyncIterator[Api]:
-    """A tenant before a gateway whose services only count what they are asked."""
+async def api(services: Services, redis_url: str, service: StubService) -> AsyncIterator[Api]:
+    """A tenant at a gateway whose stub services only count requests."""
     known = await services.tenant()
     away = {f"{name}_service_url": service.address for name in ("catalog", "upload")}
-    async with gateway(services, redis_url, **away) as address:
+    async with run_gateway(services, redis_url, **away) as address:
         yield Api(known.session, f"{address}/{known.tenant_id}", known.tenant_id, known.deployment, known.headers)
 
 
 async def exchange(api: Api, sent: bytes) -> list[int]:
-    """Write all at once, and what the gateway answered until it closed the connection: the final statuses."""
+    """Send bytes at once, and read until the gateway closes the connection. Returns the final statuses."""
     url = urlsplit(api.base_url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
     try:
@@ -96,7 +96,7 @@ async def exchange(api: Api, sent: bytes) -> list[int]:
             received = await reader.read()
     finally:
         writer.close()
-    # What is no request is answered in HTTP/1.0.
+    # Invalid requests are answered in HTTP/1.0.
     statuses = [int(status) for status in re.findall(rb"HTTP/[0-9.]+ ([0-9]{3}) ", received)]
     return [status for status in statuses if status != 100]
 
@@ -111,14 +111,12 @@ def last(api: Api) -> bytes:
     return request(api, "GET get_package_versions/Last", b"Connection: close\r\n")
 
 
-def words(service: Standin) -> list[str]:
+def words(service: StubService) -> list[str]:
     return [received.path.split("/", 2)[2] for received in service.received]
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_an_ambiguous_request_is_refused_with_all_that_follows(
-    operation: str, api: Api, service: Standin
-) -> None:
+async def test_an_ambiguous_request_ends_its_connection(operation: str, api: Api, service: StubService) -> None:
     inner = request(api, "GET get_package_versions/Smuggled")
     with every_cell() as cell:
         for case, (lines, body) in REFUSED.items():
@@ -129,7 +127,7 @@ async def test_an_ambiguous_request_is_refused_with_all_that_follows(
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_request_with_one_meaning_reaches_the_service_once(operation: str, api: Api, service: Standin) -> None:
+async def test_an_unambiguous_request_reaches_the_service_once(operation: str, api: Api, service: StubService) -> None:
     with every_cell() as cell:
         for case, (lines, body) in TAKEN.items():
             with cell(case):
@@ -140,7 +138,7 @@ async def test_a_request_with_one_meaning_reaches_the_service_once(operation: st
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_connection_that_asks_for_another_protocol_ends(operation: str, api: Api, service: Standin) -> None:
+async def test_a_protocol_upgrade_closes_the_connection(operation: str, api: Api, service: StubService) -> None:
     with every_cell() as cell:
         for protocol in ("h2c", "websocket", "TLS/1.0"):
             with cell(protocol):
@@ -151,7 +149,7 @@ async def test_a_connection_that_asks_for_another_protocol_ends(operation: str, 
 
 
 @pytest.mark.parametrize("operation", OUTER)
-async def test_a_connection_that_asks_for_a_tunnel_ends(operation: str, api: Api, service: Standin) -> None:
+async def test_a_connect_request_closes_the_connection(operation: str, api: Api, service: StubService) -> None:
     service.received.clear()
     inner = request(api, "GET get_package_versions/Smuggled")
     length = f"Content-Length: {len(inner)}\r\n".encode()
@@ -160,7 +158,7 @@ async def test_a_connection_that_asks_for_a_tunnel_ends(operation: str, api: Api
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
-async def test_an_unexpected_body_is_no_request(method: str, api: Api, service: Standin) -> None:
+async def test_an_unexpected_body_is_not_a_request(method: str, api: Api, service: StubService) -> None:
     service.received.clear()
     inner = request(api, "GET get_package_versions/Smuggled")
     outer = request(api, f"{method} get_package_versions/First", f"Content-Length: {len(inner)}\r\n".encode())
@@ -168,7 +166,7 @@ async def test_an_unexpected_body_is_no_request(method: str, api: Api, service: 
     assert (statuses, words(service)) == ([200, 200], ["get_package_versions/First", "get_package_versions/Last"])
 
 
-async def test_requests_in_a_row_are_answered_in_their_order(api: Api, service: Standin) -> None:
+async def test_pipelined_requests_are_answered_in_order(api: Api, service: StubService) -> None:
     service.received.clear()
     row = [f"get_package_versions/{number}" for number in range(50)]
     statuses = await exchange(api, b"".join(request(api, f"GET {path}") for path in row) + last(api))
@@ -189,7 +187,7 @@ NO_REQUESTS = (
 )
 
 
-async def test_nothing_is_read_after_what_is_no_request(api: Api, service: Standin) -> None:
+async def test_nothing_is_read_after_an_invalid_request(api: Api, service: StubService) -> None:
     with every_cell() as cell:
         for start in NO_REQUESTS:
             with cell(start):
@@ -197,12 +195,12 @@ async def test_nothing_is_read_after_what_is_no_request(api: Api, service: Stand
                 assert (await exchange(api, start + last(api)), words(service)) == ([400], [])
 
 
-async def test_a_request_older_than_http_1_0_is_none(api: Api) -> None:
-    # Nothing comes after it: that alone would be refused.
+async def test_a_request_before_http_1_0_is_rejected(api: Api) -> None:
+    # Nothing follows it, because that would be rejected too.
     assert await exchange(api, b"GET /livez\r\n\r\n") == [400]
 
 
-async def test_headers_of_one_connection_do_not_reach_the_service(api: Api, service: Standin) -> None:
+async def test_headers_of_one_connection_do_not_reach_the_service(api: Api, service: StubService) -> None:
     service.received.clear()
     mine = {
         "Connection": "keep-alive, X-File-ID, X-Mine",

@@ -1,4 +1,4 @@
-"""Large request bodies and responses through the gateway: complete, at the reader's pace, or ended."""
+"""Large request bodies and responses through the gateway: complete, at the reader's pace, or aborted."""
 
 import asyncio
 import os
@@ -14,15 +14,15 @@ from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
 from common.http.middleware import problem_response
 from gateway.forwarding.proxy import SPLICE_THRESHOLD, Body, relay
-from tests.support.whole.raw_http import read_one, read_slowly, with_small_buffers
-from tests.support.whole.stub_service import instead
+from tests.support.whole.raw_http import read_one_answer, read_slowly, shrink_send_buffer
+from tests.support.whole.stub_service import serve_handler
 from upload_service.downloads.service import OpenFile
 from upload_service.model import Upload
 from upload_service.views import ByteRange, send_installer
 
 SOON = 60  # seconds; reached only when something hangs
 SIZE = SPLICE_THRESHOLD * 4 + 3
-PIECE = 100_000  # bytes that a sender has at once
+PIECE = 100_000  # bytes of a sender's block
 UPLOAD = Upload("acme", "f", "u", SIZE, size=SIZE, sha256="0" * 64)
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Way = Callable[[Handler], AbstractAsyncContextManager[str]]
@@ -30,7 +30,7 @@ Way = Callable[[Handler], AbstractAsyncContextManager[str]]
 
 @pytest.fixture(autouse=True)
 def short_shutdown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that a test has finished with does not wait for requests that have no end."""
+    """Let servers stop without waiting for endless requests."""
     monkeypatch.setattr("common.http.server.SHUTDOWN_TIMEOUT", 0.5)
 
 
@@ -43,14 +43,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @asynccontextmanager
 async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
-    """The address of a gateway that gives on whatever a service answers."""
+    """The address of a gateway that forwards all answers of a service."""
 
     async def forward(request: web.Request) -> web.StreamResponse:
-        with_small_buffers(request)
+        shrink_send_buffer(request)
         async with session.get(service) as response:
             return await relay(request, response)
 
-    async with instead(handler) as service, ClientSession() as session, instead(forward) as address:
+    async with serve_handler(handler) as service, ClientSession() as session, serve_handler(forward) as address:
         yield address
 
 
@@ -58,7 +58,7 @@ def sending(file: Path, ended: asyncio.Event | None = None) -> Handler:
     """A handler that serves a download as upload_service does."""
 
     async def send(request: web.Request) -> web.StreamResponse:
-        with_small_buffers(request)
+        shrink_send_buffer(request)
         try:
             with file.open("rb") as content:
                 opened = OpenFile(UPLOAD, 0, SIZE, content)
@@ -70,22 +70,22 @@ def sending(file: Path, ended: asyncio.Event | None = None) -> Handler:
     return send
 
 
-both_ways = pytest.mark.parametrize("way", [instead, through_the_gateway])
+both_ways = pytest.mark.parametrize("way", [serve_handler, through_the_gateway])
 
 
 @both_ways
-async def test_a_connection_delivers_large_responses_one_after_another(way: Way, file: Path) -> None:
+async def test_a_connection_delivers_several_large_responses(way: Way, file: Path) -> None:
     async with way(sending(file)) as address, asyncio.timeout(SOON):
         url = urlsplit(address)
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
         for _ in range(2):
             writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
-            assert (await read_one(reader)).endswith(b"\r\n\r\n" + file.read_bytes())
+            assert (await read_one_answer(reader)).endswith(b"\r\n\r\n" + file.read_bytes())
         writer.close()
 
 
 @both_ways
-async def test_a_client_that_reads_nothing_is_disconnected(
+async def test_a_client_that_does_not_read_is_disconnected(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
@@ -102,7 +102,7 @@ async def test_a_client_that_reads_nothing_is_disconnected(
         writer.close()
 
 
-@pytest.mark.full  # tests/system/gateway/test_stalled_callers.py has a sample.
+@pytest.mark.full  # tests/system/gateway/test_stalled_clients.py has a sample.
 @both_ways
 async def test_a_slow_reader_gets_a_whole_large_response(way: Way, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3)
@@ -120,7 +120,7 @@ async def test_an_interrupted_response_does_not_look_complete(way: Way, file: Pa
         reader, writer = await asyncio.open_connection(url.hostname, url.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
-            await read_one(reader)
+            await read_one_answer(reader)
         writer.close()
 
 
@@ -143,17 +143,17 @@ async def test_a_response_that_stalls_is_aborted(monkeypatch: pytest.MonkeyPatch
 
 
 @dataclass
-class Taken:
-    """What a service got behind a gateway that sends whole requests on."""
+class ReceivedBody:
+    """The request body that a service received through a gateway."""
 
     address: str = ""
     bodies: list[bytes] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def taking(handler: Handler | None = None) -> AsyncIterator[Taken]:
-    """A service that takes whatever comes through a gateway, or does as it is told."""
-    taken = Taken()
+async def taking(handler: Handler | None = None) -> AsyncIterator[ReceivedBody]:
+    """Run a service behind a gateway that reads bodies, or uses `handler`."""
+    taken = ReceivedBody()
 
     async def take(request: web.Request) -> web.StreamResponse:
         taken.bodies.append(await request.read())
@@ -169,7 +169,11 @@ async def taking(handler: Handler | None = None) -> AsyncIterator[Taken]:
             assert content.problem is not None
             return problem_response(content.problem)
 
-    async with instead(handler or take) as service, ClientSession() as session, instead(forward) as taken.address:
+    async with (
+        serve_handler(handler or take) as service,
+        ClientSession() as session,
+        serve_handler(forward) as taken.address,
+    ):
         yield taken
 
 
@@ -177,7 +181,7 @@ def head_of(body: bytes) -> bytes:
     return f"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
 
 
-async def test_a_connection_sends_large_bodies_whole_one_after_another(file: Path) -> None:
+async def test_a_connection_sends_several_large_bodies(file: Path) -> None:
     body = file.read_bytes()
     async with taking() as taken, asyncio.timeout(SOON):
         url = urlsplit(taken.address)
@@ -188,13 +192,13 @@ async def test_a_connection_sends_large_bodies_whole_one_after_another(file: Pat
                 writer.write(body[start : start + PIECE])
                 await asyncio.sleep(0)
             writer.write(head_of(b"next") + b"next")
-            assert [(await read_one(reader)).partition(b"\r\n\r\n")[2] for _ in range(2)] == [b"taken"] * 2
+            assert [(await read_one_answer(reader)).partition(b"\r\n\r\n")[2] for _ in range(2)] == [b"taken"] * 2
         writer.close()
     assert taken.bodies == [body, b"next"] * 2
 
 
 @pytest.mark.parametrize("ends", [True, False])
-async def test_a_large_body_that_stops_in_its_middle_is_refused(
+async def test_an_interrupted_large_body_is_rejected(
     file: Path, monkeypatch: pytest.MonkeyPatch, *, ends: bool
 ) -> None:
     monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.2)
@@ -210,7 +214,7 @@ async def test_a_large_body_that_stops_in_its_middle_is_refused(
     assert taken.bodies == []
 
 
-async def test_a_large_body_that_is_refused_before_its_end_is_answered(file: Path) -> None:
+async def test_a_large_body_rejected_before_its_end_is_answered(file: Path) -> None:
     body = file.read_bytes() * 4
 
     async def refuse(request: web.Request) -> web.Response:
@@ -225,15 +229,15 @@ async def test_a_large_body_that_is_refused_before_its_end_is_answered(file: Pat
         writer.close()
 
 
-async def _answered_where_the_service_breaks_off() -> bytes:
-    """What a caller is answered who sends all of a large body before reading, though the service has gone."""
-    gone = asyncio.Event()
+async def _answer_of_aborting_service() -> bytes:
+    """The answer to a caller that sends a large body although the service has disconnected."""
+    closed = asyncio.Event()
 
     async def service(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(SIZE // 2)
         await asyncio.sleep(0.1)
         writer.transport.abort()
-        gone.set()
+        closed.set()
 
     async def forward(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Length": request.headers["Content-Length"]}
@@ -244,11 +248,11 @@ async def _answered_where_the_service_breaks_off() -> bytes:
 
     async with await asyncio.start_server(service, "127.0.0.1", 0) as server, ClientSession() as session:
         address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        async with instead(forward) as gateway, asyncio.timeout(SOON):
+        async with serve_handler(forward) as gateway, asyncio.timeout(SOON):
             url = urlsplit(gateway)
             reader, writer = await asyncio.open_connection(url.hostname, url.port)
             writer.write(head_of(bytes(8 * SIZE)) + bytes(SIZE // 2 + PIECE))
-            await gone.wait()
+            await closed.wait()
             await asyncio.sleep(0.1)
             writer.write(bytes(8 * SIZE - SIZE // 2 - PIECE))
             await writer.drain()
@@ -257,6 +261,6 @@ async def _answered_where_the_service_breaks_off() -> bytes:
             return line
 
 
-def test_a_body_is_read_to_its_end_after_the_service_is_gone() -> None:
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the gateway does
-        assert runner.run(_answered_where_the_service_breaks_off()).startswith(b"HTTP/1.1 500")
+def test_a_body_is_read_to_its_end_after_the_service_fails() -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # like the gateway
+        assert runner.run(_answer_of_aborting_service()).startswith(b"HTTP/1.1 500")

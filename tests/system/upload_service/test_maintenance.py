@@ -1,4 +1,4 @@
-"""`pkgrepo scrub` and `pkgrepo quota` beside a running `pkgrepo up`: damaged files, and the count of used storage."""
+"""`pkgrepo scrub` and `pkgrepo quota` during a running `pkgrepo up`: damaged files and used storage."""
 
 import json
 from collections.abc import AsyncIterator
@@ -13,7 +13,7 @@ from yarl import URL
 
 from common.mongo import MongoDatabase, open_database
 from deploy.local.folder import DataFolder
-from tests.support.processes.pkgrepo_command import administrator, pkgrepo, pkgrepo_commands, up
+from tests.support.processes.pkgrepo_command import administrator, pkgrepo, pkgrepo_commands, run_pkgrepo
 
 PACKAGE = "Example.Hello"
 pytestmark = pytest.mark.full  # tests/system/deploy/test_pkgrepo.py has a sample of each command.
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.full  # tests/system/deploy/test_pkgrepo.py has a sampl
 
 @dataclass(frozen=True)
 class Installation:
-    """A running `pkgrepo up` with its sample packages, an administrator, and the database of its files."""
+    """A running `pkgrepo up` with sample packages, an administrator and the upload database."""
 
     session: ClientSession
     base_url: str
@@ -35,8 +35,8 @@ class Installation:
 
     async def version(self) -> dict[str, Any]:
         versions = await self.get("get_package_versions", PACKAGE)
-        found: dict[str, Any] = versions[0]
-        return found
+        newest: dict[str, Any] = versions[0]
+        return newest
 
     async def download(self) -> tuple[int, bytes]:
         address = URL((await self.version())["INSTALLER_URL"], encoded=True)
@@ -55,27 +55,27 @@ class Installation:
 @pytest.fixture(scope="module")
 async def system(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Installation]:
     folder = tmp_path_factory.mktemp("care")
-    async with up(folder, "--demo") as service, ClientSession() as session:
+    async with run_pkgrepo(folder, "--demo") as service, ClientSession() as session:
         session.headers.update(await administrator(session, service.base_url, folder))
         async with open_database(DataFolder(folder).addresses().mongo_url, "upload") as database:
             yield Installation(session, service.base_url, folder, database)
 
 
-async def test_a_flipped_byte_is_shown_until_the_file_is_restored(system: Installation) -> None:
+async def test_a_flipped_byte_is_reported_until_the_file_is_restored(system: Installation) -> None:
     path, version = await system.file(), await system.version()
     content = path.read_bytes()
-    status, said = await system.command("scrub")
-    assert (status, "0 are damaged" in said) == (0, True)
+    status, output = await system.command("scrub")
+    assert (status, "0 are damaged" in output) == (0, True)
 
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    status, said = await system.command("scrub", "--tenant", "demo")
+    status, output = await system.command("scrub", "--tenant", "demo")
     assert status == 1
-    for told in ("demo", PACKAGE, version["VERSION"], path.name, "altered", "1 are damaged"):
-        assert told in said
+    for text in ("demo", PACKAGE, version["VERSION"], path.name, "altered", "1 are damaged"):
+        assert text in output
     assert (await system.download())[0] == 404
-    (shown,) = await system.get("get_damaged_installers")
-    assert shown.pop("found_at")
-    assert shown == {
+    (damaged,) = await system.get("get_damaged_installers")
+    assert damaged.pop("found_at")
+    assert damaged == {
         "package_id": PACKAGE,
         "version": version["VERSION"],
         "version_uid": version["UID"],
@@ -85,8 +85,8 @@ async def test_a_flipped_byte_is_shown_until_the_file_is_restored(system: Instal
     assert (await system.get("server_information"))["damaged_installers"] == 1
 
     path.write_bytes(content)
-    status, said = await system.command("scrub", "--tenant", "demo")
-    assert (status, "0 are damaged" in said) == (0, True)
+    status, output = await system.command("scrub", "--tenant", "demo")
+    assert (status, "0 are damaged" in output) == (0, True)
     assert await system.download() == (200, content)
     assert await system.get("get_damaged_installers") == []
     assert (await system.get("server_information"))["damaged_installers"] == 0
@@ -96,11 +96,11 @@ async def test_a_missing_file_is_listed_as_json(system: Installation) -> None:
     path = await system.file()
     content = path.read_bytes()
     path.unlink()
-    status, said = await system.command("scrub", "--json")
+    status, output = await system.command("scrub", "--json")
     path.write_bytes(content)
     assert status == 1
-    (found,) = json.loads(said[said.index("[ {") : said.rindex("]") + 1])
-    assert (found["server_filename"], found["damage"], found["package_id"]) == (path.name, "missing", PACKAGE)
+    (document,) = json.loads(output[output.index("[ {") : output.rindex("]") + 1])
+    assert (document["server_filename"], document["damage"], document["package_id"]) == (path.name, "missing", PACKAGE)
     assert (await system.command("scrub"))[0] == 0
 
 
@@ -126,16 +126,16 @@ async def test_publishing_a_damaged_version_again_repairs_it(system: Installatio
     assert await system.download() == (200, content)
 
 
-async def test_a_wrong_count_of_used_storage_is_reported_and_repaired(system: Installation) -> None:
+async def test_wrong_used_storage_is_reported_and_repaired(system: Installation) -> None:
     right = await system.get("server_information")
     assert (await system.command("quota"))[0] == 0
     await system.database["quotas"].update_one({"tenant_id": "demo"}, {"$inc": {"used": 12_345}})
-    status, said = await system.command("quota", "--tenant", "demo")
+    status, output = await system.command("quota", "--tenant", "demo")
     assert status == 1
-    for told in ("demo", f"{right['storage_used'] + 12_345:,}", f"{right['storage_used']:,}", "--repair"):
-        assert told in said
-    status, said = await system.command("quota", "--repair")
-    assert (status, "repaired" in said) == (0, True)
+    for text in ("demo", f"{right['storage_used'] + 12_345:,}", f"{right['storage_used']:,}", "--repair"):
+        assert text in output
+    status, output = await system.command("quota", "--repair")
+    assert (status, "repaired" in output) == (0, True)
     assert await system.get("server_information") == right
     assert (await system.command("quota", "--tenant", "demo"))[0] == 0
 
@@ -152,12 +152,12 @@ async def test_a_storage_of_another_database_is_reported(system: Installation) -
     path = await system.file()
     away = path.rename(path.with_suffix(".away"))
     mark.write_text("0" * 32)
-    scrubbed, asked = await system.command("scrub"), await system.command("status")
+    scrubbed, status = await system.command("scrub"), await system.command("status")
     mark.write_text(identity)
     away.rename(path)
     assert scrubbed[0] == 1
     assert "belongs to" in scrubbed[1]
-    assert asked[0] == 1
-    assert "storage: StorageIsNotOurs" in asked[1]
+    assert status[0] == 1
+    assert "storage: StorageIsNotOurs" in status[1]
     assert (await system.command("status"))[0] == 0
     assert (await system.command("scrub"))[0] == 0

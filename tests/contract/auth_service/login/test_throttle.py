@@ -14,7 +14,7 @@ from auth_service.login.throttle import Throttle
 from auth_service.login.throttle_store import KNOWN_FOR, KNOWN_NETWORKS, RedisFailureCounts, RedisKnownNetworks
 from auth_service.users.model import TooManyFailures
 from common.redis import open_redis
-from tests.support.services.auth import address
+from tests.support.services.auth import unique_address
 
 ADDRESS = "192.0.2.1"
 
@@ -173,7 +173,7 @@ async def test_logins_are_refused_at_the_limits(
     redis: "Redis", low_limits: None, logins: list[tuple[str, int, bool]]
 ) -> None:
     real, model = Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis)), Model()
-    tenant_id, addresses = f"t{uuid4().hex[:12]}", [address() for _ in range(4)]
+    tenant_id, addresses = f"t{uuid4().hex[:12]}", [unique_address() for _ in range(4)]
     for username, number, is_right in logins:
         login = (username, addresses[number])
         if model.refuses(*login):

@@ -19,7 +19,7 @@ from common.events.deliveries import MAX_DELIVERIES
 from common.events.local import LocalEvents
 from common.mongo import WriteRejected
 from common.telemetry.tracing import traces
-from tests.support.servers.otlp_server import collecting
+from tests.support.servers.otlp_server import run_collector
 from tests.support.tables import each
 
 TIMEOUT = 60  # seconds until a test fails
@@ -86,7 +86,7 @@ async def test_an_event_handler_belongs_to_the_trace_of_its_request(
     events: Events,
 ) -> None:
     handler, name = RecordingHandler(), make_name()
-    async with collecting() as collector:
+    async with run_collector() as collector:
         traces.begin("tests", collector.url)
         try:
             with traces.request_span("POST"):
@@ -98,7 +98,7 @@ async def test_an_event_handler_belongs_to_the_trace_of_its_request(
             await asyncio.to_thread(traces.end)
     spans = {span.name: span for span in collector.spans if not span.error}
     assert handler.events[0].traceparent not in {event.traceparent, ""}
-    assert [span.name for span in collector.way(spans[f"process {name}"])] == [
+    assert [span.name for span in collector.ancestors(spans[f"process {name}"])] == [
         f"process {name}",
         f"publish {name}",
         "POST",

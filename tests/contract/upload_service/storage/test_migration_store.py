@@ -7,7 +7,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from tests.support.services.storage_pair import StoragePair, storages
-from tests.support.services.tenant_first import TenantFirst
+from tests.support.services.tenant_first import TenantFilterCheck
 from upload_service.maintenance.purge import Collector
 from upload_service.model import Damage, Move, Status, StorageKind
 from upload_service.quota.store import MongoQuotaStore
@@ -24,22 +24,22 @@ async def leased(store: MongoMoveStore, home: StorageKind = StorageKind.FOLDER) 
 
 
 async def test_a_file_is_leased_to_one_of_many(storages: StoragePair) -> None:
-    await storages.keep()
+    await storages.add_installer()
     moves = await asyncio.gather(*(storages.store.lease_next(StorageKind.FOLDER, ()) for _ in range(20)))
     assert len([move for move in moves if move]) == 1
 
 
 async def test_a_released_move_lease_is_free_at_once(storages: StoragePair) -> None:
-    await storages.keep()
+    await storages.add_installer()
     move = await leased(storages.store)
     await storages.store.release(move)
     assert (await leased(storages.store)).token != move.token
 
 
 async def test_a_holder_of_an_expired_move_lease_changes_nothing(storages: StoragePair) -> None:
-    upload = await storages.keep()
+    upload = await storages.add_installer()
     stale = await leased(storages.store)
-    await storages.let_leases_pass()
+    await storages.expire_leases()
     current = await leased(storages.store)
     before = await storages.record(upload)
     assert not await storages.store.renew(stale)
@@ -53,7 +53,7 @@ async def test_a_holder_of_an_expired_move_lease_changes_nothing(storages: Stora
 
 
 async def test_a_file_is_not_moved_back_before_its_old_copy_is_removed(storages: StoragePair) -> None:
-    upload = await storages.keep()
+    upload = await storages.add_installer()
     move = await leased(storages.store)
     assert await storages.store.set_storage(move, StorageKind.S3)
     await storages.store.release(move)
@@ -69,16 +69,16 @@ async def test_a_file_is_not_moved_back_before_its_old_copy_is_removed(storages:
 
 async def test_remaining_omits_damaged_files(storages: StoragePair) -> None:
     for content in (b"abc", b"defgh"):
-        await storages.keep(content)
-    await storages.keep(damage=Damage.ALTERED)
-    await storages.keep(status=Status.DELETING)
-    await storages.keep(home=StorageKind.S3)
+        await storages.add_installer(content)
+    await storages.add_installer(damage=Damage.ALTERED)
+    await storages.add_installer(status=Status.DELETING)
+    await storages.add_installer(storage=StorageKind.S3)
     assert await storages.store.remaining(StorageKind.FOLDER) == (2, 8)
     assert await storages.store.count(StorageKind.FOLDER) == 3
 
 
 async def test_remaining_can_omit_files_that_cannot_be_moved(storages: StoragePair) -> None:
-    failed, other = await storages.keep(b"abc"), await storages.keep(b"defgh")
+    failed, other = await storages.add_installer(b"abc"), await storages.add_installer(b"defgh")
     assert await storages.store.remaining(StorageKind.FOLDER, [failed.upload_id]) == (1, 5)
     assert await storages.store.remaining(StorageKind.FOLDER, [failed.upload_id, other.upload_id]) == (0, 0)
 
@@ -114,15 +114,15 @@ async def test_counting_all_files_may_take_minutes(mongo_url: str, storages: Sto
 
 
 async def test_has_any_finds_the_tenants_files_in_a_storage(storages: StoragePair) -> None:
-    in_folder, in_bucket = await storages.keep(), await storages.keep(home=StorageKind.S3)
+    in_folder, in_bucket = await storages.add_installer(), await storages.add_installer(storage=StorageKind.S3)
     assert not await storages.store.has_any(in_folder.tenant_id, StorageKind.S3)
     assert await storages.store.has_any(in_bucket.tenant_id, StorageKind.S3)
 
 
 async def test_every_query_of_one_file_begins_with_its_tenant(mongo_url: str, storages: StoragePair) -> None:
-    upload = await storages.keep()
+    upload = await storages.add_installer()
     move = await leased(storages.store)
-    listener = TenantFirst()
+    listener = TenantFilterCheck()
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[listener])
     store = MongoMoveStore(client[storages.database.name])
     await store.renew(move)
@@ -138,13 +138,13 @@ async def test_every_query_of_one_file_begins_with_its_tenant(mongo_url: str, st
 
 
 async def test_the_collector_removes_from_every_storage(storages: StoragePair) -> None:
-    unclaimed = [await storages.keep(home=home, status=Status.COMPLETE) for home in StorageKind]
-    half_done = [await storages.keep(home=home, status=Status.DELETING) for home in StorageKind]
-    stored = [await storages.keep(home=home) for home in StorageKind]
+    unclaimed = [await storages.add_installer(storage=home, status=Status.COMPLETE) for home in StorageKind]
+    half_done = [await storages.add_installer(storage=home, status=Status.DELETING) for home in StorageKind]
+    stored = [await storages.add_installer(storage=home) for home in StorageKind]
     store, quota = MongoUploadStore(storages.database), MongoQuotaStore(storages.database)
     await Collector(store, quota, storages.removal, transfer_idle=60, unclaimed_age=60).collect()
     for upload in (*unclaimed, *half_done):
-        assert await storages.home(upload.storage).size(upload) is None
+        assert await storages.backend(upload.storage).size(upload) is None
         assert await storages.store.find(upload) is None
     for upload in stored:
-        await storages.expect_at(upload.storage, upload)
+        await storages.assert_only_in(upload.storage, upload)

@@ -15,7 +15,15 @@ from auth_service.users.passwords import AT_ONCE
 from common.auth.callers import Caller
 from common.redis import RedisError, open_redis
 from tests.support.factories import make_caller
-from tests.support.services.auth import NOWHERE, PASSWORD, WRONG_PASSWORD, Auth, address, elsewhere, serving_auth
+from tests.support.services.auth import (
+    PASSWORD,
+    UNREACHABLE_REDIS,
+    WRONG_PASSWORD,
+    Auth,
+    from_other_address,
+    serving_auth,
+    unique_address,
+)
 
 
 @pytest.fixture
@@ -85,7 +93,7 @@ async def test_every_failed_login_costs_the_same_work(
         (await auth.tenant(), "ada", PASSWORD),
     ):
         cost.clear()
-        assert (await auth.login(elsewhere(tenant_of_login), username, password)).status == 401
+        assert (await auth.login(from_other_address(tenant_of_login), username, password)).status == 401
         assert cost == [only], username
 
 
@@ -197,7 +205,7 @@ async def test_ten_failures_from_an_address_block_it(auth: Auth, caller: Caller)
     answer = await auth.login(caller)
 
     assert (answer.status, answer.body["code"]) == (429, "too_many_failures")
-    assert (await auth.login(elsewhere(caller))).status == 200
+    assert (await auth.login(from_other_address(caller))).status == 200
 
 
 async def test_an_ipv6_network_has_the_login_attempts_of_one_address(auth: Auth, caller: Caller) -> None:
@@ -368,7 +376,7 @@ async def test_no_password_reaches_the_audit_log(auth: Auth, caller: Caller) -> 
 async def test_without_redis_every_login_is_refused(mongo_url: str, redis_url: str) -> None:
     async with (
         serving_auth(mongo_url, redis_url) as before,
-        serving_auth(mongo_url, NOWHERE, database=before.settings.database) as auth,
+        serving_auth(mongo_url, UNREACHABLE_REDIS, database=before.settings.database) as auth,
     ):
         caller = await before.tenant()
         token = {"token": jwt.encode({"tenant": caller.tenant_id}, "another key for tests, long enough", "HS256")}
@@ -385,7 +393,7 @@ async def test_without_redis_every_login_is_refused(mongo_url: str, redis_url: s
 
 async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Caller, mongo_url: str) -> None:
     token = await auth.token(caller)
-    async with serving_auth(mongo_url, NOWHERE) as auth_without_redis:
+    async with serving_auth(mongo_url, UNREACHABLE_REDIS) as auth_without_redis:
         answer = await auth_without_redis.call(caller, "POST", "logout", data={"token": token})
 
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
@@ -394,7 +402,7 @@ async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Calle
 
 async def test_without_mongodb_every_login_is_refused(mongo_url: str, redis_url: str) -> None:
     async with serving_auth(mongo_url, redis_url, mongo_url="mongodb://127.0.0.1:1") as auth:
-        answer = await auth.login(make_caller(ip=address()))
+        answer = await auth.login(make_caller(ip=unique_address()))
 
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert int(answer.headers["Retry-After"]) > 0

@@ -11,7 +11,7 @@ from auth_service.login.throttle import NETWORK_FAILURE_LIMIT, USER_FAILURE_LIMI
 from common.auth.callers import Caller
 from common.auth.sessions import Sessions
 from common.redis import Redis
-from tests.support.services.auth import WRONG_PASSWORD, Auth, elsewhere
+from tests.support.services.auth import WRONG_PASSWORD, Auth, from_other_address
 from tests.support.step_faults import Steps
 
 
@@ -30,7 +30,7 @@ async def is_refused(auth: Auth, caller: Caller, username: str) -> bool:
 async def fail_from_many_addresses(auth: Auth, caller: Caller, limit: int) -> None:
     """Fail as often as one user may, ten times at each address."""
     for _ in range(0, limit, NETWORK_FAILURE_LIMIT):
-        await auth.fail_logins(elsewhere(caller))
+        await auth.fail_logins(from_other_address(caller))
 
 
 def addresses_of(caller: Caller, username: str = "admin") -> str:
@@ -38,7 +38,7 @@ def addresses_of(caller: Caller, username: str = "admin") -> str:
 
 
 async def test_ten_failures_of_a_user_at_one_address_block_it(auth: Auth, home: Caller, redis: "Redis") -> None:
-    elsewhere_user = elsewhere(home)
+    elsewhere_user = from_other_address(home)
     await auth.fail_logins(elsewhere_user)
     await redis.delete(f"failures:address:{elsewhere_user.network}")
 
@@ -66,14 +66,14 @@ async def test_ten_failures_do_not_block_the_user_at_another_address(auth: Auth,
 async def test_two_hundred_failures_block_a_user_at_unknown_addresses(auth: Auth, home: Caller) -> None:
     await fail_from_many_addresses(auth, home, 200)
 
-    assert (await auth.login(elsewhere(home))).status == 429
+    assert (await auth.login(from_other_address(home))).status == 429
 
 
 async def test_failures_of_a_user_at_unknown_addresses_count_together(auth: Auth, home: Caller, low_limit: int) -> None:
     assert USER_FAILURE_LIMIT == 200
     await fail_from_many_addresses(auth, home, low_limit)
 
-    answer = await auth.login(elsewhere(home))
+    answer = await auth.login(from_other_address(home))
 
     assert (answer.status, answer.body["code"]) == (429, "too_many_failures")
     assert 0 < int(answer.headers["Retry-After"]) <= WINDOW
@@ -103,7 +103,7 @@ async def test_failures_at_a_known_address_do_not_block_the_user_elsewhere(
         await redis.delete(f"failures:address:{home.network}", f"failures:place:{home.tenant_id}:{home.network}:admin")
 
     assert (await auth.login(home)).status == 429
-    assert (await auth.login(elsewhere(home))).status == 200
+    assert (await auth.login(from_other_address(home))).status == 200
 
 
 async def test_a_login_resets_the_failures_of_the_user_at_its_address(auth: Auth, home: Caller, redis: "Redis") -> None:
@@ -120,7 +120,7 @@ async def test_a_login_does_not_reset_the_failures_at_other_addresses(auth: Auth
     await fail_from_many_addresses(auth, home, low_limit)
     await auth.token(home)
 
-    assert (await auth.login(elsewhere(home))).status == 429
+    assert (await auth.login(from_other_address(home))).status == 429
 
 
 async def test_a_known_ipv6_address_stands_for_its_network(auth: Auth, home: Caller, low_limit: int) -> None:
@@ -137,7 +137,7 @@ async def test_replicas_share_the_known_addresses(auth: Auth, home: Caller, low_
 
 
 async def test_a_failed_login_makes_no_address_known(auth: Auth, home: Caller, redis: "Redis") -> None:
-    await auth.fail_logins(elsewhere(home), times=1)
+    await auth.fail_logins(from_other_address(home), times=1)
 
     assert await redis.zrange(addresses_of(home), 0, -1) == [home.network]
 
@@ -145,10 +145,14 @@ async def test_a_failed_login_makes_no_address_known(auth: Auth, home: Caller, r
 async def test_a_failed_login_sends_the_same_commands_for_all_users(
     auth: Auth, home: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await auth.fail_logins(elsewhere(home), times=1)  # Redis has the scripts from here on.
+    await auth.fail_logins(from_other_address(home), times=1)  # Redis has the scripts from here on.
     steps, counts = Steps(), []
     steps.watch_redis(monkeypatch)
-    for caller, username in ((home, "admin"), (elsewhere(home), "admin"), (elsewhere(home), "nobody")):
+    for caller, username in (
+        (home, "admin"),
+        (from_other_address(home), "admin"),
+        (from_other_address(home), "nobody"),
+    ):
         assert await steps.run(partial(is_refused, auth, caller, username))
         counts.append(steps.count)
 

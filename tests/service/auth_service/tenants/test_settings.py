@@ -67,7 +67,7 @@ async def test_no_limit_is_shown_as_null(auth: Auth, caller: Caller) -> None:
 
 
 async def test_an_unavailable_service_is_reported(auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth.others, "refusal", Problem("a secret of the driver"))
+    monkeypatch.setattr(auth.stubs, "refusal", Problem("a secret of the driver"))
 
     answer = await auth.call(caller, "GET", "server_information")
 

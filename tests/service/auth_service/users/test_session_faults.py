@@ -14,7 +14,7 @@ from common.auth.callers import Caller
 from common.mongo import MongoError
 from common.redis import RedisError
 from tests.support.api import Answer
-from tests.support.services.auth import PASSWORD, Auth, elsewhere
+from tests.support.services.auth import PASSWORD, Auth, from_other_address
 from tests.support.step_faults import Fault, Steps
 
 NEW = "another password for tests"
@@ -31,7 +31,7 @@ class Setup:
 
     async def sign_in(self) -> None:
         """Sign in as `ada` with the first password from a new address, if that is possible."""
-        answer = await self.auth.login(elsewhere(self.admin), "ada")
+        answer = await self.auth.login(from_other_address(self.admin), "ada")
         if answer.status == 200:
             self.tokens.append(answer.body["message"])
 
@@ -92,7 +92,7 @@ async def make_setup(auth: Auth) -> Setup:
     admin = await auth.tenant("admin", "ada")
     session = await auth.session(admin, await auth.token(admin, "ada"))
     assert session is not None
-    setup = Setup(auth, admin, replace(elsewhere(admin), username="ada", session_id=session.session_id))
+    setup = Setup(auth, admin, replace(from_other_address(admin), username="ada", session_id=session.session_id))
     await setup.sign_in()
     return setup
 

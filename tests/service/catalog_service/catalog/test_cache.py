@@ -49,7 +49,7 @@ async def served(mongo_url: str, redis_url: str) -> AsyncIterator[tuple[Catalog,
 def replicas(served: tuple[Catalog, Catalog]) -> tuple[Catalog, Catalog]:
     """Two catalog services on one database."""
     for replica in served:
-        replica.others.reset()
+        replica.stubs.reset()
     return served
 
 
@@ -106,7 +106,7 @@ async def _delete_version(catalog: Catalog, caller: Caller) -> None:
 
 
 async def _delete_half(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
     assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 500
 
 
@@ -205,12 +205,12 @@ async def test_unchanged_versions_need_one_small_query_and_others_two(
 async def test_a_version_that_the_sweeper_finishes_is_seen(replicas: tuple[Catalog, Catalog], caller: Caller) -> None:
     first, second = replicas
     await first.add_package(caller)
-    first.others.refusal = Unavailable("away")
-    assert (await first.try_version(caller)).status == 500
-    first.others.refusal = None
+    first.stubs.refusal = Unavailable("away")
+    assert (await first.post_version(caller)).status == 500
+    first.stubs.refusal = None
     assert [package["VERSIONS"] for package in await second.packages(caller)] == [[]]
 
-    await first.let_time_pass()
+    await first.age_and_sweep()
 
     assert [package["VERSIONS"] for package in await second.packages(caller)] == [["1.0"]]
 
@@ -412,13 +412,13 @@ async def test_every_view_has_its_own_etag(catalog: Catalog, caller: Caller) -> 
         await tag_of(catalog, caller, include_disabled="true"),
     ]
     for hidden in (["a"], ["b"], ["a", "b"]):
-        catalog.others.hidden[caller.tenant_id] = hidden
+        catalog.stubs.hidden[caller.tenant_id] = hidden
         tags.append(await tag_of(catalog, client))
         assert (await answer_of(catalog, client, {"If-None-Match": tags[-1]})).status == 304
         assert (await answer_of(catalog, client, {"If-None-Match": tags[0]})).status == 200
 
     assert len(set(tags)) == len(tags)
-    catalog.others.hidden[caller.tenant_id] = []
+    catalog.stubs.hidden[caller.tenant_id] = []
     assert await tag_of(catalog, client) == tags[0]  # The view of an administrator.
 
 
@@ -433,7 +433,7 @@ async def test_an_etag_of_another_tenant_is_unknown(catalog: Catalog, caller: Ca
 async def test_every_encoding_has_the_same_content(catalog: Catalog, caller: Caller, encoding: str) -> None:
     await seed(catalog, caller, 600, description="Edits texts. " * 50)
     await edit(catalog, caller, "package.00300", package_name="New")
-    catalog.others.hidden[caller.tenant_id] = ["package.00007", "package.00599"]
+    catalog.stubs.hidden[caller.tenant_id] = ["package.00007", "package.00599"]
     client = caller.as_client("a client")
 
     for viewer, count in ((caller, 600), (client, 598), (caller, 600)):
@@ -475,7 +475,7 @@ async def test_a_catalog_is_the_same_with_any_memory_limit(mongo_url: str, redis
     async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
         await seed(catalog, caller, 300, noise=250)
         await catalog.call(caller, "PATCH", "set_package_active", "package.00004", data={"package_active": "0"})
-        catalog.others.hidden[caller.tenant_id] = ["package.00299"]
+        catalog.stubs.hidden[caller.tenant_id] = ["package.00299"]
         views = [
             (caller, {}, list(range(300))[:4] + list(range(5, 300))),
             (caller, {"include_disabled": "true"}, list(range(300))),

@@ -13,7 +13,7 @@ from common.auth.callers import Caller
 from common.concurrency.confined_process import run_confined
 from tests.support.api import Answer
 from tests.support.factories import make_caller
-from tests.support.memory import Growth
+from tests.support.memory import MemoryGrowth
 from tests.support.samples.logos import progressive_jpeg
 from tests.support.services.catalog import Catalog, picture
 from tests.support.wait import until
@@ -50,8 +50,8 @@ async def test_a_small_jpeg_of_thousands_of_scans_is_refused(catalog: Catalog) -
 async def test_six_images_of_sixteen_million_pixels_need_little_memory(catalog: Catalog) -> None:
     logo = picture(size=(4000, 4000), mode="RGBA")
     await add(catalog, make_caller(), GOOD)
-    growth = Growth()
-    growth.begin()
+    growth = MemoryGrowth()
+    growth.start()
 
     answers = await asyncio.gather(*(add(catalog, make_caller(), logo) for _ in range(6)))
 
@@ -63,8 +63,8 @@ async def test_six_images_of_sixteen_million_pixels_need_little_memory(catalog: 
 async def test_six_images_of_four_million_pixels_need_little_memory(catalog: Catalog) -> None:
     logo = picture(size=(2000, 2000), mode="RGBA")
     await add(catalog, make_caller(), GOOD)
-    growth = Growth()
-    growth.begin()
+    growth = MemoryGrowth()
+    growth.start()
 
     answers = await asyncio.gather(*(add(catalog, make_caller(), logo) for _ in range(6)))
 

@@ -85,7 +85,7 @@ async def test_all_fields_of_a_version_are_returned(catalog: Catalog, caller: Ca
         "dep_pkg_identifier": ["acme.runtime", "acme.fonts"],
         "dep_pkg_min_version": ["2", ""],
     }
-    file = {"server_filename": catalog.others.uploaded()}
+    file = {"server_filename": catalog.stubs.add_file()}
 
     form = encoded({**fields_sent, **form_of(VERSION), **file}, multipart=multipart)
     answer = await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=form)
@@ -204,14 +204,14 @@ async def test_an_invalid_edit_is_refused_and_changes_nothing(
 
 
 async def test_a_version_with_invalid_fields_is_not_created(catalog: Catalog, caller: Caller) -> None:
-    answer = await catalog.try_version(caller, allowed_markets="DE", excluded_markets="US")
+    answer = await catalog.post_version(caller, allowed_markets="DE", excluded_markets="US")
 
     assert (answer.status, answer.body["detail"]) == (
         400,
         "excluded_markets: is not for a version that has allowed_markets",
     )
     assert await catalog.versions(caller) == []
-    assert catalog.others.asked == []
+    assert catalog.stubs.operations == []
 
 
 async def test_the_reasons_of_a_version_hidden_from_winget_are_listed(catalog: Catalog, caller: Caller) -> None:
@@ -245,20 +245,20 @@ async def test_an_installer_of_the_same_language_already_exists(catalog: Catalog
     await catalog.add_version(caller, package_locale="ko-KR")
     await catalog.add_version(caller, installer_locale="sv-SE")
 
-    assert (await catalog.try_version(caller, installer_locale="ko-KR")).status == 409
-    assert (await catalog.try_version(caller, installer_locale="SV-se", package_locale="de-DE")).status == 409
+    assert (await catalog.post_version(caller, installer_locale="ko-KR")).status == 409
+    assert (await catalog.post_version(caller, installer_locale="SV-se", package_locale="de-DE")).status == 409
     await catalog.add_version(caller, package_locale="de-DE")
 
 
 async def test_an_interrupted_version_continues_with_equal_fields_only(catalog: Catalog, caller: Caller) -> None:
-    fields_sent = {"server_filename": catalog.others.uploaded(), "release_notes": "Faster.", "commands": "edit"}
-    catalog.others.refusal = Unavailable("away")
-    await catalog.try_version(caller, **fields_sent)
-    catalog.others.refusal = None
+    fields_sent = {"server_filename": catalog.stubs.add_file(), "release_notes": "Faster.", "commands": "edit"}
+    catalog.stubs.refusal = Unavailable("away")
+    await catalog.post_version(caller, **fields_sent)
+    catalog.stubs.refusal = None
 
-    assert (await catalog.try_version(caller, **{**fields_sent, "commands": "editor"})).status == 409
-    assert (await catalog.try_version(caller, **{**fields_sent, "commands": ""})).status == 409
-    assert (await catalog.try_version(caller, **fields_sent)).status == 201
+    assert (await catalog.post_version(caller, **{**fields_sent, "commands": "editor"})).status == 409
+    assert (await catalog.post_version(caller, **{**fields_sent, "commands": ""})).status == 409
+    assert (await catalog.post_version(caller, **fields_sent)).status == 201
 
 
 async def test_details_exist_in_the_own_tenant_only(catalog: Catalog, caller: Caller) -> None:

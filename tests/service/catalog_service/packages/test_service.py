@@ -236,7 +236,7 @@ async def test_a_client_does_not_see_blacklisted_packages(catalog: Catalog) -> N
     caller = make_caller()
     for package_id in ("a", "b", "c"):
         await catalog.add_package(caller, package_id)
-    catalog.others.hidden[caller.tenant_id] = ["b", "unknown"]
+    catalog.stubs.hidden[caller.tenant_id] = ["b", "unknown"]
 
     listed = await catalog.packages(caller.as_client("a client"))
 
@@ -247,7 +247,7 @@ async def test_a_client_does_not_see_blacklisted_packages(catalog: Catalog) -> N
 async def test_a_client_with_an_unknown_blacklist_gets_no_catalog(catalog: Catalog) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
 
     answer = await catalog.call(caller.as_client("a client"), "POST", "get_packages")
 
@@ -368,7 +368,7 @@ async def test_a_package_is_deleted_with_its_versions_and_files(catalog: Catalog
 
     assert (answer.status, answer.body) == (200, {"Message": "Package was deleted successfully!"})
     assert [package["PACKAGE_ID"] for package in await catalog.packages(caller)] == ["kept"]
-    assert catalog.others.linked_uids == {kept_version}
+    assert catalog.stubs.linked_uids == {kept_version}
     for uid in gone:
         assert (await catalog.call(caller, "GET", "get_specific_package_version", uid)).status == 404
 
@@ -377,7 +377,7 @@ async def test_a_package_whose_files_cannot_be_removed_yet_is_hidden_at_once(cat
     caller = make_caller()
     await catalog.add_package(caller)
     uid = await catalog.add_version(caller)
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
 
     assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 500
 
@@ -385,7 +385,7 @@ async def test_a_package_whose_files_cannot_be_removed_yet_is_hidden_at_once(cat
     assert (await catalog.call(caller, "GET", "get_package_versions", "acme.editor")).status == 404
     assert (await catalog.call(caller, "GET", "get_specific_package_version", uid)).status == 404
     assert (await catalog.call(caller, "PATCH", "edit_package", "acme.editor", data={})).status == 404
-    assert (await catalog.try_version(caller, package_version="2")).status == 404
+    assert (await catalog.post_version(caller, package_version="2")).status == 404
     assert (await catalog.call(caller, "POST", "add_package", data=package_form())).status == 401
 
 
@@ -393,14 +393,14 @@ async def test_deleting_a_package_again_after_a_failure_finishes_it(catalog: Cat
     caller = make_caller()
     await catalog.add_package(caller)
     await catalog.add_version(caller)
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
     await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
-    catalog.others.refusal = None
+    catalog.stubs.refusal = None
 
     assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 200
 
-    assert catalog.others.linked_uids == set()
-    assert await catalog.count_of(caller) == 0
+    assert catalog.stubs.linked_uids == set()
+    assert await catalog.count_records(caller) == 0
     assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 404
 
 
@@ -408,16 +408,16 @@ async def test_an_interrupted_deletion_finishes_by_itself(catalog: Catalog) -> N
     caller = make_caller()
     await catalog.add_package(caller)
     await catalog.add_version(caller)
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
     await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
-    await catalog.let_time_pass()
-    assert await catalog.count_of(caller) == 2
-    catalog.others.refusal = None
+    await catalog.age_and_sweep()
+    assert await catalog.count_records(caller) == 2
+    catalog.stubs.refusal = None
 
-    await catalog.let_time_pass()
+    await catalog.age_and_sweep()
 
-    assert catalog.others.linked_uids == set()
-    assert await catalog.count_of(caller) == 0
+    assert catalog.stubs.linked_uids == set()
+    assert await catalog.count_records(caller) == 0
 
 
 async def test_a_package_added_again_has_no_data_of_the_old_one(catalog: Catalog) -> None:

@@ -85,7 +85,7 @@ async def test_an_upload_is_listed_to_its_own_tenant_only(catalog: Catalog) -> N
 async def test_an_upload_with_a_version_is_not_listed(catalog: Catalog, order: str) -> None:
     caller = make_caller()
     await catalog.add_package(caller)
-    name = catalog.others.uploaded()
+    name = catalog.stubs.add_file()
 
     if order != "linked first":
         await catalog.events.publish(finished(caller, name))
@@ -100,15 +100,15 @@ async def test_an_upload_without_a_file_is_not_listed(catalog: Catalog) -> None:
     caller = make_caller()
     for name in ("a.msi", "gone.msi"):
         await catalog.events.publish(finished(caller, name))
-    catalog.others.gone = {"gone.msi"}
+    catalog.stubs.missing = {"gone.msi"}
 
     assert await listed_filenames(catalog, caller) == ["a.msi"]
 
 
 async def test_an_upload_of_a_client_release_is_not_listed(catalog: Catalog) -> None:
-    caller, name = make_caller(), catalog.others.uploaded()
+    caller, name = make_caller(), catalog.stubs.add_file()
     await catalog.events.publish(finished(caller, name))
-    catalog.others.links[name] = "a release that the catalog does not know of"
+    catalog.stubs.links[name] = "a release that the catalog does not know of"
 
     assert await listed_filenames(catalog, caller) == []
 

@@ -36,7 +36,7 @@ async def test_a_damaged_file_is_listed_with_its_version(catalog: Catalog) -> No
     caller = make_caller()
     await catalog.add_package(caller)
     uids = [await catalog.add_version(caller, package_version=version) for version in ("1.0", "2.0")]
-    files = catalog.others.damaged = [damaged(uids[1]), damaged(uids[0], "missing")]
+    files = catalog.stubs.damaged = [damaged(uids[1]), damaged(uids[0], "missing")]
     versions = [{"package_id": "acme.editor", "version": version} for version in ("2.0", "1.0")]
     assert await damaged_files(catalog, caller) == [
         {**file, **version} for file, version in zip(files, versions, strict=True)
@@ -44,17 +44,17 @@ async def test_a_damaged_file_is_listed_with_its_version(catalog: Catalog) -> No
 
 
 async def test_a_file_without_a_version_is_listed_without_one(catalog: Catalog) -> None:
-    files = catalog.others.damaged = [damaged(""), damaged(str(uuid4()))]
+    files = catalog.stubs.damaged = [damaged(""), damaged(str(uuid4()))]
     assert await damaged_files(catalog, make_caller()) == [{**file, "package_id": "", "version": ""} for file in files]
 
 
 async def test_a_version_of_another_tenant_is_not_named(catalog: Catalog) -> None:
     owner = make_caller()
     await catalog.add_package(owner)
-    catalog.others.damaged = [damaged(await catalog.add_version(owner))]
+    catalog.stubs.damaged = [damaged(await catalog.add_version(owner))]
     assert [file["package_id"] for file in await damaged_files(catalog, make_caller())] == [""]
 
 
 async def test_an_unavailable_upload_service_is_reported(catalog: Catalog) -> None:
-    catalog.others.refusal = Unavailable("The upload service does not answer.")
+    catalog.stubs.refusal = Unavailable("The upload service does not answer.")
     assert (await catalog.call(make_caller(), "GET", "get_damaged_installers")).status == 500

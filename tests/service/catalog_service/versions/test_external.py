@@ -65,12 +65,12 @@ async def test_the_url_and_the_digest_are_returned_as_sent(catalog: Catalog, cal
 async def test_the_installer_is_not_requested_from_upload_service(catalog: Catalog, caller: Caller) -> None:
     await add(catalog, caller)
 
-    assert catalog.others.asked == []
+    assert catalog.stubs.operations == []
 
 
 async def test_an_external_version_needs_no_upload_service(catalog: Catalog) -> None:
     caller = await administrator(catalog, strict_installers=True)
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
 
     await add(catalog, caller)
 
@@ -93,7 +93,7 @@ async def test_details_mark_external_installers(catalog: Catalog, caller: Caller
 
 @pytest.mark.parametrize("field", ["package_version", "file_architect", "file_type", "file_scope"])
 async def test_fields_of_the_installer_are_required(catalog: Catalog, caller: Caller, field: str) -> None:
-    answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, field: ""})
+    answer = await catalog.post_version(caller, PACKAGE, **{**EXTERNAL, field: ""})
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
     assert answer.body["detail"].startswith(f"{field}: ")
@@ -108,11 +108,11 @@ async def test_fields_of_the_installer_are_required(catalog: Catalog, caller: Ca
     ],
 )
 async def test_a_refused_version_leaves_no_data(catalog: Catalog, caller: Caller, fields: dict[str, str]) -> None:
-    answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, **fields})
+    answer = await catalog.post_version(caller, PACKAGE, **{**EXTERNAL, **fields})
 
     assert answer.status == 400
-    assert await catalog.count_of(caller) == 1
-    assert catalog.others.asked == []
+    assert await catalog.count_records(caller) == 1
+    assert catalog.stubs.operations == []
 
 
 async def test_a_version_is_unique_with_external_installers_too(catalog: Catalog, caller: Caller) -> None:
@@ -120,9 +120,9 @@ async def test_a_version_is_unique_with_external_installers_too(catalog: Catalog
     await catalog.add_version(caller, PACKAGE, package_version="2.0")
 
     for existing in ("1.0", "2.0"):
-        answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, "package_version": existing})
+        answer = await catalog.post_version(caller, PACKAGE, **{**EXTERNAL, "package_version": existing})
         assert (answer.status, answer.body["code"]) == (409, "version_exists")
-    assert (await catalog.try_version(caller, PACKAGE)).status == 409
+    assert (await catalog.post_version(caller, PACKAGE)).status == 409
 
 
 async def test_stored_and_external_installers_share_one_version(catalog: Catalog) -> None:
@@ -130,7 +130,7 @@ async def test_stored_and_external_installers_share_one_version(catalog: Catalog
     await add(catalog, caller)
     await catalog.add_version(caller, PACKAGE, file_architect="arm64")
 
-    again = await catalog.try_version(
+    again = await catalog.post_version(
         caller, PACKAGE, **{**EXTERNAL, "installer_url": "https://mirror.example.com/editor.msi"}
     )
 
@@ -143,7 +143,7 @@ async def test_stored_and_external_installers_share_one_version(catalog: Catalog
 
 
 async def test_one_of_many_concurrent_equal_requests_wins(catalog: Catalog, caller: Caller) -> None:
-    answers = await asyncio.gather(*(catalog.try_version(caller, PACKAGE, **EXTERNAL) for _ in range(20)))
+    answers = await asyncio.gather(*(catalog.post_version(caller, PACKAGE, **EXTERNAL) for _ in range(20)))
 
     assert sorted(answer.status for answer in answers) == [201] + [409] * 19
     assert len(await catalog.versions(caller, PACKAGE)) == 1
@@ -162,18 +162,18 @@ async def test_an_interrupted_creation_is_finished_by_the_sweeper(catalog: Catal
     pending = await interrupted_creation(catalog, caller)
     assert await catalog.versions(caller, PACKAGE) == []
 
-    await catalog.let_time_pass()
+    await catalog.age_and_sweep()
 
     (version,) = await catalog.versions(caller, PACKAGE)
     assert (version["UID"], version["INSTALLER_URL"]) == (pending.version.uid, ADDRESS)
-    assert catalog.others.asked == []
+    assert catalog.stubs.operations == []
 
 
 async def test_the_same_request_finishes_an_interrupted_creation(catalog: Catalog, caller: Caller) -> None:
     pending = await interrupted_creation(catalog, caller)
     other = {**EXTERNAL, "installer_url": "https://mirror.example.com/editor.msi"}
 
-    assert (await catalog.try_version(caller, PACKAGE, **other)).status == 409
+    assert (await catalog.post_version(caller, PACKAGE, **other)).status == 409
     assert await add(catalog, caller) == pending.version.uid
 
 
@@ -188,8 +188,8 @@ async def test_an_external_version_can_be_deleted(catalog: Catalog, caller: Call
         answer = await catalog.call(caller, "DELETE", "delete_package_version", PACKAGE, data=data)
 
     assert answer.status == 200
-    assert await catalog.count_of(caller) == (0 if whole_package else 2)
-    assert catalog.others.linked_uids == (set() if whole_package else {kept_version})
+    assert await catalog.count_records(caller) == (0 if whole_package else 2)
+    assert catalog.stubs.linked_uids == (set() if whole_package else {kept_version})
 
 
 async def test_versions_racing_the_deletion_of_their_package_leave_nothing(catalog: Catalog, caller: Caller) -> None:
@@ -197,14 +197,14 @@ async def test_versions_racing_the_deletion_of_their_package_leave_nothing(catal
         return (await catalog.call(caller, "DELETE", "delete_package", PACKAGE)).status
 
     async def make(number: int) -> int:
-        return (await catalog.try_version(caller, PACKAGE, **EXTERNAL, package_version=str(number))).status
+        return (await catalog.post_version(caller, PACKAGE, **EXTERNAL, package_version=str(number))).status
 
     results = await asyncio.gather(*(make(number) for number in range(20)), delete(), *(make(n) for n in range(20, 40)))
 
     assert results.pop(20) == 200
     assert set(results) <= {201, 404}
-    await catalog.let_time_pass()
-    assert await catalog.count_of(caller) == 0
+    await catalog.age_and_sweep()
+    assert await catalog.count_records(caller) == 0
 
 
 async def test_the_catalog_of_its_tenant_shows_a_new_external_version(catalog: Catalog, caller: Caller) -> None:
@@ -229,7 +229,7 @@ async def test_an_external_version_is_neither_unassigned_nor_damaged(catalog: Ca
 async def test_the_audit_log_has_the_host_and_no_secret_of_a_url(catalog: Catalog, caller: Caller) -> None:
     address = f"https://downloads.example.com:8443/{uuid4()}/editor.msi?token=secret"
 
-    answer = await catalog.try_version(caller, PACKAGE, **{**EXTERNAL, "installer_url": address})
+    answer = await catalog.post_version(caller, PACKAGE, **{**EXTERNAL, "installer_url": address})
 
     assert answer.audit_target == {
         "package_id": PACKAGE,

@@ -42,7 +42,7 @@ async def administrator(catalog: Catalog, **settings: Any) -> Caller:
 
 async def create(catalog: Catalog, caller: Caller, **fields: str) -> Answer:
     """The response to a form with these fields only, for a new upload."""
-    data = {"server_filename": catalog.others.uploaded(), **fields}
+    data = {"server_filename": catalog.stubs.add_file(), **fields}
     return await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=data)
 
 
@@ -61,12 +61,12 @@ async def create(catalog: Catalog, caller: Caller, **fields: str) -> Answer:
 async def test_windows_identifiers_are_read_from_the_installer(
     catalog: Catalog, caller: Caller, file_type: str, filled: dict[str, str]
 ) -> None:
-    catalog.others.found = SAID
+    catalog.stubs.claim_fields = SAID
     version = await catalog.version(caller, await catalog.add_version(caller, file_type=file_type))
     identifiers = {name: version[name] for name in ("PRODUCTCODE", "UPGRADECODE", "PACKAGE_FAMILY_NAME")}
     assert identifiers == {"PRODUCTCODE": "", "UPGRADECODE": "", "PACKAGE_FAMILY_NAME": "", **filled}
     # A file without identifiers does not delay the response.
-    assert catalog.others.asked == [*(["inspect_installer"] if filled else []), "claim_installer"]
+    assert catalog.stubs.operations == [*(["inspect_installer"] if filled else []), "claim_installer"]
 
 
 async def signature_of(catalog: Catalog, caller: Caller, **fields: str) -> str:
@@ -82,48 +82,48 @@ async def signature_of(catalog: Catalog, caller: Caller, **fields: str) -> str:
 async def test_the_signature_digest_of_a_package_is_read(
     catalog: Catalog, caller: Caller, file_type: str, digest: str
 ) -> None:
-    catalog.others.found = SAID
+    catalog.stubs.claim_fields = SAID
     assert await signature_of(catalog, caller, file_type=file_type) == digest
 
 
 async def test_a_version_waits_for_the_signature_digest(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.found_late = SAID
+    catalog.stubs.late_claim_fields = SAID
     assert await signature_of(catalog, caller, file_type="MSIX", package_family_name="Tiny.App_x") == SIGNATURE
 
 
 async def test_a_sent_signature_digest_stays(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.found = SAID
+    catalog.stubs.claim_fields = SAID
     assert await signature_of(catalog, caller, file_type="MSIX", signature_sha256="cd" * 32) == "cd" * 32
 
 
 async def test_a_new_version_waits_for_the_identifiers_of_an_uninspected_file(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.found_late = SAID
+    catalog.stubs.late_claim_fields = SAID
     version = await catalog.version(caller, await catalog.add_version(caller, file_type="msi"))
     assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (PRODUCT, UPGRADE)
 
 
 async def test_sent_identifiers_wait_for_no_inspection(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_version(caller, file_type="MSI", productcode=PRODUCT, upgradecode=UPGRADE)
-    assert catalog.others.asked == ["claim_installer"]
+    assert catalog.stubs.operations == ["claim_installer"]
 
 
 @pytest.mark.parametrize("refusal", [Unavailable("Others are inspected."), TooManyRequests("Too many.")])
 async def test_a_version_of_an_uninspectable_file_has_no_identifiers(
     catalog: Catalog, caller: Caller, refusal: Problem
 ) -> None:
-    catalog.others.not_inspected = refusal
+    catalog.stubs.not_inspected = refusal
     version = await catalog.version(caller, await catalog.add_version(caller, file_type="MSI"))
     assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == ("", "")
 
 
 async def test_sent_fields_stay(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.found, other = SAID, PRODUCT.replace("0A", "FF")
+    catalog.stubs.claim_fields, other = SAID, PRODUCT.replace("0A", "FF")
     version = await catalog.version(caller, await catalog.add_version(caller, productcode=other))
     assert (version["PRODUCTCODE"], version["UPGRADECODE"]) == (other, UPGRADE)
 
 
 async def test_missing_required_fields_are_read_from_the_installer(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.inspected = MSI
+    catalog.stubs.inspected = MSI
     answer = await create(catalog, caller)
     assert answer.status == 201, answer.body
     version = await catalog.version(caller, answer.body["UID"])
@@ -132,7 +132,7 @@ async def test_missing_required_fields_are_read_from_the_installer(catalog: Cata
 
 
 async def test_a_sent_required_field_stays(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.inspected = MSI
+    catalog.stubs.inspected = MSI
     answer = await create(catalog, caller, package_version="7", file_type="EXE")
     version = await catalog.version(caller, answer.body["UID"])
     assert (version["VERSION"], version["INSTALLER_TYPE"], version["ARCHITECTURE"]) == ("7", "EXE", "x64")
@@ -140,27 +140,27 @@ async def test_a_sent_required_field_stays(catalog: Catalog, caller: Caller) -> 
 
 @pytest.mark.parametrize("field", ["package_version", "file_architect", "file_type", "file_scope"])
 async def test_a_field_that_is_neither_sent_nor_read_is_required(catalog: Catalog, caller: Caller, field: str) -> None:
-    catalog.others.inspected = {**MSI, field: ""}
+    catalog.stubs.inspected = {**MSI, field: ""}
     answer = await create(catalog, caller)
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
     assert answer.body["detail"].startswith(f"{field}: ")
-    assert catalog.others.linked_uids == set()
+    assert catalog.stubs.linked_uids == set()
 
 
 async def test_fields_of_a_file_are_validated_like_fields_of_a_form(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.inspected = {**MSI, "package_version": "x" * 129}
+    catalog.stubs.inspected = {**MSI, "package_version": "x" * 129}
     assert (await create(catalog, caller)).status == 400
 
 
 async def test_a_form_with_an_unknown_file_gets_the_usual_response(catalog: Catalog, caller: Caller) -> None:
     unknown = {"server_filename": "0" * 32}
     assert (await create(catalog, caller, **unknown)).body["detail"].startswith("file_type: ")
-    whole = await catalog.try_version(caller, **unknown)
+    whole = await catalog.post_version(caller, **unknown)
     assert (whole.status, whole.body["code"]) == (404, "installer_not_found")
 
 
 async def test_an_unavailable_inspection_is_retried(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.refusal = Unavailable("Others are being inspected.")
+    catalog.stubs.refusal = Unavailable("Others are being inspected.")
     answer = await create(catalog, caller, package_version="1")
     assert answer.status == 500
     assert int(answer.headers["Retry-After"]) > 0
@@ -187,11 +187,11 @@ async def test_an_unavailable_inspection_is_retried(catalog: Catalog, caller: Ca
 async def test_a_strict_tenant_refuses_a_contradiction_to_the_installer(
     catalog: Catalog, strict: Caller, caller: Caller, fields: dict[str, str], inspected: dict[str, str], field: str
 ) -> None:
-    catalog.others.inspected = inspected
-    answer = await catalog.try_version(strict, **fields)
+    catalog.stubs.inspected = inspected
+    answer = await catalog.post_version(strict, **fields)
     assert (answer.status, answer.body["code"]) == (400, "installer_contradicts")
     assert answer.body["detail"].startswith(f"{field}: ")
-    assert catalog.others.linked_uids == set()
+    assert catalog.stubs.linked_uids == set()
     assert await catalog.versions(strict) == []
     await catalog.add_version(caller, **fields)
 
@@ -220,5 +220,5 @@ async def test_a_strict_tenant_refuses_a_contradiction_to_the_installer(
 async def test_a_strict_tenant_accepts_fields_without_a_contradiction(
     catalog: Catalog, strict: Caller, fields: dict[str, str], inspected: dict[str, str]
 ) -> None:
-    catalog.others.inspected = inspected
+    catalog.stubs.inspected = inspected
     await catalog.add_version(strict, **fields)

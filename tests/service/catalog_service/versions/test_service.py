@@ -19,7 +19,7 @@ from common.errors import StorageExceeded, Unavailable
 from common.http.forms import Form
 from common.service_client.client import ServiceClient, open_service
 from common.tenants import VersionKey
-from tests.support.factories import KEYS, NOBODYS_ID, make_caller, make_tenant
+from tests.support.factories import KEYS, UNKNOWN_ID, make_caller, make_tenant
 from tests.support.services.catalog import DIGEST, EXTERNAL, Catalog, serving_catalog, version_form
 
 GUID = "{0A1B2C3D-0000-4000-8000-00000000000F}"
@@ -48,14 +48,14 @@ def with_key(caller: Caller, version_key: VersionKey) -> Caller:
 
 
 async def test_a_version_is_created_for_an_uploaded_file(catalog: Catalog, caller: Caller) -> None:
-    data = version_form(server_filename=catalog.others.uploaded())
+    data = version_form(server_filename=catalog.stubs.add_file())
 
     answer = await catalog.call(caller, "POST", "add_package_version", "acme.editor", data=data)
 
     assert answer.status == 201
     assert answer.body == {"Message": "Package version was added successfully!", "UID": answer.body["UID"]}
     assert str(UUID(answer.body["UID"])) == answer.body["UID"]
-    assert catalog.others.linked_uids == {answer.body["UID"]}
+    assert catalog.stubs.linked_uids == {answer.body["UID"]}
 
 
 async def test_a_version_has_exactly_the_specified_fields(catalog: Catalog, caller: Caller) -> None:
@@ -193,21 +193,21 @@ async def test_without_a_file_nothing_is_created(catalog: Catalog, caller: Calle
 
 @pytest.mark.parametrize("missing", ["package_version", "file_architect", "file_type", "file_scope"])
 async def test_a_required_field_is_named(catalog: Catalog, caller: Caller, missing: str) -> None:
-    answer = await catalog.try_version(caller, **{missing: ""})
+    answer = await catalog.post_version(caller, **{missing: ""})
 
     assert answer.status == 400
     assert answer.body["detail"].startswith(f"{missing}: ")
 
 
 async def test_a_version_of_an_unknown_package_is_answered_404(catalog: Catalog) -> None:
-    answer = await catalog.try_version(make_caller())
+    answer = await catalog.post_version(make_caller())
 
     assert (answer.status, answer.body["code"]) == (404, "package_not_found")
-    assert catalog.others.linked_uids == set()
+    assert catalog.stubs.linked_uids == set()
 
 
 async def test_a_version_for_an_unknown_file_is_not_created(catalog: Catalog, caller: Caller) -> None:
-    answer = await catalog.try_version(caller, server_filename="unknown.msi")
+    answer = await catalog.post_version(caller, server_filename="unknown.msi")
 
     assert (answer.status, answer.body["code"]) == (404, "installer_not_found")
     assert await catalog.versions(caller) == []
@@ -215,20 +215,20 @@ async def test_a_version_for_an_unknown_file_is_not_created(catalog: Catalog, ca
 
 
 async def test_a_full_quota_is_answered_407_and_nothing_is_created(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.refusal = StorageExceeded("The quota is full.")
+    catalog.stubs.refusal = StorageExceeded("The quota is full.")
 
-    answer = await catalog.try_version(caller)
+    answer = await catalog.post_version(caller)
 
     assert (answer.status, answer.body["code"]) == (407, "storage_exceeded")
     assert await catalog.versions(caller) == []
-    catalog.others.refusal = None
+    catalog.stubs.refusal = None
     await catalog.add_version(caller)
 
 
 async def test_a_version_is_unique_within_its_package(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_version(caller)
 
-    answer = await catalog.try_version(caller, file_architect="x86", channel="beta")
+    answer = await catalog.post_version(caller, file_architect="x86", channel="beta")
 
     assert (answer.status, answer.body["code"]) == (409, "version_exists")
     assert len(await catalog.versions(caller)) == 1
@@ -257,7 +257,7 @@ async def test_a_tenant_may_require_unique_installers(catalog: Catalog) -> None:
     ):
         uids.add(await catalog.add_version(caller, **different))
 
-    answer = await catalog.try_version(caller, switch_Silent="/quiet")
+    answer = await catalog.post_version(caller, switch_Silent="/quiet")
 
     assert (answer.status, answer.body["code"]) == (409, "version_exists")
     (package,) = await catalog.packages(caller)
@@ -270,8 +270,8 @@ async def test_versions_created_under_one_key_count_under_the_other(catalog: Cat
     await catalog.add_version(caller, package_version="1")
     await catalog.add_version(by_installer, package_version="2")
 
-    assert (await catalog.try_version(by_installer, package_version="1")).status == 409
-    assert (await catalog.try_version(caller, package_version="2", file_architect="x86")).status == 409
+    assert (await catalog.post_version(by_installer, package_version="1")).status == 409
+    assert (await catalog.post_version(caller, package_version="2", file_architect="x86")).status == 409
     await catalog.add_version(by_installer, package_version="1", file_architect="x86")
 
 
@@ -281,21 +281,21 @@ async def test_one_of_many_racing_requests_for_a_version_wins(
 ) -> None:
     caller = with_key(caller, version_key)
 
-    answers = await asyncio.gather(*(catalog.try_version(caller) for _ in range(20)))
+    answers = await asyncio.gather(*(catalog.post_version(caller) for _ in range(20)))
 
     assert sorted(answer.status for answer in answers) == [201] + [409] * 19
     assert len(await catalog.versions(caller)) == 1
-    assert len(catalog.others.linked_uids) == 1
+    assert len(catalog.stubs.linked_uids) == 1
 
 
 async def test_one_of_many_equal_requests_with_one_file_wins(catalog: Catalog, caller: Caller) -> None:
-    name = catalog.others.uploaded()
+    name = catalog.stubs.add_file()
 
-    answers = await asyncio.gather(*(catalog.try_version(caller, server_filename=name) for _ in range(20)))
+    answers = await asyncio.gather(*(catalog.post_version(caller, server_filename=name) for _ in range(20)))
 
     assert sorted(answer.status for answer in answers) == [201] + [409] * 19
     (version,) = await catalog.versions(caller)
-    assert catalog.others.links == {name: version["UID"]}
+    assert catalog.stubs.links == {name: version["UID"]}
 
 
 async def test_a_version_is_not_seen_before_it_has_its_file(catalog: Catalog, caller: Caller) -> None:
@@ -304,118 +304,118 @@ async def test_a_version_is_not_seen_before_it_has_its_file(catalog: Catalog, ca
     async def list_versions() -> None:
         versions_seen.append(await catalog.versions(caller))
         versions_seen.append((await catalog.packages(caller))[0]["VERSIONS"])
-        (uid,) = catalog.others.linked_uids
+        (uid,) = catalog.stubs.linked_uids
         versions_seen.append((await catalog.call(caller, "GET", "get_specific_package_version", uid)).status)
 
-    catalog.others.during = list_versions
+    catalog.stubs.during = list_versions
     await catalog.add_version(caller)
 
     assert versions_seen == [[], [], 404]
 
 
 async def test_the_same_request_after_a_failure_continues(catalog: Catalog, caller: Caller) -> None:
-    name = catalog.others.uploaded()
-    catalog.others.during = fail
-    assert (await catalog.try_version(caller, server_filename=name)).status == 500
+    name = catalog.stubs.add_file()
+    catalog.stubs.during = fail
+    assert (await catalog.post_version(caller, server_filename=name)).status == 500
     assert await catalog.versions(caller) == []
-    catalog.others.during = None
+    catalog.stubs.during = None
 
-    answer = await catalog.try_version(caller, server_filename=name)
+    answer = await catalog.post_version(caller, server_filename=name)
 
     assert answer.status == 201
-    assert catalog.others.links == {name: answer.body["UID"]}
+    assert catalog.stubs.links == {name: answer.body["UID"]}
     assert answer.audit_target["uid"] == answer.body["UID"]
 
 
 async def test_another_request_after_a_failure_does_not_replace_it(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.refusal = Unavailable("away")
-    name = catalog.others.uploaded()
-    await catalog.try_version(caller, server_filename=name)
-    catalog.others.refusal = None
+    catalog.stubs.refusal = Unavailable("away")
+    name = catalog.stubs.add_file()
+    await catalog.post_version(caller, server_filename=name)
+    catalog.stubs.refusal = None
 
-    assert (await catalog.try_version(caller)).status == 409
-    assert (await catalog.try_version(caller, server_filename=name, switch_Silent="/quiet")).status == 409
+    assert (await catalog.post_version(caller)).status == 409
+    assert (await catalog.post_version(caller, server_filename=name, switch_Silent="/quiet")).status == 409
 
 
 async def test_a_pending_version_is_finished_by_the_sweeper(catalog: Catalog, caller: Caller) -> None:
-    name = catalog.others.uploaded()
-    catalog.others.during = fail
-    await catalog.try_version(caller, server_filename=name)
-    catalog.others.during = None
+    name = catalog.stubs.add_file()
+    catalog.stubs.during = fail
+    await catalog.post_version(caller, server_filename=name)
+    catalog.stubs.during = None
 
-    await catalog.let_time_pass()
+    await catalog.age_and_sweep()
 
     (version,) = await catalog.versions(caller)
-    assert catalog.others.links == {name: version["UID"]}
+    assert catalog.stubs.links == {name: version["UID"]}
     assert version["INSTALLER_SHA256"] == DIGEST
 
 
 async def test_a_pending_version_without_a_file_is_removed(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.refusal = Unavailable("away")
-    await catalog.try_version(caller, server_filename="gone.msi")
-    await catalog.let_time_pass()
-    assert await catalog.count_of(caller) == 2
-    catalog.others.refusal = None
+    catalog.stubs.refusal = Unavailable("away")
+    await catalog.post_version(caller, server_filename="gone.msi")
+    await catalog.age_and_sweep()
+    assert await catalog.count_records(caller) == 2
+    catalog.stubs.refusal = None
 
-    await catalog.let_time_pass()
+    await catalog.age_and_sweep()
 
-    assert await catalog.count_of(caller) == 1
+    assert await catalog.count_records(caller) == 1
     await catalog.add_version(caller)
 
 
 async def test_a_version_during_its_creation_is_not_swept(catalog: Catalog, caller: Caller) -> None:
-    catalog.others.refusal = Unavailable("away")
-    await catalog.try_version(caller)
-    catalog.others.refusal = None
+    catalog.stubs.refusal = Unavailable("away")
+    await catalog.post_version(caller)
+    catalog.stubs.refusal = None
 
     await catalog.sweeper.sweep()
 
     assert await catalog.versions(caller) == []
-    assert await catalog.count_of(caller) == 2
+    assert await catalog.count_records(caller) == 2
 
 
 async def test_a_request_overtaken_by_the_sweeper_adds_no_second_version(catalog: Catalog, caller: Caller) -> None:
     async def overtake() -> None:
-        catalog.others.during = None
-        await catalog.let_time_pass()
+        catalog.stubs.during = None
+        await catalog.age_and_sweep()
 
-    catalog.others.during = overtake
+    catalog.stubs.during = overtake
 
-    answer = await catalog.try_version(caller)
+    answer = await catalog.post_version(caller)
 
     assert answer.status == 409
     (version,) = await catalog.versions(caller)
-    assert catalog.others.linked_uids == {version["UID"]}
+    assert catalog.stubs.linked_uids == {version["UID"]}
 
 
 async def test_a_package_deleted_meanwhile_removes_the_new_version(catalog: Catalog, caller: Caller) -> None:
     async def delete() -> None:
         assert (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status == 200
 
-    catalog.others.during = delete
+    catalog.stubs.during = delete
 
-    answer = await catalog.try_version(caller)
+    answer = await catalog.post_version(caller)
 
     assert (answer.status, answer.body["code"]) == (404, "package_not_found")
-    assert catalog.others.linked_uids == set()
-    await catalog.let_time_pass()
-    assert await catalog.count_of(caller) == 0
+    assert catalog.stubs.linked_uids == set()
+    await catalog.age_and_sweep()
+    assert await catalog.count_records(caller) == 0
 
 
 async def test_a_package_added_again_meanwhile_does_not_get_the_old_version(catalog: Catalog, caller: Caller) -> None:
     async def replace() -> None:
-        catalog.others.during = None
+        catalog.stubs.during = None
         await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
         await catalog.add_package(caller)
         await catalog.add_version(caller)
 
-    catalog.others.during = replace
+    catalog.stubs.during = replace
 
-    answer = await catalog.try_version(caller, switch_Silent="/old")
+    answer = await catalog.post_version(caller, switch_Silent="/old")
 
     assert answer.status == 404
     (version,) = await catalog.versions(caller)
-    assert catalog.others.linked_uids == {version["UID"]}
+    assert catalog.stubs.linked_uids == {version["UID"]}
 
 
 async def test_versions_racing_a_deletion_leave_no_data(catalog: Catalog, caller: Caller) -> None:
@@ -423,15 +423,15 @@ async def test_versions_racing_a_deletion_leave_no_data(catalog: Catalog, caller
         return (await catalog.call(caller, "DELETE", "delete_package", "acme.editor")).status
 
     async def add(number: int) -> int:
-        return (await catalog.try_version(caller, package_version=str(number))).status
+        return (await catalog.post_version(caller, package_version=str(number))).status
 
     results = await asyncio.gather(*(add(number) for number in range(20)), delete(), *(add(n) for n in range(20, 40)))
 
     assert results.pop(20) == 200
     assert set(results) <= {201, 404}
-    await catalog.let_time_pass()
-    assert await catalog.count_of(caller) == 0
-    assert catalog.others.linked_uids == set()
+    await catalog.age_and_sweep()
+    assert await catalog.count_records(caller) == 0
+    assert catalog.stubs.linked_uids == set()
 
 
 @pytest.mark.parametrize("installer", [{"server_filename": "a.msi"}, EXTERNAL], ids=["stored", "external"])
@@ -446,24 +446,24 @@ async def test_a_package_deleted_before_the_claim_removes_the_version(
     with pytest.raises(PackageNotFound):
         await versions.add(caller, new_version(form, "acme.editor"))
 
-    assert await catalog.count_of(caller) == 1
+    assert await catalog.count_records(caller) == 1
 
 
 async def test_a_file_claimed_for_a_deleted_package_is_released(catalog: Catalog, caller: Caller) -> None:
-    name = catalog.others.uploaded()
-    catalog.others.during = fail
-    await catalog.try_version(caller, server_filename=name)
-    (uid,) = catalog.others.linked_uids
+    name = catalog.stubs.add_file()
+    catalog.stubs.during = fail
+    await catalog.post_version(caller, server_filename=name)
+    (uid,) = catalog.stubs.linked_uids
     await catalog.call(caller, "DELETE", "delete_package", "acme.editor")
-    catalog.others.links[name] = uid  # like a claim after the deletion and then a crash
+    catalog.stubs.links[name] = uid  # like a claim after the deletion and then a crash
 
-    await catalog.let_time_pass()
+    await catalog.age_and_sweep()
 
-    assert catalog.others.linked_uids == set()
-    assert await catalog.count_of(caller) == 0
+    assert catalog.stubs.linked_uids == set()
+    assert await catalog.count_records(caller) == 0
 
 
-@pytest.mark.parametrize("uid", [NOBODYS_ID, "1", "x" * 300, "a/b", "\0"])
+@pytest.mark.parametrize("uid", [UNKNOWN_ID, "1", "x" * 300, "a/b", "\0"])
 async def test_an_unknown_uid_is_answered_404(catalog: Catalog, uid: str) -> None:
     answer = await catalog.call(make_caller(), "GET", "get_specific_package_version", uid)
 
@@ -488,7 +488,7 @@ async def test_a_tenant_does_not_see_the_versions_of_another(catalog: Catalog, c
 
     assert (answer.status, deleted.status) == (404, 404)
     assert await catalog.versions(other_tenant) == []
-    assert catalog.others.linked_uids == {uid}
+    assert catalog.stubs.linked_uids == {uid}
 
 
 @pytest.mark.parametrize("separated", [True, False])
@@ -504,7 +504,7 @@ async def test_only_the_listed_versions_are_deleted(catalog: Catalog, caller: Ca
     assert (answer.status, answer.body) == (200, {"Message": "Package versions deleted successfully!"})
     assert answer.audit_target == {"package_id": "acme.editor", "uids": ",".join(deleted_uids)}
     assert [version["UID"] for version in await catalog.versions(caller)] == uids[2:]
-    assert catalog.others.linked_uids == set(uids[2:])
+    assert catalog.stubs.linked_uids == set(uids[2:])
 
 
 @pytest.mark.parametrize("foreign", ["unknown", "another package's", "no uid"])
@@ -525,7 +525,7 @@ async def test_a_uid_of_no_version_of_the_package_deletes_nothing(
 
     assert (answer.status, answer.body["code"]) == (404, "version_not_found")
     assert [version["UID"] for version in await catalog.versions(caller)] == [uid]
-    assert uid in catalog.others.linked_uids
+    assert uid in catalog.stubs.linked_uids
 
 
 @pytest.mark.parametrize("data", [{}, {"versions_uids": ""}, {"versions_uids": ","}])
@@ -538,29 +538,29 @@ async def test_a_deletion_requires_uids(catalog: Catalog, caller: Caller, data: 
 async def test_a_version_whose_file_cannot_be_removed_yet_is_hidden_at_once(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller)
     data = {"versions_uids": uid}
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
 
     assert (await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)).status == 500
 
-    catalog.others.refusal = None
+    catalog.stubs.refusal = None
     assert await catalog.versions(caller) == []
     assert (await catalog.packages(caller))[0]["VERSIONS"] == []
     await catalog.add_version(caller)
     assert (await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)).status == 200
-    assert uid not in catalog.others.linked_uids
+    assert uid not in catalog.stubs.linked_uids
     assert len(await catalog.versions(caller)) == 1
 
 
 async def test_an_interrupted_deletion_of_versions_finishes_by_itself(catalog: Catalog, caller: Caller) -> None:
     uid = await catalog.add_version(caller)
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
     await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": uid})
-    catalog.others.refusal = None
+    catalog.stubs.refusal = None
 
-    await catalog.let_time_pass()
+    await catalog.age_and_sweep()
 
-    assert catalog.others.linked_uids == set()
-    assert await catalog.count_of(caller) == 1
+    assert catalog.stubs.linked_uids == set()
+    assert await catalog.count_records(caller) == 1
 
 
 async def test_many_files_are_removed_in_batches_with_a_long_timeout(
@@ -587,10 +587,10 @@ async def test_an_unfinished_deletion_does_not_block_others(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stuck, other = [await catalog.add_version(caller, package_version=text) for text in ("1", "2")]
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
     data = {"versions_uids": f"{stuck},{other}"}
     await catalog.call(caller, "DELETE", "delete_package_version", "acme.editor", data=data)
-    catalog.others.refusal = None
+    catalog.stubs.refusal = None
     release = UploadService.release
 
     async def confused(service: UploadService, caller: Caller, version_uids: Sequence[str]) -> None:
@@ -599,9 +599,9 @@ async def test_an_unfinished_deletion_does_not_block_others(
         await release(service, caller, version_uids)
 
     monkeypatch.setattr(UploadService, "release", confused)
-    await catalog.let_time_pass()
+    await catalog.age_and_sweep()
 
-    assert catalog.others.linked_uids == {stuck}
+    assert catalog.stubs.linked_uids == {stuck}
 
 
 async def test_the_audit_target_of_a_long_deletion_fits_a_header(catalog: Catalog, caller: Caller) -> None:
@@ -616,7 +616,7 @@ async def test_the_audit_target_of_a_long_deletion_fits_a_header(catalog: Catalo
 
 
 async def test_a_creation_has_an_audit_target(catalog: Catalog, caller: Caller) -> None:
-    answer = await catalog.try_version(caller, package_version="1.2")
+    answer = await catalog.post_version(caller, package_version="1.2")
 
     assert answer.audit_target == {
         "package_id": "acme.editor",

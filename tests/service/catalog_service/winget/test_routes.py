@@ -113,12 +113,12 @@ async def test_searches_and_manifests_apply_the_blacklist(catalog: Catalog, call
     for package_id in ("Acme.Editor", "Acme.Hidden"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id)
-    catalog.others.hidden[caller.tenant_id] = ["Acme.Hidden"]
+    catalog.stubs.hidden[caller.tenant_id] = ["Acme.Hidden"]
     client = make_caller(caller.tenant, kind=Kind.CLIENT, client_id="c1")
     assert await result_ids(catalog, client) == ["Acme.Editor"]
     assert await versions(catalog, client, "Acme.Hidden") == await versions(catalog, client, "acme.hidden") == []
     assert len(await versions(catalog, caller, "Acme.Hidden")) == 1
-    catalog.others.refusal = Unavailable("away")
+    catalog.stubs.refusal = Unavailable("away")
     for answer in (await search(catalog, client), await catalog.call(client, "GET", MANIFEST, "Acme.Hidden")):
         assert answer.status == 500
 
@@ -349,7 +349,7 @@ async def test_stored_version_with_a_wrong_windows_feature_is_left_out(catalog: 
 async def test_version_with_a_wrong_windows_feature_is_not_created(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_package(caller)
 
-    answer = await catalog.try_version(caller, dep_windows_features="Net Fx 4")
+    answer = await catalog.post_version(caller, dep_windows_features="Net Fx 4")
 
     assert (answer.status, answer.body["detail"]) == (
         400,

@@ -9,7 +9,7 @@ from aiohttp import FormData
 from common.auth.callers import Caller
 from common.http.middleware import AUDIT_HEADER
 from common.service_client.client import HEADER_LIMIT
-from tests.support.factories import NOBODYS_ID, make_caller
+from tests.support.factories import UNKNOWN_ID, make_caller
 from tests.support.services.registry import Registry
 
 
@@ -93,7 +93,7 @@ async def test_an_entry_with_invalid_fields_is_refused(registry: Registry, form:
     assert (await registry.call(caller, "GET", "get_blacklist")).body == []
 
 
-@pytest.mark.parametrize("client_id", [NOBODYS_ID, "nonsense"])
+@pytest.mark.parametrize("client_id", [UNKNOWN_ID, "nonsense"])
 async def test_an_entry_for_an_unknown_client_is_refused(registry: Registry, client_id: str) -> None:
     caller = make_caller()
 
@@ -104,7 +104,7 @@ async def test_an_entry_for_an_unknown_client_is_refused(registry: Registry, cli
     assert (await registry.call(caller, "GET", "get_blacklist")).body == []
 
 
-@pytest.mark.parametrize("group_id", [NOBODYS_ID, "nonsense"])
+@pytest.mark.parametrize("group_id", [UNKNOWN_ID, "nonsense"])
 async def test_an_entry_with_an_unknown_group_is_refused(registry: Registry, group_id: str) -> None:
     answer = await registry.call(make_caller(), "POST", "add_blacklist_entry", data={"group": group_id})
 

@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from common.auth.callers import Deployment
-from tests.support.factories import NOBODYS_ID, make_caller, make_tenant
+from tests.support.factories import UNKNOWN_ID, make_caller, make_tenant
 from tests.support.services.registry import Registry
 
 
@@ -298,7 +298,7 @@ async def test_a_token_identifies_its_client_and_records_the_sighting(registry: 
     assert datetime.fromisoformat(client["last_seen"]).utcoffset() == timedelta(0)
 
 
-@pytest.mark.parametrize("token", [NOBODYS_ID, "", "nonsense", None, 5, True, [], {"$ne": ""}, "\0", "é" * 5000])
+@pytest.mark.parametrize("token", [UNKNOWN_ID, "", "nonsense", None, 5, True, [], {"$ne": ""}, "\0", "é" * 5000])
 async def test_an_unknown_token_identifies_no_client(registry: Registry, token: object) -> None:
     caller = make_caller()
     await registry.add_client(caller)

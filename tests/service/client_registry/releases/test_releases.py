@@ -87,7 +87,7 @@ async def test_a_version_is_published_once(registry: Registry) -> None:
 
     assert (answer.status, answer.body["code"]) == (409, "release_exists")
     assert await version(registry, caller) == "2.0.0.0"
-    assert registry.uploads.asked == []
+    assert registry.uploads.requests == []
 
 
 async def test_each_tenant_publishes_its_own_versions(registry: Registry) -> None:
@@ -116,7 +116,7 @@ async def test_a_file_is_claimed_for_its_release(registry: Registry) -> None:
     stored = await registry.database["releases"].find_one({"tenant_id": caller.tenant_id})
     assert answer.body["sha256"] == DIGEST
     assert stored
-    assert registry.uploads.asked == [("claim_installer", {"server_filename": FILE, "version_uid": stored["uid"]})]
+    assert registry.uploads.requests == [("claim_installer", {"server_filename": FILE, "version_uid": stored["uid"]})]
 
 
 async def test_the_latest_version_has_the_url_of_its_file(registry: Registry) -> None:
@@ -187,14 +187,14 @@ async def test_a_possibly_claimed_file_is_released_after_a_minute(registry: Regi
     registry.uploads.refusal = Unavailable("The database does not answer.")
     await publish(registry, caller, "1.0.0.0", server_filename=FILE)
     registry.uploads.refusal = None
-    (_, claimed), *_ = registry.uploads.asked
+    (_, claimed), *_ = registry.uploads.requests
 
     await sweep(registry, after=timedelta(seconds=30))
     assert await unfinished(registry, caller) == 1
 
     await sweep(registry, after=timedelta(seconds=90))
     assert await unfinished(registry, caller) == 0
-    assert ("release_installers", {"version_uids": [claimed["version_uid"]]}) in registry.uploads.asked
+    assert ("release_installers", {"version_uids": [claimed["version_uid"]]}) in registry.uploads.requests
 
 
 async def test_a_crashed_publication_is_undone_after_a_minute(registry: Registry) -> None:
@@ -204,7 +204,7 @@ async def test_a_crashed_publication_is_undone_after_a_minute(registry: Registry
 
     await sweep(registry, after=timedelta(seconds=90))
 
-    assert ("release_installers", {"version_uids": ["u1"]}) in registry.uploads.asked
+    assert ("release_installers", {"version_uids": ["u1"]}) in registry.uploads.requests
     assert (await publish(registry, caller, "1.0.0.0")).status == 200
 
 
@@ -249,7 +249,7 @@ async def test_a_finished_release_is_not_swept(registry: Registry) -> None:
     await sweep(registry, after=timedelta(days=1))
 
     assert await version(registry, caller) == "1.0.0.0"
-    assert [operation for operation, _ in registry.uploads.asked] == ["claim_installer"]
+    assert [operation for operation, _ in registry.uploads.requests] == ["claim_installer"]
 
 
 async def test_a_publication_undone_meanwhile_is_reported_as_failed(registry: Registry) -> None:

@@ -24,7 +24,7 @@ from common.telemetry.spans import TRACEPARENT
 from common.telemetry.tracing import traces
 from common.tenants import Tenant
 from tests.support.factories import KEY, KEYS, make_caller
-from tests.support.servers.otlp_server import Collector, Span, collecting
+from tests.support.servers.otlp_server import Collector, Span, run_collector
 from tests.support.wait import TIMEOUT, until
 
 SERVICE = "catalog_service"
@@ -39,7 +39,7 @@ async def collector(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Collector]
     """Receives the spans of this process soon after they end."""
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")  # milliseconds
     monkeypatch.setattr("common.telemetry.otel.CLOSE_TIMEOUT", TIMEOUT)
-    async with collecting() as collector:
+    async with run_collector() as collector:
         traces.begin("tests", collector.url)
         try:
             yield collector

@@ -26,7 +26,7 @@ def migration(storages: StoragePair, monkeypatch: pytest.MonkeyPatch) -> Storage
 
     monkeypatch.setattr(cli_migrate, "open_database", opened)
     monkeypatch.setattr(cli_migrate, "PAUSE", 0)
-    return StorageMigration(Storage(storages.root, storages.homes, storages.staging, StorageKind.S3), StorageKind.S3)
+    return StorageMigration(Storage(storages.root, storages.backends, storages.staging, StorageKind.S3), StorageKind.S3)
 
 
 async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
@@ -35,7 +35,7 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    failing, waiting = await storages.keep(), await storages.keep()
+    failing, waiting = await storages.add_installer(), await storages.add_installer()
     content = storages.folder.path(failing).read_bytes()
     await storages.folder.remove(failing)
     assert await storages.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by a mover that dies
@@ -52,12 +52,12 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
                 moved = {"$set": {"home": StorageKind.S3, "moving_by": ""}}
                 await storages.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
             elif step == "after another":
-                await storages.let_leases_pass()
+                await storages.expire_leases()
             return await super().remaining(home, passed_over)
 
     monkeypatch.setattr(cli_migrate, "MongoMoveStore", ConcurrentMoveStore)
     await migration.run(StoreAddresses(Addresses("", "", ""), storages.root, None))
     migration.report()
-    await storages.expect_at(StorageKind.S3, waiting)
-    await storages.expect_at(StorageKind.S3, failing)
+    await storages.assert_only_in(StorageKind.S3, waiting)
+    await storages.assert_only_in(StorageKind.S3, failing)
     assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out

@@ -188,7 +188,7 @@ async def test_a_file_without_a_version_is_unknown(api: UploadApi) -> None:
     assert (await api.get(api.address(caller, name))).status == 404
     await api.claim(caller, name)
     assert (await api.get(api.address(caller, name))).status == 200
-    await api.ask(caller, "release_installers", version_uids=["v1"])
+    await api.post(caller, "release_installers", version_uids=["v1"])
     assert (await api.get(api.address(caller, name))).status == 404
 
 

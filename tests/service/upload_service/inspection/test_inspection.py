@@ -14,7 +14,7 @@ from common.errors import Overloaded, Unavailable
 from common.mongo import MongoDatabase
 from tests.support.api import Answer
 from tests.support.samples.msi_samples import MACHINE_MSI
-from tests.support.samples.pe_builder import program, zipped
+from tests.support.samples.pe_builder import make_zip, program
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, sha256
 from tests.support.wait import until
@@ -122,7 +122,7 @@ async def test_a_claim_of_a_signed_package_returns_its_signature_digest(api: Upl
     caller = make_uploader()
     signature = b"PKCX and a signature"
     identity = '<Package><Identity Name="Tiny.App" Publisher="CN=Tiny" Version="1.0.0.0"/></Package>'
-    content = zipped({"AppxManifest.xml": identity, "AppxSignature.p7x": signature})
+    content = make_zip({"AppxManifest.xml": identity, "AppxSignature.p7x": signature})
     name = await api.upload(caller, content, name="tiny.msix")
     answer = await settled(api, caller, name)
     assert answer.body["signature_sha256"] == sha256(signature)
@@ -384,10 +384,10 @@ async def test_an_inspection_without_a_free_process_is_refused_as_overload(
 async def test_a_claim_returns_the_windows_identifiers(api: UploadApi) -> None:
     caller = make_uploader()
     name = await api.upload(caller, MACHINE_MSI)
-    at_once = await api.ask(caller, "inspect_installer", server_filename=name)
+    at_once = await api.post(caller, "inspect_installer", server_filename=name)
     claimed = await api.claim(caller, name)
     assert at_once.body == (await inspected(api, caller, name)).body
-    assert (await api.ask(make_uploader(), "inspect_installer", server_filename=name)).status == 404
+    assert (await api.post(make_uploader(), "inspect_installer", server_filename=name)).status == 404
     assert (at_once.status, at_once.body["state"], at_once.body["file_type"]) == (200, "done", "MSI")
     assert claimed.body == {
         "size": len(MACHINE_MSI),
@@ -409,7 +409,7 @@ async def test_a_deleted_upload_is_not_inspected(settings: UploadSettings, datab
 async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, hole: int
 ) -> None:
-    content = program(sections=[(b".text", b"x" * 500)], behind=b"carried" * 10_000)
+    content = program(sections=[(b".text", b"x" * 500)], overlay=b"carried" * 10_000)
     monkeypatch.setattr(installer_files, "END", end)
     storage = StorageSettings(**object_server.settings("inspected")).object_storage
     assert storage is not None

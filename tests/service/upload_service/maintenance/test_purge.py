@@ -182,7 +182,7 @@ async def test_settled_rows_are_deleted_after_a_while(setup: Setup) -> None:
     for _ in range(2):
         server_filename = await setup.api.upload(caller, FILE)
         await until(setup.all_announced)  # Until then the records of the discarded files stay.
-        await setup.api.ask(caller, "discard_installer", server_filename=server_filename)
+        await setup.api.post(caller, "discard_installer", server_filename=server_filename)
     quotas = setup.database["quotas"]
     before = await quotas.find_one({"tenant_id": caller.tenant_id})
     assert before is not None

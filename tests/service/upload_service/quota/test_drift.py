@@ -22,8 +22,8 @@ async def upload_and_release(api: UploadApi, caller: Caller) -> None:
     await api.chunk(caller, uuid4().hex, FILE[:10], 0, size, end=20)
     stored = (await api.store(caller, ("file", FILE, "setup.exe"))).body["server_filename"]
     await asyncio.gather(api.claim(caller, name, uid), api.claim(caller, name, str(uuid4())))
-    await api.ask(caller, "discard_installer", server_filename=stored)
-    await api.ask(caller, "release_installers", version_uids=[uid])
+    await api.post(caller, "discard_installer", server_filename=stored)
+    await api.post(caller, "release_installers", version_uids=[uid])
 
 
 async def test_a_ledger_never_drifts_during_uploads_and_removals(

@@ -99,33 +99,33 @@ def interrupted_mover(
     """A mover that is interrupted at a step, and its store, which can be killed."""
     (old,) = set(StorageKind) - {new}
     store: Any = KillableStore(InterruptingProxy(storages.store, method, moment, action))
-    homes: Any = {old: storages.home(old), new: storages.home(new)}
+    homes: Any = {old: storages.backend(old), new: storages.backend(new)}
     side = new if method in {"put", "size"} else old
     homes[side] = InterruptingProxy(homes[side], method, moment, action)
-    return storages.mover(new, store=store, homes=StorageBackends(homes)), store
+    return storages.mover(new, store=store, backends=StorageBackends(homes)), store
 
 
 @BOTH_WAYS
 @pytest.mark.parametrize("content", [b"x", FILE, FILE * 90], ids=["a byte", "small", "large"])
 async def test_a_file_is_moved(storages: StoragePair, old: StorageKind, new: StorageKind, content: bytes) -> None:
-    upload = await storages.keep(content, old)
+    upload = await storages.add_installer(content, old)
     assert await storages.move_all(new) == [Outcome.MOVED]
-    await storages.expect_at(new, upload, content)
+    await storages.assert_only_in(new, upload, content)
     assert await storages.move_all(new) == []
 
 
 async def test_a_file_is_moved_to_object_storage_and_back(storages: StoragePair) -> None:
-    upload = await storages.keep()
+    upload = await storages.add_installer()
     for home in (StorageKind.S3, StorageKind.FOLDER, StorageKind.S3, StorageKind.FOLDER):
         assert await storages.move_all(home) == [Outcome.MOVED]
-        await storages.expect_at(home, upload)
+        await storages.assert_only_in(home, upload)
 
 
 @EACH_STEP
 async def test_a_mover_killed_at_any_step_loses_nothing(
     storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def kill() -> None:
         store.dead = True
@@ -135,17 +135,17 @@ async def test_a_mover_killed_at_any_step_loses_nothing(
     with pytest.raises(Killed):
         await mover.run()
     home = StorageKind((await storages.record(upload))["home"])
-    assert await storages.bytes_at(home, upload) == FILE
-    await storages.let_leases_pass()
+    assert await storages.read_from(home, upload) == FILE
+    await storages.expire_leases()
     await storages.mover(new).run()
-    await storages.expect_at(new, upload)
+    await storages.assert_only_in(new, upload)
 
 
 @EACH_STEP
 async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
     storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def stop() -> None:
         task.cancel()
@@ -156,33 +156,33 @@ async def test_after_a_mover_stopped_at_any_step_another_continues_at_once(
     with pytest.raises(asyncio.CancelledError):
         await task
     await storages.mover(new).run()
-    await storages.expect_at(new, upload)
+    await storages.assert_only_in(new, upload)
 
 
 @BOTH_WAYS
 async def test_many_movers_at_once_move_each_file_once(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    uploads = [await storages.keep(home=old) for _ in range(8)]
+    uploads = [await storages.add_installer(storage=old) for _ in range(8)]
     outcomes = await asyncio.gather(*(storages.move_all(new) for _ in range(4)))
     assert [outcome for several in outcomes for outcome in several] == [Outcome.MOVED] * len(uploads)
     for upload in uploads:
-        await storages.expect_at(new, upload)
+        await storages.assert_only_in(new, upload)
 
 
 @EACH_STEP
 async def test_a_mover_without_its_lease_changes_nothing(
     storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def run_after_lease_expiry() -> None:
-        await storages.let_leases_pass()
+        await storages.expire_leases()
         await storages.mover(new).run()
 
     mover, _ = interrupted_mover(storages, new, method, moment, run_after_lease_expiry)
     await mover.run()
-    await storages.expect_at(new, upload)
+    await storages.assert_only_in(new, upload)
 
 
 @BOTH_WAYS
@@ -190,24 +190,24 @@ async def test_a_mover_without_its_lease_changes_nothing(
 async def test_a_delayed_mover_keeps_a_file_that_was_moved_back(
     storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
 ) -> None:
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def run_after_lease_expiry() -> None:
         for home in (new, old):
-            await storages.let_leases_pass()
+            await storages.expire_leases()
             await storages.mover(home).run()
 
     mover, _ = interrupted_mover(storages, new, "set_storage", moment, run_after_lease_expiry)
     await mover.run()
     home = StorageKind((await storages.record(upload))["home"])
-    assert await storages.bytes_at(home, upload) == FILE
+    assert await storages.read_from(home, upload) == FILE
 
 
 @EACH_STEP
 async def test_a_file_deleted_during_a_move_leaves_no_copy(
     storages: StoragePair, old: StorageKind, new: StorageKind, method: str, moment: str
 ) -> None:
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def delete() -> None:
         await storages.removal.remove(upload)
@@ -215,7 +215,7 @@ async def test_a_file_deleted_during_a_move_leaves_no_copy(
     mover, _ = interrupted_mover(storages, new, method, moment, delete)
     await mover.run()
     assert await storages.store.find(upload) is None
-    assert [await storages.home(home).size(upload) for home in StorageKind] == [None, None]
+    assert [await storages.backend(home).size(upload) for home in StorageKind] == [None, None]
 
 
 @BOTH_WAYS
@@ -224,24 +224,24 @@ async def test_a_delayed_cleanup_of_a_mover_keeps_the_recorded_file(
     storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
 ) -> None:
     """Another mover brings the file back before the first one removes the old copy."""
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
     await arrive_and_stop(storages, upload, new)
 
     async def run_after_lease_expiry() -> None:
-        await storages.let_leases_pass()
+        await storages.expire_leases()
         for home in (new, old):
             await storages.mover(home).run()
 
     mover, _ = interrupted_mover(storages, new, "renew", moment, run_after_lease_expiry)
     await mover.remove_leftovers()
-    await storages.expect_at(old, upload)
+    await storages.assert_only_in(old, upload)
 
 
 async def arrive_and_stop(storages: StoragePair, upload: Upload, new: StorageKind) -> None:
     """Store a file in its new storage, and leave its copy in the old one."""
     copy = storages.root / "copy"
     copy.write_bytes(FILE)
-    await storages.home(new).put(upload, copy)
+    await storages.backend(new).put(upload, copy)
     await storages.database["uploads"].update_one(
         {"tenant_id": upload.tenant_id}, {"$set": {"home": new, "left": upload.storage}}
     )
@@ -252,18 +252,18 @@ async def arrive_and_stop(storages: StoragePair, upload: Upload, new: StorageKin
 async def test_a_delayed_mover_that_rejects_a_copy_keeps_the_recorded_file(
     storages: StoragePair, old: StorageKind, new: StorageKind, moment: str
 ) -> None:
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
     (storages.root / "other").write_bytes(bytes(upload.size))
-    await storages.home(new).put(upload, storages.root / "other")
+    await storages.backend(new).put(upload, storages.root / "other")
 
     async def run_after_lease_expiry() -> None:
         for _ in range(2):  # The first mover removes the other file.
-            await storages.let_leases_pass()
+            await storages.expire_leases()
             await storages.mover(new).run()
 
     mover, _ = interrupted_mover(storages, new, "renew", moment, run_after_lease_expiry)
     await mover.run()
-    await storages.expect_at(new, upload)
+    await storages.assert_only_in(new, upload)
 
 
 class DelayedStorage:
@@ -287,23 +287,23 @@ class DelayedStorage:
 async def test_a_copy_stored_after_a_deletion_is_removed(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
 
     async def delete() -> None:
         await storages.removal.remove(upload)
 
     homes = StorageBackends(
-        {old: storages.home(old), new: DelayedStorage(storages.home(new), storages.root / "on its way", delete)}
+        {old: storages.backend(old), new: DelayedStorage(storages.backend(new), storages.root / "on its way", delete)}
     )
-    assert [outcome async for _, outcome in storages.mover(new, homes=homes).moves()] == [Outcome.CHANGED]
-    assert [await storages.home(home).size(upload) for home in StorageKind] == [None, None]
+    assert [outcome async for _, outcome in storages.mover(new, backends=homes).moves()] == [Outcome.CHANGED]
+    assert [await storages.backend(home).size(upload) for home in StorageKind] == [None, None]
 
 
 @BOTH_WAYS
 async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    upload = await storages.keep(home=old, status=Status.COMPLETE)
+    upload = await storages.add_installer(storage=old, status=Status.COMPLETE)
 
     async def claim() -> None:
         await storages.database["uploads"].update_one(
@@ -312,7 +312,7 @@ async def test_a_file_claimed_by_a_version_while_it_is_moved_is_moved(
 
     mover, _ = interrupted_mover(storages, new, "put", "before", claim)
     await mover.run()
-    await storages.expect_at(new, upload)
+    await storages.assert_only_in(new, upload)
 
 
 def flip_bit(storages: StoragePair, upload: Upload) -> None:
@@ -323,14 +323,14 @@ def flip_bit(storages: StoragePair, upload: Upload) -> None:
 
 
 async def test_an_altered_file_is_not_moved_and_is_marked(storages: StoragePair) -> None:
-    damaged, sound = await storages.keep(), await storages.keep()
+    damaged, sound = await storages.add_installer(), await storages.add_installer()
     flip_bit(storages, damaged)
     assert sorted(await storages.move_all(StorageKind.S3)) == [Outcome.ALTERED, Outcome.MOVED]
     record = await storages.record(damaged)
     assert (record["home"], record["damage"]) == (StorageKind.FOLDER, Damage.ALTERED)
     assert await storages.folder.size(damaged) == damaged.size
     assert await storages.objects.size(damaged) is None
-    await storages.expect_at(StorageKind.S3, sound)
+    await storages.assert_only_in(StorageKind.S3, sound)
     assert await storages.move_all(StorageKind.S3) == []
 
 
@@ -338,37 +338,37 @@ async def test_an_altered_file_is_not_moved_and_is_marked(storages: StoragePair)
 async def test_a_missing_file_is_reported_and_does_not_stop_the_scrub(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    missing, sound = await storages.keep(home=old), await storages.keep(home=old)
-    await storages.home(old).remove(missing)
+    missing, sound = await storages.add_installer(storage=old), await storages.add_installer(storage=old)
+    await storages.backend(old).remove(missing)
     assert sorted(await storages.move_all(new)) == [Outcome.FAILED, Outcome.MOVED]
     assert (await storages.record(missing))["home"] == old
-    await storages.expect_at(new, sound)
+    await storages.assert_only_in(new, sound)
 
 
 @BOTH_WAYS
 async def test_another_file_with_the_same_name_is_no_copy(
     storages: StoragePair, old: StorageKind, new: StorageKind
 ) -> None:
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
     (storages.root / "other").write_bytes(bytes(upload.size))
-    await storages.home(new).put(upload, storages.root / "other")
+    await storages.backend(new).put(upload, storages.root / "other")
     assert await storages.move_all(new) == [Outcome.FAILED]
     assert await storages.move_all(new) == []
-    await storages.let_leases_pass()
+    await storages.expire_leases()
     assert await storages.move_all(new) == [Outcome.MOVED]
-    await storages.expect_at(new, upload)
+    await storages.assert_only_in(new, upload)
 
 
 async def test_a_full_disk_stops_the_migration_before_a_fetch(
     storages: StoragePair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload = await storages.keep(home=StorageKind.S3)
+    upload = await storages.add_installer(storage=StorageKind.S3)
     room = shutil.disk_usage(storages.root)._replace(free=upload.size - 1)
     with monkeypatch.context() as full:
         full.setattr(shutil, "disk_usage", lambda _: room)
         with pytest.raises(StorageFull):
             await storages.mover(StorageKind.FOLDER).run()
-    await storages.expect_at(StorageKind.S3, upload)
+    await storages.assert_only_in(StorageKind.S3, upload)
     assert await storages.move_all(StorageKind.FOLDER) == [Outcome.MOVED]
 
 
@@ -385,14 +385,14 @@ async def test_a_slow_disk_blocks_no_request(storages: StoragePair, monkeypatch:
     monkeypatch.setattr(shutil, "disk_usage", recording(shutil.disk_usage))
     for name in ("write", "sync", "close"):
         monkeypatch.setattr(PartFile, name, recording(getattr(PartFile, name)))
-    await storages.keep(home=StorageKind.S3)
+    await storages.add_installer(storage=StorageKind.S3)
     assert await storages.move_all(StorageKind.FOLDER) == [Outcome.MOVED]
     assert len(threads) == 4
     assert threading.main_thread() not in threads
 
 
 async def test_a_file_that_was_just_completed_is_not_moved(storages: StoragePair) -> None:
-    upload = await storages.keep()
+    upload = await storages.add_installer()
     now: list[Any] = [{"$set": {"updated_at": "$$NOW"}}]
     await storages.database["uploads"].update_one({"tenant_id": upload.tenant_id}, now)
     assert await storages.move_all(StorageKind.S3) == []
@@ -400,5 +400,5 @@ async def test_a_file_that_was_just_completed_is_not_moved(storages: StoragePair
 
 @pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
 async def test_open_and_deleting_uploads_are_not_moved(storages: StoragePair, status: Status) -> None:
-    await storages.keep(status=status)
+    await storages.add_installer(status=status)
     assert await storages.move_all(StorageKind.S3) == []

@@ -14,7 +14,7 @@ from aiohttp import web
 from common.errors import Unavailable
 from common.http.server import serving
 from tests.support.servers.object_storage import ObjectServer
-from tests.support.servers.proxy import Mode, Proxy, proxy
+from tests.support.servers.proxy import Mode, Proxy, run_proxy
 from tests.support.wait import until
 from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
@@ -50,7 +50,7 @@ def source(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def remote(object_server: ObjectServer) -> AsyncIterator[RemoteStorage]:
-    async with proxy(f"127.0.0.1:{object_server.port}") as network:
+    async with run_proxy(f"127.0.0.1:{object_server.port}") as network:
         settings = {**object_server.settings(uuid4().hex), "s3_endpoint": f"http://{network.address}"}
         storage = StorageSettings(**settings).object_storage
         assert storage is not None
@@ -75,7 +75,7 @@ async def test_a_broken_read_is_resumed(no_retries: None, remote: RemoteStorage,
     content = bytearray()
     async for block in remote.objects.read(remote.upload, 0, len(LARGE)):
         if len(content) < 3 << 20:
-            await remote.network.cut()
+            await remote.network.reset_connections()
         content += block
     assert content == LARGE
 
@@ -84,7 +84,7 @@ async def test_a_stalled_read_ends_with_an_error(remote: RemoteStorage, source: 
     await remote.put(source)
     async with aclosing(remote.objects.read(remote.upload, 0, len(LARGE))) as blocks:
         assert LARGE.startswith(await anext(blocks))
-        await remote.network.switch(Mode.HALF_OPEN)
+        await remote.network.set_mode(Mode.HALF_OPEN)
         with pytest.raises(Unavailable):
             b"".join([block async for block in blocks])
 
@@ -99,7 +99,7 @@ async def test_a_stalled_read_ends_with_an_error(remote: RemoteStorage, source: 
 async def test_every_call_fails_cleanly_while_the_network_is_broken(
     remote: RemoteStorage, source: Path, short_timeouts: None, mode: Mode
 ) -> None:
-    async with remote.network.failing(mode):
+    async with remote.network.fail(mode):
         for call in (
             remote.objects.size(remote.upload),
             remote.objects.remove(remote.upload),
@@ -117,7 +117,7 @@ async def test_an_interrupted_put_stores_nothing_and_can_be_repeated(
     remote.network.latency = 0.002
     putting = asyncio.create_task(remote.put(source))
     await remote.until_connected()
-    async with remote.network.failing(mode):
+    async with remote.network.fail(mode):
         with pytest.raises(Unavailable):
             await putting
     remote.network.latency = 0.0

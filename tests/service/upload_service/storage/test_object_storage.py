@@ -227,10 +227,10 @@ async def test_a_moved_file_is_unavailable_without_object_storage(
     answer = await setup_without_objects.api.get(setup_without_objects.api.address(caller, name))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"]
-    released = await setup_without_objects.api.ask(caller, "release_installers", version_uids=["v1"])
+    released = await setup_without_objects.api.post(caller, "release_installers", version_uids=["v1"])
     assert (released.status, released.body["code"]) == (500, "dependency_unavailable")
     stopped_server.start()
-    assert (await setup_without_objects.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert (await setup_without_objects.api.post(caller, "release_installers", version_uids=["v1"])).status == 200
     assert await setup_without_objects.size(caller, name) is None
     log = capsys.readouterr().out
     assert "object_storage_failed" in log
@@ -247,7 +247,7 @@ async def test_a_transfer_can_be_cancelled_without_object_storage(setup_without_
 
 async def test_a_release_removes_the_object(setup: Setup) -> None:
     caller, name = await setup.upload()
-    assert (await setup.api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert (await setup.api.post(caller, "release_installers", version_uids=["v1"])).status == 200
     assert await setup.size(caller, name) is None
     assert await setup.api.usage(caller) == (0, 0)
 

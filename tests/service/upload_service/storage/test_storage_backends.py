@@ -38,21 +38,21 @@ async def write_storage_id(home: StorageKind, homes: StorageBackends, folder: Pa
 async def test_nothing_is_moved_if_a_storage_is_foreign(
     storages: StoragePair, other_database: MongoDatabase, anothers: StorageKind, chosen: StorageKind
 ) -> None:
-    await write_storage_id(anothers, storages.homes, storages.root, other_database)
+    await write_storage_id(anothers, storages.backends, storages.root, other_database)
     (old,) = set(StorageKind) - {chosen}
-    upload = await storages.keep(home=old)
+    upload = await storages.add_installer(storage=old)
     for _ in range(2):
         with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
             await storages.move_all(chosen)
-    await storages.expect_at(old, upload)
+    await storages.assert_only_in(old, upload)
 
 
 @BOTH
 async def test_no_copy_is_removed_if_a_storage_is_foreign(
     storages: StoragePair, other_database: MongoDatabase, anothers: StorageKind
 ) -> None:
-    await write_storage_id(anothers, storages.homes, storages.root, other_database)
-    upload = await storages.keep(left=StorageKind.S3)
+    await write_storage_id(anothers, storages.backends, storages.root, other_database)
+    upload = await storages.add_installer(left=StorageKind.S3)
     (storages.root / "copy").write_bytes(b"copy")
     await storages.objects.put(upload, storages.root / "copy")
     with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
@@ -90,7 +90,7 @@ async def test_a_service_without_its_object_storage_is_ready(
 
 
 async def test_an_upload_in_an_unknown_storage_keeps_its_record(storages: StoragePair) -> None:
-    upload = await storages.keep(home=StorageKind.S3)
+    upload = await storages.add_installer(storage=StorageKind.S3)
     store, quota = MongoUploadStore(storages.database), MongoQuotaStore(storages.database)
     with pytest.raises(Unavailable, match="name no storage `s3`"):
         await make_removal(store, quota, storages.root).remove(upload)

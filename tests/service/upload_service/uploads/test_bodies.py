@@ -7,7 +7,7 @@ from yarl import URL
 
 from common.auth.callers import INTERNAL_TOKEN, Caller, sign
 from tests.support.factories import KEY
-from tests.support.samples.stalled_chunk import HeldChunk
+from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.services.replicas import FILE, Replicas
 from tests.support.services.upload import UploadApi, make_uploader, sha256
 from tests.support.wait import TIMEOUT
@@ -68,17 +68,17 @@ async def test_invalid_headers_are_refused_and_nothing_is_written(api: UploadApi
 async def test_a_stalled_chunk_is_aborted(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.1)
     caller = make_uploader()
-    chunk = HeldChunk(replicas.one, caller, "f", FILE, 0, len(FILE))
+    chunk = StalledChunk(replicas.first, caller, "f", FILE, 0, len(FILE))
     async with asyncio.timeout(TIMEOUT):
         assert (await chunk.answer()).status == 400
-    assert (replicas.one.files(caller), await replicas.one.usage(caller)) == ([], (0, 0))
+    assert (replicas.first.files(caller), await replicas.first.usage(caller)) == ([], (0, 0))
 
 
 async def test_a_chunk_waits_while_another_request_writes_its_transfer(replicas: Replicas) -> None:
     caller = make_uploader()
-    chunk = await replicas.held(caller, 0, len(FILE))
-    waiting = asyncio.create_task(replicas.one.chunk(caller, "f", FILE, 0, len(FILE)))
-    assert (await chunk.go_on()).status == 200
+    chunk = await replicas.stall_chunk(caller, 0, len(FILE))
+    waiting = asyncio.create_task(replicas.first.chunk(caller, "f", FILE, 0, len(FILE)))
+    assert (await chunk.resume()).status == 200
     answer = await waiting
     assert (answer.status, answer.body["sha256"]) == (200, sha256(FILE))
 
@@ -87,9 +87,9 @@ async def test_a_chunk_does_not_wait_forever_for_another_request(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = make_uploader()
-    chunk = await replicas.held(caller, 0, len(FILE))
+    chunk = await replicas.stall_chunk(caller, 0, len(FILE))
     monkeypatch.setattr("upload_service.uploads.service.LEASE_TIMEOUT", 0.1)
-    answer = await replicas.one.chunk(caller, "f", FILE, 0, len(FILE))
+    answer = await replicas.first.chunk(caller, "f", FILE, 0, len(FILE))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"] == "1"
-    assert (await chunk.go_on()).status == 200
+    assert (await chunk.resume()).status == 200

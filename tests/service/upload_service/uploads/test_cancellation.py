@@ -19,52 +19,52 @@ GONE = {"Message": "Transfer was deleted successfully!"}
 async def has_nothing(replicas: Replicas, caller: Caller) -> bool:
     stored = {"tenant_id": caller.tenant_id, "status": {"$ne": Status.CANCELLED}}
     records = await replicas.database["uploads"].count_documents(stored)
-    return (records, replicas.one.files(caller), await replicas.one.usage(caller)) == (0, [], (0, 0))
+    return (records, replicas.first.files(caller), await replicas.first.usage(caller)) == (0, [], (0, 0))
 
 
 async def test_a_cancelled_transfer_is_removed_at_once(replicas: Replicas) -> None:
-    caller = await replicas.begun()
-    answer = await replicas.two.cancel(caller, "f")
+    caller = await replicas.start_transfer()
+    answer = await replicas.second.cancel(caller, "f")
     assert (answer.status, answer.body) == (200, GONE)
     assert await has_nothing(replicas, caller)
-    assert (await replicas.one.state(caller, "f")).status == 404
+    assert (await replicas.first.state(caller, "f")).status == 404
 
 
 @pytest.mark.parametrize("start", [0, HALF], ids=["first chunk", "next chunk"])
 async def test_a_cancelled_transfer_takes_no_more_chunks(replicas: Replicas, start: int) -> None:
-    caller = await replicas.begun()
-    await replicas.two.cancel(caller, "f")
-    answer = await replicas.one.chunk(caller, "f", FILE[start : start + HALF], start, len(FILE))
+    caller = await replicas.start_transfer()
+    await replicas.second.cancel(caller, "f")
+    answer = await replicas.first.chunk(caller, "f", FILE[start : start + HALF], start, len(FILE))
     assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
     assert await has_nothing(replicas, caller)
 
 
 async def test_a_first_chunk_after_its_cancellation_is_refused(replicas: Replicas) -> None:
     caller = make_uploader()
-    assert (await replicas.two.cancel(caller, "f")).status == 404
-    answer = await replicas.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
+    assert (await replicas.second.cancel(caller, "f")).status == 404
+    answer = await replicas.first.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
     assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
     assert await has_nothing(replicas, caller)
 
 
 async def test_a_cancelled_file_can_be_sent_at_once_under_another_file_id(replicas: Replicas) -> None:
-    caller = await replicas.begun()
-    await replicas.two.cancel(caller, "f")
-    answer = await replicas.one.chunk(caller, "g", FILE, 0, len(FILE))
+    caller = await replicas.start_transfer()
+    await replicas.second.cancel(caller, "f")
+    answer = await replicas.first.chunk(caller, "g", FILE, 0, len(FILE))
     assert (answer.status, answer.body["complete"]) == (200, True)
 
 
 async def test_a_cancelled_transfer_is_not_found_when_it_is_cancelled_again(replicas: Replicas) -> None:
-    caller = await replicas.begun()
-    await replicas.two.cancel(caller, "f")
-    answer = await replicas.one.cancel(caller, "f")
+    caller = await replicas.start_transfer()
+    await replicas.second.cancel(caller, "f")
+    answer = await replicas.first.cancel(caller, "f")
     assert (answer.status, answer.body["code"]) == (404, "transfer_not_found")
 
 
 async def test_a_malformed_chunk_of_a_cancelled_transfer_is_a_bad_request(replicas: Replicas) -> None:
-    caller = await replicas.begun()
-    await replicas.two.cancel(caller, "f")
-    answer = await replicas.one.send(caller, "f", "bytes 9-1/2", form(("chunk", b"x", "c")))
+    caller = await replicas.start_transfer()
+    await replicas.second.cancel(caller, "f")
+    answer = await replicas.first.send(caller, "f", "bytes 9-1/2", form(("chunk", b"x", "c")))
     assert (answer.status, answer.body["code"], answer.body["received"]) == (400, "invalid_request", 0)
 
 
@@ -75,11 +75,11 @@ async def test_a_cancellation_between_the_two_steps_of_a_first_chunk_wins(
     open_transfer = MongoUploadStore.create
 
     async def cancel_first(store: MongoUploadStore, tenant_id: str, file_id: str, total: int) -> None:
-        cancellations.append(await replicas.two.cancel(caller, "f"))
+        cancellations.append(await replicas.second.cancel(caller, "f"))
         await open_transfer(store, tenant_id, file_id, total)
 
     monkeypatch.setattr(MongoUploadStore, "create", cancel_first)
-    answer = await replicas.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
+    answer = await replicas.first.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
     assert [cancellation.status for cancellation in cancellations] == [404]
     assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
     assert await has_nothing(replicas, caller)
@@ -92,11 +92,11 @@ async def test_a_first_chunk_between_the_two_steps_of_a_cancellation_is_removed(
     add_cancelled = MongoUploadStore.add_cancelled
 
     async def send_first(store: MongoUploadStore, tenant_id: str, file_id: str) -> None:
-        chunks.append(await replicas.one.chunk(caller, "f", FILE[:HALF], 0, len(FILE)))
+        chunks.append(await replicas.first.chunk(caller, "f", FILE[:HALF], 0, len(FILE)))
         await add_cancelled(store, tenant_id, file_id)
 
     monkeypatch.setattr(MongoUploadStore, "add_cancelled", send_first)
-    assert (await replicas.two.cancel(caller, "f")).status == 200
+    assert (await replicas.second.cancel(caller, "f")).status == 200
     assert [chunk.status for chunk in chunks] == [200]
     assert await has_nothing(replicas, caller)
 
@@ -108,61 +108,61 @@ async def test_a_cancellation_that_waits_refuses_the_next_chunk(
         "upload_service.uploads.service.LEASE_PAUSE", 1.0
     )  # The cancellation sleeps when the lease becomes free.
     caller = make_uploader()
-    chunk = await replicas.held(caller, 0)
-    cancellation = asyncio.create_task(replicas.two.cancel(caller, "f"))
+    chunk = await replicas.stall_chunk(caller, 0)
+    cancellation = asyncio.create_task(replicas.second.cancel(caller, "f"))
 
     async def is_waiting() -> bool:
         record = {"tenant_id": caller.tenant_id, "cancelled": True}
         return await replicas.database["uploads"].count_documents(record) == 1
 
     await until(is_waiting)
-    assert (await chunk.go_on()).status == 200
-    answer = await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    assert (await chunk.resume()).status == 200
+    answer = await replicas.first.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (answer.status, answer.body["code"]) == (409, "transfer_cancelled")
     assert (await cancellation).status == 200
     assert await has_nothing(replicas, caller)
 
 
 async def test_an_unknown_transfer_cannot_be_cancelled(replicas: Replicas) -> None:
-    caller, other_tenant = await replicas.begun(), make_uploader()
-    state = await replicas.one.state(other_tenant, "f")
+    caller, other_tenant = await replicas.start_transfer(), make_uploader()
+    state = await replicas.first.state(other_tenant, "f")
     for _ in range(2):
-        answer = await replicas.one.cancel(other_tenant, "f")
+        answer = await replicas.first.cancel(other_tenant, "f")
         assert (answer.status, answer.body["code"], answer.body["detail"]) == (
             404,
             "transfer_not_found",
             state.body["detail"],
         )
-    assert (await replicas.one.state(caller, "f")).body["received"] == HALF
+    assert (await replicas.first.state(caller, "f")).body["received"] == HALF
 
 
 @pytest.mark.parametrize("claimed", [False, True])
 async def test_an_installer_cannot_be_cancelled_as_a_transfer(replicas: Replicas, claimed: bool) -> None:
-    caller = await replicas.begun()
-    last = await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    caller = await replicas.start_transfer()
+    last = await replicas.first.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     if claimed:
-        await replicas.one.claim(caller, last.body["server_filename"])
-    usage = await replicas.one.usage(caller)
-    answer = await replicas.two.cancel(caller, "f")
+        await replicas.first.claim(caller, last.body["server_filename"])
+    usage = await replicas.first.usage(caller)
+    answer = await replicas.second.cancel(caller, "f")
     assert (answer.status, answer.body["code"]) == (409, "transfer_complete")
-    assert replicas.one.files(caller) == [last.body["server_filename"]]
-    assert await replicas.one.usage(caller) == usage
+    assert replicas.first.files(caller) == [last.body["server_filename"]]
+    assert await replicas.first.usage(caller) == usage
 
 
 async def test_a_cancellation_waits_for_a_chunk_at_another_replica(replicas: Replicas) -> None:
     caller = make_uploader()
-    chunk = await replicas.held(caller, 0)
-    giving_up = asyncio.create_task(replicas.two.cancel(caller, "f"))
-    assert (await chunk.go_on()).status == 200
+    chunk = await replicas.stall_chunk(caller, 0)
+    giving_up = asyncio.create_task(replicas.second.cancel(caller, "f"))
+    assert (await chunk.resume()).status == 200
     assert (await giving_up).status == 200
     assert await has_nothing(replicas, caller)
 
 
 async def test_a_cancelled_transfer_keeps_nothing_of_an_interrupted_chunk(replicas: Replicas) -> None:
-    caller = await replicas.begun()
-    chunk = await replicas.held(caller, HALF)
-    giving_up = asyncio.create_task(replicas.two.cancel(caller, "f"))
-    await chunk.break_off()
+    caller = await replicas.start_transfer()
+    chunk = await replicas.stall_chunk(caller, HALF)
+    giving_up = asyncio.create_task(replicas.second.cancel(caller, "f"))
+    await chunk.cancel()
     assert (await giving_up).status == 200
     assert await has_nothing(replicas, caller)
 
@@ -171,29 +171,29 @@ async def test_a_cancellation_does_not_wait_forever_for_a_chunk(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("upload_service.uploads.service.LEASE_TIMEOUT", 0.3)
-    caller = await replicas.begun()
-    chunk = await replicas.held(caller, HALF)
-    answer = await replicas.two.cancel(caller, "f")
+    caller = await replicas.start_transfer()
+    chunk = await replicas.stall_chunk(caller, HALF)
+    answer = await replicas.second.cancel(caller, "f")
     assert (answer.status, answer.headers["Retry-After"]) == (500, "1")
-    assert (await chunk.go_on()).body["complete"]
-    again = await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    assert (await chunk.resume()).body["complete"]
+    again = await replicas.first.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (again.status, again.body["complete"]) == (200, True)
 
 
 async def test_an_interrupted_cancellation_is_finished_by_the_next_one(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller = await replicas.begun()
+    caller = await replicas.start_transfer()
 
     async def die(*_: object) -> None:
         raise RuntimeError("the process has died")
 
     with monkeypatch.context() as patched:
         patched.setattr(MongoQuotaStore, "release", die)
-        assert (await replicas.one.cancel(caller, "f")).status == 500
+        assert (await replicas.first.cancel(caller, "f")).status == 500
     record = await replicas.database["uploads"].find_one({"tenant_id": caller.tenant_id})
     assert record is not None
     assert record["status"] == Status.DELETING  # The collector would find it, too.
-    assert await replicas.two.usage(caller) == (0, len(FILE))
-    assert (await replicas.two.cancel(caller, "f")).status == 200
+    assert await replicas.second.usage(caller) == (0, len(FILE))
+    assert (await replicas.second.cancel(caller, "f")).status == 200
     assert await has_nothing(replicas, caller)

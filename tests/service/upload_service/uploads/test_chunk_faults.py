@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from common.auth.callers import Caller
 from common.mongo import MongoDatabase
 from tests.support.api import Answer
-from tests.support.samples.stalled_chunk import HeldChunk
+from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.services.replicas import two_replicas
 from tests.support.services.upload import UploadApi, make_uploader, sha256
 from tests.support.wait import until
@@ -167,7 +167,7 @@ class Chunks(RuleBasedStateMachine):
 
         async def broken_off() -> None:
             held_chunk = await self.half_sent_chunk(data, file_id)
-            await held_chunk.break_off()
+            await held_chunk.cancel()
 
         self.setup.run(broken_off())
         self.send_next(data, file_id)
@@ -178,14 +178,14 @@ class Chunks(RuleBasedStateMachine):
         """A request stalls past its lease, another one continues, and the first resumes with other bytes."""
         file_id = self.one_of(data, self.open)
 
-        async def stand_still() -> HeldChunk:
+        async def stand_still() -> StalledChunk:
             held_chunk = await self.half_sent_chunk(data, file_id)
             await self.setup.date(self.caller, file_id, lease_until=datetime.now(UTC) - timedelta(seconds=1))
             return held_chunk
 
         held_chunk = self.setup.run(stand_still())
         self.send_next(data, file_id)
-        late = self.setup.run(held_chunk.go_on())
+        late = self.setup.run(held_chunk.resume())
         assert (late.status, "Retry-After" in late.headers) == (500, True), late.body
 
     @precondition(lambda self: self.transfers)
@@ -275,13 +275,13 @@ class Chunks(RuleBasedStateMachine):
             sent[data.draw(st.integers(0, len(sent) - 1), "place")] ^= 1
         return await self.replica(data).chunk(self.caller, file_id, bytes(sent), start, transfer.total)
 
-    async def half_sent_chunk(self, data: st.DataObject, file_id: str) -> HeldChunk:
+    async def half_sent_chunk(self, data: st.DataObject, file_id: str) -> StalledChunk:
         """A request with the lease that has sent half of its body, with other bytes."""
         transfer = self.transfers[file_id]
         stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "held until")
         before = await self.setup.leases(self.caller, file_id)
         body = self.random.randbytes(stop - transfer.offset)
-        chunk_with_lease = HeldChunk(self.replica(data), self.caller, file_id, body, transfer.offset, transfer.total)
+        chunk_with_lease = StalledChunk(self.replica(data), self.caller, file_id, body, transfer.offset, transfer.total)
 
         async def leased() -> bool:
             return await self.setup.leases(self.caller, file_id) != before
@@ -325,7 +325,7 @@ def setup(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) -> Iterator
         served = two_replicas(settings)
         replicas = runner.run(served.__aenter__())
         try:
-            yield Setup(runner, (replicas.one, replicas.two), replicas.database)
+            yield Setup(runner, (replicas.first, replicas.second), replicas.database)
         finally:
             runner.run(served.__aexit__(None, None, None))
 

@@ -48,7 +48,7 @@ async def test_a_transfer_continues_when_the_disk_has_space_again(api: UploadApi
         assert "Retry-After" in answer.headers
         assert (answer.body["received"], answer.body["total"]) == (offset, len(content))
     assert (await api.state(caller, "f")).body["received"] == offset
-    assert (await api.ask(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert (await api.post(caller, "release_installers", version_uids=["v1"])).status == 200
     _, done = await send_from(api, caller, content, offset)
     assert (done.status, done.body["sha256"]) == (200, sha256(content))
     assert (await api.claim(caller, done.body["server_filename"], "v2")).status == 200
@@ -63,7 +63,7 @@ async def test_a_first_chunk_on_a_full_disk_leaves_no_data_and_can_be_resent(api
     refused = await api.chunk(caller, "f", content, 0, len(content))
     assert (refused.status, refused.body["code"]) == (500, "storage_full")
     assert await api.usage(caller) == (3 * MIB, 0)
-    await api.ask(caller, "release_installers", version_uids=["v1"])
+    await api.post(caller, "release_installers", version_uids=["v1"])
     done = await api.chunk(caller, "f", content, 0, len(content))
     assert (done.status, done.body["sha256"]) == (200, sha256(content))
 

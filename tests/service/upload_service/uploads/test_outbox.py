@@ -122,14 +122,14 @@ async def test_metrics_count_unannounced_uploads(
     caller, listener, events = make_uploader(), WaitingListener(), LocalEvents()
     async with serving_uploads(settings, events) as api:
         assert (await api.chunk(caller, "f", FILE, 0, len(FILE))).status == 200
-        before = await api.figures()
+        before = await api.metrics()
         assert before.value("pkgrepo_outbox_waiting") == 1
-        assert 0 < (await api.figures()).value("pkgrepo_outbox_lag_seconds") < TIMEOUT
+        assert 0 < (await api.metrics()).value("pkgrepo_outbox_lag_seconds") < TIMEOUT
         await events.subscribe("tests", "upload.finished", listener.handle)
         await settled(database)
-        after = await api.figures()
+        after = await api.metrics()
     assert (after.value("pkgrepo_outbox_waiting"), after.value("pkgrepo_outbox_lag_seconds")) == (0, 0)
-    assert len(after.of("pkgrepo_outbox_lag_seconds")) == 1
+    assert len(after.named("pkgrepo_outbox_lag_seconds")) == 1
     assert after.value("pkgrepo_uploads_finished_total") == 1
 
 

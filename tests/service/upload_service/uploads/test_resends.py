@@ -33,14 +33,14 @@ class LateBody:
 
 async def test_a_repeated_chunk_is_answered_while_its_file_moves(storages: StoragePair) -> None:
     upload, store, quota = (
-        await storages.keep(),
+        await storages.add_installer(),
         MongoUploadStore(storages.database),
         MongoQuotaStore(storages.database),
     )
     parts = PartFiles(storages.root)
     with ThreadPoolExecutor(1) as readers:
         sessions = UploadSessions(store, quota, parts, storages.folder, storages.removal, lambda: None, readers)
-        transfers = Transfers(store, quota, sessions, ResendCheck(store, parts, storages.homes), storages.removal)
+        transfers = Transfers(store, quota, sessions, ResendCheck(store, parts, storages.backends), storages.removal)
         span = ContentRange(len(FILE) - LAST, len(FILE) - 1, len(FILE))
         tenant, file_id = make_tenant(tenant_id=upload.tenant_id), FileId(upload.file_id)
         progress = await transfers.append(tenant, file_id, span, LateBody(storages))

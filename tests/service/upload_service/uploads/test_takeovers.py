@@ -40,43 +40,43 @@ async def expire_lease(replicas: Replicas, caller: Caller) -> None:
 
 
 async def test_a_sender_without_its_lease_changes_nothing(replicas: Replicas) -> None:
-    caller = await replicas.begun()
-    slow = await replicas.held(caller, HALF)
+    caller = await replicas.start_transfer()
+    slow = await replicas.stall_chunk(caller, HALF)
     await expire_lease(replicas, caller)
     quarter = HALF + HALF // 2
-    first = await replicas.two.chunk(caller, "f", OTHER[HALF:quarter], HALF, len(FILE))
+    first = await replicas.second.chunk(caller, "f", OTHER[HALF:quarter], HALF, len(FILE))
     assert (first.status, first.body["received"]) == (200, quarter)
-    late = await slow.go_on()
+    late = await slow.resume()
     assert (late.status, late.body["code"]) == (500, "dependency_unavailable")
-    last = await replicas.two.chunk(caller, "f", OTHER[quarter:], quarter, len(FILE))
+    last = await replicas.second.chunk(caller, "f", OTHER[quarter:], quarter, len(FILE))
     assert last.body["sha256"] == sha256(OTHER)
     name = last.body["server_filename"]
-    assert (replicas.one.folder / caller.tenant_id / name).read_bytes() == OTHER
-    assert replicas.one.files(caller) == [name]
+    assert (replicas.first.folder / caller.tenant_id / name).read_bytes() == OTHER
+    assert replicas.first.files(caller) == [name]
 
 
 async def test_a_sender_without_its_lease_cannot_finish_the_file(replicas: Replicas) -> None:
-    caller = await replicas.begun()
-    slow = await replicas.held(caller, HALF)
+    caller = await replicas.start_transfer()
+    slow = await replicas.stall_chunk(caller, HALF)
     await expire_lease(replicas, caller)
-    last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
-    late = await slow.go_on()
+    last = await replicas.second.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
+    late = await slow.resume()
     assert (last.status, late.status) == (200, 500)
-    assert (await replicas.one.state(caller, "f")).body == last.body
-    assert (replicas.one.folder / caller.tenant_id / last.body["server_filename"]).read_bytes() == OTHER
-    assert await replicas.one.usage(caller) == (0, len(FILE))
+    assert (await replicas.first.state(caller, "f")).body == last.body
+    assert (replicas.first.folder / caller.tenant_id / last.body["server_filename"]).read_bytes() == OTHER
+    assert await replicas.first.usage(caller) == (0, len(FILE))
 
 
 async def test_a_failed_takeover_keeps_the_acknowledged_bytes(replicas: Replicas) -> None:
-    caller = await replicas.begun()
-    slow = await replicas.held(caller, HALF)
+    caller = await replicas.start_transfer()
+    slow = await replicas.stall_chunk(caller, HALF)
     await expire_lease(replicas, caller)
-    short = await replicas.two.chunk(caller, "f", OTHER[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
+    short = await replicas.second.chunk(caller, "f", OTHER[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
     assert (short.status, short.body["received"]) == (400, HALF)
-    assert (await slow.go_on()).status == 500
-    last = await replicas.two.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
+    assert (await slow.resume()).status == 500
+    last = await replicas.second.chunk(caller, "f", OTHER[HALF:], HALF, len(FILE))
     assert last.body["sha256"] == sha256(OTHER)
-    assert replicas.one.files(caller) == [last.body["server_filename"]]
+    assert replicas.first.files(caller) == [last.body["server_filename"]]
 
 
 class Pause:
@@ -104,38 +104,38 @@ class Pause:
 async def test_a_lost_takeover_removes_no_file_of_its_successor(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller = await replicas.begun()
+    caller = await replicas.start_transfer()
     await expire_lease(replicas, caller)  # The previous holder has died.
     pause, quarter = Pause(monkeypatch, "copy"), HALF + HALF // 2
-    stale = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
+    stale = asyncio.create_task(replicas.first.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
     await pause.reached()
     await expire_lease(replicas, caller)
-    answer = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
+    answer = await replicas.second.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
     pause.end()
     assert (answer.status, (await stale).status) == (200, 500)
-    last = await replicas.two.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
+    last = await replicas.second.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
     assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
-    assert replicas.one.files(caller) == [last.body["server_filename"]]
+    assert replicas.first.files(caller) == [last.body["server_filename"]]
 
 
 async def test_a_delayed_cleanup_keeps_the_file_of_a_later_takeover(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller = await replicas.begun()
+    caller = await replicas.start_transfer()
     await expire_lease(replicas, caller)
     pause, quarter = Pause(monkeypatch, "remove_older"), HALF + HALF // 2
-    slow = asyncio.create_task(replicas.one.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
+    slow = asyncio.create_task(replicas.first.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
     await pause.reached()
     await expire_lease(replicas, caller)
-    answer = await replicas.two.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
+    answer = await replicas.second.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE))
     pause.end()
     assert (answer.status, (await slow).status) == (200, 500)
-    last = await replicas.two.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
+    last = await replicas.second.chunk(caller, "f", FILE[quarter:], quarter, len(FILE))
     assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
 
 
 async def test_a_copy_is_kept_when_its_chunk_fails(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    caller, copies = await replicas.begun(), list[int]()
+    caller, copies = await replicas.start_transfer(), list[int]()
     await expire_lease(replicas, caller)
     real = PartFiles.copy
 
@@ -145,9 +145,9 @@ async def test_a_copy_is_kept_when_its_chunk_fails(replicas: Replicas, monkeypat
 
     monkeypatch.setattr(PartFiles, "copy", counted_copy)
     for _ in range(3):
-        short = await replicas.two.chunk(caller, "f", FILE[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
+        short = await replicas.second.chunk(caller, "f", FILE[HALF : HALF + 10], HALF, len(FILE), end=len(FILE) - 1)
         assert short.status == 400
-    last = await replicas.two.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    last = await replicas.second.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (last.body["sha256"], len(copies)) == (sha256(FILE), 1)
 
 
@@ -178,16 +178,16 @@ def test_files_of_a_deleted_transfer_with_a_freed_id_are_removed(tmp_path: Path)
 
 async def complete_before_rename(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[Caller, str]:
     """The server filename of a complete file whose process died before the rename."""
-    caller = await replicas.begun()
+    caller = await replicas.start_transfer()
 
     async def die(*_: object) -> None:
         raise RuntimeError("the process has died")
 
     with monkeypatch.context() as patched:
         patched.setattr(FolderStorage, "finalize", die)
-        assert (await replicas.one.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")).status == 500
-    assert replicas.one.files(caller) == ["upload_f.part"]
-    return caller, (await replicas.two.state(caller, "f")).body["server_filename"]
+        assert (await replicas.first.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")).status == 500
+    assert replicas.first.files(caller) == ["upload_f.part"]
+    return caller, (await replicas.second.state(caller, "f")).body["server_filename"]
 
 
 @pytest.fixture
@@ -203,8 +203,8 @@ async def test_a_complete_file_is_served_after_a_crash_before_its_rename(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, name = await complete_before_rename(replicas, monkeypatch)
-    assert (await replicas.two.claim(caller, name)).status == 200
-    assert (await replicas.two.get(replicas.two.address(caller, name))).body == FILE
+    assert (await replicas.second.claim(caller, name)).status == 200
+    assert (await replicas.second.get(replicas.second.address(caller, name))).body == FILE
 
 
 @pytest.mark.usefixtures("no_relay")
@@ -212,7 +212,7 @@ async def test_a_resent_last_chunk_succeeds_after_a_crash_before_the_rename(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller, name = await complete_before_rename(replicas, monkeypatch)
-    again = await replicas.two.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
+    again = await replicas.second.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (again.status, again.body["server_filename"]) == (200, name)
 
 

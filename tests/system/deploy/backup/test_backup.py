@@ -1,4 +1,4 @@
-"""A backup during work restores everything that was acknowledged before, and nothing incomplete."""
+"""Backups during work restore everything that was acknowledged before, and nothing incomplete."""
 
 import asyncio
 import os
@@ -18,19 +18,19 @@ from deploy.backup.records import Client, DatabaseSnapshot, snapshot_read
 from deploy.local.folder import DataFolder
 from deploy.operator.stores import offline_stores
 from tests.support.factories import KEY
-from tests.support.faults.invariants import missing, violations
-from tests.support.faults.publishers import at_rest, at_work
-from tests.support.faults.retrying_uploader import Client as Uploader
+from tests.support.faults.invariants import missing_versions, violations
+from tests.support.faults.publishers import run_publishers, wait_until_announced
+from tests.support.faults.retrying_uploader import RetryingClient as Uploader
 from tests.support.processes.backup import (
     RecordedProgress,
     addresses_of,
+    audit_heads,
     back_up,
-    heads,
+    delete_all_data,
     restore_documents,
     run_and_kill,
-    wipe,
 )
-from tests.support.processes.cluster import Fleet
+from tests.support.processes.cluster import Cluster
 from tests.support.processes.pkgrepo_command import pkgrepo
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.wait import until
@@ -39,91 +39,91 @@ from tests.support.whole.services import Api
 from upload_service.settings import StorageSettings
 from upload_service.storage.s3 import S3Storage
 
-pytestmark = pytest.mark.full  # test_hostile.py and ../test_operator_rights.py have samples.
+pytestmark = pytest.mark.full  # test_changed_backup.py and ../test_operator_rights.py have samples.
 
 
 @pytest.fixture(scope="module")
-async def published(running_fleet: Fleet) -> list[Published]:
-    """Versions of a tenant, enough to interrupt a backup between two."""
-    api, name = await running_fleet.services.tenant(), package_id()
+async def published(cluster: Cluster) -> list[Published]:
+    """Several versions of a tenant, so a backup can be interrupted between two."""
+    api, name = await cluster.services.tenant(), package_id()
     await add_package(api, name)
     return [await publish(api, name, f"1.{number}") for number in range(5)]
 
 
-async def test_a_restore_returns_acknowledged_work(running_fleet: Fleet, tmp_path: Path) -> None:
-    api, content = await running_fleet.services.tenant(client_authentication=True), os.urandom(2000)
+async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_path: Path) -> None:
+    api, content = await cluster.services.tenant(client_authentication=True), os.urandom(2000)
     client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
-    uploads = running_fleet.mongo["upload"]["uploads"]
+    uploads = cluster.mongo["upload"]["uploads"]
     for file_id in ("halfway", "given-up"):
         assert (await send_chunk(api, file_id, content, 0, 1000)).status == 200
     await uploads.update_one({"tenant_id": api.tenant_id, "file_id": "given-up"}, {"$set": {"status": "deleting"}})
     waiting = await upload(api, content)
-    await at_rest(running_fleet, api.tenant_id)
-    unheard = {"tenant_id": api.tenant_id, "server_filename": waiting}  # as if its announcement were under way
-    await running_fleet.mongo["catalog"]["finished_uploads"].delete_one(unheard)
+    await wait_until_announced(cluster, api.tenant_id)
+    unheard = {"tenant_id": api.tenant_id, "server_filename": waiting}  # as during its announcement
+    await cluster.mongo["catalog"]["finished_uploads"].delete_one(unheard)
     await uploads.update_one(unheard, {"$set": {"updated_at": datetime.now(UTC) - timedelta(hours=23)}})
-    async with at_work(api) as work:
-        await work.more()
-        kept, gone, *deleted = work.published
-        await _delete(api, [gone])
-        (status, said), *_ = await asyncio.gather(
-            pkgrepo("backup", str(tmp_path), **running_fleet.environment), work.more(), _delete(api, deleted)
+    async with run_publishers(api) as work:
+        await work.wait_for_progress()
+        remaining, removed, *deleted = work.published
+        await _delete(api, [removed])
+        (status, output), *_ = await asyncio.gather(
+            pkgrepo("backup", str(tmp_path), **cluster.environment), work.wait_for_progress(), _delete(api, deleted)
         )
-        assert status == 0, said
-        await work.more()
-    await wipe(running_fleet)
-    status, said = await pkgrepo("restore", str(tmp_path), **running_fleet.environment)
-    assert status == 0, said
-    found = await uploads.find_one(unheard)
-    assert found is not None
-    assert datetime.now(UTC) - found["updated_at"] < timedelta(hours=1), "it would soon be taken for a leftover"
-    await running_fleet.restart_ended()
+        assert status == 0, output
+        await work.wait_for_progress()
+    await delete_all_data(cluster)
+    status, output = await pkgrepo("restore", str(tmp_path), **cluster.environment)
+    assert status == 0, output
+    record = await uploads.find_one(unheard)
+    assert record is not None
+    assert datetime.now(UTC) - record["updated_at"] < timedelta(hours=1), "it would soon be taken for a leftover"
+    await cluster.restart_exited()
     assert (await api.call("GET", "test")).status == 401
     again = await api.signed_in()
-    assert await missing(again, [kept]) == []
-    assert (await again.call("GET", "get_specific_package_version", gone.uid)).status == 404
-    asked = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
-    assert asked.status == 200
-    assert await heads(addresses_of(running_fleet), api.tenant_id, OPERATORS)
+    assert await missing_versions(again, [remaining]) == []
+    assert (await again.call("GET", "get_specific_package_version", removed.uid)).status == 404
+    answer = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
+    assert answer.status == 200
+    assert await audit_heads(addresses_of(cluster), api.tenant_id, OPERATORS)
     given_up = await again.call("DELETE", "upload_package_version", headers={"X-File-ID": "given-up"})
     assert given_up.status == 200
     uploader = Uploader(again)
     await uploader.upload(content, chunk=1000, file_id="halfway")
     await uploader.publish(work.package_id, "2.0", os.urandom(100))
-    await running_fleet.age(api.tenant_id, 61)
-    await at_rest(running_fleet, api.tenant_id)
+    await cluster.age_tenant(api.tenant_id, 61)
+    await wait_until_announced(cluster, api.tenant_id)
 
-    async def settled() -> bool:  # A deletion that the backup caught halfway, too.
-        return await violations(running_fleet, [api.tenant_id]) == []
+    async def settled() -> bool:  # Includes a deletion that was incomplete in the backup.
+        return await violations(cluster, [api.tenant_id]) == []
 
     with suppress(TimeoutError):
         await until(settled)
-    assert await violations(running_fleet, [api.tenant_id]) == []
-    heard = running_fleet.mongo["catalog"]["finished_uploads"].find({"tenant_id": api.tenant_id})
-    assert "given-up" not in [upload.get("file_id") for upload in await heard.to_list()]
+    assert await violations(cluster, [api.tenant_id]) == []
+    finished = cluster.mongo["catalog"]["finished_uploads"].find({"tenant_id": api.tenant_id})
+    assert "given-up" not in [upload.get("file_id") for upload in await finished.to_list()]
 
 
 async def test_a_killed_backup_continues_where_it_stopped(
-    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+    cluster: Cluster, published: Sequence[Published], tmp_path: Path
 ) -> None:
     killed = await run_and_kill(
-        "deploy.backup.installers", "sync_folder", "backup", str(tmp_path), **running_fleet.environment
+        "deploy.backup.installers", "sync_folder", "backup", str(tmp_path), **cluster.environment
     )
     assert killed == -9
     folder = BackupFolder(tmp_path)
     assert folder.names() == []
-    there = {path: path.stat().st_mtime_ns for path in tmp_path.glob("files/*/*")}
-    assert len(there) == 3
-    backup = await back_up(running_fleet, tmp_path)
+    copies = {path: path.stat().st_mtime_ns for path in tmp_path.glob("files/*/*")}
+    assert len(copies) == 3
+    backup = await back_up(cluster, tmp_path)
     assert folder.names() == [backup.name]
     assert backup.copied == len(list(tmp_path.glob("files/*/*"))) - 3
-    assert {path: path.stat().st_mtime_ns for path in there} == there
+    assert {path: path.stat().st_mtime_ns for path in copies} == copies
 
 
-async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
-    running_fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+async def test_a_backup_has_records_only_with_their_files(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    api, name = await running_fleet.services.tenant(), package_id()
+    api, name = await cluster.services.tenant(), package_id()
     await add_package(api, name)
     passing: list[Published] = []
 
@@ -137,7 +137,7 @@ async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
         return records
 
     monkeypatch.setattr("deploy.backup.creator.snapshot_read", in_between)
-    backup = await back_up(running_fleet, tmp_path)
+    backup = await back_up(cluster, tmp_path)
     assert backup.lacking == {}
     named = [
         backup.folder.file(api.tenant_id, upload.server_filename).read_bytes()
@@ -148,15 +148,15 @@ async def test_a_record_is_in_a_backup_with_its_file_or_not_at_all(
 
 
 async def test_a_second_backup_copies_only_new_files(
-    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+    cluster: Cluster, published: Sequence[Published], tmp_path: Path
 ) -> None:
-    api, name = await running_fleet.services.tenant(), package_id()
+    api, name = await cluster.services.tenant(), package_id()
     await add_package(api, name)
     passing = await publish(api, name, "1.0")
-    first = await back_up(running_fleet, tmp_path)
+    first = await back_up(cluster, tmp_path)
     await _delete(api, [passing])
     await publish(api, name, "2.0")
-    second = await back_up(running_fleet, tmp_path)
+    second = await back_up(cluster, tmp_path)
     assert second.copied == 1
     assert first.folder.keep_newest(1) == [first.name]
     assert first.folder.names() == [second.name]
@@ -164,13 +164,13 @@ async def test_a_second_backup_copies_only_new_files(
 
 
 async def test_progress_counts_only_installers_that_are_copied(
-    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+    cluster: Cluster, published: Sequence[Published], tmp_path: Path
 ) -> None:
-    await back_up(running_fleet, tmp_path)
-    api, name = await running_fleet.services.tenant(), package_id()
+    await back_up(cluster, tmp_path)
+    api, name = await cluster.services.tenant(), package_id()
     await add_package(api, name)
     new = await publish(api, name)
-    second, third = await back_up(running_fleet, tmp_path), await back_up(running_fleet, tmp_path)
+    second, third = await back_up(cluster, tmp_path), await back_up(cluster, tmp_path)
     total = sum(path.stat().st_size for path in tmp_path.glob("files/*/*"))
     assert isinstance(second.progress, RecordedProgress)
     assert isinstance(third.progress, RecordedProgress)
@@ -178,58 +178,58 @@ async def test_progress_counts_only_installers_that_are_copied(
     assert (third.progress.phases, third.copied) == ([("checking", total)], 0)
 
 
-async def test_a_backup_names_damaged_installers_and_has_all_others(running_fleet: Fleet, tmp_path: Path) -> None:
-    api, name = await running_fleet.services.tenant(), package_id()
+async def test_a_backup_names_damaged_installers_and_has_all_others(cluster: Cluster, tmp_path: Path) -> None:
+    api, name = await cluster.services.tenant(), package_id()
     await add_package(api, name)
     for version in ("1.0", "2.0"):
         await publish(api, name, version)
-    damaged, lost = (path for path in (running_fleet.stores.installers / api.tenant_id).iterdir() if path.is_file())
+    damaged, lost = (path for path in (cluster.stores.installers / api.tenant_id).iterdir() if path.is_file())
     whole = damaged.read_bytes()
     damaged.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     lost.rename(lost.with_name("elsewhere"))
-    backup = await back_up(running_fleet, tmp_path)
+    backup = await back_up(cluster, tmp_path)
     assert backup.lacking == {f"{api.tenant_id}/{damaged.name}": "altered", f"{api.tenant_id}/{lost.name}": "missing"}
     damaged.write_bytes(whole)
     lost.with_name("elsewhere").rename(lost)
-    assert (await back_up(running_fleet, tmp_path)).lacking == {}
+    assert (await back_up(cluster, tmp_path)).lacking == {}
 
 
-async def test_a_folder_of_another_database_is_refused(
-    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+async def test_a_folder_of_another_database_is_rejected(
+    cluster: Cluster, published: Sequence[Published], tmp_path: Path
 ) -> None:
     with pytest.raises(BackupProblem, match="does not belong to this database"):
-        await back_up(running_fleet, tmp_path / "backups", installers=tmp_path)
+        await back_up(cluster, tmp_path / "backups", installers=tmp_path)
 
 
-async def test_a_damaged_copy_is_replaced_by_a_checking_backup(
-    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+async def test_a_backup_with_check_replaces_a_damaged_copy(
+    cluster: Cluster, published: Sequence[Published], tmp_path: Path
 ) -> None:
-    await back_up(running_fleet, tmp_path)
+    await back_up(cluster, tmp_path)
     rotten = next(tmp_path.glob("files/*/*"))
     whole = rotten.read_bytes()
     rotten.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    assert (await back_up(running_fleet, tmp_path)).copied == 0
-    assert (await back_up(running_fleet, tmp_path, check=True)).copied == 1
+    assert (await back_up(cluster, tmp_path)).copied == 0
+    assert (await back_up(cluster, tmp_path, check=True)).copied == 1
     assert rotten.read_bytes() == whole
 
 
-async def test_a_restore_is_refused_while_services_run(
-    running_fleet: Fleet, published: Sequence[Published], tmp_path: Path
+async def test_a_restore_is_rejected_while_services_run(
+    cluster: Cluster, published: Sequence[Published], tmp_path: Path
 ) -> None:
-    await back_up(running_fleet, tmp_path)
+    await back_up(cluster, tmp_path)
     with pytest.raises(BackupProblem, match="upload_service: connected to the databases; stop every service first"):
-        await restore_documents(tmp_path, addresses_of(running_fleet))
+        await restore_documents(tmp_path, addresses_of(cluster))
 
 
-async def test_a_damaged_backup_is_refused_and_restored_once_repaired(
-    running_fleet: Fleet,
+async def test_a_damaged_backup_is_rejected_until_it_is_repaired(
+    cluster: Cluster,
     published: Sequence[Published],
     tmp_path: Path,
     object_server: ObjectServer,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     backups, data = tmp_path / "backups", DataFolder(tmp_path / "data")
-    await back_up(running_fleet, backups)
+    await back_up(cluster, backups)
     settings = {**object_server.settings(uuid4().hex), "installer_storage": "s3"}
     for name, text in settings.items():
         monkeypatch.setenv(name.upper(), text)
@@ -250,12 +250,12 @@ async def test_a_damaged_backup_is_refused_and_restored_once_repaired(
             await restore_documents(backups, where)
     home = StorageSettings(**settings).object_storage
     assert home
-    there = {f"{kept.tenant_id}/{kept.server_filename}" async for kept in S3Storage(home).list_files()}
-    assert there == {str(path.relative_to(backups / "files")) for path in backups.glob("files/*/*")}
+    stored = {f"{entry.tenant_id}/{entry.server_filename}" async for entry in S3Storage(home).list_files()}
+    assert stored == {str(path.relative_to(backups / "files")) for path in backups.glob("files/*/*")}
 
 
 async def _delete(api: Api, versions: Sequence[Published]) -> None:
     for version in versions:
-        gone = {"versions_uids": version.uid}
-        answer = await api.call("DELETE", "delete_package_version", version.package_id, data=gone)
+        form = {"versions_uids": version.uid}
+        answer = await api.call("DELETE", "delete_package_version", version.package_id, data=form)
         assert answer.status == 200, answer.body

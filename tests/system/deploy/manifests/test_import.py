@@ -1,4 +1,4 @@
-"""`pkgrepo import` of winget's manifests against the real services, and `pkgrepo manifests` back."""
+"""`pkgrepo import` and `pkgrepo manifests` of winget manifests with the real services."""
 
 import json
 import ssl
@@ -21,24 +21,31 @@ from deploy.winget_import.manifest import Manifest
 from deploy.winget_import.manifest_tree import find_manifests
 from deploy.winget_import.report import Row
 from deploy.winget_import.sources import InstallersFolder, InstallerSources
-from tests.support.processes.publish_command import publishing, run, session_of
-from tests.support.servers.certificates import self_signed
+from tests.support.processes.publish_command import open_cli_session, run_publish, start_publish
+from tests.support.servers.certificates import make_certificate
 from tests.support.wait import until
 from tests.support.whole.publishing import download
 from tests.support.whole.services import Api, Services
 from tests.support.winget.client import WingetClient
-from tests.support.winget.manifests import MINORS, Made, every_version, installer, make, whole
+from tests.support.winget.manifests import (
+    MINORS,
+    ManifestFiles,
+    installer,
+    make_every_schema_version,
+    make_full_manifest,
+    make_manifest,
+)
 
 
 async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses: bool = False) -> Sequence[Row]:
-    """What came of an import of a tree with its installers, within the test's process."""
+    """Import a tree with its installers in the test's process. Returns the results."""
     sources = InstallerSources(InstallersFolder(tree / "installers"), None)
-    async with session_of(api) as session:
+    async with open_cli_session(api) as session:
         interface = Interface(session, timeout=20)
         publisher = Publisher(interface, lambda _: nullcontext(FileProgress()), 1 << 20, open_installer=sources.open)
-        one = await interface.one_installer_a_version()
+        only_one = await interface.one_installer_a_version()
         publish = DryRun(interface, sources).publish if trial else publisher.publish
-        work = ManifestImport(publish, one_installer_a_version=one, at_once=4, keep_addresses=keep_addresses)
+        work = ManifestImport(publish, one_installer_a_version=only_one, at_once=4, keep_addresses=keep_addresses)
         await work.run(find_manifests([tree]))
     return work.rows
 
@@ -53,57 +60,61 @@ def outcomes(rows: Sequence[Row]) -> Sequence[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("count", [len(MINORS), pytest.param(8 * len(MINORS), marks=pytest.mark.full)])
-async def test_manifests_of_every_schema_are_published(tenant: Api, tmp_path: Path, count: int) -> None:
-    manifests = list(every_version(count, of_each=6))
-    for number, made in enumerate(manifests):
+async def test_manifests_of_every_schema_version_are_published(tenant: Api, tmp_path: Path, count: int) -> None:
+    manifests = list(make_every_schema_version(count, of_each=6))
+    for number, manifest in enumerate(manifests):
         if number % 5 == 0:
-            made.locales = []
-        made.write(tmp_path, singleton=number % 5 == 0)
+            manifest.locales = []
+        manifest.write(tmp_path, singleton=number % 5 == 0)
     options = ("--installers", tmp_path / "installers", "--at-once", "16", "--json")
-    said = await run(tenant, tmp_path, *options, command="import")
-    assert said.status == 0, said.log
-    report = json.loads(said.output)
+    result = await run_publish(tenant, tmp_path, *options, command="import")
+    assert result.status == 0, result.log
+    report = json.loads(result.output)
     assert {name: report[name] for name in ("published", "there", "refused")} == {
         "published": count,
         "there": 0,
         "refused": 0,
     }
-    assert f"{count} published" in said.log
-    assert len({made.minor for made in manifests}) == len(MINORS)
-    found = sorted((row["package"], row["version"], row["outcome"]) for row in report["installers"])
-    assert found == sorted((made.package_id, made.version, "published") for made in manifests)
-    # Of one of them all is there, to the last byte.
-    made = manifests[11]
-    versions = (await tenant.call("GET", "get_package_versions", made.package_id)).body
-    [listed] = [one for one in versions if one["VERSION"] == made.version]
-    assert listed["INSTALLER_SHA256"] == made.installers[0]["InstallerSha256"].lower()
-    assert [await download(tenant, listed["INSTALLER_URL"])] == list(made.content.values())
+    assert f"{count} published" in result.log
+    assert len({manifest.minor for manifest in manifests}) == len(MINORS)
+    outcome_rows = sorted((row["package"], row["version"], row["outcome"]) for row in report["installers"])
+    assert outcome_rows == sorted((manifest.package_id, manifest.version, "published") for manifest in manifests)
+    # One of them is compared completely.
+    manifest = manifests[11]
+    versions = (await tenant.call("GET", "get_package_versions", manifest.package_id)).body
+    [listed] = [one for one in versions if one["VERSION"] == manifest.version]
+    assert listed["INSTALLER_SHA256"] == manifest.installers[0]["InstallerSha256"].lower()
+    assert [await download(tenant, listed["INSTALLER_URL"])] == list(manifest.content.values())
 
 
 @in_both_deployments
-async def test_an_imported_manifest_comes_back_unchanged(either: Api, tmp_path: Path) -> None:
-    made = [whole(900 + minor, minor) for minor in MINORS]
-    for one in made:
-        del one.installers[0]["SignatureSha256"]  # These are no MSIX.
-    archive, font, signed = make(1000, 12, **ARCHIVE), make(1001, 12, InstallerType="font"), make_signed(1002)
-    made += [archive, font, signed]
-    for one in made:
-        # What is not said is the interface's default, and comes back as that.
-        one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
-        one.write(tmp_path / "before")
+async def test_an_imported_manifest_is_exported_unchanged(either: Api, tmp_path: Path) -> None:
+    manifests = [make_full_manifest(900 + minor, minor) for minor in MINORS]
+    for manifest in manifests:
+        del manifest.installers[0]["SignatureSha256"]  # These are no MSIX.
+    archive, font, signed = (
+        make_manifest(1000, 12, **ARCHIVE),
+        make_manifest(1001, 12, InstallerType="font"),
+        make_signed(1002),
+    )
+    manifests += [archive, font, signed]
+    for manifest in manifests:
+        # A missing field has the interface's default, which is exported.
+        manifest.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
+        manifest.write(tmp_path / "before")
     assert {outcome for _, outcome in outcomes(await imported(either, tmp_path / "before"))} == {"published"}
-    packages = options_of([one.package_id for one in made])
-    written = await run(either, tmp_path / "after", *packages, command="manifests")
-    assert (written.status, len(written.output.splitlines())) == (0, len(made)), written.log
+    packages = options_of([manifest.package_id for manifest in manifests])
+    written = await run_publish(either, tmp_path / "after", *packages, command="manifests")
+    assert (written.status, len(written.output.splitlines())) == (0, len(manifests)), written.log
     before, after = read(tmp_path / "before"), read(tmp_path / "after")
-    assert [content(one) for one in after] == [content(one) for one in before]
+    assert [content(manifest) for manifest in after] == [content(manifest) for manifest in before]
 
 
-def make_signed(number: int) -> Made:
-    """The manifest of an MSIX that has the digest of its signature."""
-    made = make(number, 12, InstallerType="msix")
-    made.installers[0]["SignatureSha256"] = "CD" * 32
-    return made
+def make_signed(number: int) -> ManifestFiles:
+    """The manifest of an MSIX with the digest of its signature."""
+    manifest = make_manifest(number, 12, InstallerType="msix")
+    manifest.installers[0]["SignatureSha256"] = "CD" * 32
+    return manifest
 
 
 ARCHIVE = {
@@ -117,60 +128,60 @@ ARCHIVE = {
 
 
 def read(tree: Path) -> list[Manifest]:
-    found = list(find_manifests([tree]))
-    manifests = [one for one in found if isinstance(one, Manifest)]
-    assert len(manifests) == len(found), found
+    parsed = list(find_manifests([tree]))
+    manifests = [manifest for manifest in parsed if isinstance(manifest, Manifest)]
+    assert len(manifests) == len(parsed), parsed
     return manifests
 
 
 def content(manifest: Manifest) -> dict[str, Any]:
-    """What a manifest says, whatever the version of its schema; that of each installer without its address."""
+    """The content of a manifest without its schema version and the addresses of installers."""
     return {
         "package_id": manifest.package_id,
         "version": manifest.version,
-        "texts": said(manifest.texts),
-        "locales": [said(locale) for locale in manifest.locales],
-        "installers": [said(one) for one in manifest.installers],
+        "texts": fields_of(manifest.texts),
+        "locales": [fields_of(locale) for locale in manifest.locales],
+        "installers": [fields_of(each) for each in manifest.installers],
     }
 
 
-def said(part: Fields) -> dict[str, Any]:
+def fields_of(part: Fields) -> dict[str, Any]:
     return part.model_dump(mode="json", exclude_defaults=True, exclude={"installer_url", "manifest_version"})
 
 
-async def test_a_version_has_several_installers_where_the_tenant_allows(services: Services, tmp_path: Path) -> None:
+async def test_a_version_may_have_several_installers_if_allowed(services: Services, tmp_path: Path) -> None:
     tenant = await services.tenant(version_key=VersionKey.INSTALLER)
-    made = make(0, Scope="machine", InstallerSwitches={"Silent": "/S"})
-    # The same bytes for two scopes, as many a manifest has it.
-    [(name, bytes_of_it)] = made.content.items()
-    made.installers.append(installer(name, bytes_of_it, Scope="user", InstallerSwitches={"Custom": "/me"}))
-    made.installers.append(installer("other.exe", b"other", "arm64"))
-    made.content["other.exe"] = b"other"
-    made.write(tmp_path)
-    assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "published")] * 3
+    manifest = make_manifest(0, Scope="machine", InstallerSwitches={"Silent": "/S"})
+    # Many manifests have the same bytes for two scopes.
+    [(name, bytes_of_it)] = manifest.content.items()
+    manifest.installers.append(installer(name, bytes_of_it, Scope="user", InstallerSwitches={"Custom": "/me"}))
+    manifest.installers.append(installer("other.exe", b"other", "arm64"))
+    manifest.content["other.exe"] = b"other"
+    manifest.write(tmp_path)
+    assert outcomes(await imported(tenant, tmp_path)) == [(manifest.package_id, "published")] * 3
     winget = WingetClient(tenant.session, f"{tenant.base_url}/winget")
     await winget.add()
-    shown = (await winget.show(made.package_id))["Installers"]
-    assert sorted((one["Architecture"], one["Scope"], one["InstallerSwitches"]["Silent"]) for one in shown) == [
+    listed = (await winget.show(manifest.package_id))["Installers"]
+    assert sorted((row["Architecture"], row["Scope"], row["InstallerSwitches"]["Silent"]) for row in listed) == [
         ("arm64", "machine", "/S"),
         ("x64", "machine", "/S"),
         ("x64", "user", "/S"),
     ]
-    # What is there is not even looked for.
+    # Existing versions are skipped without their installers.
     for path in (tmp_path / "installers").iterdir():
         path.unlink()
-    assert outcomes(await imported(tenant, tmp_path)) == [(made.package_id, "there")] * 3
+    assert outcomes(await imported(tenant, tmp_path)) == [(manifest.package_id, "there")] * 3
 
 
-async def test_a_refused_manifest_is_reported_and_stops_no_other(tenant: Api, tmp_path: Path) -> None:
-    several, missing, other, wrong, server, good = (make(number) for number in range(6))
+async def test_a_rejected_manifest_is_reported_and_others_are_imported(tenant: Api, tmp_path: Path) -> None:
+    several, missing, other, wrong, server, good = (make_manifest(number) for number in range(6))
     several.installers.append(installer("x.exe", b"x", "arm64"))
     missing.content.clear()
     other.content = dict.fromkeys(other.content, b"other bytes")
     wrong.texts["License"] = "no"
-    server.texts["Author"] = "W\u202eile"  # what the schema has nothing against
-    for made in (several, missing, other, wrong, server, good):
-        made.write(tmp_path)
+    server.texts["Author"] = "W\u202eile"  # valid in the schema
+    for manifest in (several, missing, other, wrong, server, good):
+        manifest.write(tmp_path)
     rows = await imported(tenant, tmp_path)
     problems = {row.package_id or row.manifest.name: row.problem for row in rows}
     for named, code, reason in (
@@ -185,30 +196,30 @@ async def test_a_refused_manifest_is_reported_and_stops_no_other(tenant: Api, tm
         assert problem is not None
         assert (problem.code, reason in problem.detail) == (code, True)
     assert [row.outcome for row in rows if not row.problem] == ["published"]
-    # What failed leaves nothing behind.
+    # A failed manifest leaves nothing behind.
     assert (await tenant.call("GET", "get_package_versions", "Acme.App2")).body == []
 
 
-async def test_no_manifest_controls_the_terminal(tenant: Api, tmp_path: Path) -> None:
-    made = make(0)
-    made.package_id = "Acme.App\x9b31m"
-    made.texts["\x1b]0;owned\x07"] = "[red]"
-    made.write(tmp_path / "tree")
+async def test_control_characters_of_manifests_do_not_reach_the_terminal(tenant: Api, tmp_path: Path) -> None:
+    manifest = make_manifest(0)
+    manifest.package_id = "Acme.App\x9b31m"
+    manifest.texts["\x1b]0;owned\x07"] = "[red]"
+    manifest.write(tmp_path / "tree")
     (tmp_path / "tree" / "\x1b[2J\udcff.yaml").write_text("\n")
-    said = await run(tenant, tmp_path / "tree", "--fetch", "--json", command="import")
-    assert said.status == 1
-    assert (said.output + said.log).replace("\n", " ").isprintable()
+    result = await run_publish(tenant, tmp_path / "tree", "--fetch", "--json", command="import")
+    assert result.status == 1
+    assert (result.output + result.log).replace("\n", " ").isprintable()
     assert all(
-        text in said.log
+        text in result.log
         for text in (r"Acme.App\x9b31m 1.0", r"\x1b]0;owned\x07: is not known", r"/\x1b[2J\udcff.yaml:")
     )
-    assert len(json.loads(said.output)["installers"]) == 3
+    assert len(json.loads(result.output)["installers"]) == 3
 
 
-async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
-    for made in every_version(2):
-        made.write(tmp_path)
-    lost = make(2)
+async def test_a_dry_run_reports_the_same_and_changes_nothing(tenant: Api, tmp_path: Path) -> None:
+    for manifest in make_every_schema_version(2):
+        manifest.write(tmp_path)
+    lost = make_manifest(2)
     lost.content.clear()
     lost.write(tmp_path)
     rows = await imported(tenant, tmp_path, trial=True)
@@ -217,31 +228,31 @@ async def test_a_trial_says_the_same_and_changes_nothing(tenant: Api, tmp_path: 
 
 
 @pytest.mark.full
-async def test_a_run_that_is_killed_is_finished_by_the_same_command(tenant: Api, tmp_path: Path) -> None:
-    manifests = list(every_version(12))
-    for made in manifests:
-        made.write(tmp_path)
+async def test_the_same_command_finishes_a_killed_run(tenant: Api, tmp_path: Path) -> None:
+    manifests = list(make_every_schema_version(12))
+    for manifest in manifests:
+        manifest.write(tmp_path)
     options = (tmp_path, "--installers", tmp_path / "installers", "--json", "--at-once", "2")
 
     async def begun() -> bool:
         versions = [package["VERSIONS"] for package in (await tenant.call("POST", "get_packages")).body]
         return sum(map(len, versions)) >= 3
 
-    async with publishing(tenant, *options, command="import") as process:
+    async with start_publish(tenant, *options, command="import") as process:
         await until(begun)
         process.kill()
         await process.communicate()
     rows = await imported(tenant, tmp_path)
     assert {row.outcome for row in rows} <= {"published", "there"}
     assert sum(row.outcome == "there" for row in rows) >= 3
-    assert sorted(row.package_id for row in rows) == sorted(made.package_id for made in manifests)
+    assert sorted(row.package_id for row in rows) == sorted(manifest.package_id for manifest in manifests)
 
 
-async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: Api, tmp_path: Path) -> None:
-    certificate = self_signed(tmp_path, "127.0.0.1")
+async def test_installers_missing_in_the_folder_are_downloaded(tenant: Api, tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path, "127.0.0.1")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
-    right, altered = make(0), make(1)
+    right, altered = make_manifest(0), make_manifest(1)
 
     async def give(request: web.BaseRequest) -> web.StreamResponse:
         name = request.path.strip("/")
@@ -252,36 +263,36 @@ async def test_installers_are_fetched_where_they_are_not_in_the_folder(tenant: A
     try:
         await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
         port = runner.addresses[0][1]
-        for made in (right, altered):
-            [name] = made.content
-            made.installers[0]["InstallerUrl"] = f"https://127.0.0.1:{port}/{name}"
-            made.write(tmp_path / "tree", tmp_path / "elsewhere")
+        for manifest in (right, altered):
+            [name] = manifest.content
+            manifest.installers[0]["InstallerUrl"] = f"https://127.0.0.1:{port}/{name}"
+            manifest.write(tmp_path / "tree", tmp_path / "elsewhere")
         options = (tmp_path / "tree", "--fetch", "--json", "--ca-file", certificate)
-        said = await run(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
+        result = await run_publish(tenant, *options, "--allow-network", "127.0.0.1/32", command="import")
     finally:
         await runner.cleanup()
-    assert said.status == 1
-    found = {row["package"]: row for row in json.loads(said.output)["installers"]}
-    assert found["Acme.App0"]["outcome"] == "published"
-    assert found["Acme.App1"]["error"]["code"] == "sha256_differs"
+    assert result.status == 1
+    outcome = {row["package"]: row for row in json.loads(result.output)["installers"]}
+    assert outcome["Acme.App0"]["outcome"] == "published"
+    assert outcome["Acme.App1"]["error"]["code"] == "sha256_differs"
 
 
 @in_both_deployments
-async def test_addresses_are_kept_and_come_back_as_they_were(either: Api, tmp_path: Path) -> None:
-    made = [make(2000), make_signed(2001)]
-    for one in made:
-        one.content.clear()  # They are nowhere that anybody could look.
-        one.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
-        one.write(tmp_path / "before")
-    ids = [one.package_id for one in made]
+async def test_external_addresses_are_imported_and_exported_unchanged(either: Api, tmp_path: Path) -> None:
+    manifests = [make_manifest(2000), make_signed(2001)]
+    for manifest in manifests:
+        manifest.content.clear()  # Nothing can download them.
+        manifest.root.update(Scope="user", InstallerLocale="fr-FR", UpgradeBehavior="install")
+        manifest.write(tmp_path / "before")
+    ids = [manifest.package_id for manifest in manifests]
     for outcome in ("new", "published", "there"):
         rows = await imported(either, tmp_path / "before", trial=outcome == "new", keep_addresses=True)
         assert outcomes(rows) == [(name, outcome) for name in ids]
-    written = await run(either, tmp_path / "after", *options_of(ids), command="manifests")
+    written = await run_publish(either, tmp_path / "after", *options_of(ids), command="manifests")
     assert written.status == 0, written.log
     before, after = read(tmp_path / "before"), read(tmp_path / "after")
-    assert [content(one) for one in after] == [content(one) for one in before]
-    assert [addresses(one) for one in after] == [addresses(one) for one in before]
+    assert [content(manifest) for manifest in after] == [content(manifest) for manifest in before]
+    assert [addresses(manifest) for manifest in after] == [addresses(manifest) for manifest in before]
 
 
 def options_of(ids: Sequence[str]) -> Sequence[str]:
@@ -289,20 +300,20 @@ def options_of(ids: Sequence[str]) -> Sequence[str]:
 
 
 def addresses(manifest: Manifest) -> Sequence[str]:
-    return [one.installer_url for one in manifest.installers]
+    return [installer.installer_url for installer in manifest.installers]
 
 
-async def test_the_command_keeps_addresses_and_needs_no_installers(tenant: Api, tmp_path: Path) -> None:
-    kept, refused = make(0), make(1)
+async def test_the_command_imports_addresses_without_installers(tenant: Api, tmp_path: Path) -> None:
+    accepted, refused = make_manifest(0), make_manifest(1)
     refused.installers[0]["InstallerUrl"] = "https://192.168.0.7/setup-1.exe"
-    for made in (kept, refused):
-        made.content.clear()
-        made.write(tmp_path)
+    for manifest in (accepted, refused):
+        manifest.content.clear()
+        manifest.write(tmp_path)
     for option, outcome in (("--dry-run", "new"), ("--json", "published")):
-        said = await run(tenant, tmp_path, "--keep-addresses", "--json", option, command="import")
-        assert said.status == 1, said.log
-        found = {row.get("package"): row for row in json.loads(said.output)["installers"]}
-        assert found["Acme.App0"]["outcome"] == outcome
-        assert "InstallerUrl: has an IP address that is not public" in found["Acme.App1"]["error"]["detail"]
+        result = await run_publish(tenant, tmp_path, "--keep-addresses", "--json", option, command="import")
+        assert result.status == 1, result.log
+        rows = {row.get("package"): row for row in json.loads(result.output)["installers"]}
+        assert rows["Acme.App0"]["outcome"] == outcome
+        assert "InstallerUrl: has an IP address that is not public" in rows["Acme.App1"]["error"]["detail"]
     (listed,) = (await tenant.call("GET", "get_package_versions", "Acme.App0")).body
-    assert listed["INSTALLER_URL"] == kept.installers[0]["InstallerUrl"]
+    assert listed["INSTALLER_URL"] == accepted.installers[0]["InstallerUrl"]

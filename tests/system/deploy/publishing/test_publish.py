@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.support.processes.publish_command import run
+from tests.support.processes.publish_command import run_publish
 from tests.support.whole.publishing import add_package, catalog, download, package_id, publish
 from tests.support.whole.services import PASSWORD, Api, Services
 
@@ -29,12 +29,12 @@ def make_file(folder: Path, name: str = "setup.exe", size: int = 100_000) -> Pat
 async def listed(api: Api, package: str) -> list[dict[str, str]]:
     answer = await api.call("GET", "get_package_versions", package)
     assert answer.status == 200
-    found: list[dict[str, str]] = answer.body
-    return found
+    body: list[dict[str, str]] = answer.body
+    return body
 
 
 async def storage(api: Api) -> tuple[int, int]:
-    """Bytes used and reserved."""
+    """The used and reserved bytes."""
     information = (await api.call("GET", "server_information")).body
     return information["storage_used"], information["storage_reserved"]
 
@@ -42,11 +42,11 @@ async def storage(api: Api) -> tuple[int, int]:
 async def test_a_published_file_is_downloaded_unchanged(either: Api, tmp_path: Path) -> None:
     name, file = package_id(), make_file(tmp_path, size=(3 << 20) + 5)
     await add_package(either, name)
-    said = await run(either, file, "--package", name, "--version", "1.2.3", "--chunk-size", "1", "--json")
-    assert said.status == 0, said.log
+    result = await run_publish(either, file, "--package", name, "--version", "1.2.3", "--chunk-size", "1", "--json")
+    assert result.status == 0, result.log
     [version] = await listed(either, name)
     sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
-    assert said.documents == [
+    assert result.documents == [
         {
             "file": str(file),
             "uid": version["UID"],
@@ -64,9 +64,9 @@ async def test_a_published_file_is_downloaded_unchanged(either: Api, tmp_path: P
 
 @pytest.mark.full
 async def test_without_json_the_output_is_only_the_uid(tenant: Api, package: str, tmp_path: Path) -> None:
-    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1")
-    assert (said.status, str(UUID(said.output.strip()))) == (0, said.output.strip())
-    assert f"{package} 1 (x64) is published" in said.log
+    result = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1")
+    assert (result.status, str(UUID(result.output.strip()))) == (0, result.output.strip())
+    assert f"{package} 1 (x64) is published" in result.log
 
 
 async def test_the_options_set_the_fields_of_the_version(tenant: Api, package: str, tmp_path: Path) -> None:
@@ -84,9 +84,9 @@ async def test_the_options_set_the_fields_of_the_version(tenant: Api, package: s
         "--package-family-name": "Mozilla.Firefox_n80bbvh6b1yt2",
         "--needs-package": "Microsoft.VCRedist=14.40",
     }
-    given = [part for option in options.items() for part in option]
-    said = await run(tenant, make_file(tmp_path, "firefox-win32.zip"), "--package", package, *given)
-    assert said.status == 0, said.log
+    arguments = [part for option in options.items() for part in option]
+    result = await run_publish(tenant, make_file(tmp_path, "firefox-win32.zip"), "--package", package, *arguments)
+    assert result.status == 0, result.log
     [version] = await listed(tenant, package)
     assert {name: value for name, value in version.items() if not name.startswith("INSTALLER_URL")} == {
         "PACKAGE_ID": package,
@@ -96,7 +96,7 @@ async def test_the_options_set_the_fields_of_the_version(tenant: Api, package: s
         "INSTALLER_TYPE": "ZIP",
         "INSTALLER_SHA256": version["INSTALLER_SHA256"],
         "INSTALLER_SCOPE": "user",
-        "UID": said.output.strip(),
+        "UID": result.output.strip(),
         "INSTALLER_NESTED_TYPE": "MSI",
         "PRODUCTCODE": product,
         "UPGRADECODE": upgrade,
@@ -106,42 +106,38 @@ async def test_the_options_set_the_fields_of_the_version(tenant: Api, package: s
     }
 
 
-async def test_the_same_command_again_is_a_success_that_sends_nothing(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+async def test_repeating_a_command_succeeds_and_sends_nothing(tenant: Api, package: str, tmp_path: Path) -> None:
     command = (make_file(tmp_path), "--package", package, "--version", "1", "--json")
-    first, again = await run(tenant, *command), await run(tenant, *command)
+    first, again = await run_publish(tenant, *command), await run_publish(tenant, *command)
     assert (first.status, again.status) == (0, 0)
     assert again.documents == [{**first.documents[0], "resumed_from": 100_000, "created": False}]
     assert "exists already" in again.log
     assert await storage(tenant) == (100_000, 0)
 
 
-async def test_other_bytes_for_an_existing_version_are_refused_unsent(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+async def test_other_bytes_for_an_existing_version_are_not_sent(tenant: Api, package: str, tmp_path: Path) -> None:
     published = await publish(tenant, package, "1")
-    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1", "--json")
-    assert said.status == 1
-    assert said.documents[0]["error"]["code"] == "version_exists"
-    assert published.uid in said.log
+    result = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1", "--json")
+    assert result.status == 1
+    assert result.documents[0]["error"]["code"] == "version_exists"
+    assert published.uid in result.log
     assert await storage(tenant) == (len(published.content), 0)
 
 
 @pytest.mark.full
-async def test_the_same_bytes_become_another_version_too(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_the_same_bytes_can_become_another_version(tenant: Api, package: str, tmp_path: Path) -> None:
     file = make_file(tmp_path)
     for version in ("1", "2"):
-        assert (await run(tenant, file, "--package", package, "--version", version)).status == 0
+        assert (await run_publish(tenant, file, "--package", package, "--version", version)).status == 0
     assert [version["VERSION"] for version in await listed(tenant, package)] == ["2", "1"]
 
 
 @pytest.mark.full
 async def test_a_deleted_version_is_published_again(tenant: Api, package: str, tmp_path: Path) -> None:
     command = (make_file(tmp_path), "--package", package, "--version", "1")
-    uid = (await run(tenant, *command)).output.strip()
+    uid = (await run_publish(tenant, *command)).output.strip()
     assert (await tenant.call("DELETE", "delete_package_version", package, data={"versions_uids": uid})).status == 200
-    again = await run(tenant, *command)
+    again = await run_publish(tenant, *command)
     assert again.status == 0, again.log
     [version] = await listed(tenant, package)
     assert version["UID"] == again.output.strip() != uid
@@ -153,22 +149,22 @@ async def test_files_of_several_architectures_become_installers_of_one_version(
     tenant, name = await services.tenant(version_key="installer"), package_id()
     await add_package(tenant, name)
     files = [make_file(tmp_path, f"app-{word}.msi") for word in ("x64", "win32", "arm64")]
-    said = await run(tenant, *files, "--package", name, "--version", "1", "--json")
-    assert said.status == 0, said.log
-    found = {version["UID"]: version["INSTALLER_SHA256"] for version in await listed(tenant, name)}
-    assert [row["architecture"] for row in said.documents] == ["x64", "x86", "arm64"]
-    assert [found[row["uid"]] for row in said.documents] == [
+    result = await run_publish(tenant, *files, "--package", name, "--version", "1", "--json")
+    assert result.status == 0, result.log
+    digests = {version["UID"]: version["INSTALLER_SHA256"] for version in await listed(tenant, name)}
+    assert [row["architecture"] for row in result.documents] == ["x64", "x86", "arm64"]
+    assert [digests[row["uid"]] for row in result.documents] == [
         hashlib.sha256(file.read_bytes()).hexdigest() for file in files
     ]
 
 
 @pytest.mark.full
-async def test_the_same_bytes_serve_two_scopes_of_a_version(services: Services, tmp_path: Path) -> None:
+async def test_two_scopes_of_a_version_can_have_the_same_bytes(services: Services, tmp_path: Path) -> None:
     tenant, name, file = await services.tenant(version_key="installer"), package_id(), make_file(tmp_path)
     await add_package(tenant, name)
     for scope in ("machine", "user"):
-        said = await run(tenant, file, "--package", name, "--version", "1", "--scope", scope)
-        assert said.status == 0, said.log
+        result = await run_publish(tenant, file, "--package", name, "--version", "1", "--scope", scope)
+        assert result.status == 0, result.log
     assert {version["INSTALLER_SCOPE"] for version in await listed(tenant, name)} == {"machine", "user"}
 
 
@@ -176,9 +172,9 @@ async def test_a_rejected_file_does_not_stop_the_others(tenant: Api, package: st
     await publish(tenant, package, "1")
     taken, free, empty = make_file(tmp_path, "a.exe"), make_file(tmp_path, "b.exe"), make_file(tmp_path, "c.exe", 0)
     versions = ("--version", "1", "--version", "2", "--version", "3")
-    said = await run(tenant, taken, free, empty, "--package", package, *versions, "--json")
-    assert said.status == 1
-    refused, published, unusable = said.documents
+    result = await run_publish(tenant, taken, free, empty, "--package", package, *versions, "--json")
+    assert result.status == 1
+    refused, published, unusable = result.documents
     assert refused["error"]["code"] == "version_exists"
     assert unusable["error"] == {"code": "file_unusable", "detail": f"{empty} is empty."}
     assert {version["UID"] for version in await listed(tenant, package)} > {published["uid"]}
@@ -187,11 +183,11 @@ async def test_a_rejected_file_does_not_stop_the_others(tenant: Api, package: st
 async def test_a_package_that_does_not_exist_is_added_on_request(tenant: Api, tmp_path: Path) -> None:
     name, described = package_id(), ("--package-name", "Trap", "--publisher", "Acme", "--description", "Snap.")
     file = make_file(tmp_path)
-    missing = await run(tenant, file, "--package", name, "--version", "1")
+    missing = await run_publish(tenant, file, "--package", name, "--version", "1")
     assert (missing.status, missing.output) == (1, "")
     assert f"There is no package '{name}'" in missing.log
     for version in ("1", "2"):
-        assert (await run(tenant, file, "--package", name, "--version", version, *described)).status == 0
+        assert (await run_publish(tenant, file, "--package", name, "--version", version, *described)).status == 0
     added = (await catalog(tenant))[name]
     assert (added["PACKAGE_NAME"], added["PACKAGE_PUBLISHER"], added["PACKAGE_DESCRIPTION"]) == (
         "Trap",
@@ -203,10 +199,12 @@ async def test_a_package_that_does_not_exist_is_added_on_request(tenant: Api, tm
 
 async def test_a_wrong_password_is_reported_in_the_servers_words(tenant: Api, package: str, tmp_path: Path) -> None:
     wrong = "not the password of anybody"
-    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1", PKGREPO_PASSWORD=wrong)
+    result = await run_publish(
+        tenant, make_file(tmp_path), "--package", package, "--version", "1", PKGREPO_PASSWORD=wrong
+    )
     answer = await tenant.anonymous().call("POST", "login", data={"username": "admin", "password": wrong})
-    assert (said.status, said.output) == (1, "")
-    assert said.log == f"pkgrepo: {answer.body['detail']}"
+    assert (result.status, result.output) == (1, "")
+    assert result.log == f"pkgrepo: {answer.body['detail']}"
 
 
 @pytest.mark.full
@@ -214,43 +212,43 @@ async def test_the_password_can_be_read_from_a_file(tenant: Api, package: str, t
     secret = tmp_path / "password"
     secret.write_text(f"{PASSWORD}\n")
     environment = {"PKGREPO_PASSWORD": "", "PKGREPO_PASSWORD_FILE": str(secret)}
-    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1", **environment)
-    assert said.status == 0, said.log
+    result = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1", **environment)
+    assert result.status == 0, result.log
 
 
-async def test_a_token_is_used_and_left_as_it_was(tenant: Api, package: str, tmp_path: Path) -> None:
+async def test_a_token_is_used_and_not_ended(tenant: Api, package: str, tmp_path: Path) -> None:
     token = tenant.headers["Authorization"].removeprefix("Bearer ")
     environment = {"PKGREPO_USER": "", "PKGREPO_PASSWORD": "", "PKGREPO_TOKEN": token}
-    said = await run(tenant, make_file(tmp_path), "--package", package, "--version", "1", **environment)
-    assert said.status == 0, said.log
-    assert token not in said.log
+    result = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1", **environment)
+    assert result.status == 0, result.log
+    assert token not in result.log
     assert (await tenant.call("GET", "test")).status == 200
 
 
 async def test_a_full_quota_is_reported_in_the_servers_words(services: Services, tmp_path: Path) -> None:
     tenant, name = await services.tenant(storage_quota=1000), package_id()
     await add_package(tenant, name)
-    said = await run(tenant, make_file(tmp_path, size=2 << 20), "--package", name, "--version", "1", "--json")
-    assert said.status == 1
-    assert said.documents[0]["error"]["code"] == "storage_exceeded"
-    assert said.documents[0]["error"]["detail"] in said.log
+    result = await run_publish(tenant, make_file(tmp_path, size=2 << 20), "--package", name, "--version", "1", "--json")
+    assert result.status == 1
+    assert result.documents[0]["error"]["code"] == "storage_exceeded"
+    assert result.documents[0]["error"]["detail"] in result.log
 
 
 @pytest.mark.full
-async def test_a_refused_form_is_corrected_without_sending_the_file_again(
-    tenant: Api, package: str, tmp_path: Path
-) -> None:
+async def test_a_rejected_form_is_corrected_without_a_new_upload(tenant: Api, package: str, tmp_path: Path) -> None:
     command = (make_file(tmp_path), "--package", package, "--version", "1", "--json", "--product-code")
-    refused = await run(tenant, *command, "1294A4C5")
+    refused = await run_publish(tenant, *command, "1294A4C5")
     assert refused.status == 1
     assert refused.documents[0]["error"]["detail"].startswith("productcode: must be a GUID")
-    mended = await run(tenant, *command, "{1294A4C5-9977-480F-9497-C0EA1E630130}")
+    mended = await run_publish(tenant, *command, "{1294A4C5-9977-480F-9497-C0EA1E630130}")
     assert (mended.status, mended.documents[0]["resumed_from"]) == (0, 100_000)
 
 
 @pytest.mark.full
 async def test_a_missing_tenant_is_reported(tenant: Api, tmp_path: Path) -> None:
     gateway = tenant.base_url.removesuffix(f"/{tenant.tenant_id}")
-    said = await run(tenant, make_file(tmp_path), "--package", "x", "--version", "1", "--url", f"{gateway}/nobody")
-    assert (said.status, said.output) == (1, "")
-    assert "tenant" in said.log
+    result = await run_publish(
+        tenant, make_file(tmp_path), "--package", "x", "--version", "1", "--url", f"{gateway}/nobody"
+    )
+    assert (result.status, result.output) == (1, "")
+    assert "tenant" in result.log

@@ -1,4 +1,4 @@
-"""Hostile values in every field of every operation: refused, or stored and shown as they are."""
+"""Hostile values in every field of every operation are rejected, or stored and shown unchanged."""
 
 import json
 import unicodedata
@@ -11,11 +11,11 @@ import pytest
 from gateway.operations import Operation
 from tests.support.api import Answer
 from tests.support.tables import every_cell, sampled
-from tests.support.whole.commands import Commands
-from tests.support.whole.fields import described, fields_of, names_in_document
+from tests.support.whole.commands import CommandRecorder
+from tests.support.whole.fields import all_fields_of, fields_of, names_in_document
 from tests.support.whole.forms import CHUNK, TRANSFER, UPLOADS, WITH_FIELDS, WRITES, multipart, own_form, send_form
 from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import Estate, furnish, title
+from tests.support.whole.seed import SeedData, seed_tenant, title
 from tests.support.whole.services import Api, Services
 
 TEXTS = {
@@ -40,7 +40,7 @@ TEXTS = {
     "wide digits": "\uff11",
     "no number": "NaN",
 }
-# Letters of many scripts and widths, one of them in two ways, and what a database or a page could take for its own.
+# Letters of many scripts, and texts that a database or a page could interpret.
 LETTERS = "$tenant_id o\u0308\u00f6 \u65e5\u672c \u0639 \U0001f9f0 {$ne} <b>'`%00\\"
 FILE_IDS = (
     "",
@@ -54,7 +54,7 @@ FILE_IDS = (
     "a b",
     "\xd0\xb0",  # a letter that looks like a Latin one
     "~a",
-    "a\xff",  # no text at all
+    "a\xff",  # invalid as text
 )
 RANGES = (
     "*",
@@ -73,77 +73,77 @@ RANGES = (
 
 
 @pytest.fixture(scope="module")
-async def estate(services: Services) -> Estate:
-    """A tenant that the tests may add to."""
-    return await furnish(await services.tenant())
+async def seed_data(services: Services) -> SeedData:
+    """A tenant that tests may extend."""
+    return await seed_tenant(await services.tenant())
 
 
 @sampled(11)
-async def test_a_value_that_the_document_forbids_is_refused(
-    every: int, guarded: tuple[Estate, Mapping[str, str]]
+async def test_a_value_that_the_document_forbids_is_rejected(
+    every: int, guarded: tuple[SeedData, Mapping[str, str]]
 ) -> None:
-    estate, before = guarded
+    seed_data, before = guarded
     with every_cell() as cell:
         for row in WITH_FIELDS:
-            cells = [(field, kind) for field in fields_of(row) for kind in TEXTS if not field.takes(TEXTS[kind])]
+            cells = [(field, kind) for field in fields_of(row) for kind in TEXTS if not field.accepts(TEXTS[kind])]
             assert cells, title(row)
             for field, kind in cells[::every]:
                 with cell(title(row), field.name, kind):
                     request: dict[str, Any] = {field.place: {field.name: TEXTS[kind]}}
-                    answer = await send_form(row, estate, **request)
-                    # The audit log may have entries of the name: of somebody who tried to sign in.
+                    answer = await send_form(row, seed_data, **request)
+                    # The audit log may have entries of failed sign-ins with this name.
                     entries = answer.body if row.method == "GET" and answer.status == 200 else [{}]
                     is_shown = all(TEXTS[kind] in entry.values() for entry in entries)
                     assert is_shown or 400 <= answer.status < 500, answer.body
-    assert await estate.contents() == before
+    assert await seed_data.view_without_audit() == before
 
 
 def letters(row: Operation) -> dict[str, str]:
-    """A text of many letters for each field that takes it, of each field another."""
+    """A different text with many letters for each field that accepts it."""
     texts = [(field, f"{LETTERS} {field.name}") for field in fields_of(row) if not field.is_secret]
-    return {field.name: text for field, text in texts if field.takes(text)}
+    return {field.name: text for field, text in texts if field.accepts(text)}
 
 
-async def test_text_is_shown_as_it_was_sent_in_its_normal_form(estate: Estate, commands: Commands) -> None:
+async def test_text_is_stored_in_its_normal_form(seed_data: SeedData, commands: CommandRecorder) -> None:
     with every_cell() as cell:
         for row in filter(letters, WRITES):
-            with commands.watched() as watched:
-                answer = await send_form(row, estate, data=letters(row))
+            with commands.record() as watched:
+                answer = await send_form(row, seed_data, data=letters(row))
             assert answer.status in {200, 201}, (title(row), answer.body)
-            shown = " ".join((await estate.contents()).values())
+            view = " ".join((await seed_data.view_without_audit()).values())
             for name, text in letters(row).items():
                 normal = unicodedata.normalize("NFC", text)
                 with cell(title(row), name):
                     assert normal in watched.strings()
-                    assert json.dumps(normal)[1:-1] in shown
+                    assert json.dumps(normal)[1:-1] in view
 
 
-async def test_unknown_fields_reach_no_database(services: Services, commands: Commands) -> None:
-    with commands.watched() as furnishing:
-        estate = await furnish(await services.tenant())
-    names = names_in_document() | furnishing.names()  # Those of everything that is stored are among them.
+async def test_unknown_fields_reach_no_database(services: Services, commands: CommandRecorder) -> None:
+    with commands.record() as furnishing:
+        seed_data = await seed_tenant(await services.tenant())
+    names = names_in_document() | furnishing.names()  # The names of all stored fields are included.
     for row in [*WRITES, *UPLOADS]:
         marker = f"foreign{uuid4().hex}"
-        own = {field.name.casefold() for field in described(row)}
+        own = {field.name.casefold() for field in all_fields_of(row)}
         foreign = dict.fromkeys([name for name in names if name.casefold() not in own], marker)
-        with commands.watched() as watched:
-            answer = await send_whole(row, estate, foreign)
-            if answer.status >= 400:  # What it is about was ended by an operation before.
-                estate = await furnish(await services.tenant())
-                answer = await send_whole(row, estate, foreign)
+        with commands.record() as watched:
+            answer = await send_whole(row, seed_data, foreign)
+            if answer.status >= 400:  # An earlier operation deleted its object.
+                seed_data = await seed_tenant(await services.tenant())
+                answer = await send_whole(row, seed_data, foreign)
         assert answer.status < 300, (title(row), answer.body)
-        assert watched.about(marker) == []
+        assert watched.containing(marker) == []
         assert marker not in f"{answer.body}{answer.headers}"
 
 
-async def send_whole(row: Operation, estate: Estate, more: Mapping[str, str]) -> Answer:
-    """Call an operation with all that it needs, and more."""
-    headers, body = multipart({**own_form(row, estate), **more}, more=CHUNK)
+async def send_whole(row: Operation, seed_data: SeedData, more: Mapping[str, str]) -> Answer:
+    """Call an operation with all required fields and others."""
+    headers, body = multipart({**own_form(row, seed_data), **more}, more=CHUNK)
     transfer = TRANSFER if row in UPLOADS else {}
-    return await estate.send(row, headers={**headers, **transfer}, data=body)
+    return await seed_data.send(row, headers={**headers, **transfer}, data=body)
 
 
-async def test_a_chunk_with_a_hostile_head_is_refused_and_no_file_is_made(each: Api, services: Services) -> None:
+async def test_a_chunk_with_hostile_headers_is_rejected_without_a_file(each: Api, services: Services) -> None:
     gateway, _, prefix = each.base_url.removeprefix("http://").partition("/")
     headers, body = multipart({}, more=CHUNK)
     length = {"Content-Length": str(len(body))}

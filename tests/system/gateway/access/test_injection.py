@@ -1,4 +1,4 @@
-"""Expressions of the database in every field and every address are text to us."""
+"""Database expressions in fields and addresses are treated as text."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -12,10 +12,10 @@ import pytest
 
 from gateway.operations import OPERATIONS, Operation, is_value
 from tests.support.tables import every_cell, sampled
-from tests.support.whole.commands import Commands, Watched
+from tests.support.whole.commands import CommandRecorder, RecordedCommands
 from tests.support.whole.fields import fields_of
 from tests.support.whole.forms import WITH_FIELDS, WRITES, own_form, send_form
-from tests.support.whole.seed import Estate, furnish, names_something, segments, title
+from tests.support.whole.seed import SeedData, has_path_values, seed_tenant, segments, title
 from tests.support.whole.services import Services
 
 INJECTIONS = (
@@ -31,13 +31,13 @@ SERVICES = ("common", "auth_service", "catalog_service", "client_registry", "upl
 
 
 @pytest.fixture(scope="module")
-async def estate(services: Services) -> Estate:
+async def seed_data(services: Services) -> SeedData:
     """A tenant that the tests may change."""
-    return await furnish(await services.tenant())
+    return await seed_tenant(await services.tenant())
 
 
 def injections(row: Operation, marker: str) -> Iterator[dict[str, Any]]:
-    """Requests in which a value or a name is an expression to a careless reader."""
+    """Requests with a database expression as a value or a name."""
     fields = fields_of(row)
     for field in fields:
         for name, text in [*((field.name, text) for text in INJECTIONS), (f"{field.name}[$ne]", "{0}")]:
@@ -47,21 +47,21 @@ def injections(row: Operation, marker: str) -> Iterator[dict[str, Any]]:
 
 
 @sampled(11)
-async def test_no_field_of_a_request_is_an_expression(
-    every: int, estate: Estate, commands: Commands, services: Services
+async def test_fields_are_never_evaluated_as_expressions(
+    every: int, seed_data: SeedData, commands: CommandRecorder, services: Services
 ) -> None:
     with every_cell() as cell:
         for row in WITH_FIELDS:
             marker = uuid4().hex
-            username = own_form(row, estate).get("username")
+            username = own_form(row, seed_data).get("username")
             is_login = row.name in {"login", "sign_in"}
-            with commands.watched() as watched:
-                for request in list(injections(row, marker))[::-every]:  # The last one is in the sample.
-                    if is_login:  # which refuses to go on after a few failures
-                        for name in ("address:127.0.0.1", f"user:{estate.api.tenant_id}:{username}"):
+            with commands.record() as watched:
+                for request in list(injections(row, marker))[::-every]:  # The last case is in the sample.
+                    if is_login:  # which is throttled after a few failures
+                        for name in ("address:127.0.0.1", f"user:{seed_data.api.tenant_id}:{username}"):
                             await services.failures.forget(name)
                     with cell(title(row), request):
-                        answer = await send_form(row, estate, **request)
+                        answer = await send_form(row, seed_data, **request)
                         assert answer.status < 500, answer.body
                         assert "not_authenticated" not in str(answer.body)
                         if is_login and request.get("without") in {"username", "password"}:
@@ -70,38 +70,38 @@ async def test_no_field_of_a_request_is_an_expression(
                 check_plain(watched, marker)
 
 
-async def test_no_part_of_an_address_is_an_expression(
-    guarded: tuple[Estate, Mapping[str, str]], commands: Commands
+async def test_addresses_are_never_evaluated_as_expressions(
+    guarded: tuple[SeedData, Mapping[str, str]], commands: CommandRecorder
 ) -> None:
-    estate, before = guarded
+    seed_data, before = guarded
     with every_cell() as cell:
-        for row in filter(names_something, OPERATIONS):
+        for row in filter(has_path_values, OPERATIONS):
             marker = uuid4().hex
-            with commands.watched() as watched:
+            with commands.record() as watched:
                 for name, text in product([part.strip("{}") for part in row.parts if is_value(part)], INJECTIONS):
                     with cell(title(row), name, text):
-                        path = segments(row, {**estate.parts, name: text.format(marker)})
-                        answer = await estate.api.call(row.method, *path, data=own_form(row, estate))
+                        path = segments(row, {**seed_data.parts, name: text.format(marker)})
+                        answer = await seed_data.api.call(row.method, *path, data=own_form(row, seed_data))
                         is_empty = row.is_winget and answer.status == 204
                         assert 400 <= answer.status < 500 or is_empty, answer.body
             with cell(title(row), "commands"):
                 check_plain(watched, marker)
-    assert await estate.contents() == before
+    assert await seed_data.view_without_audit() == before
 
 
-async def test_every_query_to_a_database_begins_with_the_tenant(services: Services, commands: Commands) -> None:
-    with commands.watched() as watched:
-        estate = await furnish(await services.tenant())
-        await estate.contents()
+async def test_every_query_to_a_database_begins_with_the_tenant(services: Services, commands: CommandRecorder) -> None:
+    with commands.record() as watched:
+        seed_data = await seed_tenant(await services.tenant())
+        await seed_data.view_without_audit()
         for row in WRITES:
-            answer = await estate.send(row, data=own_form(row, estate))
+            answer = await seed_data.send(row, data=own_form(row, seed_data))
             assert answer.status < 500, (title(row), answer.body)
     assert {"find", "insert", "update", "delete", "tenant_id"} <= watched.names()
     assert watched.without_tenant == []
 
 
-def check_plain(watched: Watched, marker: str) -> None:
-    """Check that the commands are our own, with the caller's values as text only."""
+def check_plain(watched: RecordedCommands, marker: str) -> None:
+    """Check that commands have only known names, with the caller's values as text."""
     assert watched.without_tenant == []
     names = watched.names()
     assert {name for name in names if name.startswith("$")} - own_operators() == set()
@@ -111,7 +111,7 @@ def check_plain(watched: Watched, marker: str) -> None:
 
 @cache
 def own_operators() -> set[str]:
-    """What the services' code says to the database, the driver's own words among it."""
+    """The names in the services' own commands, including those of the driver."""
     root = Path(__file__).parents[4]
     code = " ".join(file.read_text("utf-8") for service in SERVICES for file in (root / service).rglob("*.py"))
     return {*re.findall(r"[\"'](\$[a-zA-Z]+)[\"']", code), *DRIVERS_OWN}

@@ -1,4 +1,4 @@
-"""Every route of every service, called directly: closed to all but the gateway and the fellow services."""
+"""Direct calls of every route of every service: only the gateway and other services have access."""
 
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -19,7 +19,7 @@ from tests.support.tables import every_cell
 from tests.support.whole.routes import APPLICATIONS, PROBES, ROUTES, Route
 from tests.support.whole.services import Services
 
-# upload_service answers downloads without the gateway, too; catalog_service answers icons through it only.
+# upload_service answers downloads directly; catalog_service answers icons only through the gateway.
 SIGNED = {row.name for row in OPERATIONS if row.access is Access.SIGNED and row.service == UPLOAD}
 CLOSED = [route for route in ROUTES if route.word not in SIGNED]
 REFUSED = (401, "untrusted_caller")
@@ -27,7 +27,7 @@ REFUSED = (401, "untrusted_caller")
 
 @pytest.fixture(scope="module")
 async def sessions(services: Services) -> AsyncIterator[Mapping[str, ClientSession]]:
-    """A client of each service that goes past the gateway."""
+    """Sessions that call the services directly."""
     async with AsyncExitStack() as stack:
         yield {
             service: await stack.enter_async_context(
@@ -85,13 +85,13 @@ COMPLETE = [False, pytest.param(True, marks=pytest.mark.full)]
 
 
 def sampled(*, complete: bool) -> list[tuple[Route, bool]]:
-    """The closed routes, and whether to try everything there: in short at the first of each service."""
+    """The protected routes, and whether to try all cases: in the sample only at one route per service."""
     first = {route.service: route for route in reversed(CLOSED)}
     return [(route, complete or route is first[route.service]) for route in CLOSED]
 
 
 @pytest.mark.parametrize("complete", COMPLETE, ids=["short", "complete"])
-async def test_a_service_answers_nothing_without_a_token_for_it(
+async def test_a_service_rejects_requests_without_its_token(
     complete: bool, sessions: Mapping[str, ClientSession]
 ) -> None:
     caller = make_caller()
@@ -120,9 +120,7 @@ async def test_every_forged_token_gets_the_same_answer(service: str, sessions: M
 
 
 @pytest.mark.parametrize("complete", COMPLETE, ids=["short", "complete"])
-async def test_no_spelling_of_a_path_gets_around_the_token(
-    complete: bool, sessions: Mapping[str, ClientSession]
-) -> None:
+async def test_no_spelling_of_a_path_bypasses_the_token(complete: bool, sessions: Mapping[str, ClientSession]) -> None:
     tenant_id = make_tenant().tenant_id
     with every_cell() as cell:
         for route in [route for route, everything in sampled(complete=complete) if everything]:
@@ -142,7 +140,7 @@ async def test_no_spelling_of_a_path_gets_around_the_token(
 
 
 @pytest.mark.parametrize("service", APPLICATIONS)
-async def test_only_the_probes_are_open(service: str, sessions: Mapping[str, ClientSession]) -> None:
+async def test_only_probes_need_no_token(service: str, sessions: Mapping[str, ClientSession]) -> None:
     for path in PROBES:
         assert (await call(sessions[service], "GET", path, None)).status == 200
     for path in ("/", "/x", "/x/nothing", "/metrics", "/livez/x", "/x/livez", "/livez/", "//livez"):

@@ -29,7 +29,7 @@ KINDS = ("multi", "single", "multi, enforcing", "single, enforcing")  # of tenan
 
 
 class Role(StrEnum):
-    """How a caller presents itself."""
+    """The credentials of a caller."""
 
     ADMINISTRATOR = "administrator"
     CLIENT = "client"
@@ -51,7 +51,7 @@ UNREADABLE = {Role.OTHER_SCHEME, Role.TWO_TOKENS}
 
 @dataclass(frozen=True)
 class Credentials:
-    """What each role sends, beside the session and the client token that are good."""
+    """The credentials of each role, besides a valid session and client token."""
 
     api: Api
     enforcing: bool
@@ -75,7 +75,7 @@ class Credentials:
 
     def _token(self, role: Role, row: Operation) -> str:
         claims = jwt.decode(self.session, KEY, algorithms=[ALGORITHM], audience=AUDIENCE)
-        # The keys of these tests are one and the same: only what a token is for keeps the two kinds apart.
+        # All keys are equal in these tests, so only the audience separates the kinds of tokens.
         caller = Caller(Tenant(self.api.tenant_id)).as_administrator(claims["sub"], claims["jti"])
         tokens = {
             Role.ADMINISTRATOR: self.session,
@@ -91,7 +91,7 @@ class Credentials:
 
 
 async def credentials(api: Api, gateway: Api, *, enforcing: bool) -> Credentials:
-    """What callers of a tenant have; `gateway` is one that gives them out, `api` the one to be tested."""
+    """The credentials of callers of a tenant. `gateway` issues them, `api` is tested."""
     session, other = await gateway.signed_in(), await gateway.signed_in()
     logged_out = other.headers["Authorization"].removeprefix("Bearer ")
     await other.call("POST", "logout", data={"token": logged_out})
@@ -102,7 +102,7 @@ async def credentials(api: Api, gateway: Api, *, enforcing: bool) -> Credentials
 
 
 def matrix(kind: str, *, complete: bool) -> list[tuple[Operation, Role]]:
-    """Every operation and role at a kind of tenant; in short a quarter of them, so that any two of the three meet."""
+    """All combinations of operation, role and kind of tenant. The sample has every pair of two."""
     place = KINDS.index(kind)
     return [
         (row, role)
@@ -111,7 +111,7 @@ def matrix(kind: str, *, complete: bool) -> list[tuple[Operation, Role]]:
     ]
 
 
-def test_the_short_matrix_has_every_pair_of_the_complete_one() -> None:
+def test_the_sample_has_every_pair_of_the_complete_matrix() -> None:
     short, complete = [
         [(kind, *cell) for kind in KINDS for cell in matrix(kind, complete=complete)] for complete in (False, True)
     ]
@@ -168,7 +168,7 @@ def _is_allowed(row: Operation, role: Role, *, enforcing: bool) -> bool:
 
 
 def _reason(row: Operation, role: Role) -> str:
-    """One text for all invalid tokens: it does not tell which check refused them."""
+    """The expected reason. It is the same for all invalid tokens."""
     if role in UNREADABLE:
         return MISSING
     if role in WITHOUT_BEARER:

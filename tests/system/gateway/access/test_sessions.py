@@ -1,4 +1,4 @@
-"""A session token's whole life, through the gateway."""
+"""The life of a session token, through the gateway."""
 
 from auth_service.login.throttle import NETWORK_FAILURE_LIMIT
 from tests.support.factories import KEY
@@ -6,7 +6,7 @@ from tests.support.samples.jwt_forgeries import forgeries
 from tests.support.whole.services import PASSWORD, Api, Services, bearer, single_gateway
 
 
-async def test_a_token_opens_what_it_should_until_logout(either: Api) -> None:
+async def test_a_token_is_valid_until_logout(either: Api) -> None:
     api = await either.signed_in()
     answer = await api.call("GET", "test")
     assert (answer.status, answer.body) == (200, {"Message": "Its working!"})
@@ -27,13 +27,13 @@ async def test_every_forged_token_gets_the_same_answer(each: Api) -> None:
     assert (await each.call("GET", "test")).status == 200
 
 
-async def test_a_session_outlives_the_end_of_another(either: Api) -> None:
-    one, two = await either.signed_in(), await either.signed_in()
-    await one.call("POST", "logout", data={"token": one.headers["Authorization"].removeprefix("Bearer ")})
-    assert (await two.call("GET", "test")).status == 200
+async def test_ending_a_session_does_not_end_another(either: Api) -> None:
+    first, second = await either.signed_in(), await either.signed_in()
+    await first.call("POST", "logout", data={"token": first.headers["Authorization"].removeprefix("Bearer ")})
+    assert (await second.call("GET", "test")).status == 200
 
 
-async def test_wrong_credentials_are_refused_alike(either: Api) -> None:
+async def test_wrong_credentials_get_the_same_error(either: Api) -> None:
     wrong = await either.anonymous().call("POST", "login", data={"username": "admin", "password": "not this one"})
     unknown = await either.anonymous().call("POST", "login", data={"username": "nobody", "password": PASSWORD})
     assert (wrong.status, unknown.status) == (401, 401)
@@ -56,7 +56,7 @@ async def test_login_throttle_counts_all_endpoints_and_forged_addresses(
     await services.failures.forget("address:127.0.0.1")
 
 
-async def test_a_token_of_one_tenant_opens_no_other(tenant: Api, other_tenant: Api, services: Services) -> None:
+async def test_a_token_is_invalid_at_another_tenant(tenant: Api, other_tenant: Api, services: Services) -> None:
     stranger = services.api(other_tenant.tenant_id)
     assert (await stranger.call("GET", "test", headers=tenant.headers)).status == 401
 
@@ -70,7 +70,7 @@ async def test_a_changed_password_ends_the_other_sessions(tenant: Api) -> None:
     await tenant.signed_in(password="another password")
 
 
-async def test_what_administrators_write_is_in_the_audit_log(tenant: Api) -> None:
+async def test_writes_of_administrators_are_in_the_audit_log(tenant: Api) -> None:
     await tenant.call("POST", "add_user", data={"username": "helga", "password": "a long password"})
     entries = (await tenant.call("GET", "get_audit_log")).body
     assert [(entry["operation"], entry["user"]) for entry in entries] == [("add_user", "admin"), ("login", "admin")]

@@ -10,9 +10,9 @@ from yarl import URL
 from common.errors import Unavailable
 from gateway.dashboard.pages import sign_in as sign_in_page
 from gateway.operations import OPERATIONS, Access
-from tests.support.whole.gateways import at_gateway, gateway
+from tests.support.whole.gateways import at_gateway, run_gateway
 from tests.support.whole.pages import SCRIPT, sign_in
-from tests.support.whole.seed import CLIENTS, READS, UNKNOWN, furnish, segments, title
+from tests.support.whole.seed import CLIENTS, READS, UNKNOWN, seed_tenant, segments, title
 from tests.support.whole.services import PASSWORD, Api, Services
 
 
@@ -26,7 +26,7 @@ async def test_pages_without_a_session_redirect_to_the_sign_in_page(either: Api,
 
 @pytest.mark.parametrize("page", ["docs", "openapi.json", "sign_in"])
 async def test_no_redirect_leads_to_another_origin(either: Api, page: str) -> None:
-    there = urlsplit(either.base_url).path
+    path = urlsplit(either.base_url).path
     for query in ("//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)", "%0d%0aX: 1"):
         named = dict.fromkeys(("next", "url", "redirect", "return_to", "continue"), query)
         for headers in (
@@ -38,14 +38,14 @@ async def test_no_redirect_leads_to_another_origin(either: Api, page: str) -> No
             answer = await either.anonymous().call("GET", page, params=named, headers=headers)
             if page == "sign_in":
                 assert answer.status == 200
-                assert f'name="next" value="{there}/dashboard"'.encode() in answer.body
+                assert f'name="next" value="{path}/dashboard"'.encode() in answer.body
             else:
                 assert answer.status == 307
-                assert answer.headers["Location"].startswith(f"{there}/sign_in?next={there}/")
+                assert answer.headers["Location"].startswith(f"{path}/sign_in?next={path}/")
             if page == "docs":
                 form = {"username": "admin", "password": PASSWORD, **named}
                 answer = await either.anonymous().call("POST", "sign_in", params=named, data=form, headers=headers)
-                assert (answer.status, answer.headers["Location"]) == (303, f"{there}/dashboard")
+                assert (answer.status, answer.headers["Location"]) == (303, f"{path}/dashboard")
 
 
 async def test_a_browser_signs_in_and_reads_the_documentation(either: Api) -> None:
@@ -99,10 +99,10 @@ async def test_over_http_the_origin_identifies_the_sign_in_form(either: Api) -> 
 async def test_a_new_sign_in_ends_the_previous_session(either: Api, other_tenant: Api) -> None:
     cookie, elsewhere = await sign_in(either), await sign_in(other_tenant)
     form = {"username": "admin", "password": "wrong"}
-    shown = {"Cookie": f"{cookie['Cookie']}; {elsewhere['Cookie']}"}
-    await either.anonymous().call("POST", "sign_in", data=form, headers=shown)
+    cookies = {"Cookie": f"{cookie['Cookie']}; {elsewhere['Cookie']}"}
+    await either.anonymous().call("POST", "sign_in", data=form, headers=cookies)
     assert (await either.anonymous().call("GET", "docs", headers=cookie)).status == 200
-    answer = await either.anonymous().call("POST", "sign_in", data={**form, "password": PASSWORD}, headers=shown)
+    answer = await either.anonymous().call("POST", "sign_in", data={**form, "password": PASSWORD}, headers=cookies)
     assert answer.status == 303
     assert (await either.anonymous().call("GET", "docs", headers=cookie)).status == 307
     assert (await other_tenant.anonymous().call("GET", "docs", headers=elsewhere)).status == 200
@@ -114,7 +114,7 @@ async def test_a_link_never_signs_in(either: Api) -> None:
 
 
 async def test_over_tls_the_cookie_is_secure_and_host_only(services: Services, redis_url: str, tenant: Api) -> None:
-    async with gateway(services, redis_url, public_url="https://packages.example.com") as address:
+    async with run_gateway(services, redis_url, public_url="https://packages.example.com") as address:
         behind = at_gateway(tenant.anonymous(), address)
         answer = await behind.call("POST", "sign_in", data={"username": "admin", "password": PASSWORD})
         (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
@@ -125,9 +125,7 @@ async def test_over_tls_the_cookie_is_secure_and_host_only(services: Services, r
             assert (await behind.call("GET", "docs", headers={"Cookie": f"{name}={cookie.value}"})).status == status
 
 
-async def test_the_cookie_is_no_session_token_for_the_interface(
-    either: Api, enforcing: Api, enforcing_single: Api
-) -> None:
+async def test_the_cookie_is_not_accepted_by_the_interface(either: Api, enforcing: Api, enforcing_single: Api) -> None:
     for api, accesses in ((either, {Access.ADMINISTRATOR}), (enforcing, CLIENTS), (enforcing_single, CLIENTS)):
         cookie = await sign_in(api)
         for row in OPERATIONS:
@@ -137,24 +135,24 @@ async def test_the_cookie_is_no_session_token_for_the_interface(
 
 
 async def test_texts_of_tenants_are_never_markup_of_a_page(tenant: Api) -> None:
-    estate = await furnish(tenant)
+    seed_data = await seed_tenant(tenant)
     texts = ("package_name", "package_publisher", "package_description", "channel", "name", "switch_Silent")
-    stored = {**estate.form, **dict.fromkeys((*texts, "file_nested_path", "package_family_name"), SCRIPT)}
+    stored = {**seed_data.form, **dict.fromkeys((*texts, "file_nested_path", "package_family_name"), SCRIPT)}
     everywhere = dict.fromkeys(stored, SCRIPT)
     for row in OPERATIONS:
         if row.access is Access.ADMINISTRATOR and row.method in {"POST", "PATCH"} and row.name != "change_password":
             for form in (stored, everywhere):
-                answer = await estate.send(row, data=form)
+                answer = await seed_data.send(row, data=form)
                 kind = "application/json" if answer.status < 400 else "application/problem+json"
                 assert answer.headers["Content-Type"].partition(";")[0] == kind, title(row)
-    told = set()
+    with_script = set()
     for row in READS:
-        answer = await estate.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
+        answer = await seed_data.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
         kind = answer.headers.get("Content-Type", "").partition(";")[0]
         told_as = "image/png" if row.name == "get_package_logo" else "application/json"
         assert kind == ("" if answer.status == 204 else told_as), title(row)
-        told |= {row.name} if "alert(1)" in str(answer.body) else set()
-    assert told >= {"get_packages", "get_package_versions", "get_blacklist_groups", "get_audit_log"}
+        with_script |= {row.name} if "alert(1)" in str(answer.body) else set()
+    assert with_script >= {"get_packages", "get_package_versions", "get_blacklist_groups", "get_audit_log"}
     cookie = await sign_in(tenant)
     for page in ("docs", "openapi.json", "sign_in"):
         answer = await tenant.anonymous().call("GET", page, headers=cookie, params={"next": SCRIPT, "x": SCRIPT})

@@ -1,4 +1,4 @@
-"""An open page gets a stream of events, which ends with its session or the server."""
+"""An open page has a stream of events. It ends with the session or the server."""
 
 import asyncio
 import io
@@ -26,9 +26,9 @@ from gateway.routing.tenant_directory import TenantDirectory
 from gateway.upload_events import EventHub
 from tests.support.factories import make_caller
 from tests.support.wait import TIMEOUT, until
-from tests.support.whole.gateways import gateway
+from tests.support.whole.gateways import run_gateway
 from tests.support.whole.pages import sign_in
-from tests.support.whole.raw_http import with_small_buffers
+from tests.support.whole.raw_http import shrink_send_buffer
 from tests.support.whole.services import Api, Services
 
 
@@ -47,13 +47,13 @@ async def next_event(stream: ClientResponse) -> dict[str, Any]:
     """The data of the next event."""
     head, data, end, _ = (await stream.content.readuntil(b"\n\n")).split(b"\n")
     assert (head, end) == (b"event: upload.finished", b"")
-    found: dict[str, Any] = orjson.loads(data.removeprefix(b"data: "))
-    return found
+    event: dict[str, Any] = orjson.loads(data.removeprefix(b"data: "))
+    return event
 
 
 @pytest.fixture(scope="module")
 async def listening(services: Services) -> None:
-    """A gateway that receives events of uploads; it misses the events before its connection to the broker."""
+    """A gateway that receives upload events, after its connection to the broker."""
     api = await services.tenant()
     async with watching(api) as stream:
         waiting = asyncio.ensure_future(next_event(stream))
@@ -82,7 +82,7 @@ async def test_events_reach_only_their_own_tenant(tenant: Api, other_tenant: Api
 
 
 async def upload(api: Api, name: str) -> str:
-    """A small file; the name that it got."""
+    """Upload a small file. Returns its server filename."""
     headers = {"X-File-ID": name, "Content-Range": f"bytes 0-{len(name) - 1}/{len(name)}"}
     answer = await api.call(
         "POST", "upload_package_version", headers=headers, data={"chunk": io.BytesIO(name.encode())}
@@ -112,7 +112,7 @@ async def test_a_forbidden_address_ends_a_stream(
 
 async def test_a_stopping_gateway_ends_its_streams(services: Services, tenant: Api, redis_url: str) -> None:
     async with AsyncExitStack() as open_still, AsyncExitStack() as stopping:
-        address = await stopping.enter_async_context(gateway(services, redis_url))
+        address = await stopping.enter_async_context(run_gateway(services, redis_url))
         stream = await open_still.enter_async_context(watching(tenant, f"{address}/{tenant.tenant_id}"))
         await stopping.aclose()
         assert await stream.content.read() == b"retry: 3000\n\n"
@@ -121,7 +121,7 @@ async def test_a_stopping_gateway_ends_its_streams(services: Services, tenant: A
 async def test_a_gateway_works_without_its_broker(services: Services, tenant: Api, redis_url: str) -> None:
     nobody = "amqp://guest:guest@127.0.0.1:1/"
     async with (
-        gateway(services, redis_url, rabbitmq_url=nobody) as address,
+        run_gateway(services, redis_url, rabbitmq_url=nobody) as address,
         watching(tenant, f"{address}/{tenant.tenant_id}"),
         tenant.session.get(f"{address}/readyz") as ready,
     ):
@@ -130,18 +130,18 @@ async def test_a_gateway_works_without_its_broker(services: Services, tenant: Ap
 
 async def test_a_browser_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.dashboard.pages.live_events.READ_TIMEOUT", 0.2)
-    caller, left = make_caller(ip="127.0.0.1"), asyncio.Event()
+    caller, disconnected = make_caller(ip="127.0.0.1"), asyncio.Event()
     session = Session(caller.tenant_id, caller.username, "a-session", int(time.time()) + 3600)
 
     async def watched(request: web.Request) -> web.StreamResponse:
-        with_small_buffers(request)
+        shrink_send_buffer(request)
         transport = request.transport
         try:
             return await live_stream(PageRequest(request, caller, session, "", "en"))
         finally:
             assert transport is not None
             if transport.is_closing():
-                left.set()
+                disconnected.set()
 
     app, live = web.Application(), EventHub()
     sessions: Sessions = Mock(
@@ -158,7 +158,7 @@ async def test_a_browser_that_does_not_read_is_disconnected(monkeypatch: pytest.
         long = {"server_filename": "a" * (16 << 20)}
         live.publish(Event("1", "upload.finished", "tests", caller.tenant_id, datetime.now(UTC), long))
         async with asyncio.timeout(TIMEOUT):
-            await left.wait()
+            await disconnected.wait()
         writer.close()
 
 

@@ -8,8 +8,8 @@ import pytest
 from catalog_service.model.enumerations import Switch
 from gateway.dashboard.routes import PAGES
 from gateway.operations import OPERATIONS, Access
-from tests.support.whole.gateways import at_gateway, gateway
-from tests.support.whole.pages import sign_in, token_of, write
+from tests.support.whole.gateways import at_gateway, run_gateway
+from tests.support.whole.pages import fetch_csrf_token, sign_in, write
 from tests.support.whole.publishing import upload
 from tests.support.whole.seed import UNKNOWN, segments, title
 from tests.support.whole.services import Api, Services
@@ -27,14 +27,14 @@ PACKAGE = {
 
 @pytest.mark.parametrize("path", [[], ["packages"], ["packages", "A.B"], ["operations", "get_packages"], ["nowhere"]])
 async def test_a_page_requires_a_session(either: Api, path: list[str]) -> None:
-    there = urlsplit(either.base_url).path
+    prefix = urlsplit(either.base_url).path
     for headers in ({}, {"Cookie": f"session-{either.tenant_id}=forged"}, either.headers):
         answer = await either.anonymous().call("GET", "dashboard", *path, headers=headers)
         if path[:1] == ["operations"]:
             assert (answer.status, answer.body["code"]) == (401, "not_authenticated")
         else:
-            where = "/".join([f"{there}/dashboard", *path])
-            assert (answer.status, answer.headers["Location"]) == (307, f"{there}/sign_in?next={where}")
+            target = "/".join([f"{prefix}/dashboard", *path])
+            assert (answer.status, answer.headers["Location"]) == (307, f"{prefix}/sign_in?next={target}")
 
 
 async def test_htmx_gets_a_redirect_header_to_the_sign_in_page(either: Api) -> None:
@@ -45,7 +45,7 @@ async def test_htmx_gets_a_redirect_header_to_the_sign_in_page(either: Api) -> N
 
 async def test_a_write_requires_the_csrf_token_of_its_session(tenant: Api) -> None:
     cookie, another = await sign_in(tenant), await sign_in(tenant)
-    for token in ("", "forged", "\u00e9", await token_of(tenant, another)):
+    for token in ("", "forged", "\u00e9", await fetch_csrf_token(tenant, another)):
         for row in WRITES:
             answer = await write(tenant, cookie, token, *segments(row, UNKNOWN), method=row.method)
             assert (answer.status, answer.body["code"]) == (403, "forbidden"), title(row)
@@ -58,13 +58,13 @@ async def test_a_write_requires_the_csrf_token_of_its_session(tenant: Api) -> No
 
 async def test_pages_may_call_only_operations_of_administrators(tenant: Api) -> None:
     cookie = await sign_in(tenant)
-    token = await token_of(tenant, cookie)
+    token = await fetch_csrf_token(tenant, cookie)
     for row in NO_ADMINISTRATORS:
         answer = await write(tenant, cookie, token, *segments(row, UNKNOWN), method=row.method)
         assert (answer.status, answer.body["code"]) == (404, "operation_not_found"), title(row)
 
 
-async def test_a_session_opens_the_pages_of_its_tenant_alone(tenant: Api, other_tenant: Api) -> None:
+async def test_a_session_opens_only_the_pages_of_its_tenant(tenant: Api, other_tenant: Api) -> None:
     cookie = await sign_in(tenant)
     (named,) = cookie["Cookie"].split("; ")
     value = named.partition("=")[2]
@@ -75,7 +75,7 @@ async def test_a_session_opens_the_pages_of_its_tenant_alone(tenant: Api, other_
 
 async def test_the_audit_log_records_the_operation_of_a_page(tenant: Api) -> None:
     cookie = await sign_in(tenant)
-    answer = await write(tenant, cookie, await token_of(tenant, cookie), "add_package", **PACKAGE)
+    answer = await write(tenant, cookie, await fetch_csrf_token(tenant, cookie), "add_package", **PACKAGE)
     assert (answer.status, answer.body) == (200, {"Message": "Package was added successfully!"})
     (entry,) = (await tenant.call("GET", "get_audit_log", params={"operation": "add_package"})).body
     assert (entry["user"], entry["status"], entry["target"]) == ("admin", 200, {"package_id": "Acme.App"})
@@ -86,7 +86,7 @@ async def test_a_full_storage_has_a_status_that_scripts_can_read(services: Servi
     cookie = await sign_in(tenant)
     headers = {
         **cookie,
-        "X-CSRF-Token": await token_of(tenant, cookie),
+        "X-CSRF-Token": await fetch_csrf_token(tenant, cookie),
         "X-File-ID": "a-transfer",
         "Content-Range": "bytes 0-10/11",
     }
@@ -100,7 +100,7 @@ async def test_a_full_storage_has_a_status_that_scripts_can_read(services: Servi
 )
 async def test_a_problem_has_the_language_of_the_page(tenant: Api, language: str, detail: str) -> None:
     cookie = {"Cookie": f"{(await sign_in(tenant))['Cookie']}; language={language}"}
-    token = await token_of(tenant, cookie)
+    token = await fetch_csrf_token(tenant, cookie)
     await write(tenant, cookie, token, "add_package", **PACKAGE)
     answer = await write(tenant, cookie, token, "add_package", **PACKAGE)
     assert (answer.status, answer.body["detail"][: len(detail)]) == (401, detail)
@@ -109,7 +109,7 @@ async def test_a_problem_has_the_language_of_the_page(tenant: Api, language: str
 async def test_an_error_of_a_field_has_the_language_of_the_page(tenant: Api) -> None:
     cookie = {"Cookie": f"{(await sign_in(tenant))['Cookie']}; language=de"}
     form = {**PACKAGE, "package_name": "x" * 257}
-    answer = await write(tenant, cookie, await token_of(tenant, cookie), "add_package", **form)
+    answer = await write(tenant, cookie, await fetch_csrf_token(tenant, cookie), "add_package", **form)
     assert (answer.status, answer.body["detail"]) == (400, "package_name: ist länger als 256 Zeichen")
     answer = await tenant.call("POST", "add_package", data=form)
     assert (answer.status, answer.body["detail"]) == (400, "package_name: is longer than 256 characters")
@@ -172,7 +172,7 @@ async def test_browsers_cache_assets_by_version(tenant: Api) -> None:
 
 async def test_pages_report_an_unavailable_session_store(services: Services, tenant: Api) -> None:
     cookie = await sign_in(tenant)
-    async with gateway(services, "redis://127.0.0.1:1") as address:
+    async with run_gateway(services, "redis://127.0.0.1:1") as address:
         alone = at_gateway(tenant.anonymous(), address)
         for page in ("dashboard", "docs"):
             answer = await alone.call("GET", page, headers=cookie)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.winget.rules import INSTALLER_RULES, Refused, check_manifest
+from tests.support.winget.rules import INSTALLER_RULES, AnswerRejected, check_manifest
 
 URL = "https://example.com/x"
 GOOD: dict[str, Any] = {
@@ -14,35 +14,35 @@ GOOD: dict[str, Any] = {
     "InstallerSha256": "ab" * 32,
 }
 WRONG: dict[str, dict[str, Any]] = {
-    "a type that is none": {"InstallerType": "rpm"},
-    "an architecture that is none": {"Architecture": "mips"},
+    "an unknown type": {"InstallerType": "rpm"},
+    "an unknown architecture": {"Architecture": "mips"},
     "no address": {"InstallerUrl": "ftp://example.com"},
     "no digest": {"InstallerSha256": "ab"},
-    "an upgrade behaviour that is none": {"UpgradeBehavior": "maybe"},
+    "an unknown upgrade behaviour": {"UpgradeBehavior": "maybe"},
     "a product code on a packaged app": {"InstallerType": "msix", "ProductCode": "x"},
-    "entries of what leaves none": {"InstallerType": "font", "AppsAndFeaturesEntries": [{"DisplayName": "x"}]},
+    "entries of a type without entries": {"InstallerType": "font", "AppsAndFeaturesEntries": [{"DisplayName": "x"}]},
     "an approximate version": {"AppsAndFeaturesEntries": [{"DisplayVersion": "> 1"}]},
-    "a family name of what has none": {},
+    "a family name of a type without one": {},
     "a portable program with several commands or entries": {"InstallerType": "portable", "Commands": ["a", "b"]},
-    "a locale that is none": {"InstallerLocale": "en_US"},
-    "markets of both kinds": {"Markets": {"AllowedMarkets": ["US"], "ExcludedMarkets": ["DE"]}},
-    "a return code twice": {
+    "an invalid locale": {"InstallerLocale": "en_US"},
+    "allowed and excluded markets": {"Markets": {"AllowedMarkets": ["US"], "ExcludedMarkets": ["DE"]}},
+    "a repeated return code": {
         "InstallerSuccessCodes": [1],
         "ExpectedReturnCodes": [{"InstallerReturnCode": 1, "ReturnResponse": "custom"}],
     },
-    "an archive of nothing, or of several installers": {"InstallerType": "zip", "NestedInstallerType": "msi"},
-    "a path that leads out of the archive": {
+    "an archive with no or several installers": {"InstallerType": "zip", "NestedInstallerType": "msi"},
+    "a path outside the archive": {
         "InstallerType": "zip",
         "NestedInstallerType": "msi",
         "NestedInstallerFiles": [{"RelativeFilePath": r"..\a.msi"}],
     },
-    "a path or an alias twice": {
+    "a repeated path or alias": {
         "InstallerType": "zip",
         "NestedInstallerType": "portable",
         "NestedInstallerFiles": [{"RelativeFilePath": "a.exe"}, {"RelativeFilePath": "A.exe"}],
     },
     "a configuration without resources": {"DesiredStateConfiguration": {"PowerShell": [{"ModuleName": "Acme"}]}},
-    "a Windows feature that is none": {"Dependencies": {"WindowsFeatures": ["NetFx3", "Net Fx 4"]}},
+    "an invalid Windows feature": {"Dependencies": {"WindowsFeatures": ["NetFx3", "Net Fx 4"]}},
 }
 
 
@@ -57,9 +57,9 @@ def test_one_error_makes_a_whole_manifest_invalid() -> None:
     check_manifest(of(GOOD), 28)
     for reason, change in WRONG.items():
         if change:
-            with pytest.raises(Refused, match=reason):
+            with pytest.raises(AnswerRejected, match=reason):
                 check_manifest(of({**GOOD, **change}), 28)
-    with pytest.raises(Refused, match="a family name"):
+    with pytest.raises(AnswerRejected, match="a family name"):
         check_manifest(of({**GOOD, "PackageFamilyName": "x"}), 1)
     for wrong in (
         of(GOOD, GOOD),
@@ -69,7 +69,7 @@ def test_one_error_makes_a_whole_manifest_invalid() -> None:
         of(GOOD, PackageVersion="> 1"),
         of({**GOOD, "x": 1}),
     ):
-        with pytest.raises(Refused):
+        with pytest.raises(AnswerRejected):
             check_manifest(wrong, 28)
-    with pytest.raises(Refused, match="empty"):
+    with pytest.raises(AnswerRejected, match="empty"):
         check_manifest(of({**GOOD, "Scope": ""}), 28)

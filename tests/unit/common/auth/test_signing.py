@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from common.auth import signing
 from common.auth.signing import Keys
-from tests.support.samples.jwt_forgeries import flipped
+from tests.support.samples.jwt_forgeries import flip_bit
 from tests.support.tables import each
 
 OLD, NEW, STRANGE = (f"{name}-key-of-thirty-two-letters-and-more" for name in ("the-old", "the-new", "a-strange"))
@@ -53,7 +53,7 @@ def test_no_bit_of_a_token_can_be_changed() -> None:
     keys, parts = Keys(OLD), token(OLD).split(".")
     for number, part in enumerate(parts):
         for bit in range(len(part) * 6 // 8 * 8):
-            altered = [*parts[:number], flipped(part, bit), *parts[number + 1 :]]
+            altered = [*parts[:number], flip_bit(part, bit), *parts[number + 1 :]]
             with pytest.raises((jwt.InvalidTokenError, ValueError)):
                 keys.verify_token(".".join(altered), audience="tests", required=["jti"])
 

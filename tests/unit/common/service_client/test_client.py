@@ -15,7 +15,7 @@ from common.http.aiohttp_private import ConnectTimeoutMixin
 from common.service_client.client import SMALL, STREAMS, ServiceClient, open_service
 from tests.support.factories import KEYS, make_caller
 from tests.support.tables import each
-from tests.support.whole.stub_service import instead
+from tests.support.whole.stub_service import serve_handler
 
 SOON = 60  # seconds: less than every other timeout in these tests
 
@@ -77,7 +77,7 @@ async def test_a_short_response_arrives_completely_within_its_timeout() -> None:
         await release.wait()
         return response
 
-    async with instead(stall) as address, open_service(address, service="auth_service", keys=KEYS) as service:
+    async with serve_handler(stall) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         async with asyncio.timeout(SOON):
             with pytest.raises(Unavailable):
                 await service.json(make_caller(), "find_tenant", timeout=0.3)
@@ -89,7 +89,7 @@ async def test_readiness_reports_missing_dependencies_with_any_status() -> None:
         assert request.path == "/readyz"
         return web.json_response({"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}, status=503)
 
-    async with instead(not_ready) as address, open_service(address, service="auth_service", keys=KEYS) as service:
+    async with serve_handler(not_ready) as address, open_service(address, service="auth_service", keys=KEYS) as service:
         readiness = await service.readiness(timeout=SOON)
     assert readiness == {"status": "not ready", "missing": {"mongodb": "AutoReconnect"}}
 
@@ -100,7 +100,7 @@ async def test_an_invalid_readiness_response_counts_as_none(body: str) -> None:
         return web.Response(text=body)
 
     async with (
-        instead(respond_with_text) as address,
+        serve_handler(respond_with_text) as address,
         open_service(address, service="auth_service", keys=KEYS) as service,
     ):
         with pytest.raises(Unavailable):
@@ -323,7 +323,7 @@ async def test_one_network_holds_at_most_an_eighth_of_the_streams(monkeypatch: p
         while arrived < count:  # noqa: ASYNC110  the server does not tell who waits
             await asyncio.sleep(0.01)
 
-    async with instead(hold) as address, open_service(address, service="upload_service", keys=KEYS) as service:
+    async with serve_handler(hold) as address, open_service(address, service="upload_service", keys=KEYS) as service:
         async with asyncio.timeout(60):
             running = start(service, STREAMS // 8, "2001:db8::{:x}")  # Both addresses are in one /64 network.
             await wait_for(STREAMS // 8)

@@ -15,7 +15,7 @@ from deploy.backup.signatures import AUDIT
 from deploy.cli import backup as cli_backup
 from deploy.cli.main import app, main
 from tests.support.tables import each
-from tests.support.winget.manifests import make
+from tests.support.winget.manifests import make_manifest
 
 
 @each(
@@ -56,7 +56,7 @@ def test_an_unusable_file_is_named(*_: object) -> None:
     ],
 )
 def test_options_that_do_not_fit_manifests_are_refused(options: Sequence[str], reason: str, tmp_path: Path) -> None:
-    make().write(tmp_path)
+    make_manifest().write(tmp_path)
     result = CliRunner().invoke(app, ["import", str(tmp_path), *options])
     assert isinstance(result.exception, BadSetting)
     assert reason in str(result.exception)

@@ -13,7 +13,7 @@ import yaml
 
 from deploy.cluster.owners import SERVICES_USER, prepare_backup_folder
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
-from tests.support.deployment.kubernetes import NAMES, pods, written
+from tests.support.deployment.kubernetes import NAMES, pods, unpatched_resources
 from tests.support.tables import each
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
@@ -159,7 +159,7 @@ def test_every_container_has_a_limit_of_memory_and_of_processes(file: Path) -> N
 
 @each("service", SETTINGS)
 def test_a_service_has_the_memory_that_it_has_on_kubernetes(service: str) -> None:
-    [container] = pods(written())[NAMES[service]]["spec"]["containers"]
+    [container] = pods(unpatched_resources())[NAMES[service]]["spec"]["containers"]
     limit = container["resources"]["limits"]["memory"].removesuffix("Mi")
     assert services(BASE)[service]["mem_limit"] == f"${{{service.upper()}_MEMORY:-{limit}m}}"
 

@@ -20,22 +20,22 @@ from tests.support.deployment.kubernetes import (
     OVERLAYS,
     VERSIONS,
     Resource,
-    images_variables,
-    known,
+    describe,
+    image_environment,
     kustomizations,
     of_kind,
     patches,
     pods,
-    refusal,
     selected,
     settings_of,
-    where,
-    written,
+    unpatched_resources,
+    validation_error,
+    with_schema,
 )
 from tests.support.tables import each
 
-RESOURCES = written()
-COMMON = next(change for change in patches() if where(change) == "Deployment any" and "strategy" in change["spec"])
+RESOURCES = unpatched_resources()
+COMMON = next(change for change in patches() if describe(change) == "Deployment any" and "strategy" in change["spec"])
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "rediss://:p@r", "rabbitmq_url": "amqps://u:p@q"}
 CLOSING = 5  # seconds that a service may take to close its resources
 BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's command
@@ -56,7 +56,7 @@ def container(service: str) -> Resource:
 def variables(service: str) -> dict[str, str]:
     """The environment of a service, with object storage."""
     added = [
-        change["spec"]["template"]["spec"] for change in patches() if where(change) == f"Deployment {NAMES[service]}"
+        change["spec"]["template"]["spec"] for change in patches() if describe(change) == f"Deployment {NAMES[service]}"
     ]
     containers = [container(service), *(spec["containers"][0] for spec in added)]
     return {row["name"]: row["value"] for spec in containers for row in spec.get("env", [])}
@@ -68,9 +68,9 @@ def generated() -> dict[str, list[str]]:
 
 
 @each("version", VERSIONS)
-@each("resource", known(RESOURCES), ids=where)
+@each("resource", with_schema(RESOURCES), ids=describe)
 def test_every_resource_matches_the_kubernetes_schema(resource: Resource, version: str) -> None:
-    assert refusal(resource, version) == ""
+    assert validation_error(resource, version) == ""
 
 
 @each("service", SETTINGS)
@@ -87,7 +87,7 @@ def test_every_setting_of_an_overlay_belongs_to_a_service(overlay: str) -> None:
 
 @each(("service", "overlay"), list(product(SETTINGS, OVERLAYS)))
 def test_a_service_starts_with_its_variables_and_addresses(service: str, overlay: str, secrets: Path) -> None:
-    values = {**images_variables(), **settings_of(overlay), **variables(service)}
+    values = {**image_environment(), **settings_of(overlay), **variables(service)}
     values |= {name: "" for name in values if name.startswith(("S3_", "INSTALLER_STORAGE"))}
     local_values = {
         name: re.sub("^/run/(keys|urls)/", rf"{secrets}/\1/{service}/", value) for name, value in values.items()

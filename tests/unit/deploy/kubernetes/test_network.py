@@ -19,12 +19,12 @@ from tests.support.deployment.kubernetes import (
     of_kind,
     selected,
     settings_of,
-    written,
+    unpatched_resources,
 )
 from tests.support.tables import each
 from upload_service.routes import routes
 
-RESOURCES = written()
+RESOURCES = unpatched_resources()
 
 
 def allowed_calls(direction: str, side: str) -> set[tuple[str, str]]:

@@ -12,19 +12,19 @@ from deploy.cluster.secrets import SETTINGS
 from tests.support.deployment.kubernetes import (
     FOLDER,
     NAMES,
-    images_variables,
+    image_environment,
     kustomizations,
     of_kind,
+    parse_yaml,
     pods,
-    read,
-    written,
+    unpatched_resources,
 )
 from tests.support.deployment.observability import (
     OBSERVABILITY,
     Panel,
+    aggregation_labels,
     alerts,
     dashboard,
-    grouped,
     panels,
     promtool,
     records,
@@ -46,7 +46,7 @@ def test_prometheus_scrapes_every_service_of_the_compose_file() -> None:
     [dns_config] = job["dns_sd_configs"]
     assert sorted(dns_config["names"]) == sorted(SETTINGS)
     assert set(SETTINGS) <= set(yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"])
-    assert images_variables()["MANAGEMENT_LISTEN"].endswith(f":{dns_config['port']}")
+    assert image_environment()["MANAGEMENT_LISTEN"].endswith(f":{dns_config['port']}")
 
 
 @each("alert", ALERTS)
@@ -71,7 +71,7 @@ def test_a_service_without_scrape_targets_raises_an_alert() -> None:
 
 def test_every_recorded_series_is_used() -> None:
     expressions = " ".join(
-        [rule["expr"] for rule in ALERTS.values()] + [text for panel in PANELS for text in panel.asks]
+        [rule["expr"] for rule in ALERTS.values()] + [text for panel in PANELS for text in panel.queries]
     )
     assert [name for name in records() if f"{name}{{" not in expressions] == []
 
@@ -91,7 +91,7 @@ def test_a_legend_names_the_labels_of_its_query() -> None:
         for target in panel.get("targets", []):
             label_names = re.findall(r"\{\{(\w+)\}\}", target.get("legendFormat", ""))
             recorded = [text for name, text in records().items() if name in target["expr"]]
-            assert set(label_names) <= grouped(" ".join([target["expr"], *recorded])), panel["title"]
+            assert set(label_names) <= aggregation_labels(" ".join([target["expr"], *recorded])), panel["title"]
 
 
 def test_every_alert_is_named_in_a_panel() -> None:
@@ -120,13 +120,13 @@ def test_the_dashboard_uses_the_selected_datasource() -> None:
 
 
 def test_the_kubernetes_rules_are_a_current_copy() -> None:
-    [rule] = read((FOLDER / "components" / "observability" / "alerts.yaml").read_text())
+    [rule] = parse_yaml((FOLDER / "components" / "observability" / "alerts.yaml").read_text())
     assert rule["kind"] == "PrometheusRule"
     assert rule["spec"] == yaml.safe_load((OBSERVABILITY / "rules.yaml").read_text()), "run `make alerts`"
 
 
 def test_scraped_kubernetes_pods_have_the_names_of_services() -> None:
-    resources = written()
+    resources = unpatched_resources()
     spec = of_kind("PodMonitor", resources)["pkgrepo"]["spec"]
     [pairs] = [row["pairs"] for row in kustomizations()[FOLDER / "base"]["labels"]]
     assert spec["selector"]["matchLabels"] == pairs

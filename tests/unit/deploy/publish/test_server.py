@@ -16,7 +16,7 @@ from deploy.publish.interface import Interface
 from deploy.publish.problems import NotTheInterface, Unreachable, Untrusted
 from deploy.publish.server import Server, open_server
 from deploy.publish.session import Credentials, Session
-from tests.support.servers.certificates import self_signed
+from tests.support.servers.certificates import make_certificate
 from tests.support.tables import each
 
 ATTEMPTS = 4
@@ -136,7 +136,7 @@ async def test_a_server_that_never_answers_times_out(monkeypatch: pytest.MonkeyP
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
     """A self-signed certificate of 127.0.0.1 with its key, in PEM."""
-    return self_signed(tmp_path, "127.0.0.1")
+    return make_certificate(tmp_path, "127.0.0.1")
 
 
 async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(certificate: Path) -> None:

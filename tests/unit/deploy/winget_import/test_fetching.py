@@ -20,7 +20,7 @@ from deploy.publish.problems import is_transient
 from deploy.terminal import FileProgress
 from deploy.winget_import.fetcher import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
 from deploy.winget_import.networks import AddressForbidden, Networks
-from tests.support.servers.certificates import self_signed
+from tests.support.servers.certificates import make_certificate
 from tests.support.tables import each
 
 CONTENT = b"an installer" * 100
@@ -48,7 +48,7 @@ class InstallerServer:
 
 @pytest.fixture
 def certificate(tmp_path: Path) -> Path:
-    return self_signed(tmp_path, HOST, "127.0.0.1")
+    return make_certificate(tmp_path, HOST, "127.0.0.1")
 
 
 @pytest.fixture

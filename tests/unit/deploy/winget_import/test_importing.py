@@ -15,7 +15,7 @@ from deploy.winget_import.exporter import ManifestExport
 from deploy.winget_import.importer import ManifestImport, Result
 from deploy.winget_import.manifest_tree import find_manifests
 from deploy.winget_import.sources import InstallerMissing, InstallersFolder, InstallerSources
-from tests.support.winget.manifests import make
+from tests.support.winget.manifests import make_manifest
 
 CONTENT = b"an installer"
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -41,7 +41,7 @@ def make_installer(name: str = "setup.exe", sha256: str = SHA256) -> Installer:
 
 async def test_a_package_gets_the_fields_of_its_newest_manifest(tmp_path: Path) -> None:
     for version in ("1.9", "1.10", "1.2"):
-        sample = make()
+        sample = make_manifest()
         sample.version = version
         sample.texts["PackageName"] = f"App of {version}"
         sample.write(tmp_path)
@@ -54,7 +54,7 @@ async def test_a_package_gets_the_fields_of_its_newest_manifest(tmp_path: Path) 
 
 async def test_an_import_stops_if_the_server_stays_unreachable(tmp_path: Path) -> None:
     for number in range(5):
-        make(number).write(tmp_path)
+        make_manifest(number).write(tmp_path)
     publisher = Publisher(Unreachable("It does not answer."))
     work = ManifestImport(publisher.publish, one_installer_a_version=True, at_once=1)
     await work.run(find_manifests([tmp_path]))
@@ -104,7 +104,7 @@ async def test_a_missing_installer_is_distinguished_from_an_altered_one(tmp_path
 async def test_a_forbidden_installer_address_is_refused_before_any_request(
     fields: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
-    forbidden, allowed = make(0), make(1)
+    forbidden, allowed = make_manifest(0), make_manifest(1)
     forbidden.installers[0].update(fields)
     allowed.installers[0]["Authentication"] = {"AuthenticationType": "none"}
     for sample in (forbidden, allowed):
@@ -124,7 +124,7 @@ class FakeServer:
     """A server with versions of one package."""
 
     def __init__(self, *versions: str, installer: Mapping[str, Any] | None = None, **texts: Any) -> None:
-        sample = make()
+        sample = make_manifest()
         self._data: dict[str, Any] = {
             "PackageIdentifier": sample.package_id,
             "Versions": [

@@ -16,7 +16,16 @@ from deploy.winget_import.schema.installer_form import manifest_installers
 from deploy.winget_import.schema.package_form import new_package
 from deploy.winget_import.yaml_reader import ManifestRefused
 from tests.support.tables import each
-from tests.support.winget.manifests import INSTALLER, MINORS, TEXTS, Made, every_version, installer, make, whole
+from tests.support.winget.manifests import (
+    INSTALLER,
+    MINORS,
+    TEXTS,
+    ManifestFiles,
+    installer,
+    make_every_schema_version,
+    make_full_manifest,
+    make_manifest,
+)
 
 # Fields of the creation form that are no manifest fields (section 4.5 and the decisions on its fields).
 OWN_FIELDS = {
@@ -27,12 +36,12 @@ OWN_FIELDS = {
 }
 
 
-def read(sample: Made, *, singleton: bool = False) -> Manifest:
+def read(sample: ManifestFiles, *, singleton: bool = False) -> Manifest:
     files = sample.files(singleton=singleton).values()
     return assemble_manifest(Path("manifest"), [parse_file(yaml.safe_dump(fields).encode()) for fields in files])
 
 
-def refusal(sample: Made) -> str:
+def refusal(sample: ManifestFiles) -> str:
     with pytest.raises(ManifestRefused) as refused:
         manifest_installers(read(sample))
     return refused.value.detail
@@ -41,7 +50,7 @@ def refusal(sample: Made) -> str:
 @each("singleton", [False, True])
 @each("minor", MINORS)
 def test_every_schema_version_is_read_with_all_its_fields(minor: int, singleton: bool) -> None:
-    sample = whole(1, minor)
+    sample = make_full_manifest(1, minor)
     if singleton:
         sample.locales = []
     manifest = read(sample, singleton=singleton)
@@ -63,12 +72,12 @@ LATER = [
 @each(("minor", "name", "value", "of_texts"), LATER, ids=[name for _, name, _, _ in LATER])
 def test_a_field_is_refused_in_older_schema_versions(minor: int, name: str, value: object, of_texts: bool) -> None:
     before = MINORS[MINORS.index(minor) - 1]
-    sample = make(0, before)
+    sample = make_manifest(0, before)
     (sample.texts if of_texts else sample.root)[name] = value
     assert f"{name} is there from ManifestVersion 1.{minor} on" in refusal(sample)
 
 
-Change = Callable[[Made], object]
+Change = Callable[[ManifestFiles], object]
 REFUSED: Sequence[tuple[str, Change]] = [
     ("PackageIdentifier: must be two to eight parts", lambda sample: setattr(sample, "package_id", "App")),
     ("PackageVersion: must be a version without", lambda sample: setattr(sample, "version", "1/2")),
@@ -121,7 +130,7 @@ REFUSED: Sequence[tuple[str, Change]] = [
 
 @each(("reason", "change"), REFUSED, ids=[reason for reason, _ in REFUSED])
 def test_an_error_is_refused_with_its_field(reason: str, change: Change) -> None:
-    sample = make()
+    sample = make_manifest()
     change(sample)
     assert reason in refusal(sample)
 
@@ -163,7 +172,7 @@ def test_a_file_with_unsafe_yaml_is_refused_early(reason: str) -> None:
 
 
 def test_each_installer_inherits_the_common_fields_as_in_winget() -> None:
-    sample = make(
+    sample = make_manifest(
         0,
         InstallerSwitches={"Silent": "/S", "Custom": "/all"},
         ProductCode="all",
@@ -197,7 +206,7 @@ def test_each_installer_inherits_the_common_fields_as_in_winget() -> None:
 
 
 def test_a_field_that_is_stored_differently_is_reported() -> None:
-    sample = make(0, ProductCode="App_is1", Authentication={"AuthenticationType": "microsoftEntraId"})
+    sample = make_manifest(0, ProductCode="App_is1", Authentication={"AuthenticationType": "microsoftEntraId"})
     sample.installers[0]["Architecture"] = "neutral"
     sample.root["Protocols"] = ["a,b"]
     [result] = manifest_installers(read(sample))
@@ -211,7 +220,7 @@ def test_a_field_that_is_stored_differently_is_reported() -> None:
 
 
 def test_a_bad_file_in_a_folder_tree_does_not_affect_others(tmp_path: Path) -> None:
-    folders = [sample.write(tmp_path) for sample in every_version(4)]
+    folders = [sample.write(tmp_path) for sample in make_every_schema_version(4)]
     # The manifest would be complete without this file, but with fewer fields.
     (folders[1] / "Acme.App1.locale.de-DE.yaml").write_text("a: [")
     (tmp_path / ".github").mkdir()
@@ -233,8 +242,8 @@ def test_a_bad_file_in_a_folder_tree_does_not_affect_others(tmp_path: Path) -> N
 
 
 def test_only_files_inside_of_the_tree_are_read(tmp_path: Path) -> None:
-    tree, outside = tmp_path / "tree", make(1).write(tmp_path / "outside", singleton=True)
-    folder = make(2).write(tree, singleton=True)
+    tree, outside = tmp_path / "tree", make_manifest(1).write(tmp_path / "outside", singleton=True)
+    folder = make_manifest(2).write(tree, singleton=True)
     os.mkfifo(tree / "pipe.yaml")
     (tree / "zero.yaml").symlink_to("/dev/zero")
     (tree / "away.yaml").symlink_to(outside / "Acme.App1.yaml")
@@ -256,7 +265,7 @@ def test_only_files_inside_of_the_tree_are_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("singleton", [True, False])
 def test_a_named_link_is_followed(singleton: bool, tmp_path: Path) -> None:
-    folder = make().write(tmp_path, singleton=singleton)
+    folder = make_manifest().write(tmp_path, singleton=singleton)
     [*others, linked] = sorted(folder.iterdir())
     (folder / "installed").mkdir()
     (folder / "installed" / linked.name).symlink_to(linked.rename(tmp_path / linked.name))

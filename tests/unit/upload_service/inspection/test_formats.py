@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.samples import pe_builder
 from tests.support.samples.msi_samples import MACHINE_MSI, USER_MSI
-from tests.support.samples.pe_builder import ARM64, X64, X86, archive, program, version_resource, zipped
+from tests.support.samples.pe_builder import ARM64, X64, X86, archive, make_zip, program, version_resource
 from tests.support.tables import each
 from upload_service.inspection.formats.archives import publisher_id
 from upload_service.inspection.formats.detection import Damaged, inspect_file
@@ -39,7 +39,7 @@ def found_in(content: bytes, suffix: str = "") -> Findings:
 
 def package(suffix: str = ".msix", *, machine: str = "x64", publisher: str = MICROSOFT, name: str = "Tiny") -> Findings:
     manifest = MANIFEST.format(machine=machine, publisher=publisher, name=name)
-    return found_in(zipped({"AppxManifest.xml": manifest, "app/tiny.exe": "MZ"}), suffix)
+    return found_in(make_zip({"AppxManifest.xml": manifest, "app/tiny.exe": "MZ"}), suffix)
 
 
 def signature() -> bytes:
@@ -125,7 +125,7 @@ def test_the_launchers_of_distlib_have_names_and_versions(ending: str, machine: 
         (program(X86, resources={(pe_builder.RCDATA, 11111): pe_builder.INNO_TABLE}), Format.INNO),
         (program(X86).replace(bytes(4), b"Inno", 1)[:48] + b"Inno" + program(X86)[52:], Format.INNO),
         (
-            program(X86, sections=[(b".text", b"x" * 700)], behind=pe_builder.NULLSOFT_HEADER + b"solid"),
+            program(X86, sections=[(b".text", b"x" * 700)], overlay=pe_builder.NULLSOFT_HEADER + b"solid"),
             Format.NULLSOFT,
         ),
         (program(X86, sections=[(b".text", pe_builder.NULLSOFT_HEADER)]), Format.EXE),
@@ -172,7 +172,7 @@ def test_a_program_that_requires_administrator_has_machine_scope() -> None:
 
 
 def test_a_signed_program_names_its_signer() -> None:
-    assert found_in(program(signature=signature(), behind=b"carried along")).signer == TINY
+    assert found_in(program(signature=signature(), overlay=b"carried along")).signer == TINY
     assert found_in(program(signature=b"no signature")) == Findings(format=Format.EXE, machine=Machine.X64)
 
 
@@ -208,14 +208,14 @@ def test_a_resource_reference_in_a_manifest_is_omitted() -> None:
 @each(("second", "expected"), [("x64", Machine.X64), ("arm64", Machine.UNKNOWN)])
 def test_a_bundle_with_one_architecture_has_that_machine(second: str, expected: Machine) -> None:
     manifest = BUNDLE_MANIFEST.format(first="x64", second=second)
-    findings = found_in(zipped({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
+    findings = found_in(make_zip({"AppxMetadata/AppxBundleManifest.xml": manifest, "a.msix": "PK"}), ".msixbundle")
     assert (findings.format, findings.machine, findings.version) == (Format.MSIX, expected, "2.0.0.0")
     assert findings.package_family_name.startswith("Tiny.App_")
 
 
 def signed_package() -> bytes:
     manifest = MANIFEST.format(machine="x64", publisher="CN=T", name="Tiny")
-    return zipped({"AppxManifest.xml": manifest, "AppxSignature.p7x": b"PKCX" + signature()})
+    return make_zip({"AppxManifest.xml": manifest, "AppxSignature.p7x": b"PKCX" + signature()})
 
 
 def test_a_signed_package_names_its_signer() -> None:
@@ -235,7 +235,7 @@ def test_a_signed_bundle_has_the_digest_of_its_own_signature_file() -> None:
         "AppxSignature.p7x": b"PKCX of the bundle",
     }
     digest = hashlib.sha256(b"PKCX of the bundle").hexdigest()
-    assert found_in(zipped(content), ".msixbundle").signature_sha256 == digest
+    assert found_in(make_zip(content), ".msixbundle").signature_sha256 == digest
 
 
 def test_an_unsigned_package_has_no_digest_of_a_signature_file() -> None:
@@ -264,11 +264,11 @@ def test_an_archive_lists_installers_with_the_shortest_path_first() -> None:
 
 
 def test_an_archive_lists_at_most_a_hundred_installers() -> None:
-    assert len(found_in(zipped({f"{number}.exe": b"" for number in range(101)})).nested) == 100
+    assert len(found_in(make_zip({f"{number}.exe": b"" for number in range(101)})).nested) == 100
 
 
 def test_an_empty_archive_is_an_archive() -> None:
-    assert found_in(zipped({})) == Findings(format=Format.ZIP)
+    assert found_in(make_zip({})) == Findings(format=Format.ZIP)
 
 
 @each("content", [b"", b"M", b"#!/bin/sh\n", bytes(1000), b"%PDF-1.7", without_stream("Property")], ids=range(6))
@@ -285,7 +285,7 @@ def test_a_file_without_an_installer_magic_has_no_findings(content: bytes) -> No
         program()[:70],
         b"MZ",
         archive(a_exe="MZ")[:40],
-        zipped({"AppxManifest.xml": "no XML"}),
+        make_zip({"AppxManifest.xml": "no XML"}),
     ],
     ids=["msi-signature", "msi-cut", "msi-without-strings", "program-cut", "two-bytes", "zip-cut", "no-manifest"],
 )

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.samples import pe_builder
 from tests.support.samples.msi_samples import MACHINE_MSI, USER_MSI
-from tests.support.samples.pe_builder import archive, program, zipped
+from tests.support.samples.pe_builder import archive, make_zip, program
 from tests.support.tables import each
 from tests.support.wait import until
 from upload_service.inspection import process
@@ -43,7 +43,7 @@ def bomb(name: str, megabytes: int) -> bytes:
     """An archive with one file whose header declares a small size."""
     block = zlib.compressobj(9, zlib.DEFLATED, -15)
     zeros = block.compress(bytes(MEGABYTE)) + block.flush(zlib.Z_FULL_FLUSH)
-    content = zipped({name: b"x"})
+    content = make_zip({name: b"x"})
     position = 30 + len(name)
     packed = zeros * megabytes
     directory = bytearray(content[content.index(b"PK\x01\x02") :])
@@ -73,7 +73,7 @@ async def test_a_file_in_an_archive_is_not_unpacked(tmp_path: Path) -> None:
 
 async def test_a_manifest_that_declares_entities_is_refused(tmp_path: Path) -> None:
     manifest = '<!DOCTYPE Package [<!ENTITY n "grown">]>' + IDENTITY.format(name="&n;")
-    assert await read(zipped({"AppxManifest.xml": manifest}), tmp_path) is Reason.DAMAGED
+    assert await read(make_zip({"AppxManifest.xml": manifest}), tmp_path) is Reason.DAMAGED
 
 
 def manifest_of_references(number: int) -> bytes:
@@ -81,7 +81,7 @@ def manifest_of_references(number: int) -> bytes:
     name = "&#65;" * number
     identity = '<Identity Name="T" Publisher="CN=T" Version="1"/>'
     properties = f"<Properties><DisplayName>{name}</DisplayName></Properties>"
-    return zipped({"AppxManifest.xml": f"<Package>{identity}{properties}</Package>"})
+    return make_zip({"AppxManifest.xml": f"<Package>{identity}{properties}</Package>"})
 
 
 def calls_of_reading(content: bytes) -> int:
@@ -128,13 +128,13 @@ def test_a_name_over_the_limit_is_omitted_and_not_truncated() -> None:
 
 async def test_a_deeply_nested_manifest_is_read(tmp_path: Path) -> None:
     manifest = "<Package>" + "<a>" * 100_000 + "</a>" * 100_000 + "</Package>"
-    findings = await read(zipped({"AppxManifest.xml": manifest}), tmp_path)
+    findings = await read(make_zip({"AppxManifest.xml": manifest}), tmp_path)
     assert isinstance(findings, Findings)
     assert findings.package_family_name == ""
 
 
 async def test_a_program_of_65535_sections_is_read(tmp_path: Path) -> None:
-    findings = await read(program(section_count=65535, behind=os.urandom(3 * MEGABYTE)), tmp_path)
+    findings = await read(program(section_count=65535, overlay=os.urandom(3 * MEGABYTE)), tmp_path)
     assert isinstance(findings, Findings)
 
 
@@ -169,7 +169,7 @@ INSTALLERS = {
         resources={(pe_builder.VERSION, 1): pe_builder.version_resource(ProductName="T")},
         signature=b"0" * 99,
     ),
-    "package": zipped({"AppxManifest.xml": IDENTITY.format(name="T"), "AppxSignature.p7x": b"PKCX0"}),
+    "package": make_zip({"AppxManifest.xml": IDENTITY.format(name="T"), "AppxSignature.p7x": b"PKCX0"}),
     "zip": archive(a_exe="MZ", b_msi="x"),
 }
 

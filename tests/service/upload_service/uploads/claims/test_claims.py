@@ -67,7 +67,7 @@ async def test_an_unknown_name_cannot_be_claimed(api: UploadApi, name: str) -> N
     "body", [{}, {"server_filename": {"$gt": ""}, "version_uid": "v"}, {"server_filename": "x", "version_uid": 1}]
 )
 async def test_a_body_of_another_shape_is_refused(api: UploadApi, body: dict[str, object]) -> None:
-    assert (await api.ask(make_uploader(), "claim_installer", **body)).status == 400
+    assert (await api.post(make_uploader(), "claim_installer", **body)).status == 400
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"no json", b"\xff"])
@@ -86,7 +86,7 @@ async def test_releasing_versions_removes_their_files_and_frees_storage(api: Upl
     await claimed(api, caller, "v1")
     remaining = await claimed(api, caller, "v2")
     for _ in range(2):
-        answer = await api.ask(caller, "release_installers", version_uids=["v1", "unknown"])
+        answer = await api.post(caller, "release_installers", version_uids=["v1", "unknown"])
         assert (answer.status, answer.body) == (200, {})
         assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [remaining])
 
@@ -97,14 +97,14 @@ async def test_concurrent_releases_free_the_storage_once(api: UploadApi) -> None
     for number in range(5):
         await claimed(api, caller, f"v{number}")
     uids = [f"v{number}" for number in range(5)]
-    await asyncio.gather(*(api.ask(caller, "release_installers", version_uids=uids) for _ in range(10)))
+    await asyncio.gather(*(api.post(caller, "release_installers", version_uids=uids) for _ in range(10)))
     assert await api.usage(caller) == (SIZE, 0)
 
 
 async def test_versions_of_another_tenant_are_not_released(api: UploadApi) -> None:
     caller = make_uploader()
     name = await claimed(api, caller)
-    await api.ask(make_uploader(), "release_installers", version_uids=["v1"])
+    await api.post(make_uploader(), "release_installers", version_uids=["v1"])
     assert api.files(caller) == [name]
 
 
@@ -113,7 +113,7 @@ async def test_a_released_file_is_unknown_and_its_file_id_free(api: UploadApi) -
     first = await api.chunk(caller, "f", FILE, 0, SIZE)
     name = first.body["server_filename"]
     await api.claim(caller, name)
-    await api.ask(caller, "release_installers", version_uids=["v1"])
+    await api.post(caller, "release_installers", version_uids=["v1"])
     assert (await api.claim(caller, name)).status == 404
     assert (await api.state(caller, "f")).status == 404
     assert (await api.chunk(caller, "f", FILE, 0, SIZE)).body["server_filename"] != name
@@ -123,7 +123,7 @@ async def test_a_discard_removes_an_unclaimed_file_only(api: UploadApi) -> None:
     caller = make_uploader()
     linked, unlinked = await claimed(api, caller), await api.upload(caller, FILE)
     for name in (linked, unlinked, unlinked, "../../x"):
-        answer = await api.ask(caller, "discard_installer", server_filename=name)
+        answer = await api.post(caller, "discard_installer", server_filename=name)
         assert (answer.status, answer.body) == (200, {})
     assert (await api.usage(caller), api.files(caller)) == ((SIZE, 0), [linked])
 
@@ -131,10 +131,10 @@ async def test_a_discard_removes_an_unclaimed_file_only(api: UploadApi) -> None:
 async def test_only_claimable_files_are_unclaimed(api: UploadApi) -> None:
     caller = make_uploader()
     linked, discarded, free = await claimed(api, caller), await api.upload(caller, FILE), await api.upload(caller, FILE)
-    await api.ask(caller, "discard_installer", server_filename=discarded)
+    await api.post(caller, "discard_installer", server_filename=discarded)
     foreign = await api.upload(make_uploader(), FILE)
     names = [linked, discarded, free, foreign, "$gt"]
-    answer = await api.ask(caller, "unclaimed_installers", server_filenames=names)
+    answer = await api.post(caller, "unclaimed_installers", server_filenames=names)
     assert (answer.status, answer.body) == (200, {"server_filenames": [free]})
 
 

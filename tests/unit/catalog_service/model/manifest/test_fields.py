@@ -15,7 +15,7 @@ from catalog_service.model.manifest.values import Choice, Day, Flag, ReturnCode,
 from catalog_service.model.manifest.version import VersionManifest
 from common.errors import InvalidField
 from common.http.forms import Form
-from tests.support.samples.openapi import DOCUMENT, resolved
+from tests.support.samples.openapi import DOCUMENT, resolve_ref
 from tests.support.samples.sample_forms import PACKAGE, VERSION, form_of
 from tests.support.tables import each
 
@@ -294,14 +294,14 @@ def test_openapi_document_has_the_limits_of_the_schema(kind: type[Fields]) -> No
 
 def check(kind: type[Fields], name: str, schema: dict[str, Any], *, of_form: bool = False) -> None:
     """Check that a schema of the OpenAPI document has the limits of a field."""
-    field, documented_schema = kind.model_fields[name], resolved(schema)
+    field, documented_schema = kind.model_fields[name], resolve_ref(schema)
     if part := part_of(field.annotation):
         item = documented_schema["contentSchema"] if of_form else documented_schema
         for rule in field.metadata:
             assert isinstance(rule, Records)
             assert (item["type"], item["maxItems"], item["uniqueItems"]) == ("array", rule.most, True)
             item = item["items"]
-        item = resolved(item)
+        item = resolve_ref(item)
         assert (item["properties"].keys(), item["additionalProperties"]) == (part.model_fields.keys(), False)
         for member, member_schema in item["properties"].items():
             check(part, member, member_schema)
@@ -315,7 +315,7 @@ def check_rule(rule: object, documented_schema: dict[str, Any]) -> None:
         case Listed(of=item, most=most):
             assert (documented_schema["type"], documented_schema["maxItems"]) == ("array", most)
             assert documented_schema.get("uniqueItems", False) is not isinstance(rule, Aliases)
-            check_rule(item, resolved(documented_schema["items"]))
+            check_rule(item, resolve_ref(documented_schema["items"]))
         case Text(limit=limit, least=least):
             assert (
                 documented_schema["type"],

@@ -34,11 +34,11 @@ from catalog_service.winget.manifest.manifest import manifest
 from catalog_service.winget.search.requests import Query
 from tests.support.samples.winget_factories import make_entry, make_version
 from tests.support.tables import each
-from tests.support.winget.client import KNOWN
+from tests.support.winget.client import CONTRACTS
 from tests.support.winget.rules import INSTALLER_MEMBERS, LOCALE_MEMBERS, check_manifest
 
 URL = "https://example.com/x"
-MINORS = [int(version.split(".")[1]) for version in KNOWN]
+MINORS = [int(version.split(".")[1]) for version in CONTRACTS]
 SAID_BY_PACKAGE: dict[str, Any] = {
     **dict.fromkeys(
         ["publisher_url", "publisher_support_url", "privacy_url", "package_url", "license_url", "copyright_url"], URL

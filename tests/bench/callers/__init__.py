@@ -1,0 +1,1 @@
+"""The callers of the benchmark, and the data of its tenants."""

@@ -1,0 +1,163 @@
+"""Tenants with catalogs: small ones through the interface, large ones as documents."""
+
+import asyncio
+import io
+import random
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from http import HTTPStatus
+from uuid import uuid4
+
+from aiohttp import FormData
+from PIL import Image
+
+from catalog_service.model.enumerations import Architecture, FileType, Scope
+from catalog_service.model.packages import Package
+from catalog_service.model.versions import PackageVersion, document_of
+from client_registry.blacklist.model import Entry
+from client_registry.blacklist.store import MongoBlacklistStore
+from client_registry.clients.model import Client
+from client_registry.clients.store import MongoClientStore
+from common.mongo import Document, MongoDatabase, long_timeout, open_database
+from tests.bench.scale import Run
+from tests.bench.servers.processes import Account, Bench
+
+BY_INTERFACE = 1000  # packages; larger catalogs are written as documents
+LOGO = 3 << 10  # bytes
+BATCH = 500
+CONCURRENCY = 16
+CHANNELS = ("stable", "beta", "nightly")
+INSTALLER = {"file_architect": "x64", "file_type": "MSI", "file_scope": "machine"}
+
+
+async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True) -> Account:
+    """A tenant with packages of three versions each, with or without logos of 3 KB. Created once per run."""
+    account = await bench.account(f"bench-{packages}{'' if logos else '-bare'}")
+    if account.tenant_id not in run.seeded:
+        if packages <= BY_INTERFACE:
+            await _publish(bench, account, packages, logos=logos)
+        else:
+            async with open_database(run.stores.mongo_url, "catalog") as database:
+                await _write(database, account.tenant_id, packages, logos=logos)
+        run.seeded.add(account.tenant_id)
+    return account
+
+
+async def clients(run: Run, account: Account, number: int, entries: int) -> None:
+    """Add clients and blacklist entries to a tenant. Each entry names one client and one package."""
+    began = datetime.now(UTC) - timedelta(days=90)
+    async with open_database(run.stores.mongo_url, "clients") as database:
+        store, blacklist = MongoClientStore(database), MongoBlacklistStore(database)
+        ids = [str(uuid4()) for _ in range(number)]
+        taken = await store.slots(account.tenant_id)  # slots of clients that other parts have added
+        for slot, client_id in enumerate(ids, start=max(taken, default=0) + 1):
+            at = began + timedelta(minutes=slot)
+            client = Client(client_id, f"pc-{slot:05}.example.com", at, "a1b2", "192.0.2.7", at, program=1)
+            await store.add(account.tenant_id, client, digest=client_id, slot=slot)
+        for number_of_entry in range(entries):
+            entry = Entry(
+                str(uuid4()), ids[number_of_entry % number], None, (package_id(number_of_entry),), None, began
+            )
+            await blacklist.add_entry(account.tenant_id, entry)
+
+
+def package_id(number: int) -> str:
+    return f"Bench.Package.{number:06}"
+
+
+async def _publish(bench: Bench, account: Account, packages: int, *, logos: bool) -> None:
+    names = iter([package_id(number) for number in range(packages)])
+
+    async def administrator() -> None:
+        for name in names:
+            await _add(bench, account, name, logos=logos)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(CONCURRENCY):
+            group.create_task(administrator())
+
+
+async def _add(bench: Bench, account: Account, name: str, *, logos: bool) -> None:
+    def package() -> FormData:
+        form = FormData(
+            {
+                "package_id": name,
+                "package_name": f"The program {name}",
+                "package_publisher": "Example Ltd.",
+                "package_description": "It does what programs of its kind do. " * 5,
+            }
+        )
+        if logos:
+            form.add_field("Logo", _picture(name), filename="logo.png", content_type="image/png")
+        return form
+
+    def version(number: int, channel: str) -> FormData:
+        form = FormData({**INSTALLER, "package_version": f"1.{number}.0", "channel": channel})
+        form.add_field("file", io.BytesIO(name.encode()), filename="setup.msi")
+        return form
+
+    await _post(bench, account, "add_package", package)
+    for number, channel in enumerate(CHANNELS):
+        await _post(bench, account, f"add_package_version/{name}", partial(version, number, channel))
+
+
+async def _post(bench: Bench, account: Account, path: str, form: Callable[[], FormData]) -> None:
+    """Send a form, with retries while a service is busy."""
+    url, headers = f"{account.base_url}/{path}", dict([account.bearer])
+    while True:
+        async with bench.session.post(url, data=form(), headers=headers, raise_for_status=False) as answer:
+            if answer.status != HTTPStatus.SERVICE_UNAVAILABLE:
+                answer.raise_for_status()
+                return
+            await asyncio.sleep(int(answer.headers["Retry-After"]))
+
+
+def _picture(name: str) -> bytes:
+    """A different picture for each package. It is noise, so it does not compress."""
+    noise, picture = random.Random(name), io.BytesIO()  # noqa: S311  a picture, not a secret
+    Image.frombytes("RGB", (32, 32), noise.randbytes(32 * 32 * 3)).save(picture, "PNG")
+    return picture.getvalue()
+
+
+async def _write(database: MongoDatabase, tenant_id: str, packages: int, *, logos: bool) -> None:
+    """Write the documents in the format of the stores."""
+    noise = random.Random(packages)  # noqa: S311  the same each time
+    for start in range(0, packages, BATCH):
+        batch = range(start, min(start + BATCH, packages))
+        documents = [_package(tenant_id, number, noise.randbytes(LOGO if logos else 0)) for number in batch]
+        with long_timeout():
+            await database["packages"].insert_many(documents)
+            await database["versions"].insert_many(list(_versions(tenant_id, batch)))
+
+
+def _package(tenant_id: str, number: int, logo: bytes) -> Document:
+    name = package_id(number)
+    package = Package(
+        package_id=name,
+        package_uid=str(uuid4()),
+        name=f"The program {name}",
+        publisher="Example Ltd.",
+        description="It does what programs of its kind do. " * 5,
+        logo=logo,
+    )
+    return {"tenant_id": tenant_id, "halfway": False, **vars(package)}
+
+
+def _versions(tenant_id: str, numbers: range) -> Iterator[Document]:
+    for number in numbers:
+        for version in range(len(CHANNELS)):
+            package_version = PackageVersion(
+                uid=str(uuid4()),
+                package_id=package_id(number),
+                version=f"1.{version}.0",
+                architecture=Architecture.X64,
+                installer_type=FileType.MSI,
+                scope=Scope.MACHINE,
+                server_filename=f"{uuid4()}.msi",
+                channel=CHANNELS[version],
+                size=1000,
+                sha256="ab" * 32,
+            )
+            keys = {"version_key": package_version.version, "installer_key": package_version.installer_key}
+            yield {"tenant_id": tenant_id, **document_of(package_version), **keys, "state": "active", "halfway": False}

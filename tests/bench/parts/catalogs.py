@@ -1,0 +1,207 @@
+"""The costs of catalogs of 100 to 100,000 packages: unchanged, known, compressed, after a write."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.bench.callers.load import Call, open_connections, send, send_once
+from tests.bench.callers.seeding import BY_INTERFACE, catalog, package_id
+from tests.bench.parts.requests import FORM, client_form
+from tests.bench.plot import plot
+from tests.bench.report import (
+    Limit,
+    PartResult,
+    Section,
+    absolute_line,
+    cost_by_process,
+    failure_text,
+    number,
+    ratio_line,
+)
+from tests.bench.scale import Run
+from tests.bench.servers.processes import MIB, Account, Bench, Process, measure_costs, run_services
+
+CONNECTIONS = 16
+AMOUNT = 2 << 30  # bytes per measurement
+MOST = 1000  # answers
+WRITES = 10
+SLOW = 20  # readers
+SMALL, LARGE = 1000, 10_000  # packages from which budgets apply
+MEMORY = 400  # MiB of a process
+STALLED = 10  # MiB of all stalled readers
+LABELS = {
+    "unchanged": "ours, unchanged",
+    "first after a write": "ours, after a write",
+    "304": "ours, known (304)",
+    "gzip": "ours, gzip",
+    "nginx": "nginx",
+    "nginx, sendfile": "nginx, sendfile",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One catalog: its size in bytes, CPU milliseconds by request and process, and peak memory in MiB."""
+
+    packages: int
+    logos: bool
+    size: int
+    cold: float
+    costs: Mapping[str, Mapping[str, float]]
+    wall: float
+    memory: Mapping[str, float]
+    stalled: float
+
+    @property
+    def title(self) -> str:
+        return f"{self.packages:,}{'' if self.logos else ' without logos'}"
+
+    def whole(self, name: str) -> float:
+        return sum(self.costs[name].values()) if name in self.costs else 0.0
+
+
+async def measure(run: Run) -> PartResult:
+    """Measure each catalog with newly started services. The result has a plot of the costs."""
+    sizes = [(packages, True) for packages in run.scale.catalogs] + [(run.scale.catalogs[-1], False)]
+    result, rows = PartResult(), []
+    for packages, logos in sizes:
+        try:
+            async with run_services(run.stores) as bench, asyncio.timeout(900):
+                rows.append(await _measure_row(run, bench, packages, logos=logos))
+        except Exception as error:  # noqa: BLE001  the other sizes are still measured
+            result.failures.append(failure_text(f"catalogs, {packages:,} packages", error))
+    for row in rows:
+        _add_lines(result, row)
+    names = ("unchanged", "gzip", "304", "first after a write", "nginx", "nginx, sendfile")
+    columns = (
+        "packages",
+        "MB",
+        "cold, s",
+        *names,
+        "… wall",
+        "gateway, MiB",
+        "catalog_service, MiB",
+        f"{SLOW} stalled, MiB",
+    )
+    cells = [
+        (
+            row.title,
+            number(row.size / 1e6),
+            f"{row.cold:.1f}",
+            *(number(row.whole(name)) if name in row.costs else "" for name in names),
+            f"{row.wall:.0f}",
+            *(f"{row.memory[name]:.0f}" for name in ("gateway", "catalog_service")),
+            f"{row.stalled:.0f}",
+        )
+        for row in rows
+    ]
+    text = f"""Milliseconds of processor time an answer, all services together, through the gateway, on
+{CONNECTIONS} connections. `first after a write` is all of the answer after one package was changed through
+the interface, without the change; `… wall` is how long its caller waited at best. Memory is the most that a
+process ever held; `stalled` what all grew by while {SLOW} callers asked and read nothing. Catalogs of up to
+{BY_INTERFACE:,} packages are made through the interface, larger ones written to the database as the stores
+do: through the interface that would take longer than all that is measured."""
+    picture = "![What an answer costs against the size of the catalog](catalog.svg)"
+    result.sections.append(Section("Catalogs", text, columns, cells, picture if len(rows) > 1 else ""))
+    if len(rows) > 1:
+        result.plot = _plot(rows)
+    return result
+
+
+async def _measure_row(run: Run, bench: Bench, packages: int, *, logos: bool) -> Row:
+    account = await catalog(run, bench, packages, logos=logos)
+    form = await client_form(bench, account, f"catalogs-{packages}")
+    call = Call("POST", f"{account.base_url}/get_packages", (FORM,), form)
+    began = time.perf_counter()
+    first = await send_once(call)
+    cold = time.perf_counter() - began
+    stalled = await _stalled_memory(bench, call)  # first, before the processes have free memory to reuse
+    result: dict[str, Mapping[str, float]] = {"unchanged": await _cost(bench, call, first.size)}
+    if tag := first.headers.get("etag"):
+        known = Call("POST", call.url, (FORM, ("If-None-Match", tag)), form)
+        result["304"] = await _cost(bench, known, 0, status=304)
+    if nginx := run.reference.nginx:
+        nginx.serve(first.size)
+        for name, kind in (("nginx", "plain"), ("nginx, sendfile", "sendfile")):
+            process = {"nginx": nginx.process}
+            result[name] = await _cost(process, Call("GET", f"{nginx.addresses[kind]}/catalog"), first.size)
+    result["first after a write"], wall = await _first_after_write(
+        bench, account, call, 2 if first.size > AMOUNT // 8 else WRITES
+    )
+    memory = {name: process.largest_memory / MIB for name, process in bench.processes.items()}
+    packed = Call("POST", call.url, (FORM, ("Accept-Encoding", "gzip")), form)
+    result["gzip"] = await _cost(bench, packed, first.size)
+    return Row(packages, logos, first.size, cold, result, wall, memory, stalled)
+
+
+async def _cost(on: Bench | Mapping[str, Process], call: Call, size: int, *, status: int = 200) -> Mapping[str, float]:
+    """The CPU milliseconds of one answer, by process."""
+    processes = on.processes if isinstance(on, Bench) else on
+    times = max(4, min(MOST, AMOUNT // max(size, 1)))
+    await send([call], max(1, times // 20), connections=CONNECTIONS, status=status)
+    spent, _ = await measure_costs(processes, send([call], times, connections=CONNECTIONS, status=status))
+    return {name: cost / times * 1000 for name, cost in spent.items()}
+
+
+async def _first_after_write(
+    bench: Bench, account: Account, call: Call, writes: int
+) -> tuple[Mapping[str, float], float]:
+    """The CPU time by process and the shortest response time after a write, in milliseconds."""
+    whole, walls = dict.fromkeys(bench.processes, 0.0), []
+    for change in range(writes):
+        url = f"{account.base_url}/edit_package/{package_id(change)}"
+        headers = dict([account.bearer])
+        async with bench.session.patch(url, data={"package_name": f"New {change}"}, headers=headers):
+            pass
+        began = time.perf_counter()
+        spent, _ = await measure_costs(bench.processes, send_once(call))
+        walls.append(time.perf_counter() - began)
+        whole = {name: whole[name] + cost / writes * 1000 for name, cost in spent.items()}
+    return whole, min(walls) * 1000
+
+
+async def _stalled_memory(bench: Bench, call: Call) -> float:
+    """The memory growth of all services in MiB while callers do not read their answers."""
+    raw, before = call.encoded(), sum(process.memory for process in bench.processes.values())
+    largest = 0
+    async with open_connections(call.url, SLOW) as connections:
+        for connection in connections:
+            connection.stall()
+        answers = [asyncio.ensure_future(connection.send(raw)) for connection in connections]
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            largest = max(largest, sum(process.memory for process in bench.processes.values()) - before)
+    await asyncio.gather(*answers, return_exceptions=True)  # The connections were closed.
+    return largest / MIB
+
+
+def _add_lines(result: PartResult, row: Row) -> None:
+    """Add the lines of a catalog to the table."""
+    unchanged, small = row.costs["unchanged"], row.packages < LARGE
+    for name in ("nginx", "nginx, sendfile"):
+        limit = Limit(f"{name}, the same bytes", row.whole(name)) if name in row.costs else None
+        title = f"`get_packages`, {row.title}, {number(row.size / 1e6)} MB"
+        most = None if row.packages < SMALL else 1.2 if small else 1.3
+        result.lines.append(
+            ratio_line(title if name == "nginx" else "… beside its `sendfile`", unchanged, "ms", limit, most)
+        )
+    more = {name: max(0.0, cost - unchanged[name]) for name, cost in row.costs["first after a write"].items()}
+    title = f"… first answer after a write, {row.title}, beyond an unchanged one"
+    result.lines.append(absolute_line(title, sum(more.values()), "ms", 30, cost=cost_by_process(more, "ms")))
+    if not small:
+        result.lines.append(absolute_line("… largest process", max(row.memory.values()), "MiB", MEMORY))
+        result.lines.append(
+            absolute_line(f"… all processes grow by, {SLOW} readers stalled", row.stalled, "MiB", STALLED)
+        )
+    result.costs |= {f"catalog of {row.title}: {name}": cost for name, cost in unchanged.items()}
+    result.costs[f"catalog of {row.title}: bytes"] = row.size
+
+
+def _plot(rows: Sequence[Row]) -> str:
+    curves = {}
+    for name, label in LABELS.items():
+        points = [(row.packages, row.whole(name)) for row in rows if row.logos and row.whole(name) > 0]
+        if points:
+            curves[label] = points
+    return plot("What an answer costs, three versions and 3 KB of logo each", "packages", "CPU, ms", curves)

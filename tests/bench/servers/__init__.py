@@ -1,0 +1,1 @@
+"""The processes that the benchmark measures."""

@@ -1,0 +1,222 @@
+"""Logs and traces of normal work and outages: they name the tenant and contain no secret."""
+
+import re
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from deploy.local.folder import SERVICES
+from gateway.operations import OPERATIONS
+from tests.support.servers.otlp_server import Collector, Span
+from tests.support.whole.log_scenario import FOREIGN_TRACE, LogScenario, call_everywhere, run_log_scenario
+from tests.support.whole.services import Api
+
+ID = re.compile(r"[0-9a-f]{32}")
+A_TOKEN = "eyJ"  # the beginning of every signed token
+TEMPLATES = {f"/{{tenant_id}}/{row.path}" for row in OPERATIONS}
+UPLOAD = "POST /{tenant_id}/upload_package_version"
+
+
+@pytest.fixture(scope="module")
+async def scenario() -> AsyncIterator[LogScenario]:
+    """The log scenario with its own processes and stores."""
+    async with run_log_scenario() as scenario:
+        yield scenario
+
+
+async def test_no_operation_logs_a_secret_or_a_path(tenant: Api) -> None:
+    scenario = LogScenario(Collector())
+    with capture_logs() as lines:
+        await call_everywhere(scenario, tenant)
+    text = str(lines)
+    assert len(scenario.secrets) > 2 * len(OPERATIONS)
+    assert A_TOKEN not in text
+    assert {name for name, secret in scenario.secrets.items() if secret in text} == set()
+    routes = {line["route"] for line in lines if line["event"] == "request"}
+    assert len(routes & TEMPLATES) >= len(TEMPLATES) - 1  # A secret with slashes is no client token.
+    assert {route for route in routes if not route.startswith("/{tenant_id}/")} <= {"/{path}"}
+
+
+@pytest.mark.full
+def test_the_logs_contain_no_secret(scenario: LogScenario) -> None:
+    text = "".join(scenario.logs.values())
+    assert len(scenario.secrets) > 2 * len(OPERATIONS)
+    assert A_TOKEN not in text
+    assert {name for name, secret in scenario.secrets.items() if secret in text} == set()
+
+
+@pytest.mark.full
+def test_the_errors_contain_no_secret(scenario: LogScenario) -> None:
+    text = "".join(f"{answer.body} {dict(answer.headers)}" for answer in scenario.errors)
+    assert len(scenario.errors) > len(OPERATIONS)
+    assert A_TOKEN not in text
+    assert {name for name, secret in scenario.secrets.items() if secret in text} == set()
+
+
+@pytest.mark.full
+def test_requests_are_logged_by_route_and_not_by_path(scenario: LogScenario) -> None:
+    for service in (*SERVICES, "gateway"):
+        requests = [line for line in scenario.lines(service) if line["event"] == "request"]
+        assert len(requests) > 5, service
+        for line in requests:
+            assert ID.fullmatch(line["request_id"])
+            assert line["method"].isupper()
+            assert line["ms"] >= 0
+            assert line["route"] in {*TEMPLATES, "/{path}"} or service != "gateway"
+            assert line["route"].startswith("/{tenant_id}/") or line["status"] in {404, 401}
+
+
+@pytest.mark.full
+def test_the_gateway_logs_the_status_of_a_request(scenario: LogScenario) -> None:
+    statuses = {
+        (line["method"], line["route"], line["status"])
+        for line in scenario.lines("gateway")
+        if line["event"] == "request"
+    }
+    assert statuses >= {
+        ("POST", "/{tenant_id}/login", 200),
+        ("POST", "/{tenant_id}/login", 401),
+        ("POST", "/{tenant_id}/login", 500),
+        ("DELETE", "/{tenant_id}/delete_client/{client_id}/{auth_token}", 404),
+        ("GET", "/{tenant_id}/download/{server_filename}/{file_name}", 200),
+        ("GET", "/{path}", 404),
+    }
+
+
+@pytest.mark.full
+def test_gateway_service_and_event_log_the_same_request_id(scenario: LogScenario) -> None:
+    (handled,) = [
+        line
+        for line in scenario.lines("catalog_service")
+        if line["event"] == "event_handled" and line["event_id"] == scenario.upload_id
+    ]
+    for service in ("gateway", "upload_service"):
+        routes = [line["route"] for line in scenario.lines(service) if line.get("request_id") == handled["request_id"]]
+        assert routes == ["/{tenant_id}/upload_package_version"]
+
+
+@pytest.mark.full
+def test_a_download_has_one_request_id_in_gateway_and_service(scenario: LogScenario) -> None:
+    ids = [
+        {line["request_id"] for line in scenario.lines(service) if line.get("route", "").endswith("/{file_name}")}
+        for service in ("gateway", "upload_service")
+    ]
+    assert ids[1] < ids[0]  # One request arrived during the outage.
+
+
+@pytest.mark.full
+def test_log_lines_name_the_tenant_of_their_request(scenario: LogScenario) -> None:
+    tenants = {line["tenant_id"] for line in scenario.lines("gateway") if line.get("tenant_id")}
+    assert len(tenants) == 1
+
+
+def steps(scenario: LogScenario, service: str, name: str) -> Iterator[list[tuple[str, str, str]]]:
+    """The ancestors of each span with this service and name, up to the root."""
+    for span in scenario.collector.spans:
+        if (span.service, span.name) == (service, name):
+            yield [(step.service, step.kind, step.name) for step in scenario.collector.ancestors(span)]
+
+
+def requests(scenario: LogScenario, name: str) -> list[Span]:
+    """The root spans with this name."""
+    return [span for span in scenario.collector.spans if span.name == name and not span.parent_id]
+
+
+@pytest.mark.full
+def test_an_upload_is_one_trace_from_the_gateway_to_its_event(scenario: LogScenario) -> None:
+    service_call = [
+        ("upload_service", "server", UPLOAD),
+        ("gateway", "client", "POST upload_package_version"),
+        ("gateway", "server", UPLOAD),
+    ]
+    event = [
+        ("catalog_service", "client", "update finished_uploads"),
+        ("catalog_service", "consumer", "process upload.finished"),
+        ("upload_service", "producer", "publish upload.finished"),
+        *service_call,
+    ]
+    assert event in list(steps(scenario, "catalog_service", "update finished_uploads"))
+    assert [("upload_service", "client", "update quotas"), *service_call] in list(
+        steps(scenario, "upload_service", "update quotas")
+    )
+
+
+@pytest.mark.full
+def test_the_trace_of_a_catalog_has_redis_and_mongodb_calls(scenario: LogScenario) -> None:
+    name = "POST /{tenant_id}/get_packages"
+    calls: set[tuple[str, str, str]] = set()
+    for request in requests(scenario, name):
+        spans = scenario.collector.traces()[request.trace_id].values()
+        calls |= {(span.service, span.attributes.get("db.system.name", ""), span.name) for span in spans}
+    assert calls >= {
+        ("gateway", "", name),
+        ("gateway", "redis", "EVALSHA"),
+        ("gateway", "", "POST get_packages"),
+        ("catalog_service", "", name),
+        ("catalog_service", "mongodb", "find packages"),
+        ("catalog_service", "mongodb", "find versions"),
+    }
+
+
+@pytest.mark.full
+def test_the_traces_contain_no_secret(scenario: LogScenario) -> None:
+    assert len(scenario.collector.spans) > 5 * len(OPERATIONS)
+    assert A_TOKEN not in str(scenario.collector.spans)  # `sent` has random bytes
+    leaked = {name for name, secret in scenario.secrets.items() if secret.encode() in scenario.collector.sent}
+    assert leaked == set()
+
+
+@pytest.mark.full
+def test_span_attributes_have_known_names_and_safe_values(scenario: LogScenario) -> None:
+    texts = {(name, str(value)) for span in scenario.collector.spans for name, value in span.attributes.items()}
+    tenants = {value for name, value in texts if name == "pkgrepo.tenant_id"}
+    assert len(tenants) == 1
+    assert {name for name, value in texts if not re.fullmatch(r"[A-Za-z_.{}/0-9 ]{1,64}", value)} == set()
+    assert {name for name, _ in texts} == {
+        "cloudevents.event_type",
+        "db.collection.name",
+        "db.namespace",
+        "db.operation.name",
+        "db.system.name",
+        "error.type",
+        "http.request.method",
+        "http.response.status_code",
+        "http.route",
+        "messaging.operation.name",
+        "messaging.operation.type",
+        "messaging.system",
+        "pkgrepo.request_id",
+        "pkgrepo.tenant_id",
+        "service.peer.name",
+    }
+
+
+@pytest.mark.full
+def test_request_spans_are_named_by_route(scenario: LogScenario) -> None:
+    for span in scenario.collector.spans:
+        if span.kind == "server":
+            assert span.name == f"{span.attributes['http.request.method']} {span.attributes['http.route']}"
+            assert span.service != "gateway" or span.attributes["http.route"] in {*TEMPLATES, "/{path}"}
+
+
+@pytest.mark.full
+def test_the_trace_of_a_caller_is_only_linked(scenario: LogScenario) -> None:
+    (linked,) = [span for span in scenario.collector.spans if span.links]
+    foreign = FOREIGN_TRACE.split("-")[1]
+    assert (linked.service, linked.links, linked.parent_id) == ("gateway", (foreign,), "")
+    assert foreign not in scenario.collector.traces()
+
+
+@pytest.mark.full
+def test_log_lines_have_the_trace_id_of_their_request(scenario: LogScenario) -> None:
+    for service in (*SERVICES, "gateway"):
+        spans = {
+            (span.attributes["pkgrepo.request_id"], span.trace_id)
+            for span in scenario.collector.spans
+            if span.kind == "server" and span.service == service
+        }
+        lines = [line for line in scenario.lines(service) if line["event"] == "request"]
+        assert len(lines) > 5, service
+        assert spans, service
+        assert spans <= {(line["request_id"], line["trace_id"]) for line in lines}

@@ -1,0 +1,211 @@
+"""A tenant moves with its data from one installation to another, as an archive."""
+
+import os
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from deploy.backup.manifest import BackupProblem
+from deploy.backup.signatures import AUDIT
+from deploy.local.demo import SAMPLES
+from deploy.operator.operations import delete_tenant
+from deploy.tenant_archive.archive import part_path
+from tests.support.faults.invariants import missing_versions, violations
+from tests.support.processes.backup import addresses_of, audit_heads, export_tenant, import_archive, run_and_kill
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.pkgrepo_command import pkgrepo, run_pkgrepo
+from tests.support.services.catalog import EXTERNAL
+from tests.support.whole.publishing import INSTALLER, Published, add_package, catalog, package_id, publish, send_chunk
+from tests.support.whole.services import Api
+
+INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
+
+pytestmark = pytest.mark.full  # ../test_operator_rights.py has a sample.
+
+
+@pytest.fixture
+async def published(cluster: Cluster) -> tuple[Api, list[Published]]:
+    """A tenant with a few versions that have winget metadata."""
+    api, name = await cluster.services.tenant(client_authentication=True), package_id()
+    await add_package(api, name, tags="trap,bird", locales='[{"package_locale": "de-DE", "license": "frei"}]')
+    return api, [await publish(api, name, f"1.{number}", release_notes="New.", commands="trap") for number in range(4)]
+
+
+@pytest.fixture(scope="module")
+async def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The archive of the tenant of a `pkgrepo up`, and its administrator's password."""
+    folder = tmp_path_factory.mktemp("small")
+    archive = folder / "demo.tar"
+    async with run_pkgrepo(folder / "data", "--demo"):
+        status, output = await pkgrepo("export", "demo", str(archive), "--data", str(folder / "data"))
+        assert status == 0, output
+        assert f"with {INSTALLERS} installers" in output
+    return archive, (folder / "data" / "admin-password").read_text()
+
+
+async def all_metadata(api: Api, version: Published) -> list[object]:
+    """All metadata of a version and its package."""
+    answer = await api.call("GET", "get_package_details", version.package_id)
+    return [answer.body, (await api.call("GET", "get_version_details", version.uid)).body]
+
+
+async def test_a_tenant_moves_from_one_machine_into_a_cluster(cluster: Cluster, demo: tuple[Path, str]) -> None:
+    archive, password = demo
+    status, output = await pkgrepo("import", str(archive), **cluster.environment)
+    assert status == 0, output
+    assert "another CLIENT_TOKEN_KEY" in output
+    assert "another AUDIT_KEY" in output
+    api = await cluster.services.api("demo").signed_in(password=password)
+    assert set(await catalog(api)) == {sample.package_id for sample in SAMPLES}
+    for sample in SAMPLES:
+        for version in (await api.call("GET", "get_package_versions", sample.package_id)).body:
+            async with api.session.get(version["INSTALLER_URL"]) as answer:
+                assert answer.status == 200
+    assert await violations(cluster, ["demo"]) == []
+    entries = (await api.call("GET", "get_audit_log")).body
+    operations = [entry["operation"] for entry in entries]
+    assert {"tenant_create", "user_create", "tenant_export", "tenant_import"} <= set(operations)
+    assert await audit_heads(addresses_of(cluster), "demo")
+    status, output = await pkgrepo("import", str(archive), **cluster.environment)
+    assert (status, "demo: exists already" in output) == (1, True), output
+
+
+async def test_tokens_and_the_audit_chain_move_under_the_same_keys(
+    cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, versions = published
+    client = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body
+    assert (await send_chunk(api, "halfway", os.urandom(2000), 0, 1000)).status == 200
+    (head,) = await audit_heads(addresses_of(cluster), api.tenant_id)
+    metadata = await all_metadata(api, versions[0])
+    await export_tenant(cluster, api.tenant_id, tmp_path / "tenant.tar")
+    await forget(cluster, api)
+    done = await import_archive(cluster, tmp_path / "tenant.tar")
+    assert done.other_keys == []
+    again = await api.signed_in()
+    assert await missing_versions(again, versions) == []
+    assert await all_metadata(again, versions[0]) == metadata
+    assert await violations(cluster, [api.tenant_id]) == []
+    answer = await api.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
+    assert answer.status == 200
+    log = cluster.mongo["auth"]["audit_log"]
+    sequence, _, seal = head.partition(":")
+    assert await log.find_one({"tenant_id": api.tenant_id, "sequence": int(sequence), "hash": seal})
+    assert await audit_heads(addresses_of(cluster), api.tenant_id)
+
+
+async def test_an_external_installer_moves_as_its_address(
+    cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, (version, *_) = published
+    form = {**INSTALLER, **EXTERNAL, "package_version": "2.0"}
+    uid = (await api.call("POST", "add_package_version", version.package_id, data=form)).body["UID"]
+    archive = tmp_path / "tenant.tar"
+    await export_tenant(cluster, api.tenant_id, archive)
+    await forget(cluster, api)
+
+    await import_archive(cluster, archive)
+
+    again = await api.signed_in()
+    listed = (await again.call("GET", "get_package_versions", version.package_id)).body
+    assert [row["INSTALLER_URL"] for row in listed if row["UID"] == uid] == [EXTERNAL["installer_url"]]
+    assert len(listed) == 5
+    assert await violations(cluster, [api.tenant_id]) == []
+
+
+async def test_a_killed_export_and_import_continue_where_they_stopped(
+    cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, versions = published
+    archive = tmp_path / "tenant.tar"
+    environment = cluster.environment
+    exporter = ("deploy.tenant_archive.exporter", "verify_blocks", "export", api.tenant_id, str(archive))
+    assert await run_and_kill(*exporter, **environment) == -9
+    assert not archive.exists()
+    assert (await export_tenant(cluster, api.tenant_id, archive)).resumed == 2
+    assert not part_path(archive).exists()
+    await forget(cluster, api)
+    assert (
+        await run_and_kill("deploy.tenant_archive.importer", "copy_installer", "import", str(archive), **environment)
+        == -9
+    )
+    assert len(list((cluster.stores.installers / api.tenant_id).glob("*"))) == 2
+    assert (await api.anonymous().call("POST", "get_packages")).status == 404
+    await import_archive(cluster, archive)
+    assert await missing_versions(await api.signed_in(), versions) == []
+    assert await violations(cluster, [api.tenant_id]) == []
+
+
+async def test_an_export_restarts_if_its_versions_were_deleted(
+    cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, (first, *others) = published
+    archive = tmp_path / "tenant.tar"
+    with monkeypatch.context() as stopped:
+        stopped.setattr("deploy.tenant_archive.exporter.verify_blocks", None)
+        with pytest.raises(TypeError):  # where the first installer was to be written
+            await export_tenant(cluster, api.tenant_id, archive)
+    assert part_path(archive).exists()
+    form = {"versions_uids": ",".join(version.uid for version in others)}
+    await api.call("DELETE", "delete_package_version", first.package_id, data=form)
+    await export_tenant(cluster, api.tenant_id, archive)
+    await forget(cluster, api)
+    await import_archive(cluster, archive)
+    again = await api.signed_in()
+    assert await missing_versions(again, [first]) == []
+    assert (await again.call("GET", "get_specific_package_version", others[0].uid)).status == 404
+
+
+async def test_an_altered_audit_log_is_not_imported(
+    cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, _ = published
+    log = cluster.mongo["auth"]["audit_log"]
+    await log.update_one({"tenant_id": api.tenant_id, "sequence": 2}, {"$set": {"ip": "192.0.2.99"}})
+    await export_tenant(cluster, api.tenant_id, tmp_path / "tenant.tar")
+    await forget(cluster, api)
+    with pytest.raises(BackupProblem, match="entry 2 is not as it was written"):
+        await import_archive(cluster, tmp_path / "tenant.tar")
+    assert (await api.anonymous().call("POST", "get_packages")).status == 404
+    done = await import_archive(cluster, tmp_path / "tenant.tar", audit_key="k" * 40)
+    assert done.other_keys == [AUDIT]
+
+
+INVALID: Mapping[str, Mapping[str, str]] = {
+    "auth.users": {"password_hash": f"$argon2id$v=19$m=524288,t=1,p=1${'A' * 22}${'A' * 43}"},
+    "catalog.packages": {"name": "a" + "!" * 11_998 + "a"},
+    "catalog.versions": {"switches.silent": "a" * (1 << 20)},
+    "clients.clients": {"name": "../x"},
+}
+
+
+async def test_an_archive_with_an_invalid_value_is_not_imported(
+    cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, _ = published
+    await api.call("POST", "add_client", data={"client_name": "pc-1"})
+    for collection, change in INVALID.items():
+        database, _, name = collection.partition(".")
+        records = cluster.mongo[database][name]
+        before = await records.find_one({"tenant_id": api.tenant_id})
+        assert before
+        await records.update_one({"_id": before["_id"]}, {"$set": change})
+        archive = tmp_path / f"{name}.tar"
+        await export_tenant(cluster, api.tenant_id, archive)
+        with pytest.raises(BackupProblem, match=rf"{collection}\.bson: the record"):  # before it asks the databases
+            await import_archive(cluster, archive)
+        await records.replace_one({"_id": before["_id"]}, before)
+
+
+async def forget(cluster: Cluster, api: Api) -> None:
+    where = addresses_of(cluster)
+    assert await delete_tenant(where.addresses, where.installers, api.tenant_id)
+
+
+async def test_the_archive_is_an_ordinary_tar_file(demo: tuple[Path, str]) -> None:
+    with tarfile.open(demo[0]) as archive:
+        names = archive.getnames()
+    assert names[0] == "manifest.json"
+    assert len([name for name in names if name.startswith("files/")]) == INSTALLERS

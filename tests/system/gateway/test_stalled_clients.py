@@ -1,0 +1,217 @@
+"""Slow callers do not delay others."""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import web
+
+from common.http.connection_limits import LimitedConnection
+from tests.support.whole.publishing import add_package, package_id, publish, version_of
+from tests.support.whole.raw_http import read_slowly, shrink_send_buffer
+from tests.support.whole.services import Api
+from tests.support.whole.stub_service import serve_handler
+
+SOON = 20  # seconds, for deadlines that tests shorten
+STALLED = "127.0.0.2"  # the address of the stalled connections; all other requests come from 127.0.0.1
+MANY = 140  # more than a gateway's connections to one service
+
+
+@asynccontextmanager
+async def stalled(api: Api, request: bytes) -> AsyncIterator[None]:
+    """Many connections from one address that sent these bytes and then stall."""
+    address = urlsplit(api.base_url)
+    opened = [
+        await asyncio.open_connection(address.hostname, address.port, limit=1024, local_addr=(STALLED, 0))
+        for _ in range(MANY)
+    ]
+    try:
+        for _, writer in opened:
+            writer.write(request)
+            await writer.drain()
+        yield
+    finally:
+        for _, writer in opened:
+            writer.transport.abort()
+
+
+async def test_endless_forms_do_not_block_a_service(tenant: Api) -> None:
+    path = f"/{tenant.tenant_id}/login"
+    begun = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nu".encode()
+    async with stalled(tenant, begun):
+        assert (await tenant.call("GET", "get_users")).status == 200
+
+
+async def test_slow_downloads_do_not_block_the_upload_service(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    published = await publish(tenant, name, content=os.urandom(8 << 20))
+    url = urlsplit((await version_of(tenant, published))["INSTALLER_URL"])
+    async with stalled(tenant, f"GET {url.path}?{url.query} HTTP/1.1\r\nHost: x\r\n\r\n".encode()):
+        state = await tenant.call("GET", "upload_package_version", headers={"X-File-ID": "unknown"})
+        assert state.status == 404
+        async with tenant.session.head(url.geturl()) as answer:
+            assert answer.status == 200
+
+
+async def test_a_too_slow_body_is_rejected(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.1)
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b"username=admin"
+        await asyncio.Event().wait()
+
+    answer = await tenant.call("POST", "login", data=body())
+    assert (answer.status, answer.body["detail"]) == (400, "The body came too slowly.")
+
+
+async def check_served(api: Api, path: str = "test") -> None:
+    """Check that a normal request is answered at once."""
+    async with asyncio.timeout(SOON):
+        assert (await api.call("GET", path)).status == 200
+
+
+async def send_bytewise(api: Api, start: bytes, rest: bytes) -> bytes:
+    """Send endless single bytes on a connection. Returns the answer."""
+    address = urlsplit(api.base_url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    got = bytearray()
+
+    async def listen() -> None:
+        with suppress(ConnectionError):  # unread bytes turn the close into a reset
+            while block := await reader.read(4096):
+                got.extend(block)
+
+    writer.write(start)
+    listening = asyncio.ensure_future(listen())
+    try:
+        async with asyncio.timeout(SOON):
+            while not listening.done():
+                writer.write(rest)
+                await asyncio.wait({listening}, timeout=0.02)
+        return bytes(got)
+    finally:
+        listening.cancel()
+        writer.close()
+
+
+# The first bytes of a connection, and the bytes that follow one by one.
+ENDLESS_HEADS = (
+    (b"", b""),
+    (b"", b"G"),
+    (b"GET /test HTTP/1.1\r\nHost: x\r\n", b"X: a\r\n"),
+    (b"GET /test HTTP/1.1\r\nHost: x\r\nX: ", b"a"),
+    (b"", b"\r\n"),
+    (b"GET /nothing HTTP/1.1\r\nHost: x\r\n\r\nGET /test HTTP/1.1\r\nHost: x\r\nX: ", b"a"),
+)
+
+
+async def test_connections_with_endless_headers_are_closed(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.http.connection_limits.HEAD_TIMEOUT", 3.0)
+    slow = [asyncio.ensure_future(send_bytewise(tenant, *head)) for head in ENDLESS_HEADS for _ in range(8)]
+    await check_served(tenant)
+    answers = [answer.count(b"HTTP/1.1") for answer in await asyncio.gather(*slow)]
+    # Only the complete request before the endless one was answered.
+    assert answers == [0] * 40 + [1] * 8
+
+
+async def test_an_idle_connection_may_outlast_the_header_timeout(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    address = urlsplit(tenant.base_url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    try:
+        for _ in range(2):
+            writer.write(b"HEAD /nothing HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 404")
+            with monkeypatch.context() as patched:
+                patched.setattr("common.http.connection_limits.HEAD_TIMEOUT", 0.01)
+                await asyncio.sleep(0.1)
+    finally:
+        writer.close()
+
+
+@pytest.mark.full
+async def test_connections_with_endless_bodies_are_closed(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.5)
+    token = f"Authorization: {tenant.headers['Authorization']}"
+    form, parts = "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"
+    slow = []
+    # The body is read before authentication, before the call of a service, during the call, or never.
+    for word, kind in {"login": form, "add_package": form, "upload_package_version": parts, "nothing": form}.items():
+        head = f"POST /{tenant.tenant_id}/{word} HTTP/1.1\r\nHost: x\r\n{token}\r\nContent-Type: {kind}\r\n"
+        head += f"X-File-ID: {word}\r\nContent-Range: bytes 0-1999/2000\r\nContent-Length: 2000\r\n\r\n"
+        slow += [asyncio.ensure_future(send_bytewise(tenant, head.encode(), b"a")) for _ in range(10)]
+    await check_served(tenant)
+    await asyncio.gather(*slow)
+
+
+async def test_an_unread_response_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
+    given_up = asyncio.Event()
+
+    async def endless(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        try:
+            while True:
+                await response.write(bytes(64 << 10))
+        finally:
+            given_up.set()
+
+    async with serve_handler(endless) as address:
+        url = urlsplit(address)
+        _, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(SOON):
+            await given_up.wait()
+        writer.close()
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("whole", [True, False])
+async def test_a_slow_steady_reader_gets_the_whole_response(whole: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3.0)
+    monkeypatch.setattr("common.http.connection_limits.READ_PROGRESS", 1)
+    size, slices = 4 << 20, 4
+
+    async def large(request: web.Request) -> web.StreamResponse:
+        shrink_send_buffer(request)
+        if whole:
+            return web.Response(body=bytes(size))
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(slices):
+            await response.write(bytes(size // slices))
+        return response
+
+    async with serve_handler(large) as address, asyncio.timeout(60):
+        assert len(await read_slowly(address, pause=0.1)) > size  # for twice as long as `READ_TIMEOUT`
+
+
+async def test_a_short_unread_response_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
+    given_up, lose = asyncio.Event(), LimitedConnection.connection_lost
+
+    def losing(connection: LimitedConnection, exc: BaseException | None) -> None:
+        lose(connection, exc)
+        given_up.set()
+
+    monkeypatch.setattr(LimitedConnection, "connection_lost", losing)
+
+    async def short(request: web.Request) -> web.Response:
+        shrink_send_buffer(request)
+        return web.Response(body=bytes(60 << 10))
+
+    async with serve_handler(short) as address:
+        url = urlsplit(address)
+        with socket.socket() as caller:
+            caller.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+            caller.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(caller, (url.hostname, url.port))
+            await loop.sock_sendall(caller, b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            async with asyncio.timeout(SOON):
+                await given_up.wait()
