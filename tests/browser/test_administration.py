@@ -199,10 +199,10 @@ async def test_the_server_page_shows_services_that_are_not_ready(
 
 
 async def test_the_server_page_works_without_statistics(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def of(*_: object) -> None:
+    async def usage_of(*_: object) -> None:
         raise Unavailable("The upload service does not answer; try again soon.")
 
-    monkeypatch.setattr("auth_service.tenants.usage.Usages.of", of)
+    monkeypatch.setattr("auth_service.outgoing.usage.UsageReader.usage_of", usage_of)
     await visitor.go("/server")
     await expect(visitor.page.get_by_text("Tenant statistics are unavailable:")).to_be_visible()
     await expect(visitor.page.locator("tbody tr")).to_have_count(5)
