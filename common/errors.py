@@ -1,4 +1,4 @@
-"""What can go wrong for a caller. Raised where it happens, answered by `common.http.middleware`."""
+"""Problems that callers are told about. Raised where they happen, answered by `common.http.middleware`."""
 
 from collections.abc import Mapping
 from typing import ClassVar
