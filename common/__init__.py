@@ -1,1 +1,1 @@
-"""What two or more services share: errors, forms, callers, sessions, and the connections to the stores."""
+"""Code that two or more services share: errors, forms, callers, sessions, and the connections to the stores."""

@@ -19,7 +19,7 @@ _TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 class VersionKey(StrEnum):
-    """What is unique within a package: the version string (section 9), or one installer of it."""
+    """The unit that is unique within a package: the version string (section 9), or one installer of it."""
 
     VERSION = "version"
     INSTALLER = "installer"

@@ -17,7 +17,7 @@ CONNECT_TIMEOUT = 10.0  # seconds for one target
 
 
 class Mode(StrEnum):
-    """What happens to existing and new connections.
+    """The treatment of existing and new connections.
 
     HALF_OPEN: data and ends of connections are delayed until the mode changes. BLACK_HOLE: data is accepted and lost;
     the connections are reset when the mode changes. RESET: connections are reset, new ones after they are accepted.
