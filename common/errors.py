@@ -10,17 +10,20 @@ class Problem(Exception):
     `status` and `code` are part of the interface (section 7, and RFC 9457 for the body); `detail` is one sentence for
     the person who reads it. `retry_after` is in seconds. `members` stand in the body beside the standard ones, for
     programs. `params` are the values in `detail`, by name: the dashboard translates a problem by its code and these.
-    A `reason` among them is more precise than the code.
+    A `reason` among them is more precise than the code. `text` is the detail of a class that always says the same; it
+    may name params in braces.
     """
 
     status: int = 500
     code: str = "internal_error"
+    text: str = ""
+    retry_after: int | None = None
 
-    def __init__(self, detail: str, *, retry_after: int | None = None, **params: object) -> None:
-        super().__init__(detail)
-        self.detail = detail
+    def __init__(self, detail: str = "", *, retry_after: int | None = None, **params: object) -> None:
+        self.detail = detail or self.text.format(**params)
+        super().__init__(self.detail)
         self.params = {name: str(value) for name, value in params.items()}
-        self.retry_after = retry_after
+        self.retry_after = self.retry_after if retry_after is None else retry_after
         self.members: dict[str, int] = {}
 
     @property
@@ -126,9 +129,7 @@ class Unavailable(Problem):
 
     status = 500  # The interface answers a database connection issue with 500.
     code = "dependency_unavailable"
-
-    def __init__(self, detail: str, *, retry_after: int = 5) -> None:
-        super().__init__(detail, retry_after=retry_after)
+    retry_after = 5
 
 
 class Overloaded(Problem):
@@ -136,9 +137,8 @@ class Overloaded(Problem):
 
     status = 503
     code = "overloaded"
-
-    def __init__(self) -> None:
-        super().__init__("Too many requests at once; try again soon.", retry_after=2)
+    text = "Too many requests at once; try again soon."
+    retry_after = 2
 
 
 class UpstreamProblem(Problem):
