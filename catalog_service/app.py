@@ -87,7 +87,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         versions = app[app_keys.VERSIONS] = Versions(
             store.versions, installers, store.packages.package_uid, store.uploads.link
         )
-        packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, ClientRegistry(client_registry))
+        packages = app[app_keys.PACKAGES] = Packages(store.packages, versions)
+        app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
         app[app_keys.LOGOS] = LogoDecoder()
         app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.names)
         entries = Entries(store.packages.read, store.versions.names)

@@ -4,6 +4,7 @@ from aiohttp import web
 
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.logos.service import LogoDecoder
+from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.packages.search import PackageSearch
 from catalog_service.packages.service import Packages
 from catalog_service.settings import CatalogSettings
@@ -19,6 +20,7 @@ from common.events import Events
 
 SETTINGS = web.AppKey("settings", CatalogSettings)
 EVENTS: web.AppKey[Events] = web.AppKey("events")
+CLIENT_REGISTRY = web.AppKey("client_registry", ClientRegistry)
 PACKAGE_SEARCH = web.AppKey("package_search", PackageSearch)
 PACKAGES = web.AppKey("packages", Packages)
 CATALOG_CACHE = web.AppKey("catalog_cache", CatalogCache)

@@ -23,7 +23,7 @@ routes = web.RouteTableDef()
 @routes.post("/{tenant_id}/get_packages")
 async def get_packages(request: web.Request) -> web.StreamResponse:
     include_disabled = forms.include_disabled(request)
-    hidden = await request.app[app_keys.PACKAGES].hidden_from(caller_of(request))
+    hidden = await request.app[app_keys.CLIENT_REGISTRY].hidden_from_caller(request)
     return await response.catalog(request, request.app[app_keys.CATALOG_CACHE], View(include_disabled, hidden))
 
 

@@ -1,26 +1,17 @@
-"""Manages the packages of a tenant, and reads which ones are hidden from a client."""
+"""Manages the packages of a tenant."""
 
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound
-from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.packages.store import MongoPackageStore
 from catalog_service.versions.service import Versions
-from common.auth.callers import Caller, Kind
+from common.auth.callers import Caller
 
 
 class Packages:
     """Adds, edits, hides and deletes packages (section 4.3)."""
 
-    def __init__(self, store: MongoPackageStore, versions: Versions, client_registry: ClientRegistry) -> None:
+    def __init__(self, store: MongoPackageStore, versions: Versions) -> None:
         self._store = store
         self._versions = versions
-        self._client_registry = client_registry
-
-    async def hidden_from(self, caller: Caller) -> frozenset[str]:
-        """Return the ids of the packages hidden from this caller (section 4.2).
-
-        Raises Unavailable if the blacklist cannot be read: it never counts as empty.
-        """
-        return frozenset(await self._client_registry.hidden_packages(caller) if caller.kind is Kind.CLIENT else ())
 
     async def add(self, caller: Caller, package: Package) -> None:
         """Raises PackageExists."""

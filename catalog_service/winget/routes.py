@@ -41,7 +41,7 @@ async def manifest_search(request: web.Request) -> web.Response:
     search = requests.parse_search(await read_body(request, BODY_LIMIT))
     if token := request.headers.get("ContinuationToken"):
         search = search.continued(token)
-    hidden = await request.app[app_keys.PACKAGES].hidden_from(caller)
+    hidden = await request.app[app_keys.CLIENT_REGISTRY].hidden_from_caller(request)
     async with request.app[app_keys.SEARCH_LIMIT].acquire(caller) if search.scans_texts else nullcontext():
         records, revision = await request.app[app_keys.WINGET_SEARCH].find(caller.tenant_id, search, hidden, contract)
     page = records[: search.page]
@@ -60,7 +60,7 @@ async def package_manifest(request: web.Request) -> web.Response:
     package_id = request.match_info["package_id"]
     if not PACKAGE_ID.fullmatch(package_id):  # Clients request any text that their user typed.
         return BytesResponse(status=204)
-    hidden = await request.app[app_keys.PACKAGES].hidden_from(caller)
+    hidden = await request.app[app_keys.CLIENT_REGISTRY].hidden_from_caller(request)
     revision = (await request.app[app_keys.CATALOG_CACHE].check(caller.tenant_id)).state.stable_revision
     entry = await request.app[app_keys.SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
     expires = views.expiry_time(settings.download_lifetime)

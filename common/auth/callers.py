@@ -24,7 +24,9 @@ from common.tenants import Address, Tenant
 
 INTERNAL_TOKEN = "X-Internal-Token"  # noqa: S105  the header's name
 REQUEST_ID = "X-Internal-Request-Id"
-HIDDEN = "X-Internal-Hidden"  # of a catalog: the digest of the package ids that are left out of it
+# The digest of the package ids that are hidden from the caller. The gateway sends it if it knows it, and a response
+# says which ids it leaves out.
+HIDDEN = "X-Internal-Hidden"
 LIFETIME = 30  # seconds
 REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps

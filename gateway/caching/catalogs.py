@@ -108,7 +108,7 @@ class CatalogCache:
 
     async def _fetch(self, caller: Caller, view: View) -> Catalog | None:
         cached = self._catalogs.get_stale(view)
-        headers = {"Accept-Encoding": view.encoding or "identity"}
+        headers = {"Accept-Encoding": view.encoding or "identity", HIDDEN: view.hidden}
         if cached:
             headers["If-None-Match"] = cached.etag
         query = f"include_disabled={'true' if view.include_disabled else 'false'}"

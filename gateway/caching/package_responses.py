@@ -127,6 +127,7 @@ class PackageResponseCache:
 
     async def _fetch(self, caller: Caller, target: Target, key: _Key) -> _Response:
         method, headers = target.operation.method, {"Version": key.contract, "ContinuationToken": key.token}
+        headers = {name: value for name, value in headers.items() if value} | {HIDDEN: key.hidden}
         async with self._catalog_service.open(
             caller,
             method,
@@ -134,7 +135,7 @@ class PackageResponseCache:
             operation=target.operation.name,
             query=key.query,
             timeout=target.operation.timeout,
-            headers={name: value for name, value in headers.items() if value},
+            headers=headers,
             data=key.body or None,
         ) as response:
             await raise_problem(response)

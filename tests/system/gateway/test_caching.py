@@ -96,6 +96,19 @@ async def test_a_blacklist_entry_takes_effect_at_once(tenant: Api, elsewhere: Ap
     assert len(await catalog(elsewhere.anonymous(), data={"auth_token": token})) == 2
 
 
+async def test_a_client_cannot_choose_its_hidden_packages(tenant: Api) -> None:
+    for name in ("Seen.App", "Hidden.App"):
+        await add_package(tenant, name)
+    token = (await added(tenant))["auth_token"]
+    await tenant.call("POST", "add_blacklist_entry", data={"package_ids": "Hidden.App"})
+    client = tenant.anonymous()
+
+    for query in ({}, {"include_disabled": "False"}):  # The second is forwarded.
+        assert set(await catalog(client, data={"auth_token": token}, params=query, headers={HIDDEN: ""})) == {
+            "Seen.App"
+        }
+
+
 async def test_a_published_release_is_latest_at_once(tenant: Api, elsewhere: Api) -> None:
     for version in ("1.0.0.0", "2.0.0.0"):
         await tenant.call("POST", "publish_client", data={"version": version})

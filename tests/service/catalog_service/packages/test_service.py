@@ -11,6 +11,7 @@ import pytest
 from aiohttp import FormData
 from PIL import Image
 
+from common.auth.callers import HIDDEN, hidden_digest
 from common.errors import Unavailable
 from common.http.middleware import AUDIT_HEADER
 from tests.support.factories import make_caller, make_tenant
@@ -242,6 +243,31 @@ async def test_a_client_does_not_see_blacklisted_packages(catalog: Catalog) -> N
 
     assert [package["PACKAGE_ID"] for package in listed] == ["a", "c"]
     assert len(await catalog.packages(caller)) == 3
+
+
+async def test_a_known_digest_of_hidden_packages_asks_client_registry_once(catalog: Catalog) -> None:
+    caller = make_caller()
+    for package_id in ("a", "b"):
+        await catalog.add_package(caller, package_id)
+    catalog.stubs.hidden[caller.tenant_id] = ["b"]
+    headers = {HIDDEN: hidden_digest(["b"])}
+
+    for client_id in ("first", "second"):
+        answer = await catalog.call(caller.as_client(client_id), "POST", "get_packages", headers=headers)
+        assert [package["PACKAGE_ID"] for package in answer.body] == ["a"]
+
+    assert catalog.stubs.operations.count("hidden_packages") == 1
+
+
+async def test_a_catalog_never_follows_an_unknown_digest(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller, "a")
+    catalog.stubs.hidden[caller.tenant_id] = ["a"]
+    headers = {HIDDEN: hidden_digest(["something else"])}
+
+    answer = await catalog.call(caller.as_client("c1"), "POST", "get_packages", headers=headers)
+
+    assert (answer.body, answer.headers[HIDDEN]) == ([], hidden_digest(["a"]))
 
 
 async def test_a_client_with_an_unknown_blacklist_gets_no_catalog(catalog: Catalog) -> None:
