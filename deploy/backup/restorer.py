@@ -22,10 +22,10 @@ from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem
 from deploy.backup.records import DATABASES, Client, documents, is_plain_file, restore_documents
 from deploy.backup.signatures import AUDIT, CLIENT_TOKEN, key_fingerprints, missing_keys
 from deploy.operator.audit import open_operator_audit
-from deploy.operator.operations import open_operator
 from deploy.operator.schemas import migrate_restored, open_database, require_known_schemas
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
+from deploy.operator.tenants import open_operator
 from deploy.terminal import FileProgress
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.quota.reconciliation import Reconciliation

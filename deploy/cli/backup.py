@@ -17,9 +17,9 @@ from deploy.backup.signatures import AUDIT, CLIENT_TOKEN, key_fingerprints, unco
 from deploy.cli.options import Data, TenantId, console, run_until_stopped
 from deploy.local.folder import DataFolder
 from deploy.operator.audit import open_operator_audit
-from deploy.operator.operations import open_operator
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import offline_stores, store_addresses
+from deploy.operator.tenants import open_operator
 from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from deploy.terminal import print_line, show_progress

@@ -16,7 +16,7 @@ from common.redis import RedisError, open_redis
 from common.settings import BadSetting
 from deploy.local.folder import Addresses
 from deploy.operator import operations
-from deploy.operator.operations import delete_tenant, open_operator
+from deploy.operator.tenants import delete_tenant, open_operator
 from tests.support.factories import KEYS, make_tenant
 from tests.support.step_faults import Fault, Steps
 

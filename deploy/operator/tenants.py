@@ -1,4 +1,4 @@
-"""Operations on tenants and users, directly on the stores."""
+"""Tenants and their users, directly in the stores."""
 
 import asyncio
 import secrets
