@@ -17,7 +17,7 @@ from auth_service.audit.store import parse_document
 from auth_service.tenants.model import TenantExists
 from auth_service.tenants.store import MongoTenantStore
 from common.caching.tenant_version import TenantVersions
-from common.mongo import Document, MongoDatabase
+from common.mongo import MongoDatabase
 from common.redis import open_redis
 from deploy.backup.installers import copy_installer, has_size
 from deploy.backup.manifest import ArchiveManifest, BackupProblem
@@ -32,7 +32,6 @@ from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveReader
 from deploy.tenant_archive.record_rules import CHECKS
 from deploy.tenant_archive.validator import ArchiveValidator, installer_document
 from deploy.terminal import FileProgress
-from upload_service.model import Upload
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoLedgerStore
 
@@ -110,7 +109,13 @@ class TenantImporter:
                 self.progress.advance(entry.size)
             else:
                 await copy_installer(archive.stream(FILES, entry), installer, target, self.progress)
-            await _add_record(upload, installer)
+            key = {"tenant_id": installer.tenant_id, "upload_id": installer.upload_id}
+            try:
+                await upload["uploads"].update_one(key, {"$setOnInsert": installer_document(installer)}, upsert=True)
+            except DuplicateKeyError:
+                raise BackupProblem(
+                    f"{installer.server_filename}: the archive has two records of the same file"
+                ) from None
         archive.end()
 
     async def _import_audit_log(self, validator: ArchiveValidator, client: Client, audit: OperatorAudit) -> None:
@@ -134,12 +139,3 @@ class TenantImporter:
                 f"{tenant_id}: its audit log was changed ({broken}), so the tenant is not imported; "
                 f"run `pkgrepo tenant delete {tenant_id}` to remove what was imported"
             ) from None
-
-
-async def _add_record(upload: MongoDatabase, installer: Upload) -> None:
-    key: Document = {"tenant_id": installer.tenant_id, "upload_id": installer.upload_id}
-    document = {field: value for field, value in installer_document(installer).items() if field not in key}
-    try:
-        await upload["uploads"].update_one(key, {"$setOnInsert": document}, upsert=True)
-    except DuplicateKeyError:
-        raise BackupProblem(f"{installer.server_filename}: the archive has two records of the same file") from None
