@@ -11,9 +11,8 @@ from pathlib import Path
 
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome, InstallerSource, has_size, installers_of, is_intact
-from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
+from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, key_fingerprints
 from deploy.backup.records import Client, DatabaseSnapshot, collections, snapshot_read
-from deploy.backup.signatures import key_fingerprints
 from deploy.backup.target import claim_storage
 from deploy.operator.schemas import open_database, versions
 from deploy.operator.storage import Storage
@@ -44,7 +43,7 @@ class BackupCreator:
         async with open_database(where.addresses.mongo_url, "upload") as upload:
             await claim_storage(self.storage, upload)
             # Read before the records: records may be of a later schema than the manifest says, not of an earlier one.
-            reached = await versions(upload)
+            schemas = await versions(upload)
             source = InstallerSource(MongoMoveStore(upload).find, self.storage.homes)
             stored = MongoScrubStore(upload)
             self.progress.start("checking", await stored.total_size(None))
@@ -58,7 +57,7 @@ class BackupCreator:
         manifest = BackupManifest(
             made_at=datetime.now(UTC),
             keys=key_fingerprints(where),
-            schemas=reached,
+            schemas=schemas,
             records=records,
             lacking=sorted(self.lacking),
         )

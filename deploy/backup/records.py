@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -89,11 +90,15 @@ def is_plain_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def documents(path: Path) -> Iterator[RawBSONDocument]:
-    """The documents of a file. Raises BackupProblem if the file is not valid."""
+def open_plain_file(path: Path) -> BufferedReader:
     if not is_plain_file(path):
         raise BackupProblem(f"{path}: is missing, or is not a regular file")
-    with path.open("rb") as file:
+    return path.open("rb")
+
+
+def documents(path: Path) -> Iterator[RawBSONDocument]:
+    """The documents of a file. Raises BackupProblem if the file is not valid."""
+    with open_plain_file(path) as file:
         while start := file.read(4):
             size = int.from_bytes(start, "little")
             if not 5 <= size <= MAX_DOCUMENT:

@@ -18,9 +18,8 @@ from common.redis import open_redis
 from deploy.backup import target
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.installers import CopyOutcome, InstallerAltered, copy_installer, installers_of, is_intact
-from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem
+from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, BackupManifest, BackupProblem
 from deploy.backup.records import DATABASES, Client, documents, is_plain_file, restore_documents
-from deploy.backup.signatures import AUDIT, CLIENT_TOKEN, key_fingerprints, missing_keys
 from deploy.operator.audit import open_operator_audit
 from deploy.operator.schemas import migrate_restored, open_database, require_known_schemas
 from deploy.operator.storage import Storage
@@ -62,7 +61,7 @@ class BackupRestorer:
     async def run(self, where: StoreAddresses) -> None:
         """Restore everything. An interrupted run resumes when it is run again. Raises BackupProblem and Unavailable."""
         require_known_schemas(self.manifest.schemas, "the backup's ")
-        missing = missing_keys(self.manifest.keys, key_fingerprints(where))
+        missing = self.manifest.missing_keys(where)
         if missing and not self.other_keys:
             consequences = "; ".join(f"without its {key} {CONSEQUENCES[key]}" for key in missing)
             raise BackupProblem(
@@ -163,9 +162,9 @@ class BackupRestorer:
     async def _restore_records(self, client: Client, records: Path) -> None:
         for database in DATABASES:
             for entry in sorted(self.manifest.records, key=lambda entry: entry.name == "auth.tenants.bson"):
-                name = RECORDS.fullmatch(entry.name)
-                if name and name[1] == database and (name[1], name[2]) != target.IDENTITY:
-                    await restore_documents(client, database, name[2], documents(records / entry.name))
+                collection = entry.name.split(".")[1]
+                if entry.name.startswith(f"{database}.") and (database, collection) != target.IDENTITY:
+                    await restore_documents(client, database, collection, documents(records / entry.name))
 
     async def _update_uploads(self, upload: MongoDatabase) -> None:
         """Set the home of the installers, remove unfinished work, and correct the quota.

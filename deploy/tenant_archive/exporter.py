@@ -13,9 +13,8 @@ from tempfile import TemporaryDirectory
 from auth_service.audit.model import Head
 from common.mongo import Document
 from deploy.backup.installers import InstallerAltered, installers_of, verify_blocks
-from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
+from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, key_fingerprints
 from deploy.backup.records import Client, DatabaseSnapshot, documents, snapshot_read
-from deploy.backup.signatures import key_fingerprints
 from deploy.backup.target import claim_storage
 from deploy.operator.schemas import open_database, versions
 from deploy.operator.storage import Storage
@@ -85,14 +84,14 @@ class TenantExporter:
     async def _begin(self, where: StoreAddresses, client: Client) -> tuple[ArchiveManifest, int]:
         """Write the manifest and the records; the position after them."""
         self.resumed = 0
-        reached = await versions(client["auth"])
+        schemas = await versions(client["auth"])
         with TemporaryDirectory(dir=self.path.parent, prefix=f".{self.path.name}.") as name:
             folder = Path(name)
             records = await snapshot_read(client, lambda snapshot: self._read_records(snapshot, folder))
             manifest = ArchiveManifest(
                 made_at=datetime.now(UTC),
                 keys=key_fingerprints(where),
-                schemas=reached,
+                schemas=schemas,
                 records=records,
                 tenant_id=self.tenant_id,
                 audit_head=_audit_head(folder),

@@ -20,9 +20,8 @@ from common.caching.tenant_version import TenantVersions
 from common.mongo import MongoDatabase
 from common.redis import open_redis
 from deploy.backup.installers import copy_installer, has_size
-from deploy.backup.manifest import ArchiveManifest, BackupProblem
+from deploy.backup.manifest import AUDIT, ArchiveManifest, BackupProblem
 from deploy.backup.records import Client, collections, restore_documents
-from deploy.backup.signatures import AUDIT, key_fingerprints, missing_keys
 from deploy.backup.target import RestoreMarker, claim_storage
 from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.schemas import migrate_imported, open_database, require_known_schemas
@@ -52,7 +51,7 @@ class TenantImporter:
         with ArchiveReader(self.path) as archive, TemporaryDirectory(prefix="pkgrepo-") as name:
             manifest, source = archive.manifest()
             require_known_schemas(manifest.schemas, "the archive's ")
-            self.other_keys = missing_keys(manifest.keys, key_fingerprints(where))
+            self.other_keys = manifest.missing_keys(where)
             validator = ArchiveValidator(Path(name), manifest)
             for entry in manifest.records:
                 with (validator.folder / entry.name).open("wb") as file:

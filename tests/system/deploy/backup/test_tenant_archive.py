@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.backup.manifest import BackupProblem
-from deploy.backup.signatures import AUDIT
+from deploy.backup.manifest import AUDIT, BackupProblem
 from deploy.local.demo import SAMPLES
 from deploy.operator.tenants import delete_tenant
 from deploy.tenant_archive.archive import part_path
