@@ -26,7 +26,7 @@ from pydantic import SecretStr
 from auth_service.audit.service import OPERATORS
 from common.tenants import is_tenant_id
 from deploy.backup.installers import installers_of
-from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, make_seals, parse
+from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, make_seals
 from deploy.backup.records import documents, is_plain_file, open_plain_file
 from upload_service.content_range import plain_name
 from upload_service.uploads.part_files import sync_folder
@@ -118,7 +118,7 @@ class BackupFolder:
         path, seal = self.path / chosen / MANIFEST, self.path / chosen / SEAL
         content = path.read_bytes()
         text = seal.read_text(encoding="ascii", errors="replace") if is_plain_file(seal) else ""
-        return StoredBackup(chosen, parse(BackupManifest, content, str(path)), content, text)
+        return StoredBackup(chosen, BackupManifest.parse(content, str(path)), content, text)
 
     def keep_newest(self, count: int) -> list[str]:
         """Delete all backups but the newest `count`, and unused installers; the names of the deleted backups."""

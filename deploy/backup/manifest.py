@@ -7,7 +7,7 @@ every file of records, and the records have the digest of every installer. A val
 import hashlib
 import hmac
 import re
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
@@ -19,7 +19,6 @@ FINGERPRINT = b"the fingerprint of a key of pkgrepo"
 SEAL = b"the manifest of a backup of pkgrepo"  # No other HMAC under this key begins with these words.
 RECORDS = re.compile(r"([a-z]{1,32})\.([a-z_]{1,64})\.bson")
 MAX_ENTRIES = 2_000_000
-AnyManifest = TypeVar("AnyManifest", bound="Manifest")
 
 
 class BackupProblem(Exception):
@@ -51,6 +50,20 @@ class Manifest(StrictModel):
     schemas: dict[str, Annotated[int, Field(ge=0)]] = {}
     records: Annotated[list[Entry], Field(max_length=1000)]
 
+    @classmethod
+    def parse(cls, text: bytes, path: str) -> Self:
+        """The manifest of a text. Raises BackupProblem."""
+        try:
+            manifest = cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            field = ".".join(str(part) for part in first["loc"])
+            raise BackupProblem(f"{path}: is not a manifest of this version ({field}: {first['msg']})") from None
+        names = [entry.name for entry in manifest.records]
+        if len(set(names)) < len(names) or not all(RECORDS.fullmatch(name) for name in names):
+            raise BackupProblem(f"{path}: names a file of records twice, or an invalid one")
+        return manifest
+
     def missing_keys(self, where: StoreAddresses) -> list[str]:
         """The settings that lack a key of the manifest; settings that only one side knows are not compared."""
         keys = key_fingerprints(where)
@@ -73,20 +86,6 @@ class ArchiveManifest(Manifest):
     tenant_id: str
     audit_head: str
     files: Annotated[list[Entry], Field(max_length=MAX_ENTRIES)]
-
-
-def parse(kind: type[AnyManifest], text: bytes, where: str) -> AnyManifest:
-    """Raises BackupProblem."""
-    try:
-        manifest = kind.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BackupProblem(f"{where}: is not a manifest of this version ({place}: {first['msg']})") from None
-    names = [entry.name for entry in manifest.records]
-    if len(set(names)) < len(names) or not all(RECORDS.fullmatch(name) for name in names):
-        raise BackupProblem(f"{where}: names a file of records twice, or an invalid one")
-    return manifest
 
 
 def key_fingerprints(where: StoreAddresses) -> dict[str, list[str]]:

@@ -74,11 +74,10 @@ class BackupRestorer:
         check_records(records, self.manifest.records)
         async with open_database(where.addresses.mongo_url, "upload") as upload:
             source = hashlib.sha256(self.manifest.model_dump_json().encode()).hexdigest()
-            marker = target.RestoreMarker(upload.client, target.EVERYTHING, source)
+            marker = target.RestoreMarker(upload.client, target.WHOLE_INSTALLATION, source)
             self.services_stopped = await target.no_service_connected(upload.client)
             if not await marker.is_set():
-                await target.require_empty_databases(upload.client)
-                await target.require_empty_storage(self.storage)
+                await target.require_empty(upload.client, self.storage)
                 await target.claim_storage(self.storage, upload)
                 await marker.set()
             await self._restore_installers(records)

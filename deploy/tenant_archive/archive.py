@@ -12,7 +12,7 @@ from shutil import copyfileobj
 from tarfile import BLOCKSIZE, GNU_FORMAT, REGTYPE, HeaderError, TarInfo
 from typing import BinaryIO, Self
 
-from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, parse
+from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from upload_service.uploads.part_files import BLOCK, sync_folder
 
 MANIFEST = "manifest.json"
@@ -58,7 +58,7 @@ class ArchiveReader(_ArchiveFile):
             raise self._mismatch("does not begin with a manifest")
         text = self._file.read(header.size)
         self._skip_padding(header.size)
-        return parse(ArchiveManifest, text, str(self._path)), hashlib.sha256(text).hexdigest()
+        return ArchiveManifest.parse(text, str(self._path)), hashlib.sha256(text).hexdigest()
 
     def read(self, folder: str, entry: Entry) -> Iterator[bytes]:
         """Read the next entry in blocks. Raises BackupProblem if the archive differs; for a digest, at the end."""

@@ -122,15 +122,15 @@ class TenantImporter:
         tenant_id = validator.manifest.tenant_id
         if AUDIT in self.other_keys:
             for document in validator.documents(LOG):
-                link = parse_document(document)
-                if link is None:
+                chained = parse_document(document)
+                if chained is None:
                     raise BackupProblem(f"{LOG}: an entry is not one of an audit log")
-                await audit.audit.record(tenant_id, link.entry)
+                await audit.audit.record(tenant_id, chained.entry)
             return
         await restore_documents(client, "auth", "audit_log", validator.documents(LOG))
         for document in validator.documents(HEADS):
-            note = SignedHead(Head(document["sequence"], document["hash"]), document["seal"])
-            await audit.store.save_head(tenant_id, note)
+            head = SignedHead(Head(document["sequence"], document["hash"]), document["seal"])
+            await audit.store.save_head(tenant_id, head)
         try:
             await verify(audit.store, audit.signer, tenant_id)
         except ChainBroken as broken:
