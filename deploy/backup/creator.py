@@ -54,12 +54,9 @@ class BackupCreator:
                 self.progress.advance(installer.size)
             await self._copy(missing, source)
             records = await self._read_records(upload.client, source)
+        keys, lacking = key_fingerprints(where), sorted(self.lacking)
         manifest = BackupManifest(
-            made_at=datetime.now(UTC),
-            keys=key_fingerprints(where),
-            schemas=schemas,
-            records=records,
-            lacking=sorted(self.lacking),
+            made_at=datetime.now(UTC), keys=keys, schemas=schemas, records=records, lacking=lacking
         )
         self.name = self.folder.finish(manifest, where.require_audit_key())
 
@@ -79,10 +76,10 @@ class BackupCreator:
         target = self.folder.file(upload.tenant_id, upload.server_filename)
         if target in self._present:
             return True
-        is_present = has_size(target, upload.size) and (not self.check or await is_intact(target, upload))
-        if is_present:
-            self._present.add(target)
-        return is_present
+        if not has_size(target, upload.size) or (self.check and not await is_intact(target, upload)):
+            return False
+        self._present.add(target)
+        return True
 
     async def _copy(self, uploads: list[Upload], source: InstallerSource) -> list[CopyOutcome]:
         """Copy installers to the folder. Those that cannot be copied are added to `lacking`."""

@@ -48,8 +48,7 @@ class DatabaseSnapshot:
         name, digest = f"{database}.{collection}.bson", hashlib.sha256()
         with long_timeout(), (folder / name).open("wb") as file:
             records: Any = self.client[database].get_collection(collection, codec_options=RAW)
-            order = [(sort, ASCENDING)] if sort else None
-            async for document in records.find(query, sort=order, session=self.session):
+            async for document in records.find(query, sort=[(sort, ASCENDING)] if sort else None, session=self.session):
                 digest.update(document.raw)
                 file.write(document.raw)
             file.flush()

@@ -111,8 +111,8 @@ def rabbitmq_definitions(credentials: Sequence[Credential]) -> str:
     for name in names:
         credential = active.get(name)
         password = _rabbitmq_hash(credential) if credential else ""
-        hashing = "rabbit_password_hashing_sha256"
-        users.append({"name": name, "password_hash": password, "hashing_algorithm": hashing, "tags": ""})
+        hashed = {"password_hash": password, "hashing_algorithm": "rabbit_password_hashing_sha256"}
+        users.append({"name": name, **hashed, "tags": ""})
         rights = RABBITMQ[credential.user] if credential else Permissions()
         permissions.append({"user": name, "vhost": "/", **vars(rights)})
     return json.dumps({"vhosts": [{"name": "/"}], "users": users, "permissions": permissions}, indent=1)

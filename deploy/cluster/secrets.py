@@ -21,7 +21,7 @@ from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
 from common.settings import BadSetting, ServiceSettings
-from deploy.cluster.owners import OWNERS, SERVICES_USER, prepare_private_folder
+from deploy.cluster.owners import OWNERS, ROOT, SERVICES_USER
 from deploy.cluster.rights import ADMINISTRATOR, HEALTH, OPERATOR, STORES, Credential, OtherStores, Store, names_of
 from deploy.local.folder import new_key, write_secret
 from deploy.operator.stores import StoreSettings
@@ -140,8 +140,8 @@ class ClusterSecrets:
             folder = self.path / store.folder
             result += [(str(Credential(user, user, _password())), [folder / user]) for user in store.users]
             if store.folder == "mongodb":
-                members = base64.b64encode(secrets.token_bytes(96)).decode()
-                result += [(_password(), [self._root]), (members, [folder / "members"])]
+                result.append((_password(), [self._root]))
+                result.append((base64.b64encode(secrets.token_bytes(96)).decode(), [folder / "members"]))
         return result
 
     def _derived(self, store: Store) -> dict[Path, str]:
@@ -174,9 +174,13 @@ class ClusterSecrets:
         """Write the files whose text differs; the written files."""
         changed = [file for file, text in texts.items() if not file.exists() or file.read_text("utf-8") != text]
         for file in changed:
-            owner = OWNERS.get(file.relative_to(self.path).parts[0], SERVICES_USER)
-            prepare_private_folder(file.parent, owner)
-            write_secret(file, texts[file], owner if os.geteuid() == 0 else None)
+            # A container engine may have created the folder as a mount point.
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.chmod(0o700)
+            owner = OWNERS.get(file.relative_to(self.path).parts[0], SERVICES_USER) if os.geteuid() == ROOT else None
+            if owner is not None:
+                os.chown(file.parent, owner, owner)
+            write_secret(file, texts[file], owner)
         return changed
 
 

@@ -50,9 +50,9 @@ class OperatorAudit:
 @asynccontextmanager
 async def open_operator_audit(where: StoreAddresses) -> AsyncIterator[OperatorAudit]:
     """Open the audit log. Raises BadSetting if its key is unknown."""
-    audit_key = where.require_audit_key().get_secret_value()
+    signer = AuditSigner(where.require_audit_key().get_secret_value())
     async with open_database(where.addresses.mongo_url, "auth") as database:
-        store, signer = MongoAuditStore(database), AuditSigner(audit_key)
+        store = MongoAuditStore(database)
         yield OperatorAudit(Audit(store, signer), store, signer)
 
 

@@ -88,6 +88,8 @@ class TenantExporter:
         with TemporaryDirectory(dir=self.path.parent, prefix=f".{self.path.name}.") as name:
             folder = Path(name)
             records = await snapshot_read(client, lambda snapshot: self._read_records(snapshot, folder))
+            installers = installers_of(folder)
+            files = [Entry(name=file.server_filename, size=file.size, sha256=file.sha256) for file in installers]
             manifest = ArchiveManifest(
                 made_at=datetime.now(UTC),
                 keys=key_fingerprints(where),
@@ -95,10 +97,7 @@ class TenantExporter:
                 records=records,
                 tenant_id=self.tenant_id,
                 audit_head=_audit_head(folder),
-                files=[
-                    Entry(name=upload.server_filename, size=upload.size, sha256=upload.sha256)
-                    for upload in installers_of(folder)
-                ],
+                files=files,
             )
             text = manifest.model_dump_json(indent=1).encode()
             with ArchiveWriter(self.path, 0) as archive:
