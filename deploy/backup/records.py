@@ -112,10 +112,7 @@ def documents(path: Path) -> Iterator[RawBSONDocument]:
 
 
 async def restore_documents(client: Client, database: str, collection: str, rows: Iterator[Mapping[str, Any]]) -> None:
-    """Write documents. A document with the same id and tenant is replaced.
-
-    Raises BackupProblem if the database rejects a document.
-    """
+    """Write documents; one of the same id and tenant is replaced. Raises BackupProblem if the database rejects one."""
     while batch := list(islice(rows, BATCH)):
         # The filter has the tenant, so no document can replace one of another tenant.
         writes = [ReplaceOne({"_id": row["_id"], "tenant_id": row.get("tenant_id")}, row, upsert=True) for row in batch]

@@ -17,10 +17,7 @@ WHOLE_INSTALLATION = "*"  # no tenant has this id
 
 
 async def no_service_connected(client: Client) -> bool:
-    """Whether no service is connected to the databases; False if MongoDB does not show its connections.
-
-    Raises BackupProblem if a service is connected.
-    """
+    """False if MongoDB does not show its connections, else True. Raises BackupProblem if a service is connected."""
     pipeline: list[Document] = [
         {"$currentOp": {"allUsers": True, "idleConnections": True}},
         {"$match": {"appName": {"$in": list(SERVICES)}}},
@@ -63,10 +60,7 @@ async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
 
 
 class RestoreMarker:
-    """A record in the database while a tenant, or WHOLE_INSTALLATION, is restored: only the same source may resume.
-
-    `source` identifies the backup or the archive.
-    """
+    """A record while a tenant, or WHOLE_INSTALLATION, is restored: only the same backup or archive may resume."""
 
     def __init__(self, client: Client, what: str, source: str) -> None:
         database, collection = MARKERS

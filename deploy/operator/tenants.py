@@ -57,8 +57,8 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:
     """Delete a tenant with its data in every service; whether it existed.
 
-    A second call deletes what an interrupted one has left, even if the tenant is gone. Raises InvalidField for the id, and
-    BadSetting if the storage of some installers is unknown.
+    A second call deletes what an interrupted one has left, even if the tenant is gone. Raises InvalidField for the id,
+    and BadSetting if the storage of some installers is unknown.
     """
     if not is_tenant_id(tenant_id):
         raise InvalidField("tenant_id", "is not a valid tenant id")
