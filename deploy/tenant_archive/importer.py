@@ -48,11 +48,11 @@ class TenantImporter:
 
     async def run(self, where: StoreAddresses) -> ArchiveManifest:
         """Import all of it. An interrupted run resumes when it is run again. Raises BackupProblem."""
-        with ArchiveReader(self.path) as archive, TemporaryDirectory(prefix="pkgrepo-") as name:
+        with ArchiveReader(self.path) as archive, TemporaryDirectory(prefix="pkgrepo-") as folder:
             manifest, source = archive.manifest()
             require_known_schemas(manifest.schemas, "the archive's ")
             self.other_keys = manifest.missing_keys(where)
-            validator = ArchiveValidator(Path(name), manifest)
+            validator = ArchiveValidator(Path(folder), manifest)
             for entry in manifest.records:
                 with (validator.folder / entry.name).open("wb") as file:
                     for block in archive.read(RECORDS, entry):
@@ -70,9 +70,9 @@ class TenantImporter:
                     await self._require_absent(client, tenant.tenant_id)
                     await marker.set()
                 await self._import_installers(archive, validator, upload)
-                for file_name in (file_name for file_name in CHECKS if file_name not in {LOG, HEADS}):
-                    database, collection, _ = file_name.split(".")
-                    await restore_documents(client, database, collection, validator.documents(file_name))
+                for name in [name for name in CHECKS if name not in {LOG, HEADS}]:
+                    database, collection, _ = name.split(".")
+                    await restore_documents(client, database, collection, validator.documents(name))
                 await self._import_audit_log(validator, client, audit)
                 await migrate_imported(where, manifest.schemas)
                 ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
