@@ -40,7 +40,7 @@ class Operator:
     tenants: Tenants
     users: Users
     sessions: Sessions
-    known_places: RedisKnownNetworks
+    known_networks: RedisKnownNetworks
 
 
 @asynccontextmanager
@@ -49,9 +49,9 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
     async with open_database(addresses.mongo_url, "auth") as database, open_redis(addresses.redis_url) as redis:
         # These sessions are only ended, and none is signed, so the key does not matter.
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
-        known_places = RedisKnownNetworks(redis)
-        users = Users(MongoUserStore(database), Passwords(), sessions, known_places)
-        yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_places)
+        known_networks = RedisKnownNetworks(redis)
+        users = Users(MongoUserStore(database), Passwords(), sessions, known_networks)
+        yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_networks)
 
 
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:
@@ -72,7 +72,7 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         # Until the caches of the gateways expire, requests of the tenant, logins too, could add data.
         await asyncio.sleep(CACHES_EXPIRED)
         await operator.sessions.close_tenant(tenant_id)
-        await operator.known_places.forget_tenant(tenant_id)
+        await operator.known_networks.forget_tenant(tenant_id)
         await operator.tenants.delete(tenant_id)  # Removes the audit entries of sign-ins in the last seconds.
     async with (
         open_database(addresses.mongo_url, "catalog") as catalog,

@@ -6,7 +6,7 @@ must have the SHA-256.
 
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
 from shutil import copyfileobj
 from tarfile import BLOCKSIZE, GNU_FORMAT, REGTYPE, HeaderError, TarInfo
@@ -60,7 +60,7 @@ class ArchiveReader(_ArchiveFile):
         self._skip_padding(header.size)
         return ArchiveManifest.parse(text, str(self._path)), hashlib.sha256(text).hexdigest()
 
-    def read(self, folder: str, entry: Entry) -> Iterator[bytes]:
+    async def read(self, folder: str, entry: Entry) -> AsyncGenerator[bytes, None]:
         """Read the next entry in blocks. Raises BackupProblem if the archive differs; for a digest, at the end."""
         self._expect(folder, entry)
         digest, remaining = hashlib.sha256(), entry.size
@@ -74,11 +74,6 @@ class ArchiveReader(_ArchiveFile):
         self._skip_padding(entry.size)
         if digest.hexdigest() != entry.sha256:
             raise self._mismatch(f"{entry.name} is damaged")
-
-    async def stream(self, folder: str, entry: Entry) -> AsyncGenerator[bytes, None]:
-        """Like `read`, as an async generator."""
-        for block in self.read(folder, entry):
-            yield block
 
     def skip(self, folder: str, entry: Entry) -> None:
         """Skip the next entry. Raises BackupProblem if it is another."""

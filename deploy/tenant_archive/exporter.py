@@ -46,7 +46,7 @@ class TenantExporter:
         """Write the archive. An interrupted run resumes when it is run again. Raises BackupProblem and Unavailable."""
         async with open_database(where.addresses.mongo_url, "upload") as upload:
             await claim_storage(self.storage, upload)
-            unfinished, store = self._read_unfinished(), MongoUploadStore(upload)
+            unfinished, store = await self._read_unfinished(), MongoUploadStore(upload)
             for _ in range(ATTEMPTS):
                 manifest, position = unfinished or await self._begin(where, upload.client)
                 sizes = [entry.size for entry in manifest.files]
@@ -60,7 +60,7 @@ class TenantExporter:
                 unfinished = None
         raise BackupProblem(f"{self.tenant_id}: versions are deleted during the export; try again when fewer are")
 
-    def _read_unfinished(self) -> tuple[ArchiveManifest, int] | None:
+    async def _read_unfinished(self) -> tuple[ArchiveManifest, int] | None:
         """The manifest of an interrupted run, and the position after its last valid installer."""
         if not part_path(self.path).exists():
             return None
@@ -68,14 +68,14 @@ class TenantExporter:
             try:
                 manifest, _ = reader.manifest()
                 for entry in manifest.records:
-                    for _ in reader.read(RECORDS, entry):
+                    async for _ in reader.read(RECORDS, entry):
                         pass
             except BackupProblem:
                 return None
             position = reader.position
             with suppress(BackupProblem):  # The interrupted run ended within an entry.
                 for entry in manifest.files:
-                    for _ in reader.read(FILES, entry):
+                    async for _ in reader.read(FILES, entry):
                         pass
                     position = reader.position
                     self.resumed += 1

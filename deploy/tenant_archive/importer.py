@@ -55,7 +55,7 @@ class TenantImporter:
             validator = ArchiveValidator(Path(folder), manifest)
             for entry in manifest.records:
                 with (validator.folder / entry.name).open("wb") as file:
-                    for block in archive.read(RECORDS, entry):
+                    async for block in archive.read(RECORDS, entry):
                         file.write(block)
             tenant = validator.check()
             async with (
@@ -107,7 +107,7 @@ class TenantImporter:
                 archive.skip(FILES, entry)
                 self.progress.advance(entry.size)
             else:
-                await copy_installer(archive.stream(FILES, entry), installer, target, self.progress)
+                await copy_installer(archive.read(FILES, entry), installer, target, self.progress)
             key = {"tenant_id": installer.tenant_id, "upload_id": installer.upload_id}
             try:
                 await upload["uploads"].update_one(key, {"$setOnInsert": installer_document(installer)}, upsert=True)

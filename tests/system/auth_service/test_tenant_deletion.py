@@ -85,11 +85,11 @@ async def test_a_deleted_tenants_known_addresses_are_deleted(addresses: Addresse
     tenant = make_tenant()
     async with open_operator(addresses) as operator:
         await operator.tenants.create(tenant)
-        await operator.known_places.add(tenant.tenant_id, "helga", "192.0.2.1")
+        await operator.known_networks.add(tenant.tenant_id, "helga", "192.0.2.1")
 
         await delete_tenant(addresses, tmp_path, tenant.tenant_id)
 
-        assert not await operator.known_places.contains(tenant.tenant_id, "helga", "192.0.2.1")
+        assert not await operator.known_networks.contains(tenant.tenant_id, "helga", "192.0.2.1")
 
 
 @pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.full, id="all"), pytest.param(5, id="some")])
