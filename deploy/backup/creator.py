@@ -11,9 +11,8 @@ from pathlib import Path
 
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome, InstallerSource, has_size, installers_of, is_intact
-from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
+from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, key_fingerprints
 from deploy.backup.records import Client, DatabaseSnapshot, collections, snapshot_read
-from deploy.backup.signatures import key_fingerprints
 from deploy.backup.target import claim_storage
 from deploy.operator.schemas import open_database, versions
 from deploy.operator.storage import Storage
@@ -44,7 +43,7 @@ class BackupCreator:
         async with open_database(where.addresses.mongo_url, "upload") as upload:
             await claim_storage(self.storage, upload)
             # Read before the records: records may be of a later schema than the manifest says, not of an earlier one.
-            reached = await versions(upload)
+            schemas = await versions(upload)
             source = InstallerSource(MongoMoveStore(upload).find, self.storage.homes)
             stored = MongoScrubStore(upload)
             self.progress.start("checking", await stored.total_size(None))
@@ -55,12 +54,9 @@ class BackupCreator:
                 self.progress.advance(installer.size)
             await self._copy(missing, source)
             records = await self._read_records(upload.client, source)
+        keys, lacking = key_fingerprints(where), sorted(self.lacking)
         manifest = BackupManifest(
-            made_at=datetime.now(UTC),
-            keys=key_fingerprints(where),
-            schemas=reached,
-            records=records,
-            lacking=sorted(self.lacking),
+            made_at=datetime.now(UTC), keys=keys, schemas=schemas, records=records, lacking=lacking
         )
         self.name = self.folder.finish(manifest, where.require_audit_key())
 
@@ -80,10 +76,10 @@ class BackupCreator:
         target = self.folder.file(upload.tenant_id, upload.server_filename)
         if target in self._present:
             return True
-        is_present = has_size(target, upload.size) and (not self.check or await is_intact(target, upload))
-        if is_present:
-            self._present.add(target)
-        return is_present
+        if not has_size(target, upload.size) or (self.check and not await is_intact(target, upload)):
+            return False
+        self._present.add(target)
+        return True
 
     async def _copy(self, uploads: list[Upload], source: InstallerSource) -> list[CopyOutcome]:
         """Copy installers to the folder. Those that cannot be copied are added to `lacking`."""

@@ -2,7 +2,7 @@
 
     files/<tenant>/<file>       installers, shared by all backups
     <time>/manifest.json        written last: it completes the backup
-    <time>/manifest.seal        an HMAC of the manifest, see `deploy.backup.signatures`
+    <time>/manifest.seal        an HMAC of the manifest, see `deploy.backup.manifest`
     <time>/<records>.bson
     .making/                    the unfinished backup
 
@@ -26,9 +26,8 @@ from pydantic import SecretStr
 from auth_service.audit.service import OPERATORS
 from common.tenants import is_tenant_id
 from deploy.backup.installers import installers_of
-from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, parse
-from deploy.backup.records import documents, is_plain_file
-from deploy.backup.signatures import make_seals
+from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, make_seals
+from deploy.backup.records import documents, is_plain_file, open_plain_file
 from upload_service.content_range import plain_name
 from upload_service.uploads.part_files import sync_folder
 
@@ -119,7 +118,7 @@ class BackupFolder:
         path, seal = self.path / chosen / MANIFEST, self.path / chosen / SEAL
         content = path.read_bytes()
         text = seal.read_text(encoding="ascii", errors="replace") if is_plain_file(seal) else ""
-        return StoredBackup(chosen, parse(BackupManifest, content, str(path)), content, text)
+        return StoredBackup(chosen, BackupManifest.parse(content, str(path)), content, text)
 
     def keep_newest(self, count: int) -> list[str]:
         """Delete all backups but the newest `count`, and unused installers; the names of the deleted backups."""
@@ -146,9 +145,7 @@ def check_records(folder: Path, entries: list[Entry]) -> None:
     """Raise BackupProblem for the first file that differs from its entry, or has a record with an invalid tenant id."""
     for entry in entries:
         path = folder / entry.name
-        if not is_plain_file(path):
-            raise BackupProblem(f"{path}: is missing, or is not a regular file")
-        with path.open("rb") as file:
+        with open_plain_file(path) as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         if (path.stat().st_size, digest) != (entry.size, entry.sha256):
             raise BackupProblem(f"{path}: is damaged")

@@ -1,13 +1,24 @@
-"""The manifests of backups and archives, and the error of both."""
+"""The manifests of backups and archives, the fingerprints of keys in them, and the seal of a backup.
 
+The seal is an HMAC-SHA256 of the manifest under AUDIT_KEY, which no backup contains. The manifest has the digest of
+every file of records, and the records have the digest of every installer. A valid seal shows that nobody changed them.
+"""
+
+import hashlib
+import hmac
 import re
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal, Self
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
+from deploy.operator.stores import StoreAddresses
+
+# AUDIT_KEY seals the audit log. Client tokens are stored as HMACs under CLIENT_TOKEN_KEY.
+AUDIT, CLIENT_TOKEN = "AUDIT_KEY", "CLIENT_TOKEN_KEY"
+FINGERPRINT = b"the fingerprint of a key of pkgrepo"
+SEAL = b"the manifest of a backup of pkgrepo"  # No other HMAC under this key begins with these words.
 RECORDS = re.compile(r"([a-z]{1,32})\.([a-z_]{1,64})\.bson")
 MAX_ENTRIES = 2_000_000
-AnyManifest = TypeVar("AnyManifest", bound="Manifest")
 
 
 class BackupProblem(Exception):
@@ -39,6 +50,29 @@ class Manifest(StrictModel):
     schemas: dict[str, Annotated[int, Field(ge=0)]] = {}
     records: Annotated[list[Entry], Field(max_length=1000)]
 
+    @classmethod
+    def parse(cls, text: bytes, path: str) -> Self:
+        """The manifest of a text. Raises BackupProblem."""
+        try:
+            manifest = cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors(include_input=False)[0]
+            field = ".".join(str(part) for part in first["loc"])
+            raise BackupProblem(f"{path}: is not a manifest of this version ({field}: {first['msg']})") from None
+        names = [entry.name for entry in manifest.records]
+        if len(set(names)) < len(names) or not all(RECORDS.fullmatch(name) for name in names):
+            raise BackupProblem(f"{path}: names a file of records twice, or an invalid one")
+        return manifest
+
+    def missing_keys(self, where: StoreAddresses) -> list[str]:
+        """The settings that lack a key of the manifest; settings that only one side knows are not compared."""
+        keys = key_fingerprints(where)
+        return [name for name in sorted(self.keys.keys() & keys.keys()) if not set(self.keys[name]) <= set(keys[name])]
+
+    def uncompared_keys(self, where: StoreAddresses) -> list[str]:
+        """The settings that only one side knows."""
+        return sorted(self.keys.keys() ^ key_fingerprints(where).keys())
+
 
 class BackupManifest(Manifest):
     """Of an installation; `lacking` are installers, `<tenant>/<file>`, that were missing or damaged at that time."""
@@ -54,15 +88,20 @@ class ArchiveManifest(Manifest):
     files: Annotated[list[Entry], Field(max_length=MAX_ENTRIES)]
 
 
-def parse(kind: type[AnyManifest], text: bytes, where: str) -> AnyManifest:
-    """Raises BackupProblem."""
-    try:
-        manifest = kind.model_validate_json(text)
-    except ValidationError as error:
-        first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BackupProblem(f"{where}: is not a manifest of this version ({place}: {first['msg']})") from None
-    names = [entry.name for entry in manifest.records]
-    if len(set(names)) < len(names) or not all(RECORDS.fullmatch(name) for name in names):
-        raise BackupProblem(f"{where}: names a file of records twice, or an invalid one")
-    return manifest
+def key_fingerprints(where: StoreAddresses) -> dict[str, list[str]]:
+    """The fingerprints of each setting's keys, without settings that are not given. They do not reveal the keys."""
+    keys = {
+        AUDIT: where.audit_key.get_secret_value().split() if where.audit_key else [],
+        CLIENT_TOKEN: where.client_token_key.accepted if where.client_token_key else [],
+    }
+    return {name: [_hmac(key, FINGERPRINT)[:32] for key in values] for name, values in keys.items() if values}
+
+
+def make_seals(audit_key: SecretStr, name: str, manifest: bytes) -> list[str]:
+    """The seals of the backup `name` under each of these keys, in hexadecimal; the first is for a new backup."""
+    keys = audit_key.get_secret_value().split()
+    return [_hmac(key, b"\n".join([SEAL, name.encode(), manifest])) for key in keys]
+
+
+def _hmac(key: str, content: bytes) -> str:
+    return hmac.new(key.encode(), content, hashlib.sha256).hexdigest()

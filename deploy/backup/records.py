@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
@@ -47,8 +48,7 @@ class DatabaseSnapshot:
         name, digest = f"{database}.{collection}.bson", hashlib.sha256()
         with long_timeout(), (folder / name).open("wb") as file:
             records: Any = self.client[database].get_collection(collection, codec_options=RAW)
-            order = [(sort, ASCENDING)] if sort else None
-            async for document in records.find(query, sort=order, session=self.session):
+            async for document in records.find(query, sort=[(sort, ASCENDING)] if sort else None, session=self.session):
                 digest.update(document.raw)
                 file.write(document.raw)
             file.flush()
@@ -89,11 +89,15 @@ def is_plain_file(path: Path) -> bool:
     return path.is_file() and not path.is_symlink()
 
 
-def documents(path: Path) -> Iterator[RawBSONDocument]:
-    """The documents of a file. Raises BackupProblem if the file is not valid."""
+def open_plain_file(path: Path) -> BufferedReader:
     if not is_plain_file(path):
         raise BackupProblem(f"{path}: is missing, or is not a regular file")
-    with path.open("rb") as file:
+    return path.open("rb")
+
+
+def documents(path: Path) -> Iterator[RawBSONDocument]:
+    """The documents of a file. Raises BackupProblem if the file is not valid."""
+    with open_plain_file(path) as file:
         while start := file.read(4):
             size = int.from_bytes(start, "little")
             if not 5 <= size <= MAX_DOCUMENT:
@@ -108,10 +112,7 @@ def documents(path: Path) -> Iterator[RawBSONDocument]:
 
 
 async def restore_documents(client: Client, database: str, collection: str, rows: Iterator[Mapping[str, Any]]) -> None:
-    """Write documents. A document with the same id and tenant is replaced.
-
-    Raises BackupProblem if the database rejects a document.
-    """
+    """Write documents; one of the same id and tenant is replaced. Raises BackupProblem if the database rejects one."""
     while batch := list(islice(rows, BATCH)):
         # The filter has the tenant, so no document can replace one of another tenant.
         writes = [ReplaceOne({"_id": row["_id"], "tenant_id": row.get("tenant_id")}, row, upsert=True) for row in batch]

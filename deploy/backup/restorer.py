@@ -18,14 +18,13 @@ from common.redis import open_redis
 from deploy.backup import target
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.installers import CopyOutcome, InstallerAltered, copy_installer, installers_of, is_intact
-from deploy.backup.manifest import RECORDS, BackupManifest, BackupProblem
+from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, BackupProblem
 from deploy.backup.records import DATABASES, Client, documents, is_plain_file, restore_documents
-from deploy.backup.signatures import AUDIT, CLIENT_TOKEN, key_fingerprints, missing_keys
 from deploy.operator.audit import open_operator_audit
-from deploy.operator.operations import open_operator
 from deploy.operator.schemas import migrate_restored, open_database, require_known_schemas
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
+from deploy.operator.tenants import open_operator
 from deploy.terminal import FileProgress
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.quota.reconciliation import Reconciliation
@@ -55,14 +54,10 @@ class BackupRestorer:
     services_stopped: bool = False
     lacking: dict[str, CopyOutcome] = field(default_factory=dict)
 
-    @property
-    def manifest(self) -> BackupManifest:
-        return self.backup.manifest
-
     async def run(self, where: StoreAddresses) -> None:
         """Restore everything. An interrupted run resumes when it is run again. Raises BackupProblem and Unavailable."""
-        require_known_schemas(self.manifest.schemas, "the backup's ")
-        missing = missing_keys(self.manifest.keys, key_fingerprints(where))
+        require_known_schemas(self.backup.manifest.schemas, "the backup's ")
+        missing = self.backup.manifest.missing_keys(where)
         if missing and not self.other_keys:
             consequences = "; ".join(f"without its {key} {CONSEQUENCES[key]}" for key in missing)
             raise BackupProblem(
@@ -72,20 +67,19 @@ class BackupRestorer:
         if not self.without_seal:
             self._check_seal(where, missing)
         records = self.folder.path / self.backup.name
-        check_records(records, self.manifest.records)
+        check_records(records, self.backup.manifest.records)
         async with open_database(where.addresses.mongo_url, "upload") as upload:
-            source = hashlib.sha256(self.manifest.model_dump_json().encode()).hexdigest()
-            marker = target.RestoreMarker(upload.client, target.EVERYTHING, source)
+            source = hashlib.sha256(self.backup.manifest.model_dump_json().encode()).hexdigest()
+            marker = target.RestoreMarker(upload.client, target.WHOLE_INSTALLATION, source)
             self.services_stopped = await target.no_service_connected(upload.client)
             if not await marker.is_set():
-                await target.require_empty_databases(upload.client)
-                await target.require_empty_storage(self.storage)
+                await target.require_empty(upload.client, self.storage)
                 await target.claim_storage(self.storage, upload)
                 await marker.set()
             await self._restore_installers(records)
             await self._restore_records(upload.client, records)
             try:
-                await migrate_restored(where, self.manifest.schemas)
+                await migrate_restored(where, self.backup.manifest.schemas)
             except DuplicateKeyError as error:
                 fields = ", ".join((error.details or {}).get("keyPattern", {}))
                 raise BackupProblem(
@@ -122,7 +116,7 @@ class BackupRestorer:
 
     async def _restore_installers(self, records: Path) -> None:
         self.progress.start("copying", sum(upload.size for upload in installers_of(records)))
-        known = set(self.manifest.lacking)
+        known = set(self.backup.manifest.lacking)
         for upload in installers_of(records):
             name = f"{upload.tenant_id}/{upload.server_filename}"
             outcome = CopyOutcome.MISSING if name in known else await self._restore_installer(upload)
@@ -162,10 +156,10 @@ class BackupRestorer:
 
     async def _restore_records(self, client: Client, records: Path) -> None:
         for database in DATABASES:
-            for entry in sorted(self.manifest.records, key=lambda entry: entry.name == "auth.tenants.bson"):
-                name = RECORDS.fullmatch(entry.name)
-                if name and name[1] == database and (name[1], name[2]) != target.IDENTITY:
-                    await restore_documents(client, database, name[2], documents(records / entry.name))
+            for entry in sorted(self.backup.manifest.records, key=lambda entry: entry.name == "auth.tenants.bson"):
+                collection = entry.name.split(".")[1]
+                if entry.name.startswith(f"{database}.") and (database, collection) != target.IDENTITY:
+                    await restore_documents(client, database, collection, documents(records / entry.name))
 
     async def _update_uploads(self, upload: MongoDatabase) -> None:
         """Set the home of the installers, remove unfinished work, and correct the quota.
@@ -174,7 +168,7 @@ class BackupRestorer:
         new, so that the age of the backup does not expire them.
         """
         # `announced` excludes transfers that were being deleted: nobody knows of them.
-        recent = {"announced": True, "updated_at": {"$gt": self.manifest.made_at - ANNOUNCED_AGAIN}}
+        recent = {"announced": True, "updated_at": {"$gt": self.backup.manifest.made_at - ANNOUNCED_AGAIN}}
         as_new = {"announced": False, "updated_at": datetime.now(UTC)}
         with long_timeout():
             home = {"$set": {"home": self.storage.chosen}, "$unset": UNFINISHED_WORK}
@@ -190,6 +184,5 @@ async def _end_sessions(where: StoreAddresses) -> None:
     """End all sessions, and invalidate the caches of the gateways."""
     async with open_operator(where.addresses) as operator, open_redis(where.addresses.redis_url) as redis:
         await operator.sessions.close_tenant("*")
-        tenant_versions = TenantVersions(redis)
         for tenant in await operator.tenants.list():
-            await tenant_versions.bump(tenant.tenant_id)
+            await TenantVersions(redis).bump(tenant.tenant_id)

@@ -13,14 +13,11 @@ from upload_service.storage.ownership import StorageOwnership
 
 UNAUTHORIZED = 13  # MongoDB's code
 IDENTITY = ("upload", "storage")  # A service writes it to an empty database when it starts.
-EVERYTHING = "*"  # no tenant has this id
+WHOLE_INSTALLATION = "*"  # no tenant has this id
 
 
 async def no_service_connected(client: Client) -> bool:
-    """Whether no service is connected to the databases; False if MongoDB does not show its connections.
-
-    Raises BackupProblem if a service is connected.
-    """
+    """False if MongoDB does not show its connections, else True. Raises BackupProblem if a service is connected."""
     pipeline: list[Document] = [
         {"$currentOp": {"allUsers": True, "idleConnections": True}},
         {"$match": {"appName": {"$in": list(SERVICES)}}},
@@ -37,17 +34,13 @@ async def no_service_connected(client: Client) -> bool:
     return True
 
 
-async def require_empty_databases(client: Client) -> None:
-    """Raise BackupProblem if a database has any record."""
+async def require_empty(client: Client, storage: Storage) -> None:
+    """Raise BackupProblem if a database has any record, or a home any installer. Raises Unavailable."""
     for database, collection in await collections(client):
         if (database, collection) != IDENTITY and await client[database][collection].find_one({}, {"_id": True}):
             raise BackupProblem(
                 f"the databases are not empty, {database}.{collection} has records; restore into new databases"
             )
-
-
-async def require_empty_storage(storage: Storage) -> None:
-    """Raise BackupProblem if a home has any installer. Raises Unavailable."""
     for home in storage.homes.kinds:
         async for stored in storage.homes.get(home).list_files():
             name = f"{stored.tenant_id}/{stored.server_filename}"
@@ -67,10 +60,7 @@ async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
 
 
 class RestoreMarker:
-    """A record in the database while a tenant, or EVERYTHING, is restored: only the same source may resume.
-
-    `source` identifies the backup or the archive.
-    """
+    """A record while a tenant, or WHOLE_INSTALLATION, is restored: only the same backup or archive may resume."""
 
     def __init__(self, client: Client, what: str, source: str) -> None:
         database, collection = MARKERS

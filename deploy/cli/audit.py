@@ -19,8 +19,8 @@ from auth_service.forms import time
 from common.errors import InvalidField
 from deploy.cli.options import Data, console
 from deploy.operator.audit import open_operator_audit
-from deploy.operator.operations import open_operator
 from deploy.operator.stores import StoreAddresses, store_addresses
+from deploy.operator.tenants import open_operator
 
 app = typer.Typer(no_args_is_help=True)
 error_console = Console(stderr=True, highlight=False, soft_wrap=True)

@@ -11,15 +11,14 @@ from auth_service.audit.service import OPERATORS
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome
-from deploy.backup.manifest import ArchiveManifest, BackupProblem
+from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, ArchiveManifest, BackupProblem
 from deploy.backup.restorer import BackupRestorer
-from deploy.backup.signatures import AUDIT, CLIENT_TOKEN, key_fingerprints, uncompared_keys
 from deploy.cli.options import Data, TenantId, console, run_until_stopped
 from deploy.local.folder import DataFolder
 from deploy.operator.audit import open_operator_audit
-from deploy.operator.operations import open_operator
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import offline_stores, store_addresses
+from deploy.operator.tenants import open_operator
 from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from deploy.terminal import print_line, show_progress
@@ -79,7 +78,7 @@ def restore(
 
     async def work() -> BackupRestorer:
         async with offline_stores(DataFolder(data.absolute()) if data else None) as where:
-            for key in uncompared_keys(stored.manifest.keys, key_fingerprints(where)):
+            for key in stored.manifest.uncompared_keys(where):
                 console.print(f"{key} is not set, so it cannot be compared with the backup's key.")
             with show_progress(console) as rows, rows("Installers") as progress:
                 storage, options = open_storage(where.installers), (without_damaged, other_keys, without_seal)

@@ -12,8 +12,8 @@ from common.tenants import is_tenant_id
 from deploy.cli.options import TenantId, console, run_recorded
 from deploy.cluster.mongodb import prepare
 from deploy.cluster.owners import prepare_backup_folder
+from deploy.cluster.rights import OtherStores
 from deploy.cluster.secrets import ClusterSecrets
-from deploy.cluster.stores import OtherStores
 from deploy.local.first_tenant import ADMINISTRATOR, create_first_tenant
 
 app = typer.Typer(no_args_is_help=True)

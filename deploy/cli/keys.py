@@ -14,9 +14,9 @@ from common.settings import BadSetting
 from deploy.cli.options import console
 from deploy.local.folder import Addresses, DataFolder
 from deploy.operator.key_files import KeyFiles
-from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
 from deploy.operator.stores import store_addresses
+from deploy.operator.tenants import open_operator
 
 app = typer.Typer(no_args_is_help=True)
 

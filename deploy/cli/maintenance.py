@@ -17,10 +17,10 @@ from typer import Option
 from catalog_service.store import MongoCatalogStore
 from common.telemetry import configure_logs
 from deploy.cli.options import INTERRUPTED, Data, console, run_interruptible
-from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
+from deploy.operator.tenants import open_operator
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
 from upload_service.quota.reconciliation import Drift, Reconciliation

@@ -46,14 +46,14 @@ def migrate(
 
 async def _pending(where: StoreAddresses) -> list[str]:
     pending = []
-    for name, schema in schemas(where).items():
+    for name, schema in schemas(where.require_audit_key()).items():
         async with open_database(where.addresses.mongo_url, name) as database:
             pending += [f"{name}: {sentence}" for sentence in (await outstanding(database, schema)).sentences()]
     return pending
 
 
 async def _migrate(where: StoreAddresses) -> None:
-    for name, schema in schemas(where).items():
+    for name, schema in schemas(where.require_audit_key()).items():
         async with open_database(where.addresses.mongo_url, name) as database:
             pending = await outstanding(database, schema)
             with console.status(name) as status:

@@ -10,8 +10,8 @@ from typer import Argument, Exit, Option
 
 from common.http.server import until_stopped
 from deploy.operator.audit import OperatorAudit, open_operator_audit
-from deploy.operator.operations import Operator, open_operator
 from deploy.operator.stores import store_addresses
+from deploy.operator.tenants import Operator, open_operator
 
 INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
 RESUMES = "Run the same command again to resume."

@@ -17,8 +17,8 @@ from auth_service.users.model import User
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.cli.options import Data, TenantId, run_recorded, run_with_operator
 from deploy.operator.audit import OperatorAudit, open_operator_audit
-from deploy.operator.operations import Operator, delete_tenant
 from deploy.operator.stores import StoreAddresses, store_addresses
+from deploy.operator.tenants import Operator, delete_tenant
 
 tenants = typer.Typer(no_args_is_help=True)
 users = typer.Typer(no_args_is_help=True)

@@ -48,10 +48,7 @@ async def _write_root(url: str, command: str, **options: Any) -> None:
 
 
 async def update_users(url: str, credentials: Sequence[Credential]) -> None:
-    """Create these users, or set their passwords and roles; drop the other names of the same users.
-
-    `url` has the right to manage users.
-    """
+    """Create these users, or set their passwords and roles; drop their other names. `url` may manage users."""
     async with AsyncMongoClient[dict[str, object]](url) as client:
         admin = client.admin
         roles = (await admin.command("rolesInfo", CONNECTIONS_ROLE))["roles"]

@@ -10,14 +10,6 @@ STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
 OWNERS = {"mongodb": STORES_USER, "redis": STORES_USER, "rabbitmq": STORES_USER, "grafana": 472}
 
 
-def prepare_private_folder(folder: Path, owner: int) -> None:
-    """Create a folder for its owner only. A container engine may have created it as a mount point."""
-    folder.mkdir(parents=True, exist_ok=True)
-    folder.chmod(0o700)
-    if os.geteuid() == 0:
-        os.chown(folder, owner, owner)
-
-
 def prepare_backup_folder(path: Path) -> None:
     """Create the folder of backups; give an empty folder of root to the services' user. Raises OSError.
 

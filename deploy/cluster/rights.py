@@ -1,4 +1,4 @@
-"""The rights of each user at the stores. A service has access to its own data only.
+"""The stores of `compose.yaml`, and the rights of each user at them. A service has access to its own data only.
 
 The stores of `compose.yaml` are set up with these tables, and the Kubernetes guide prints them for other stores.
 """
@@ -6,8 +6,10 @@ The stores of `compose.yaml` are set up with these tables, and the Kubernetes gu
 import hashlib
 import json
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from common.settings import EnvironmentSettings, MongoUrl, RabbitUrl, RedisUrl
 
 OPERATOR = "operator"  # the user of the `pkgrepo` commands
 HEALTH = "health"  # the user of Redis' health check
@@ -109,8 +111,8 @@ def rabbitmq_definitions(credentials: Sequence[Credential]) -> str:
     for name in names:
         credential = active.get(name)
         password = _rabbitmq_hash(credential) if credential else ""
-        hashing = "rabbit_password_hashing_sha256"
-        users.append({"name": name, "password_hash": password, "hashing_algorithm": hashing, "tags": ""})
+        hashed = {"password_hash": password, "hashing_algorithm": "rabbit_password_hashing_sha256"}
+        users.append({"name": name, **hashed, "tags": ""})
         rights = RABBITMQ[credential.user] if credential else Permissions()
         permissions.append({"user": name, "vhost": "/", **vars(rights)})
     return json.dumps({"vhosts": [{"name": "/"}], "users": users, "permissions": permissions}, indent=1)
@@ -120,3 +122,37 @@ def _rabbitmq_hash(credential: Credential) -> str:
     # The salt follows from the credential, so the same credentials give the same file. Passwords are random.
     salt = hashlib.sha256(str(credential).encode()).digest()[:4]
     return b64encode(salt + hashlib.sha256(salt + credential.password.encode()).digest()).decode()
+
+
+@dataclass(frozen=True)
+class Store:
+    """A store of `compose.yaml`. `url` is its address with `{}` in place of `name:password`.
+
+    `user_files` has the names of the files that the store reads its users from, and makers of their text.
+    """
+
+    folder: str
+    setting: str
+    url: str
+    users: Iterable[str]
+    user_files: Mapping[str, Callable[[Sequence[Credential]], str]] = field(default_factory=dict)
+
+    def has_address(self, url: str) -> bool:
+        """Whether an address is the one of this store, and not of an external one."""
+        scheme, _, server = self.url.partition("{}")
+        return url.startswith(scheme) and url.endswith(server)
+
+
+STORES = (
+    Store("mongodb", "mongo_url", "mongodb://{}@mongodb:27017/?replicaSet=rs0&authSource=admin", MONGODB),
+    Store("redis", "redis_url", "redis://{}@redis:6379", REDIS, {"users.acl": redis_acl}),
+    Store("rabbitmq", "rabbitmq_url", "amqp://{}@rabbitmq:5672/", RABBITMQ, {"definitions.json": rabbitmq_definitions}),
+)
+
+
+class OtherStores(EnvironmentSettings):
+    """The addresses of external stores, with their users and passwords."""
+
+    mongo_url: MongoUrl | None = None
+    redis_url: RedisUrl | None = None
+    rabbitmq_url: RabbitUrl | None = None

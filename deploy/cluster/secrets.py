@@ -21,9 +21,8 @@ from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
 from common.settings import BadSetting, ServiceSettings
-from deploy.cluster.owners import OWNERS, SERVICES_USER, prepare_private_folder
-from deploy.cluster.rights import ADMINISTRATOR, HEALTH, OPERATOR, Credential, names_of, rabbitmq_definitions, redis_acl
-from deploy.cluster.stores import OUTDATED, STORES, OtherStores, Store
+from deploy.cluster.owners import OWNERS, ROOT, SERVICES_USER
+from deploy.cluster.rights import ADMINISTRATOR, HEALTH, OPERATOR, STORES, Credential, OtherStores, Store, names_of
 from deploy.local.folder import new_key, write_secret
 from deploy.operator.stores import StoreSettings
 from gateway.settings import GatewaySettings
@@ -39,6 +38,8 @@ SETTINGS: Mapping[str, type[ServiceSettings]] = {
 # `internal_key` is the default of other keys that are all given here; the storage's provider issues the S3 key.
 NOT_GENERATED = frozenset(["internal_key", "s3_secret_access_key"])
 COMMAND = "pkgrepo"  # the folder of the addresses for the operator's commands
+# Files of release 0.1.0, which had one user at each store.
+OUTDATED = ("redis/password", "redis/password.conf", "rabbitmq/password", "rabbitmq/user.conf")
 
 
 @dataclass(frozen=True)
@@ -53,11 +54,6 @@ class ClusterSecrets:
     others: OtherStores = field(default_factory=OtherStores.model_construct)
     grafana: bool = False
     external: bool = False
-
-    @property
-    def administrator(self) -> Path:
-        """The file of the first administrator's password."""
-        return self.path / "administrator" / "password"
 
     @property
     def _root(self) -> Path:
@@ -76,8 +72,10 @@ class ClusterSecrets:
         written: list[Path] = []
         for name, url in self.others.model_dump(exclude_none=True).items():
             written += self._update(dict.fromkeys(self._urls(name).values(), url))
-        if self.external:
-            self._check_addresses()
+        addresses = [file for store in STORES for file in self._urls(store.setting).values()]
+        for file in addresses if self.external else []:
+            if not file.exists():
+                raise BadSetting(f"{file}: is missing; write the store's address, with a user for this service, to it")
         for text, files in self._random_secrets():
             existing = [file for file in files if file.exists()]
             value = existing[0].read_text(encoding="ascii") if existing else text
@@ -135,15 +133,15 @@ class ClusterSecrets:
         """A new value of each random secret, and the files that have it."""
         names = sorted({name for settings in SETTINGS.values() for name in settings.model_fields})
         keys = [name for name in names if name.endswith("_key") and name not in NOT_GENERATED]
-        people = [self.administrator, *([self.path / "grafana" / "password"] if self.grafana else [])]
-        result = [(secrets.token_urlsafe(18), [file]) for file in people]
+        people = ["administrator", *(["grafana"] if self.grafana else [])]
+        result = [(secrets.token_urlsafe(18), [self.path / person / "password"]) for person in people]
         result += [(new_key(), [self.path / "keys" / service / key for service in _services_with(key)]) for key in keys]
         for store in self._own_stores():
             folder = self.path / store.folder
             result += [(str(Credential(user, user, _password())), [folder / user]) for user in store.users]
             if store.folder == "mongodb":
-                members = base64.b64encode(secrets.token_bytes(96)).decode()
-                result += [(_password(), [self._root]), (members, [folder / "members"])]
+                result.append((_password(), [self._root]))
+                result.append((base64.b64encode(secrets.token_bytes(96)).decode(), [folder / "members"]))
         return result
 
     def _derived(self, store: Store) -> dict[Path, str]:
@@ -153,10 +151,8 @@ class ClusterSecrets:
             for user, file in self._urls(store.setting).items()
             if not file.exists() or store.has_address(file.read_text(encoding="utf-8"))
         }
-        if store.folder == "redis":
-            files[self.path / "redis" / "users.acl"] = redis_acl(self.credentials("redis"))
-        if store.folder == "rabbitmq":
-            files[self.path / "rabbitmq" / "definitions.json"] = rabbitmq_definitions(self.credentials("rabbitmq"))
+        for name, text_of in store.user_files.items():
+            files[self.path / store.folder / name] = text_of(self.credentials(store.folder))
         return files
 
     def _credentials(self, store: str, user: str) -> list[Credential]:
@@ -166,14 +162,6 @@ class ClusterSecrets:
     def _set(self, store: Store, user: str, credentials: Sequence[Credential]) -> None:
         self._update({self.path / store.folder / user: " ".join(map(str, credentials))})
         self._update(self._derived(store))
-
-    def _check_addresses(self) -> None:
-        for store in STORES:
-            for file in self._urls(store.setting).values():
-                if not file.exists():
-                    raise BadSetting(
-                        f"{file}: is missing; write the store's address, with a user for this service, to it"
-                    )
 
     def _urls(self, name: str) -> dict[str, Path]:
         """The files with a store's address, by the user in the address."""
@@ -186,9 +174,13 @@ class ClusterSecrets:
         """Write the files whose text differs; the written files."""
         changed = [file for file, text in texts.items() if not file.exists() or file.read_text("utf-8") != text]
         for file in changed:
-            owner = OWNERS.get(file.relative_to(self.path).parts[0], SERVICES_USER)
-            prepare_private_folder(file.parent, owner)
-            write_secret(file, texts[file], owner if os.geteuid() == 0 else None)
+            # A container engine may have created the folder as a mount point.
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.parent.chmod(0o700)
+            owner = OWNERS.get(file.relative_to(self.path).parts[0], SERVICES_USER) if os.geteuid() == ROOT else None
+            if owner is not None:
+                os.chown(file.parent, owner, owner)
+            write_secret(file, texts[file], owner)
         return changed
 
 

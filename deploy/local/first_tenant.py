@@ -6,7 +6,7 @@ from auth_service.tenants.model import TenantExists
 from common.tenants import Tenant
 from deploy.local.folder import generated_secret
 from deploy.operator.audit import OperatorAudit
-from deploy.operator.operations import Operator
+from deploy.operator.tenants import Operator
 
 ADMINISTRATOR = "admin"
 

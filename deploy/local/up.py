@@ -20,9 +20,9 @@ from common.telemetry.tracing import traces
 from deploy.local.first_tenant import create_first_tenant
 from deploy.local.folder import SERVICES, Addresses, DataFolder
 from deploy.operator.audit import open_operator_audit
-from deploy.operator.operations import open_operator
 from deploy.operator.schemas import open_database
 from deploy.operator.stores import StoreAddresses, local_stores
+from deploy.operator.tenants import open_operator
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from upload_service.app import create_app as create_upload_service

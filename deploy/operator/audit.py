@@ -18,8 +18,6 @@ from common.mongo import MongoError
 from deploy.operator.schemas import open_database
 from deploy.operator.stores import StoreAddresses
 
-ADDRESS = "pkgrepo"  # recorded instead of an administrator's address
-
 
 class NotRecorded(Exception):
     """The audit log rejected or lost the entry of a completed action; the text is one line and contains the entry."""
@@ -35,7 +33,8 @@ class OperatorAudit:
 
     async def add(self, tenant_id: str, operation: str, changes: Changes | None = None, /, **target: str) -> None:
         """Record an action of the operator, before or after it. Raises NotRecorded."""
-        entry = AuditEntry(operation, operator_name(), ADDRESS, 200, uuid4().hex, target, changes or {})
+        # "pkgrepo" is recorded instead of an administrator's address.
+        entry = AuditEntry(operation, operator_name(), "pkgrepo", 200, uuid4().hex, target, changes or {})
         try:
             await self.audit.record(tenant_id, entry)
         except (MongoError, Problem):
@@ -51,9 +50,9 @@ class OperatorAudit:
 @asynccontextmanager
 async def open_operator_audit(where: StoreAddresses) -> AsyncIterator[OperatorAudit]:
     """Open the audit log. Raises BadSetting if its key is unknown."""
-    audit_key = where.require_audit_key().get_secret_value()
+    signer = AuditSigner(where.require_audit_key().get_secret_value())
     async with open_database(where.addresses.mongo_url, "auth") as database:
-        store, signer = MongoAuditStore(database), AuditSigner(audit_key)
+        store = MongoAuditStore(database)
         yield OperatorAudit(Audit(store, signer), store, signer)
 
 

@@ -22,8 +22,7 @@ class KeyFiles:
 
     def __init__(self, folder: Path) -> None:
         try:
-            files = [file for file in _files_below(folder) if _rotates(file)]
-            self._keys = {file: parse_keys(file.read_text(encoding="utf-8")) for file in files}
+            self._keys = {file: parse_keys(file.read_text(encoding="utf-8")) for file in _rotated_files(folder)}
         except OSError as error:
             raise FolderProblem(f"{error.filename}: {error.strerror}") from None
         except ValueError:
@@ -77,20 +76,17 @@ class KeyFiles:
         return list(keys)
 
 
-def _files_below(folder: Path) -> list[Path]:
-    """The files of a folder and of its subfolders, without hidden ones."""
+def _rotated_files(folder: Path) -> list[Path]:
+    """The key files of a folder and of its subfolders; hidden files and folders, and unfinished files, do not count."""
     paths = _visible(folder)
     for subfolder in [path for path in paths if path.is_dir()]:
         paths += _visible(subfolder)
-    return [path for path in paths if path.is_file()]
+    files = [path for path in paths if path.is_file()]
+    return [file for file in files if file.suffix != ".new" and not file.stem.lower().startswith("audit")]
 
 
 def _visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-
-
-def _rotates(file: Path) -> bool:
-    return file.suffix != ".new" and not file.stem.lower().startswith("audit")
 
 
 def _of_client_tokens(file: Path) -> bool:

@@ -16,16 +16,12 @@ from deploy.operator.stores import StoreAddresses
 from upload_service.migrations import SCHEMA as UPLOAD
 
 
-def _schemas(audit_key: SecretStr) -> dict[str, Schema]:
+def schemas(audit_key: SecretStr) -> dict[str, Schema]:
+    """The schemas of all services, by their databases."""
     return {"auth": auth_schema(audit_key), "catalog": CATALOG, "upload": UPLOAD, "clients": CLIENTS}
 
 
-KNOWN = {name: schema.version for name, schema in _schemas(SecretStr("")).items()}
-
-
-def schemas(where: StoreAddresses) -> dict[str, Schema]:
-    """The schemas of all services, by their databases. Raises BadSetting if the key of the audit log is unknown."""
-    return _schemas(where.require_audit_key())
+KNOWN = {name: schema.version for name, schema in schemas(SecretStr("")).items()}
 
 
 @asynccontextmanager
@@ -41,19 +37,19 @@ async def versions(database: MongoDatabase) -> dict[str, int]:
     return {name: await version_of(database.client[name]) for name in KNOWN}
 
 
-async def migrate_restored(where: StoreAddresses, reached: Mapping[str, int]) -> None:
-    """Migrate records that were restored into empty databases; `reached` are the versions of their schemas."""
-    for name, schema in schemas(where).items():
+async def migrate_restored(where: StoreAddresses, schema_versions: Mapping[str, int]) -> None:
+    """Migrate records that were restored into empty databases; `schema_versions` are of their databases."""
+    for name, schema in schemas(where.require_audit_key()).items():
         async with mongo.open_database(where.addresses.mongo_url, name) as database:
-            await set_version(database, reached.get(name, 0))
+            await set_version(database, schema_versions.get(name, 0))
             await migrate(database, schema)
 
 
-async def migrate_imported(where: StoreAddresses, reached: Mapping[str, int]) -> None:
+async def migrate_imported(where: StoreAddresses, schema_versions: Mapping[str, int]) -> None:
     """Migrate records that were imported into databases of the current schema."""
-    for name, schema in schemas(where).items():
+    for name, schema in schemas(where.require_audit_key()).items():
         async with mongo.open_database(where.addresses.mongo_url, name) as database:
-            await migrate_again(database, schema, reached.get(name, 0))
+            await migrate_again(database, schema, schema_versions.get(name, 0))
 
 
 def require_known_schemas(versions: Mapping[str, int], prefix: str = "") -> None:

@@ -15,10 +15,7 @@ TIMEOUT = 5  # seconds
 
 
 async def print_status(console: Console, folder: DataFolder | None) -> bool:
-    """Print a row for each service; returns whether all are ready.
-
-    Without a folder, the addresses are those of the environment, such as `GATEWAY_URL`.
-    """
+    """Print a row for each service; whether all are ready. Without a folder, GATEWAY_URL and the like are used."""
     if folder:
         sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
         addresses = {"gateway": folder.addresses().base_url, **sockets}

@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from common.mongo import MongoDatabase
 from common.settings import BadSetting, load
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.migration import Staging
-from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.uploads.part_files import PartFiles
 
@@ -31,11 +29,6 @@ class Storage:
         """Raise BadSetting if the settings lack this storage."""
         if home not in self.homes:
             raise BadSetting("S3_URL: is missing; set it as for the upload service")
-
-    async def require_for_tenant(self, upload: MongoDatabase, tenant_id: str) -> None:
-        """Raise BadSetting if the settings lack a storage that has installers of the tenant."""
-        if await MongoMoveStore(upload).has_any(tenant_id, StorageKind.S3):
-            self.require(StorageKind.S3)
 
 
 def open_storage(installers: Path | None) -> Storage:

@@ -70,10 +70,7 @@ async def offline_stores(data: DataFolder | None) -> AsyncIterator[StoreAddresse
 
 @asynccontextmanager
 async def local_stores(folder: DataFolder) -> AsyncIterator[tuple[str, str]]:
-    """The URLs of MongoDB and Redis: those of the settings, else of servers that run during the block.
-
-    Raises BadSetting and ServerUnavailable.
-    """
+    """The URLs of MongoDB and Redis: of the settings, else of servers for the block. Raises as `offline_stores`."""
     settings = load(StoreSettings)
     async with AsyncExitStack() as stack:
         mongo_url, redis_url = settings.mongo_url, settings.redis_url

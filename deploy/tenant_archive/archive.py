@@ -6,22 +6,19 @@ must have the SHA-256.
 
 import hashlib
 import os
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator
 from pathlib import Path
+from shutil import copyfileobj
 from tarfile import BLOCKSIZE, GNU_FORMAT, REGTYPE, HeaderError, TarInfo
 from typing import BinaryIO, Self
 
-from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, parse
+from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from upload_service.uploads.part_files import BLOCK, sync_folder
 
 MANIFEST = "manifest.json"
 RECORDS, FILES = "records/", "files/"
 MAX_MANIFEST = 512 << 20  # bytes
 END = bytes(2 * BLOCKSIZE)
-
-
-class ArchiveMismatch(BackupProblem):
-    """The archive differs from its manifest."""
 
 
 def is_archive(path: Path) -> bool:
@@ -35,8 +32,7 @@ def is_archive(path: Path) -> bool:
 
 class _ArchiveFile:
     def __init__(self, path: Path, file: BinaryIO) -> None:
-        self._path = path
-        self._file = file
+        self._path, self._file = path, file
 
     def __enter__(self) -> Self:
         return self
@@ -62,10 +58,10 @@ class ArchiveReader(_ArchiveFile):
             raise self._mismatch("does not begin with a manifest")
         text = self._file.read(header.size)
         self._skip_padding(header.size)
-        return parse(ArchiveManifest, text, str(self._path)), hashlib.sha256(text).hexdigest()
+        return ArchiveManifest.parse(text, str(self._path)), hashlib.sha256(text).hexdigest()
 
-    def read(self, folder: str, entry: Entry) -> Iterator[bytes]:
-        """Read the next entry in blocks. Raises ArchiveMismatch, for a wrong digest at the end."""
+    async def read(self, folder: str, entry: Entry) -> AsyncGenerator[bytes, None]:
+        """Read the next entry in blocks. Raises BackupProblem if the archive differs; for a digest, at the end."""
         self._expect(folder, entry)
         digest, remaining = hashlib.sha256(), entry.size
         while remaining:
@@ -79,19 +75,14 @@ class ArchiveReader(_ArchiveFile):
         if digest.hexdigest() != entry.sha256:
             raise self._mismatch(f"{entry.name} is damaged")
 
-    async def stream(self, folder: str, entry: Entry) -> AsyncGenerator[bytes, None]:
-        """Like `read`, as an async generator."""
-        for block in self.read(folder, entry):
-            yield block
-
     def skip(self, folder: str, entry: Entry) -> None:
-        """Skip the next entry. Raises ArchiveMismatch if it is another."""
+        """Skip the next entry. Raises BackupProblem if it is another."""
         self._expect(folder, entry)
         self._file.seek(entry.size, os.SEEK_CUR)
         self._skip_padding(entry.size)
 
     def end(self) -> None:
-        """Raise ArchiveMismatch if there are more entries."""
+        """Raise BackupProblem if there are more entries."""
         if self._file.read(BLOCKSIZE) != END[:BLOCKSIZE]:
             raise self._mismatch("has more entries than its manifest")
 
@@ -112,8 +103,8 @@ class ArchiveReader(_ArchiveFile):
     def _skip_padding(self, size: int) -> None:
         self._file.seek(-size % BLOCKSIZE, os.SEEK_CUR)
 
-    def _mismatch(self, reason: str) -> ArchiveMismatch:
-        return ArchiveMismatch(f"{self._path}: {reason}")
+    def _mismatch(self, reason: str) -> BackupProblem:
+        return BackupProblem(f"{self._path}: {reason}")
 
 
 class ArchiveWriter(_ArchiveFile):
@@ -130,11 +121,10 @@ class ArchiveWriter(_ArchiveFile):
         self._file.seek(position)
         self._file.truncate()
 
-    def manifest(self, manifest: ArchiveManifest) -> None:
-        text = manifest.model_dump_json(indent=1).encode()
-        self.header(MANIFEST, len(text))
-        self.write(text)
-        self.pad(len(text))
+    def add(self, name: str, content: BinaryIO, size: int) -> None:
+        self.header(name, size)
+        copyfileobj(content, self._file)
+        self.pad(size)
 
     def header(self, name: str, size: int) -> None:
         header = TarInfo(name)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import bson
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from catalog_service import forms, views
 from catalog_service.logos.model import EDGE, LOGO_LIMIT
@@ -18,7 +18,7 @@ from catalog_service.model.versions import document_of, version_of
 from catalog_service.versions.forms import parse_version
 from common.http.forms import Form
 from common.mongo import Document
-from deploy.tenant_archive.record_types import Digest, ObjectId, Record, ServerFilename, Size, Uuid, checked, require
+from deploy.tenant_archive.record_types import Digest, Record, ServerFilename, Size, Uuid, checked, require
 from upload_service.content_range import parse_file_id
 
 _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
@@ -36,12 +36,11 @@ class PackageRecord(Record):
     manifest: Annotated[dict[str, Any], Field(default_factory=dict)]
 
 
-class VersionRecord(BaseModel):
+class VersionRecord(Record):
     """The fields that the store adds to the document of a version."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore")
 
-    object_id: ObjectId
     halfway: Literal[False]
     state: Literal["active"]
     uid: Uuid
@@ -81,7 +80,7 @@ def check_version(document: Document) -> None:
     form = _form_of({**views.version_details(version, []), "server_filename": version.server_filename})
     parsed = parse_version(form, forms.package_id(version.package_id))
     parsed_document = document_of(replace(parsed, uid=record.uid, size=record.size, sha256=record.sha256))
-    added = {name: document[name] for name in (*VersionRecord.model_fields, "_id", "tenant_id") if name in document}
+    added = {name: document[name] for name in (*VersionRecord.model_fields, "_id") if name in document}
     earlier = {"manifest": {}, "installer_url": ""}  # Earlier releases did not write these fields.
     require(_is_same({**added, **parsed_document}, {**earlier, **document}))
     require(record.installer_key == version.installer_key)

@@ -94,6 +94,5 @@ def check_entry(document: Document) -> None:
 def check_group(document: Document) -> None:
     record = GroupRecord.model_validate(document)
     package_ids = tuple(record.package_ids)
-    form = Form({"name": (record.name,), "package_ids": package_ids})
-    require(forms.new_group(form) == (record.name, package_ids))
+    require(forms.new_group(Form({"name": (record.name,), "package_ids": package_ids})) == (record.name, package_ids))
     require(record.name_key == record.name.casefold())

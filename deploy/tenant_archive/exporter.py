@@ -3,24 +3,23 @@
 The archive leaves out unfinished work, unfinished uploads, installers without a version, sessions, and keys.
 """
 
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import BytesIO
 from pathlib import Path
-from shutil import copyfileobj
 from tempfile import TemporaryDirectory
 
 from auth_service.audit.model import Head
 from common.mongo import Document
 from deploy.backup.installers import InstallerAltered, installers_of, verify_blocks
-from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
+from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, key_fingerprints
 from deploy.backup.records import Client, DatabaseSnapshot, documents, snapshot_read
-from deploy.backup.signatures import key_fingerprints
 from deploy.backup.target import claim_storage
 from deploy.operator.schemas import open_database, versions
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
-from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveMismatch, ArchiveReader, ArchiveWriter, part_path
+from deploy.tenant_archive.archive import FILES, MANIFEST, RECORDS, ArchiveReader, ArchiveWriter, part_path
 from deploy.terminal import FileProgress
 from upload_service.model import InstallerMissing, Status
 from upload_service.uploads.store import MongoUploadStore
@@ -47,19 +46,21 @@ class TenantExporter:
         """Write the archive. An interrupted run resumes when it is run again. Raises BackupProblem and Unavailable."""
         async with open_database(where.addresses.mongo_url, "upload") as upload:
             await claim_storage(self.storage, upload)
-            unfinished = self._read_unfinished()
+            unfinished, store = await self._read_unfinished(), MongoUploadStore(upload)
             for _ in range(ATTEMPTS):
                 manifest, position = unfinished or await self._begin(where, upload.client)
-                self.progress.start("copying", sum(entry.size for entry in manifest.files))
-                try:
-                    await self._write_installers(manifest, position, MongoUploadStore(upload))
-                except InstallerDeleted:
-                    unfinished = None
-                else:
+                sizes = [entry.size for entry in manifest.files]
+                self.progress.start("copying", sum(sizes))
+                self.progress.advance(sum(sizes[: self.resumed]))
+                with suppress(InstallerDeleted), ArchiveWriter(self.path, position) as archive:
+                    for entry in manifest.files[self.resumed :]:
+                        await self._write_installer(archive, entry, store)
+                    archive.finish()
                     return manifest
+                unfinished = None
         raise BackupProblem(f"{self.tenant_id}: versions are deleted during the export; try again when fewer are")
 
-    def _read_unfinished(self) -> tuple[ArchiveManifest, int] | None:
+    async def _read_unfinished(self) -> tuple[ArchiveManifest, int] | None:
         """The manifest of an interrupted run, and the position after its last valid installer."""
         if not part_path(self.path).exists():
             return None
@@ -67,47 +68,43 @@ class TenantExporter:
             try:
                 manifest, _ = reader.manifest()
                 for entry in manifest.records:
-                    for _ in reader.read(RECORDS, entry):
+                    async for _ in reader.read(RECORDS, entry):
                         pass
             except BackupProblem:
                 return None
             position = reader.position
-            try:
+            with suppress(BackupProblem):  # The interrupted run ended within an entry.
                 for entry in manifest.files:
-                    for _ in reader.read(FILES, entry):
+                    async for _ in reader.read(FILES, entry):
                         pass
                     position = reader.position
                     self.resumed += 1
-            except ArchiveMismatch:
-                pass  # The interrupted run ended here.
         return (manifest, position) if manifest.tenant_id == self.tenant_id else None
 
     async def _begin(self, where: StoreAddresses, client: Client) -> tuple[ArchiveManifest, int]:
         """Write the manifest and the records; the position after them."""
         self.resumed = 0
-        reached = await versions(client["auth"])
+        schemas = await versions(client["auth"])
         with TemporaryDirectory(dir=self.path.parent, prefix=f".{self.path.name}.") as name:
             folder = Path(name)
             records = await snapshot_read(client, lambda snapshot: self._read_records(snapshot, folder))
+            installers = installers_of(folder)
+            files = [Entry(name=file.server_filename, size=file.size, sha256=file.sha256) for file in installers]
             manifest = ArchiveManifest(
                 made_at=datetime.now(UTC),
                 keys=key_fingerprints(where),
-                schemas=reached,
+                schemas=schemas,
                 records=records,
                 tenant_id=self.tenant_id,
                 audit_head=_audit_head(folder),
-                files=[
-                    Entry(name=upload.server_filename, size=upload.size, sha256=upload.sha256)
-                    for upload in installers_of(folder)
-                ],
+                files=files,
             )
+            text = manifest.model_dump_json(indent=1).encode()
             with ArchiveWriter(self.path, 0) as archive:
-                archive.manifest(manifest)
+                archive.add(MANIFEST, BytesIO(text), len(text))
                 for entry in records:
-                    archive.header(RECORDS + entry.name, entry.size)
                     with (folder / entry.name).open("rb") as file:
-                        copyfileobj(file, archive)
-                    archive.pad(entry.size)
+                        archive.add(RECORDS + entry.name, file, entry.size)
                 return manifest, archive.position
 
     async def _read_records(self, snapshot: DatabaseSnapshot, folder: Path) -> list[Entry]:
@@ -132,13 +129,6 @@ class TenantExporter:
             for collection in collections:
                 await export(database, collection, {})
         return entries
-
-    async def _write_installers(self, manifest: ArchiveManifest, position: int, store: MongoUploadStore) -> None:
-        with ArchiveWriter(self.path, position) as archive:
-            self.progress.advance(sum(entry.size for entry in manifest.files[: self.resumed]))
-            for entry in manifest.files[self.resumed :]:
-                await self._write_installer(archive, entry, store)
-            archive.finish()
 
     async def _write_installer(self, archive: ArchiveWriter, entry: Entry, store: MongoUploadStore) -> None:
         """Write an installer, also if it moves to another home meanwhile. Raises InstallerDeleted."""

@@ -17,12 +17,11 @@ from auth_service.audit.store import parse_document
 from auth_service.tenants.model import TenantExists
 from auth_service.tenants.store import MongoTenantStore
 from common.caching.tenant_version import TenantVersions
-from common.mongo import Document, MongoDatabase
+from common.mongo import MongoDatabase
 from common.redis import open_redis
 from deploy.backup.installers import copy_installer, has_size
-from deploy.backup.manifest import ArchiveManifest, BackupProblem
+from deploy.backup.manifest import AUDIT, ArchiveManifest, BackupProblem
 from deploy.backup.records import Client, collections, restore_documents
-from deploy.backup.signatures import AUDIT, key_fingerprints, missing_keys
 from deploy.backup.target import RestoreMarker, claim_storage
 from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.schemas import migrate_imported, open_database, require_known_schemas
@@ -32,7 +31,6 @@ from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveReader
 from deploy.tenant_archive.record_rules import CHECKS
 from deploy.tenant_archive.validator import ArchiveValidator, installer_document
 from deploy.terminal import FileProgress
-from upload_service.model import Upload
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoLedgerStore
 
@@ -50,14 +48,14 @@ class TenantImporter:
 
     async def run(self, where: StoreAddresses) -> ArchiveManifest:
         """Import all of it. An interrupted run resumes when it is run again. Raises BackupProblem."""
-        with ArchiveReader(self.path) as archive, TemporaryDirectory(prefix="pkgrepo-") as name:
+        with ArchiveReader(self.path) as archive, TemporaryDirectory(prefix="pkgrepo-") as folder:
             manifest, source = archive.manifest()
             require_known_schemas(manifest.schemas, "the archive's ")
-            self.other_keys = missing_keys(manifest.keys, key_fingerprints(where))
-            validator = ArchiveValidator(Path(name), manifest)
+            self.other_keys = manifest.missing_keys(where)
+            validator = ArchiveValidator(Path(folder), manifest)
             for entry in manifest.records:
                 with (validator.folder / entry.name).open("wb") as file:
-                    for block in archive.read(RECORDS, entry):
+                    async for block in archive.read(RECORDS, entry):
                         file.write(block)
             tenant = validator.check()
             async with (
@@ -72,9 +70,9 @@ class TenantImporter:
                     await self._require_absent(client, tenant.tenant_id)
                     await marker.set()
                 await self._import_installers(archive, validator, upload)
-                for file_name in (file_name for file_name in CHECKS if file_name not in {LOG, HEADS}):
-                    database, collection, _ = file_name.split(".")
-                    await restore_documents(client, database, collection, validator.documents(file_name))
+                for name in [name for name in CHECKS if name not in {LOG, HEADS}]:
+                    database, collection, _ = name.split(".")
+                    await restore_documents(client, database, collection, validator.documents(name))
                 await self._import_audit_log(validator, client, audit)
                 await migrate_imported(where, manifest.schemas)
                 ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
@@ -109,8 +107,14 @@ class TenantImporter:
                 archive.skip(FILES, entry)
                 self.progress.advance(entry.size)
             else:
-                await copy_installer(archive.stream(FILES, entry), installer, target, self.progress)
-            await _add_record(upload, installer)
+                await copy_installer(archive.read(FILES, entry), installer, target, self.progress)
+            key = {"tenant_id": installer.tenant_id, "upload_id": installer.upload_id}
+            try:
+                await upload["uploads"].update_one(key, {"$setOnInsert": installer_document(installer)}, upsert=True)
+            except DuplicateKeyError:
+                raise BackupProblem(
+                    f"{installer.server_filename}: the archive has two records of the same file"
+                ) from None
         archive.end()
 
     async def _import_audit_log(self, validator: ArchiveValidator, client: Client, audit: OperatorAudit) -> None:
@@ -118,15 +122,15 @@ class TenantImporter:
         tenant_id = validator.manifest.tenant_id
         if AUDIT in self.other_keys:
             for document in validator.documents(LOG):
-                link = parse_document(document)
-                if link is None:
+                chained = parse_document(document)
+                if chained is None:
                     raise BackupProblem(f"{LOG}: an entry is not one of an audit log")
-                await audit.audit.record(tenant_id, link.entry)
+                await audit.audit.record(tenant_id, chained.entry)
             return
         await restore_documents(client, "auth", "audit_log", validator.documents(LOG))
         for document in validator.documents(HEADS):
-            note = SignedHead(Head(document["sequence"], document["hash"]), document["seal"])
-            await audit.store.save_head(tenant_id, note)
+            head = SignedHead(Head(document["sequence"], document["hash"]), document["seal"])
+            await audit.store.save_head(tenant_id, head)
         try:
             await verify(audit.store, audit.signer, tenant_id)
         except ChainBroken as broken:
@@ -134,12 +138,3 @@ class TenantImporter:
                 f"{tenant_id}: its audit log was changed ({broken}), so the tenant is not imported; "
                 f"run `pkgrepo tenant delete {tenant_id}` to remove what was imported"
             ) from None
-
-
-async def _add_record(upload: MongoDatabase, installer: Upload) -> None:
-    key: Document = {"tenant_id": installer.tenant_id, "upload_id": installer.upload_id}
-    document = {field: value for field, value in installer_document(installer).items() if field not in key}
-    try:
-        await upload["uploads"].update_one(key, {"$setOnInsert": document}, upsert=True)
-    except DuplicateKeyError:
-        raise BackupProblem(f"{installer.server_filename}: the archive has two records of the same file") from None

@@ -38,12 +38,12 @@ class AuditHeadRecord(Record):
 
 def check_audit_entry(document: Document) -> None:
     """An entry has the values of at most one form, so it is not larger than the largest form."""
-    link = parse_document(document)
-    if link is None or len(bson.encode(document)) > FORM_LIMIT:
+    chained = parse_document(document)
+    if chained is None or len(bson.encode(document)) > FORM_LIMIT:
         raise BadRecord("is not an entry of an audit log")
-    entry = link.entry
-    require(_ENTRY_ID.fullmatch(entry.entry_id) and link.sequence >= 1 and entry.status in range(100, 600))
-    require(_DIGEST.fullmatch(link.previous) and _DIGEST.fullmatch(link.hash))
+    entry = chained.entry
+    require(_ENTRY_ID.fullmatch(entry.entry_id) and chained.sequence >= 1 and entry.status in range(100, 600))
+    require(_DIGEST.fullmatch(chained.previous) and _DIGEST.fullmatch(chained.hash))
     texts = [entry.operation, entry.user, entry.ip, entry.request_id, *chain(*entry.target.items())]
     texts += chain(*((name, *values) for name, values in entry.changes.items()))
     require(not any("\0" in text for text in texts))
@@ -69,8 +69,8 @@ def check_record(name: str, document: Document) -> None:
         CHECKS[name](document)
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadRecord(f"{place}: {first['msg'].removeprefix('Value error, ')}") from None
+        field = ".".join(str(part) for part in first["loc"])
+        raise BadRecord(f"{field}: {first['msg'].removeprefix('Value error, ')}") from None
     except Problem as problem:
         raise BadRecord(problem.detail) from None
     except (LookupError, ValueError, TypeError, AttributeError, RecursionError):

@@ -28,7 +28,7 @@ from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
-from upload_service.store import LEASE_FREE
+from upload_service.store import LEASE_FREE, record_key
 
 MAX_INT64 = 2**63 - 1
 DECODED: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
@@ -108,9 +108,7 @@ def installer_document(upload: Upload) -> Document:
     """The record of an installer in the folder: complete, announced, linked, and verified now."""
     now = datetime.now(UTC)
     return {
-        "tenant_id": upload.tenant_id,
-        "file_id": upload.file_id,
-        "upload_id": upload.upload_id,
+        **record_key(upload),
         "total": upload.size,
         "offset": upload.size,
         "fence": upload.fence,

@@ -13,7 +13,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from common.tenants import Tenant
 from deploy.local.folder import Addresses
-from deploy.operator.operations import Operator, open_operator
+from deploy.operator.tenants import Operator, open_operator
 from tests.support.factories import KEY
 from tests.support.processes.replica import Replica
 from tests.support.servers.ports import free_port

@@ -30,7 +30,7 @@ from common.caching.tenant_version import TenantVersions
 from common.mongo import Document
 from common.redis import open_redis
 from deploy.local.folder import SERVICES, Addresses
-from deploy.operator.operations import open_operator
+from deploy.operator.tenants import open_operator
 from tests.support.factories import KEY
 from tests.support.processes.replica import Replica
 from tests.support.servers.ports import free_port

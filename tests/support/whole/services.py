@@ -24,7 +24,7 @@ from common.redis import open_redis
 from common.tenants import Tenant
 from deploy.cluster.rights import OPERATOR
 from deploy.local.folder import Addresses
-from deploy.operator.operations import Operator, open_operator
+from deploy.operator.tenants import Operator, open_operator
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from tests.support.api import Answer, read_answer

@@ -15,8 +15,8 @@ from common.mongo import MongoError, open_database
 from common.redis import RedisError, open_redis
 from common.settings import BadSetting
 from deploy.local.folder import Addresses
-from deploy.operator import operations
-from deploy.operator.operations import delete_tenant, open_operator
+from deploy.operator import tenants
+from deploy.operator.tenants import delete_tenant, open_operator
 from tests.support.factories import KEYS, make_tenant
 from tests.support.step_faults import Fault, Steps
 
@@ -24,7 +24,7 @@ from tests.support.step_faults import Fault, Steps
 @pytest.fixture
 def addresses(mongo_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Addresses:
     """The stores, without a wait for the caches of gateways."""
-    monkeypatch.setattr(operations, "CACHES_EXPIRED", 0)
+    monkeypatch.setattr(tenants, "CACHES_EXPIRED", 0)
     return Addresses("", mongo_url, redis_url)
 
 
@@ -73,7 +73,7 @@ async def test_a_session_opened_during_the_deletion_ends(
             assert tenant not in await operator.tenants.list()
             tokens.append(await sessions.open(tenant.tenant_id, "helga"))
 
-        monkeypatch.setattr(operations, "asyncio", SimpleNamespace(sleep=open_session))
+        monkeypatch.setattr(tenants, "asyncio", SimpleNamespace(sleep=open_session))
         await operator.tenants.create(tenant)
         await delete_tenant(addresses, tmp_path, tenant.tenant_id)
         (token,) = tokens
@@ -85,11 +85,11 @@ async def test_a_deleted_tenants_known_addresses_are_deleted(addresses: Addresse
     tenant = make_tenant()
     async with open_operator(addresses) as operator:
         await operator.tenants.create(tenant)
-        await operator.known_places.add(tenant.tenant_id, "helga", "192.0.2.1")
+        await operator.known_networks.add(tenant.tenant_id, "helga", "192.0.2.1")
 
         await delete_tenant(addresses, tmp_path, tenant.tenant_id)
 
-        assert not await operator.known_places.contains(tenant.tenant_id, "helga", "192.0.2.1")
+        assert not await operator.known_networks.contains(tenant.tenant_id, "helga", "192.0.2.1")
 
 
 @pytest.mark.parametrize("each", [pytest.param(1, marks=pytest.mark.full, id="all"), pytest.param(5, id="some")])

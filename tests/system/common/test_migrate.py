@@ -19,10 +19,10 @@ from deploy.backup.folder import BackupFolder
 from deploy.backup.records import DATABASES
 from deploy.local import servers
 from deploy.local.folder import Addresses
-from deploy.operator.operations import open_operator
 from deploy.operator.schemas import KNOWN
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import StoreAddresses
+from deploy.operator.tenants import open_operator
 from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from tests.support.factories import KEY, KEYS, make_tenant

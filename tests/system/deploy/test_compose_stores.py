@@ -20,9 +20,8 @@ from redis.exceptions import AuthenticationError
 
 from common.settings import load
 from deploy.cluster.owners import STORES_USER
-from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS, Credential
+from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS, Credential, OtherStores
 from deploy.cluster.secrets import ClusterSecrets
-from deploy.cluster.stores import OtherStores
 from deploy.operator.schemas import KNOWN
 from tests.support.deployment.compose import SERVICES, ComposeProject, run_compose, run_compose_of_release_0_1_0
 from tests.support.servers.rights import excess_mongodb_rights, excess_rabbitmq_rights, excess_redis_rights

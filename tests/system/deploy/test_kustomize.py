@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from common.settings import load
+from deploy.cluster.rights import OtherStores
 from deploy.cluster.secrets import ClusterSecrets
-from deploy.cluster.stores import OtherStores
 from deploy.operator.key_files import KeyFiles
 from tests.support.deployment.kubernetes import (
     FOLDER,

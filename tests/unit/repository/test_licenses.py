@@ -9,22 +9,35 @@ from tests.support.tables import each
 
 ROOT = Path(__file__).parents[3]
 LOCKS = sorted(ROOT.glob("requirements*.lock"))
+ALLOWED = {"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0"}
+ROW = re.compile(r"^\| ([a-z0-9-]+) \| (\S+) \| ([^|]+) \|$", re.MULTILINE)
+
+
+def words(licence: str) -> set[str]:
+    """The licences in an expression."""
+    return set(re.sub(r"[()]", "", re.sub(r" (?:AND|OR) ", "|", licence)).split("|"))
+
+
+def listed() -> dict[str, tuple[str, str]]:
+    """The version and the licence of each package in the listing."""
+    rows = ROW.findall(licenses.LISTING.read_text(encoding="utf-8"))
+    return {package: (version, licence) for package, version, licence in rows}
 
 
 def test_the_listing_has_every_locked_package_in_its_version() -> None:
-    assert {package: version for package, (version, _) in licenses.listed().items()} == licenses.locked()
+    assert {package: version for package, (version, _) in listed().items()} == licenses.locked()
 
 
 @each("package", licenses.locked())
 def test_a_package_is_listed_under_its_own_licence_which_is_allowed(package: str) -> None:
-    _, licence = licenses.listed()[package]
+    _, licence = listed()[package]
     assert licence == licenses.licence_of(package)
-    assert licenses.words(licence) <= licenses.ALLOWED
+    assert words(licence) <= ALLOWED
 
 
 def test_an_unknown_licence_is_not_allowed() -> None:
-    assert licenses.words("MIT AND (GPL-3.0-only OR Apache-2.0)") - licenses.ALLOWED == {"GPL-3.0-only"}
-    assert licenses.words("Our own licence") - licenses.ALLOWED
+    assert words("MIT AND (GPL-3.0-only OR Apache-2.0)") - ALLOWED == {"GPL-3.0-only"}
+    assert words("Our own licence") - ALLOWED
 
 
 @each("lock", LOCKS, ids=lambda lock: lock.name)

@@ -17,14 +17,13 @@ from common.mongo import MongoDatabase, open_database
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import UPLOADS
-from deploy.backup.manifest import BackupProblem
+from deploy.backup.manifest import BackupProblem, make_seals
 from deploy.backup.records import DATABASES
-from deploy.backup.signatures import make_seals
 from deploy.local import servers
 from deploy.local.folder import Addresses
-from deploy.operator.operations import open_operator
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import StoreAddresses
+from deploy.operator.tenants import open_operator
 from deploy.tenant_archive.validator import installer_document
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.processes.backup import RecordedProgress, restore_documents

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy.backup.manifest import BackupProblem
-from deploy.backup.signatures import AUDIT
+from deploy.backup.manifest import AUDIT, BackupProblem
 from deploy.local.demo import SAMPLES
-from deploy.operator.operations import delete_tenant
+from deploy.operator.tenants import delete_tenant
 from deploy.tenant_archive.archive import part_path
 from tests.support.faults.invariants import missing_versions, violations
 from tests.support.processes.backup import addresses_of, audit_heads, export_tenant, import_archive, run_and_kill

@@ -10,8 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from common.settings import BadSetting
-from deploy.backup.manifest import BackupProblem
-from deploy.backup.signatures import AUDIT
+from deploy.backup.manifest import AUDIT, BackupProblem
 from deploy.cli import backup as cli_backup
 from deploy.cli.main import app, main
 from tests.support.tables import each

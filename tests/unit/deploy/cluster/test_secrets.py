@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from common.settings import BadSetting, load
-from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS
+from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS, OtherStores
 from deploy.cluster.secrets import ClusterSecrets
-from deploy.cluster.stores import OtherStores
 
 OLD_URLS = {
     "mongo_url": "mongodb://pkgrepo:old@mongodb:27017/?replicaSet=rs0&authSource=admin",

@@ -10,9 +10,8 @@ import pytest
 
 from common.http.server import DRAIN_TIMEOUT, SHUTDOWN_TIMEOUT
 from common.settings import BadSetting, load
-from deploy.cluster.rights import DEFAULT_USER, MONGODB, OPERATOR, RABBITMQ, REDIS
+from deploy.cluster.rights import DEFAULT_USER, MONGODB, OPERATOR, RABBITMQ, REDIS, OtherStores
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
-from deploy.cluster.stores import OtherStores
 from deploy.operator.stores import StoreSettings
 from tests.support.deployment.kubernetes import (
     FOLDER,

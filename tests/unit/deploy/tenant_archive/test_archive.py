@@ -1,5 +1,6 @@
 """An untrusted archive is refused unless it matches its manifest and the rules."""
 
+import asyncio
 import hashlib
 import io
 import json
@@ -66,11 +67,14 @@ def archive(
 
 
 def read(path: Path) -> bytes:
-    with ArchiveReader(path) as reader:
-        archive_manifest, _ = reader.manifest()
-        content = b"".join(block for file in archive_manifest.files for block in reader.read(FILES, file))
-        reader.end()
-    return content
+    async def read_all() -> bytes:
+        with ArchiveReader(path) as reader:
+            archive_manifest, _ = reader.manifest()
+            blocks = [block for file in archive_manifest.files async for block in reader.read(FILES, file)]
+            reader.end()
+        return b"".join(blocks)
+
+    return asyncio.run(read_all())
 
 
 def test_a_reader_returns_the_files_of_the_manifest(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Operations on tenants and users, directly on the stores."""
+"""Tenants and their users, directly in the stores."""
 
 import asyncio
 import secrets
@@ -25,7 +25,9 @@ from deploy.local.folder import Addresses
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import open_storage
 from upload_service.maintenance.purge import forget_tenant as forget_installers
+from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.uploads.store import MongoUploadStore
 
 CACHES_EXPIRED = 5  # seconds until no gateway has a deleted tenant in its cache
@@ -38,7 +40,7 @@ class Operator:
     tenants: Tenants
     users: Users
     sessions: Sessions
-    known_places: RedisKnownNetworks
+    known_networks: RedisKnownNetworks
 
 
 @asynccontextmanager
@@ -47,30 +49,30 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
     async with open_database(addresses.mongo_url, "auth") as database, open_redis(addresses.redis_url) as redis:
         # These sessions are only ended, and none is signed, so the key does not matter.
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
-        known_places = RedisKnownNetworks(redis)
-        users = Users(MongoUserStore(database), Passwords(), sessions, known_places)
-        yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_places)
+        known_networks = RedisKnownNetworks(redis)
+        users = Users(MongoUserStore(database), Passwords(), sessions, known_networks)
+        yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_networks)
 
 
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:
     """Delete a tenant with its data in every service; whether it existed.
 
-    A second call completes an interrupted one: it deletes remaining data even if the tenant is gone.
-
-    Raises InvalidField for the id, and BadSetting if the storage of some installers is unknown.
+    A second call deletes what an interrupted one has left, even if the tenant is gone. Raises InvalidField for the id,
+    and BadSetting if the storage of some installers is unknown.
     """
     if not is_tenant_id(tenant_id):
         raise InvalidField("tenant_id", "is not a valid tenant id")
     storage = open_storage(installers)
     async with open_database(addresses.mongo_url, "upload") as upload:
-        await storage.require_for_tenant(upload, tenant_id)
+        if await MongoMoveStore(upload).has_any(tenant_id, StorageKind.S3):
+            storage.require(StorageKind.S3)
     async with open_operator(addresses) as operator:
         known = tenant_id in {tenant.tenant_id for tenant in await operator.tenants.list()}
         await operator.tenants.delete(tenant_id)
         # Until the caches of the gateways expire, requests of the tenant, logins too, could add data.
         await asyncio.sleep(CACHES_EXPIRED)
         await operator.sessions.close_tenant(tenant_id)
-        await operator.known_places.forget_tenant(tenant_id)
+        await operator.known_networks.forget_tenant(tenant_id)
         await operator.tenants.delete(tenant_id)  # Removes the audit entries of sign-ins in the last seconds.
     async with (
         open_database(addresses.mongo_url, "catalog") as catalog,
