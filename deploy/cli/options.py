@@ -21,7 +21,7 @@ console = Console(highlight=False, markup=False, soft_wrap=True)
 DATA_HELP = "Folder of a running `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."
 Data = Annotated[Path | None, Option(help=DATA_HELP)]
 Url = Annotated[str, Option(envvar="PKGREPO_URL", help="https://host/tenant, or https://host/client/api.")]
-Timeout = Annotated[
+RetryTimeout = Annotated[
     float, Option("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
 ]
 CaFile = Annotated[Path | None, Option(exists=True, dir_okay=False, help="Trusted certificates, PEM.")]

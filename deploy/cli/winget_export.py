@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from deploy.cli.options import CaFile, Timeout, Url, run_until_stopped
-from deploy.cli.publish import console, open_interface, problems_printed
+from deploy.cli.options import CaFile, RetryTimeout, Url, run_until_stopped
+from deploy.cli.publish import console, open_client, problems_printed
 from deploy.terminal import print_line, visible
 from deploy.winget_import.exporter import ExportedManifest, ManifestExport
 
@@ -16,7 +16,7 @@ def manifests(
     folder: Annotated[Path, typer.Argument(file_okay=False, help="Target folder; created if it does not exist.")],
     url: Url,
     package: Annotated[list[str] | None, typer.Option(help="Package id. Default: all packages.")] = None,
-    timeout: Timeout = 600,
+    retry_timeout: RetryTimeout = 600,
     ca_file: CaFile = None,
 ) -> None:
     """Export the catalog as winget manifests, one folder for each version; prints the folders.
@@ -25,10 +25,10 @@ def manifests(
     """
 
     async def work() -> Sequence[ExportedManifest]:
-        async with open_interface(url, ca_file, timeout) as interface:
-            return await ManifestExport(interface, folder).run(package or ())
+        async with open_client(url, ca_file, retry_timeout) as client:
+            return await ManifestExport(client, folder).run(package or ())
 
-    with problems_printed(timeout):
+    with problems_printed(retry_timeout):
         exported = run_until_stopped(work(), console)
     for manifest in exported:
         if manifest.problem:

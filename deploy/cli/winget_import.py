@@ -13,7 +13,7 @@ from typer import Argument, Option
 from common.settings import BadSetting
 from deploy.cli.backup import import_tenant
 from deploy.cli.options import DATA_HELP, INTERRUPTED, RESUMES, run_interruptible
-from deploy.cli.publish import console, describe_problem, open_interface, problems_printed
+from deploy.cli.publish import console, describe_problem, open_client, problems_printed
 from deploy.publish.publisher import AT_ONCE, Publisher
 from deploy.tenant_archive.archive import is_archive
 from deploy.terminal import json_text, print_line, show_progress, visible
@@ -47,7 +47,7 @@ def import_paths(
     dry_run: Annotated[bool, Manifests("--dry-run", help="Show what would be published.")] = False,
     at_once: Annotated[int, Manifests(min=1, max=32, help="Parallel uploads.")] = AT_ONCE,
     chunk_size: Annotated[int, Manifests(min=1, max=64, metavar="MIB", help="Chunk size.")] = 8,
-    timeout: Annotated[
+    retry_timeout: Annotated[
         float, Manifests("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
     ] = 600,
     ca_file: Annotated[Path | None, Manifests(exists=True, dir_okay=False, help="Trusted certificates, PEM.")] = None,
@@ -77,22 +77,22 @@ def import_paths(
 
     async def work() -> None:
         async with AsyncExitStack() as stack:
-            interface = await stack.enter_async_context(open_interface(url, ca_file, timeout))
+            client = await stack.enter_async_context(open_client(url, ca_file, retry_timeout))
             progress = stack.enter_context(show_progress(console, keep=False))
             fetcher = await stack.enter_async_context(open_fetcher(networks, ca_file, max_size << 20))
             sources = InstallerSources(InstallersFolder(installers) if installers else None, fetcher if fetch else None)
-            publisher = Publisher(interface, progress, chunk_size << 20, at_once=at_once, open_installer=sources.open)
-            one = await interface.one_installer_a_version()
-            publish = DryRun(interface, sources).publish if dry_run else publisher.publish
+            publisher = Publisher(client, progress, chunk_size << 20, at_once=at_once, open_installer=sources.open)
+            one = await client.one_installer_a_version()
+            publish = DryRun(client, sources).publish if dry_run else publisher.publish
             imports.append(
                 ManifestImport(publish, one_installer_a_version=one, at_once=at_once, keep_addresses=keep_addresses)
             )
             await imports[0].run(find_manifests(paths))
 
-    with problems_printed(timeout):
+    with problems_printed(retry_timeout):
         finished = run_interruptible(work())
         rows = imports[0].rows if imports else []
-        _report(rows, timeout, as_json=as_json)
+        _report(rows, retry_timeout, as_json=as_json)
         if not finished:
             console.print(f"Stopped. {RESUMES}")
             raise typer.Exit(INTERRUPTED)
@@ -129,10 +129,10 @@ def _check_options(context: typer.Context, *, for_archive: bool) -> None:
             raise BadSetting(f"{parameter.opts[0]}: cannot be used with {kind}")
 
 
-def _report(rows: Sequence[Row], timeout: float, *, as_json: bool) -> None:
+def _report(rows: Sequence[Row], retry_timeout: float, *, as_json: bool) -> None:
     for row in rows:
         if row.problem:
-            print_line(console, f"{row.manifest}: {row.label}: {describe_problem(row.problem, timeout)}", "red")
+            print_line(console, f"{row.manifest}: {row.label}: {describe_problem(row.problem, retry_timeout)}", "red")
         for note in row.notes:
             print_line(console, f"{row.manifest}: {row.label}: {note}")
     counts = summary(rows)

@@ -28,7 +28,7 @@ class ExportedManifest:
 
 
 class PublishedManifests(Protocol):
-    """The manifests that `Interface` reads."""
+    """The manifests that `RetryingClient` reads."""
 
     async def package_ids(self) -> Sequence[str]: ...
 
