@@ -9,7 +9,7 @@ import typer
 from deploy.cli.options import CaFile, RetryTimeout, Url, run_until_stopped
 from deploy.cli.publish import console, open_client, problems_printed
 from deploy.terminal import print_line, visible
-from deploy.winget_import.exporter import ExportedManifest, ManifestExport
+from deploy.winget_manifests.exporter import ExportedManifest, ManifestExport
 
 
 def manifests(

@@ -17,12 +17,12 @@ from deploy.cli.publish import console, describe_problem, open_client, problems_
 from deploy.publish.publisher import AT_ONCE, Publisher
 from deploy.tenant_archive.archive import is_archive
 from deploy.terminal import json_text, print_line, show_progress, visible
-from deploy.winget_import.fetcher import open_fetcher
-from deploy.winget_import.importer import DryRun, ManifestImport
-from deploy.winget_import.manifest_tree import SUFFIXES, find_manifests
-from deploy.winget_import.networks import Network, Networks
-from deploy.winget_import.report import Outcome, Row, summary
-from deploy.winget_import.sources import InstallersFolder, InstallerSources
+from deploy.winget_manifests.fetcher import open_fetcher
+from deploy.winget_manifests.importer import DryRun, ManifestImport
+from deploy.winget_manifests.manifest_tree import SUFFIXES, find_manifests
+from deploy.winget_manifests.networks import Network, Networks
+from deploy.winget_manifests.report import Outcome, Row, summary
+from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
 
 ARCHIVE_OPTIONS = frozenset(["data"])
 Manifests = partial(Option, rich_help_panel="Options for manifests")

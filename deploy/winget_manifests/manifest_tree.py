@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deploy.winget_import.manifest import Manifest, assemble_manifest, read_file
-from deploy.winget_import.schema.files import File, SingletonFile
-from deploy.winget_import.yaml_reader import ManifestRefused
+from deploy.winget_manifests.manifest import Manifest, assemble_manifest, read_file
+from deploy.winget_manifests.schema.files import File, SingletonFile
+from deploy.winget_manifests.yaml_reader import ManifestRefused
 
 SUFFIXES = (".yaml", ".yml")
 

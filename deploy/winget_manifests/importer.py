@@ -11,14 +11,14 @@ from deploy.publish.model import Installer, NewPackage, NotPublished, Published
 from deploy.publish.problems import is_transient
 from deploy.publish.publisher import Catalog
 from deploy.publish.retrying_client import RetryingClient
-from deploy.winget_import import report
-from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.manifest_tree import RefusedManifest
-from deploy.winget_import.report import Row, WouldPublish
-from deploy.winget_import.schema.installer_form import ManifestInstaller, manifest_installers
-from deploy.winget_import.schema.package_form import new_package
-from deploy.winget_import.sources import InstallerSources
-from deploy.winget_import.yaml_reader import ManifestRefused
+from deploy.winget_manifests import report
+from deploy.winget_manifests.manifest import Manifest
+from deploy.winget_manifests.manifest_tree import RefusedManifest
+from deploy.winget_manifests.report import Row, WouldPublish
+from deploy.winget_manifests.schema.installer_form import ManifestInstaller, manifest_installers
+from deploy.winget_manifests.schema.package_form import new_package
+from deploy.winget_manifests.sources import InstallerSources
+from deploy.winget_manifests.yaml_reader import ManifestRefused
 
 AnyManifest = Manifest | RefusedManifest
 Result = Published | NotPublished | WouldPublish

@@ -8,9 +8,9 @@ from typing import Any
 
 from common.errors import Problem
 from deploy.publish.model import Installer, NotPublished, Published
-from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.manifest_tree import RefusedManifest
-from deploy.winget_import.schema.installer_form import ManifestInstaller
+from deploy.winget_manifests.manifest import Manifest
+from deploy.winget_manifests.manifest_tree import RefusedManifest
+from deploy.winget_manifests.schema.installer_form import ManifestInstaller
 
 
 class Outcome(StrEnum):

@@ -14,7 +14,7 @@ from deploy.publish.files import LocalFile, open_file, open_regular
 from deploy.publish.model import Installer
 from deploy.publish.problems import OtherBytes
 from deploy.terminal import FileProgress
-from deploy.winget_import.fetcher import Fetcher
+from deploy.winget_manifests.fetcher import Fetcher
 
 
 class InstallerMissing(Problem):

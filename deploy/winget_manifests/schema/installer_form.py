@@ -12,11 +12,10 @@ from catalog_service.model.external_installers import parse_address
 from catalog_service.model.manifest.fields import pascal
 from common.errors import InvalidField
 from deploy.publish import model
-from deploy.winget_import.inheritance import effective_type
-from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.schema.installers import InstallationMetadata, Installer, InstallerSwitches, Markets
-from deploy.winget_import.schema.package_form import form_fields, release_fields
-from deploy.winget_import.yaml_reader import ManifestRefused
+from deploy.winget_manifests.manifest import Manifest, effective_type
+from deploy.winget_manifests.schema.files import InstallationMetadata, Installer, InstallerSwitches, Markets
+from deploy.winget_manifests.schema.package_form import form_fields, release_fields
+from deploy.winget_manifests.yaml_reader import ManifestRefused
 
 _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _LOCALES = {locale.replace("_", "-").casefold(): locale for locale in Locale}
