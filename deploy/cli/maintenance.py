@@ -121,21 +121,18 @@ class ScrubRun:
         if as_json:
             typer.echo(orjson.dumps(self.findings, option=orjson.OPT_INDENT_2))
         else:
-            self._print_table()
+            if self.findings:
+                table = Table("Tenant", "Package", "Version", "File", "Damage")
+                for finding in self.findings:
+                    table.add_row(*asdict(finding).values())
+                console.print(table)
+            console.print(f"{self.files} files were read, {len(self.findings)} are damaged.")
             if not is_complete:
                 console.print("Stopped before all were read.")
         if not is_complete:
             raise typer.Exit(INTERRUPTED)
         if self.findings:
             raise typer.Exit(1)
-
-    def _print_table(self) -> None:
-        if self.findings:
-            table = Table("Tenant", "Package", "Version", "File", "Damage")
-            for finding in self.findings:
-                table.add_row(*asdict(finding).values())
-            console.print(table)
-        console.print(f"{self.files} files were read, {len(self.findings)} are damaged.")
 
 
 async def _differences(where: StoreAddresses, tenant_id: str | None, *, repair: bool) -> Sequence[tuple[Drift, bool]]:

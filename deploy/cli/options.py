@@ -24,6 +24,8 @@ Url = Annotated[str, Option(envvar="PKGREPO_URL", help="https://host/tenant, or 
 RetryTimeout = Annotated[
     float, Option("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
 ]
+ChunkSize = Annotated[int, Option(min=1, max=64, metavar="MIB", help="Chunk size.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON document on standard output.")]
 CaFile = Annotated[Path | None, Option(exists=True, dir_okay=False, help="Trusted certificates, PEM.")]
 TenantId = Annotated[str, Argument(help="Tenant id, the first part of the tenant's addresses.")]
 

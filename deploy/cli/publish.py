@@ -15,11 +15,11 @@ from typer import Argument, Option
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from common.errors import Problem
 from common.settings import BadSetting, load
-from deploy.cli.options import RESUMES, CaFile, RetryTimeout, Url, run_until_stopped
+from deploy.cli.options import RESUMES, AsJson, CaFile, ChunkSize, RetryTimeout, Url, run_until_stopped
 from deploy.publish import options
 from deploy.publish.http_client import Credentials, open_http_client
 from deploy.publish.model import NewPackage, NotPublished, Published
-from deploy.publish.options import FileOptions, SharedOptions
+from deploy.publish.options import InstallerOptions
 from deploy.publish.problems import is_transient
 from deploy.publish.publisher import Publisher
 from deploy.publish.retrying_client import RetryingClient
@@ -67,10 +67,10 @@ def publish(
     logo: Annotated[
         Path | None, Option(exists=True, dir_okay=False, help="Logo of a new package, PNG or JPEG.")
     ] = None,
-    chunk_size: Annotated[int, Option(min=1, max=64, metavar="MIB", help="Chunk size.")] = 8,
+    chunk_size: ChunkSize = 8,
     retry_timeout: RetryTimeout = 600,
     ca_file: CaFile = None,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON document on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Publish installers as versions of a package; prints the UID of each version.
 
@@ -88,9 +88,10 @@ def publish(
         ("package_family_name", package_family_name),
         ("upgrades", upgrades),
     ]
-    file_options = FileOptions(version, architecture or (), file_type or (), product_code or ())
-    shared = SharedOptions(scope, locale, channel, nested_type, tuple(more))
-    installers = options.installers(files, package, file_options, shared)
+    installer_options = InstallerOptions(
+        version, architecture or (), file_type or (), product_code or (), scope, locale, channel, nested_type, more
+    )
+    installers = options.installers(files, package, installer_options)
     new_package = _new_package(package_name, publisher, description, logo)
 
     async def work() -> list[Published | NotPublished]:

@@ -36,10 +36,10 @@ class Catalog:
             if row["INSTALLER_SHA256"] == sha256:
                 return row["UID"]
         same_version = [row for row in self.versions if row["VERSION"] == installer.version]
-        if taken := same_key or (self.one_installer_a_version and same_version):
+        if others := same_key or (self.one_installer_a_version and same_version):
             raise VersionTaken(
                 f"{installer.package_id} has version {installer.version} already, with another installer "
-                f"(UID {taken[0]['UID']})."
+                f"(UID {others[0]['UID']})."
             )
         return None
 
@@ -96,7 +96,7 @@ class Publisher:
         progress.start(READING, file.size)
         sha256 = await file.sha256(progress.update)
         if installer.sha256 not in {"", sha256}:
-            raise OtherBytes(file.path, installer.sha256, sha256)
+            raise OtherBytes(path=file.path, expected=installer.sha256, actual=sha256)
         if uid := catalog.uid_of(installer, sha256):
             await self._require_intact(installer, uid)
             return Published(installer, uid, sha256, file.size, file.size, created=False)

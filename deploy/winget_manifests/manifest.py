@@ -60,7 +60,7 @@ def parse_file(content: bytes) -> schema.File:
     try:
         file = kind.model_validate(value, context=Source.FILE, by_alias=True, by_name=False)
     except ValidationError as error:
-        reasons = [f"{place}: {reason}" for place, reason in islice(validation_errors(error), MAX_REASONS)]
+        reasons = [f"{path}: {reason}" for path, reason in islice(validation_errors(error), MAX_REASONS)]
         raise ManifestRefused("; ".join(reasons)) from None
     major, minor, _ = map(int, file.manifest_version.split("."))
     if major != 1 or minor > NEWEST:

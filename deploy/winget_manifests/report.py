@@ -15,7 +15,7 @@ from deploy.winget_manifests.schema.installer_form import ManifestInstaller
 
 class Outcome(StrEnum):
     PUBLISHED = "published"
-    THERE = "there"
+    EXISTING = "there"
     NEW = "new"  # would be published without --dry-run
     REFUSED = "refused"
 
@@ -86,7 +86,7 @@ def of_published(manifest: Manifest, source: ManifestInstaller, result: Publishe
         return row
     if isinstance(result, NotPublished):
         return replace(row, outcome=Outcome.REFUSED, problem=result.problem)
-    outcome = Outcome.PUBLISHED if result.created else Outcome.THERE
+    outcome = Outcome.PUBLISHED if result.created else Outcome.EXISTING
     return replace(row, outcome=outcome, uid=result.uid, size=result.size)
 
 

@@ -1,8 +1,7 @@
-"""`pkgrepo import`: imports winget manifests with their installers into a tenant, or a tenant from its archive."""
+"""`pkgrepo import` of winget manifests or the archive of a tenant, and `pkgrepo manifests`, the export of manifests."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +11,23 @@ from typer import Argument, Option
 
 from common.settings import BadSetting
 from deploy.cli.backup import import_tenant
-from deploy.cli.options import DATA_HELP, INTERRUPTED, RESUMES, run_interruptible
+from deploy.cli.options import (
+    DATA_HELP,
+    INTERRUPTED,
+    RESUMES,
+    AsJson,
+    CaFile,
+    ChunkSize,
+    RetryTimeout,
+    Url,
+    run_interruptible,
+    run_until_stopped,
+)
 from deploy.cli.publish import console, describe_problem, open_client, problems_printed
 from deploy.publish.publisher import AT_ONCE, Publisher
 from deploy.tenant_archive.archive import is_archive
 from deploy.terminal import json_text, print_line, show_progress, visible
+from deploy.winget_manifests.exporter import ExportedManifest, ManifestExport
 from deploy.winget_manifests.fetcher import open_fetcher
 from deploy.winget_manifests.importer import DryRun, ManifestImport
 from deploy.winget_manifests.manifest_tree import SUFFIXES, find_manifests
@@ -25,33 +36,28 @@ from deploy.winget_manifests.report import Outcome, Row, summary
 from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
 
 ARCHIVE_OPTIONS = frozenset(["data"])
-Manifests = partial(Option, rich_help_panel="Options for manifests")
 
 
 def import_paths(
     context: typer.Context,
     paths: Annotated[list[Path], Argument(help="Manifests, folders of manifests, or the archive of one tenant.")],
-    url: Annotated[str, Manifests(envvar="PKGREPO_URL", help="https://host/tenant.")] = "",
-    installers: Annotated[
-        Path | None, Manifests(exists=True, file_okay=False, help="Folder of the installers.")
-    ] = None,
-    fetch: Annotated[bool, Manifests("--fetch", help="Download missing installers.")] = False,
+    url: Url = "",
+    installers: Annotated[Path | None, Option(exists=True, file_okay=False, help="Folder of the installers.")] = None,
+    fetch: Annotated[bool, Option("--fetch", help="Download missing installers.")] = False,
     keep_addresses: Annotated[
         bool,
-        Manifests("--keep-addresses", help="Do not store the installers: clients download them from their addresses."),
+        Option("--keep-addresses", help="Do not store the installers: clients download them from their addresses."),
     ] = False,
     allow_network: Annotated[
-        list[str] | None, Manifests(metavar="CIDR", help="Also download from this private network.")
+        list[str] | None, Option(metavar="CIDR", help="Also download from this private network.")
     ] = None,
-    max_size: Annotated[int, Manifests(min=1, metavar="MIB", help="Largest download.")] = 4096,
-    dry_run: Annotated[bool, Manifests("--dry-run", help="Show what would be published.")] = False,
-    at_once: Annotated[int, Manifests(min=1, max=32, help="Parallel uploads.")] = AT_ONCE,
-    chunk_size: Annotated[int, Manifests(min=1, max=64, metavar="MIB", help="Chunk size.")] = 8,
-    retry_timeout: Annotated[
-        float, Manifests("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
-    ] = 600,
-    ca_file: Annotated[Path | None, Manifests(exists=True, dir_okay=False, help="Trusted certificates, PEM.")] = None,
-    as_json: Annotated[bool, Manifests("--json", help="Print one JSON document on standard output.")] = False,
+    max_size: Annotated[int, Option(min=1, metavar="MIB", help="Largest download.")] = 4096,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would be published.")] = False,
+    at_once: Annotated[int, Option(min=1, max=32, help="Parallel uploads.")] = AT_ONCE,
+    chunk_size: ChunkSize = 8,
+    retry_timeout: RetryTimeout = 600,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
     data: Annotated[Path | None, Option(help=DATA_HELP, rich_help_panel="Options for an archive")] = None,
 ) -> None:
     """Publish the installers of winget manifests, or import a tenant from its archive.
@@ -101,6 +107,33 @@ def import_paths(
     if not rows:
         raise BadSetting("the paths contain no manifests")
     if any(row.outcome is Outcome.REFUSED for row in rows):
+        raise typer.Exit(1)
+
+
+def manifests(
+    folder: Annotated[Path, Argument(file_okay=False, help="Target folder; created if it does not exist.")],
+    url: Url,
+    package: Annotated[list[str] | None, Option(help="Package id. Default: all packages.")] = None,
+    retry_timeout: RetryTimeout = 600,
+    ca_file: CaFile = None,
+) -> None:
+    """Export the catalog as winget manifests, one folder for each version; prints the folders.
+
+    Signs in like `pkgrepo publish`. The addresses of installers that the server stores expire.
+    """
+
+    async def work() -> Sequence[ExportedManifest]:
+        async with open_client(url, ca_file, retry_timeout) as client:
+            return await ManifestExport(client, folder).run(package or ())
+
+    with problems_printed(retry_timeout):
+        exported = run_until_stopped(work(), console)
+    for manifest in exported:
+        if manifest.problem:
+            print_line(console, f"{manifest.package_id} {manifest.version}: {manifest.problem.detail}", "red")
+        else:
+            typer.echo(visible(manifest.folder))
+    if any(manifest.problem for manifest in exported):
         raise typer.Exit(1)
 
 
