@@ -17,6 +17,7 @@ INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
 RESUMES = "Run the same command again to resume."
 Result = TypeVar("Result")
 console = Console(highlight=False, markup=False, soft_wrap=True)
+error_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 DATA_HELP = "Folder of a running `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."
 Data = Annotated[Path | None, Option(help=DATA_HELP)]

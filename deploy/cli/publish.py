@@ -9,13 +9,12 @@ from urllib.parse import urlsplit
 
 import stamina.instrumentation
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from common.errors import Problem
 from common.settings import BadSetting, load
-from deploy.cli.options import RESUMES, AsJson, CaFile, ChunkSize, RetryTimeout, Url, run_until_stopped
+from deploy.cli.options import RESUMES, AsJson, CaFile, ChunkSize, RetryTimeout, Url, error_console, run_until_stopped
 from deploy.publish import options
 from deploy.publish.http_client import Credentials, open_http_client
 from deploy.publish.model import NewPackage, NotPublished, Published
@@ -24,8 +23,6 @@ from deploy.publish.problems import is_transient
 from deploy.publish.publisher import Publisher
 from deploy.publish.retrying_client import RetryingClient
 from deploy.terminal import json_text, print_line, show_progress, visible
-
-console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def publish(
@@ -96,11 +93,11 @@ def publish(
 
     async def work() -> list[Published | NotPublished]:
         async with open_client(url, ca_file, retry_timeout) as client:
-            with show_progress(console) as rows:
+            with show_progress(error_console) as rows:
                 return await Publisher(client, rows, chunk_size << 20).publish(package, new_package, installers)
 
     with problems_printed(retry_timeout):
-        results = run_until_stopped(work(), console)
+        results = run_until_stopped(work(), error_console)
     _report(results, retry_timeout, as_json=as_json)
 
 
@@ -143,7 +140,7 @@ def _check_address(url: str) -> None:
 def _print_retry(details: stamina.instrumentation.RetryDetails) -> None:
     problem = details.caused_by
     reason = problem.detail if isinstance(problem, Problem) else type(problem).__name__
-    print_line(console, f"{reason} Trying again in {details.wait_for:.0f} s.")
+    print_line(error_console, f"{reason} Trying again in {details.wait_for:.0f} s.")
 
 
 def describe_problem(problem: Problem, retry_timeout: float) -> str:
@@ -156,11 +153,11 @@ def _report(results: Sequence[Published | NotPublished], retry_timeout: float, *
     for result in results:
         installer = result.installer
         if isinstance(result, NotPublished):
-            print_line(console, f"{installer.path}: {describe_problem(result.problem, retry_timeout)}", "red")
+            print_line(error_console, f"{installer.path}: {describe_problem(result.problem, retry_timeout)}", "red")
             continue
         status = "is published" if result.created else "exists already with the same bytes"
         name = f"{installer.package_id} {installer.version} ({installer.architecture})"
-        print_line(console, f"{installer.path}: {name} {status}.")
+        print_line(error_console, f"{installer.path}: {name} {status}.")
         if not as_json:
             typer.echo(visible(result.uid))
     if as_json:

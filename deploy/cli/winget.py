@@ -20,10 +20,11 @@ from deploy.cli.options import (
     ChunkSize,
     RetryTimeout,
     Url,
+    error_console,
     run_interruptible,
     run_until_stopped,
 )
-from deploy.cli.publish import console, describe_problem, open_client, problems_printed
+from deploy.cli.publish import describe_problem, open_client, problems_printed
 from deploy.publish.publisher import AT_ONCE, Publisher
 from deploy.tenant_archive.archive import is_archive
 from deploy.terminal import json_text, print_line, show_progress, visible
@@ -84,7 +85,7 @@ def import_paths(
     async def work() -> None:
         async with AsyncExitStack() as stack:
             client = await stack.enter_async_context(open_client(url, ca_file, retry_timeout))
-            progress = stack.enter_context(show_progress(console, keep=False))
+            progress = stack.enter_context(show_progress(error_console, keep=False))
             fetcher = await stack.enter_async_context(open_fetcher(networks, ca_file, max_size << 20))
             sources = InstallerSources(InstallersFolder(installers) if installers else None, fetcher if fetch else None)
             publisher = Publisher(client, progress, chunk_size << 20, at_once=at_once, open_installer=sources.open)
@@ -100,7 +101,7 @@ def import_paths(
         rows = imports[0].rows if imports else []
         _report(rows, retry_timeout, as_json=as_json)
         if not finished:
-            console.print(f"Stopped. {RESUMES}")
+            error_console.print(f"Stopped. {RESUMES}")
             raise typer.Exit(INTERRUPTED)
         if gave_up := imports[0].gave_up:
             raise gave_up
@@ -127,10 +128,10 @@ def manifests(
             return await ManifestExport(client, folder).run(package or ())
 
     with problems_printed(retry_timeout):
-        exported = run_until_stopped(work(), console)
+        exported = run_until_stopped(work(), error_console)
     for manifest in exported:
         if manifest.problem:
-            print_line(console, f"{manifest.package_id} {manifest.version}: {manifest.problem.detail}", "red")
+            print_line(error_console, f"{manifest.package_id} {manifest.version}: {manifest.problem.detail}", "red")
         else:
             typer.echo(visible(manifest.folder))
     if any(manifest.problem for manifest in exported):
@@ -164,12 +165,13 @@ def _check_options(context: typer.Context, *, for_archive: bool) -> None:
 
 def _report(rows: Sequence[Row], retry_timeout: float, *, as_json: bool) -> None:
     for row in rows:
+        name = f"{row.manifest}: {row.label}"
         if row.problem:
-            print_line(console, f"{row.manifest}: {row.label}: {describe_problem(row.problem, retry_timeout)}", "red")
+            print_line(error_console, f"{name}: {describe_problem(row.problem, retry_timeout)}", "red")
         for note in row.notes:
-            print_line(console, f"{row.manifest}: {row.label}: {note}")
+            print_line(error_console, f"{name}: {note}")
     counts = summary(rows)
-    console.print(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "Nothing.")
+    error_console.print(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "Nothing.")
     if as_json:
         typer.echo(json_text({**counts, "installers": [row.document() for row in rows]}))
     else:

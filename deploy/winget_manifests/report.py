@@ -72,16 +72,8 @@ def of_refused(refused: RefusedManifest) -> Row:
 
 def of_published(manifest: Manifest, source: ManifestInstaller, result: Published | NotPublished | WouldPublish) -> Row:
     installer = source.installer
-    row = Row(
-        manifest=manifest.path,
-        outcome=Outcome.NEW,
-        package_id=installer.package_id,
-        version=installer.version,
-        architecture=installer.architecture,
-        url=installer.url,
-        sha256=installer.sha256,
-        notes=source.notes,
-    )
+    names = (installer.package_id, installer.version, installer.architecture, installer.url, installer.sha256)
+    row = Row(manifest.path, Outcome.NEW, *names, notes=source.notes)
     if isinstance(result, WouldPublish):
         return row
     if isinstance(result, NotPublished):
