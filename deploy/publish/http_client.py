@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -68,14 +68,18 @@ class HttpClient:
         `segments` are the parts of its path, the operation's name first.
         Raises UpstreamProblem where the server refuses, also the login; Unreachable, Untrusted and NotTheInterface.
         """
+
+        async def attempt(token: str) -> Any:
+            return await self._send(method, segments, {"Authorization": f"Bearer {token}", **(headers or {})}, body)
+
         token = self.token or await self._sign_in("")
         try:
-            return await self._send(method, *segments, token=token, headers=headers, body=body)
+            return await attempt(token)
         except UpstreamProblem as refusal:
             # The interface also answers 401 for a package that exists.
             if refusal.code != "not_authenticated" or not self._credentials.can_sign_in:
                 raise
-        return await self._send(method, *segments, token=await self._sign_in(token), headers=headers, body=body)
+        return await attempt(await self._sign_in(token))
 
     async def _sign_in(self, expired: str) -> str:
         """Replace the expired token, unless another task has done so; the new token."""
@@ -84,7 +88,7 @@ class HttpClient:
                 return self.token
             password = self._credentials.pkgrepo_password.get_secret_value()
             form = {"username": self._credentials.pkgrepo_user, "password": password}
-            answer = await self._send("POST", "login", body=lambda _: FormData(form))
+            answer = await self._send("POST", ["login"], {}, lambda _: FormData(form))
             self.token, self._has_signed_in = str(answer["message"]), True
             return self.token
 
@@ -93,24 +97,18 @@ class HttpClient:
         if self._has_signed_in:
             with suppress(Problem, TimeoutError):
                 async with asyncio.timeout(LOGOUT_TIMEOUT):
-                    await self._send("POST", "logout", body=lambda _: FormData({"token": self.token}))
+                    await self._send("POST", ["logout"], {}, lambda _: FormData({"token": self.token}))
 
     async def _send(
-        self,
-        method: str,
-        *segments: str,
-        token: str = "",
-        headers: Mapping[str, str] | None = None,
-        body: MakeBody | None = None,
+        self, method: str, segments: Sequence[str], headers: Mapping[str, str], body: MakeBody | None
     ) -> Any:
         path = "/".join(quote(segment, safe="") for segment in segments)
         url = URL(f"{self._base}/{path}", encoded=True)
-        all_headers = {"Authorization": f"Bearer {token}", **(headers or {})} if token else headers
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(STALL_TIMEOUT) as limit:
                 data = body(lambda: limit.reschedule(loop.time() + STALL_TIMEOUT)) if body else None
-                request = self._http.request(method, url, headers=all_headers, data=data, allow_redirects=False)
+                request = self._http.request(method, url, headers=headers, data=data, allow_redirects=False)
                 async with request as response:
                     return _parse_answer(response, await response.read())
         except aiohttp.ClientConnectorCertificateError as error:

@@ -46,9 +46,9 @@ class RetryingClient:
 
     async def versions(self, package_id: str) -> Sequence[Mapping[str, str]] | None:
         """The versions of a package as the interface lists them; None if the package does not exist."""
-        listed: list[dict[str, str]] | None
-        listed = await self._request("GET", "get_package_versions", package_id, none_for="package_not_found")
-        return listed
+        versions: list[dict[str, str]] | None
+        versions = await self._request("GET", "get_package_versions", package_id, none_for="package_not_found")
+        return versions
 
     async def damaged_versions(self) -> Set[str]:
         """The UIDs of the tenant's versions whose stored files are damaged."""
@@ -112,9 +112,7 @@ class RetryingClient:
         Raises UpstreamProblem: 409 if the version exists, 404, 407.
         """
         form = [*installer.form, *source.items()]
-        answer = await self._request(
-            "POST", "add_package_version", installer.package_id, body=lambda _: FormData(list(form))
-        )
+        answer = await self._request("POST", "add_package_version", installer.package_id, body=lambda _: FormData(form))
         return str(answer["UID"])
 
     async def _request(

@@ -1,1 +1,1 @@
-"""Schema."""
+"""The schema of manifests, and the forms made from it."""
