@@ -14,7 +14,7 @@ from common.errors import InvalidRequest
 _VERSION = re.compile(r"1(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4}){0,2}")
 
 # The members of responses by the contract that added them: 1.1, 1.4 and so on. The others exist since 1.0.
-_SINCE = {
+MEMBERS_SINCE = {
     name: minor
     for minor, names in {
         1: (
@@ -79,7 +79,7 @@ class Contract:
         supported = {
             name: self._supported(value)
             for name, value in members.items()
-            if self.minor >= _SINCE.get(name, 0) and self._supports(name, value)
+            if self.minor >= MEMBERS_SINCE.get(name, 0) and self._supports(name, value)
         }
         return {name: value for name, value in supported.items() if value not in ([], {})}
 

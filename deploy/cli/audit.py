@@ -8,7 +8,6 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from typer import Option
 
@@ -17,13 +16,12 @@ from auth_service.audit.model import Head, Selection
 from auth_service.audit.service import OPERATORS
 from auth_service.forms import time
 from common.errors import InvalidField
-from deploy.cli.options import Data, console
+from deploy.cli.options import Data, console, error_console
 from deploy.operator.audit import open_operator_audit
 from deploy.operator.stores import StoreAddresses, store_addresses
 from deploy.operator.tenants import open_operator
 
 app = typer.Typer(no_args_is_help=True)
-error_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 @app.command("verify")
@@ -76,9 +74,9 @@ async def _verify(where: StoreAddresses, tenant_id: str | None, expected: Head |
 async def _export(where: StoreAddresses, tenant_id: str, since: datetime | None) -> bool:
     is_complete = True
     async with open_operator_audit(where) as audit:
-        async for link in audit.audit.select(tenant_id, Selection(since=since, oldest_first=True)):
-            if link is None:
+        async for entry in audit.audit.select(tenant_id, Selection(since=since, oldest_first=True)):
+            if entry is None:
                 is_complete = False
             else:
-                sys.stdout.write(json.dumps({**link.content(), "hash": link.hash}, sort_keys=True) + "\n")
+                sys.stdout.write(json.dumps({**entry.content(), "hash": entry.hash}, sort_keys=True) + "\n")
     return is_complete

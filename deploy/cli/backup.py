@@ -48,7 +48,7 @@ def backup(
             await creator.run(where)
             return creator, backups.keep_newest(keep) if keep else ()
 
-    created, deleted = run_until_stopped(work(), console)
+    created, deleted = run_until_stopped(work())
     console.print(f"Backup {backups.path / created.name} was created; {created.copied} installers were copied.")
     for name in deleted:
         console.print(f"Old backup {backups.path / name} was deleted.")
@@ -86,7 +86,7 @@ def restore(
                 await restorer.run(where)
             return restorer
 
-    restored = run_until_stopped(work(), console)
+    restored = run_until_stopped(work())
     if not restored.services_stopped:
         console.print("MongoDB does not show its connections: make sure that no service ran during the restore.")
     _report_lacking(restored.lacking)
@@ -109,7 +109,7 @@ def export_tenant(tenant_id: TenantId, archive: Archive, data: Data = None) -> N
             exporter = TenantExporter(archive.absolute(), tenant_id, storage, progress)
             return await exporter.run(where), exporter.resumed
 
-    manifest, resumed = run_until_stopped(work(), console)
+    manifest, resumed = run_until_stopped(work())
     from_before = f", {resumed} of them from the interrupted run" if resumed else ""
     console.print(
         f"{archive} has {tenant_id} as of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC, with "
@@ -128,7 +128,7 @@ def import_tenant(archive: Archive, data: Data = None) -> None:
             importer = TenantImporter(archive, storage, progress)
             return await importer.run(where), importer.other_keys
 
-    manifest, other_keys = run_until_stopped(work(), console)
+    manifest, other_keys = run_until_stopped(work())
     print_line(console, f"Tenant {manifest.tenant_id} was imported with {len(manifest.files)} installers.")
     if CLIENT_TOKEN in other_keys:
         console.print(

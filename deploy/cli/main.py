@@ -18,7 +18,7 @@ from common.redis import RedisError
 from common.settings import BadSetting
 from common.telemetry import configure_logs
 from deploy.backup.manifest import BackupProblem
-from deploy.cli import audit, cluster, keys, maintenance, tenants, winget_export, winget_import
+from deploy.cli import audit, cluster, keys, maintenance, tenants, winget
 from deploy.cli import backup as cli_backup
 from deploy.cli import migrate as cli_migrate
 from deploy.cli import publish as cli_publish
@@ -45,8 +45,8 @@ app.command()(cli_migrate.migrate)
 app.command()(cli_backup.backup)
 app.command()(cli_backup.restore)
 app.command("export")(cli_backup.export_tenant)
-app.command("import")(winget_import.import_paths)
-app.command()(winget_export.manifests)
+app.command("import")(winget.import_paths)
+app.command()(winget.manifests)
 app.add_typer(cli_migrate.storage, name="storage", help="Move installers between storages.")
 console = Console(highlight=False, soft_wrap=True)
 

@@ -9,14 +9,13 @@ from typing import Annotated
 
 import orjson
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 from typer import Option
 
 from catalog_service.store import MongoCatalogStore
 from common.telemetry import configure_logs
-from deploy.cli.options import INTERRUPTED, Data, console, run_interruptible
+from deploy.cli.options import INTERRUPTED, Data, console, error_console, run_interruptible
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
@@ -94,7 +93,7 @@ class ScrubRun:
         async with open_database(url, "upload") as upload, open_database(url, "catalog") as catalog:
             store, versions = MongoScrubStore(upload), MongoCatalogStore(catalog, uploads_age=0).versions
             columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-            with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True)) as progress:
+            with Progress(*columns, TimeRemainingColumn(), console=error_console) as progress:
                 bar = progress.add_task("Reading", total=await store.total_size(self.tenant_id))
 
                 async def advance(size: int) -> None:
@@ -121,21 +120,18 @@ class ScrubRun:
         if as_json:
             typer.echo(orjson.dumps(self.findings, option=orjson.OPT_INDENT_2))
         else:
-            self._print_table()
+            if self.findings:
+                table = Table("Tenant", "Package", "Version", "File", "Damage")
+                for finding in self.findings:
+                    table.add_row(*asdict(finding).values())
+                console.print(table)
+            console.print(f"{self.files} files were read, {len(self.findings)} are damaged.")
             if not is_complete:
                 console.print("Stopped before all were read.")
         if not is_complete:
             raise typer.Exit(INTERRUPTED)
         if self.findings:
             raise typer.Exit(1)
-
-    def _print_table(self) -> None:
-        if self.findings:
-            table = Table("Tenant", "Package", "Version", "File", "Damage")
-            for finding in self.findings:
-                table.add_row(*asdict(finding).values())
-            console.print(table)
-        console.print(f"{self.files} files were read, {len(self.findings)} are damaged.")
 
 
 async def _differences(where: StoreAddresses, tenant_id: str | None, *, repair: bool) -> Sequence[tuple[Drift, bool]]:

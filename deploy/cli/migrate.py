@@ -40,7 +40,7 @@ def migrate(
         if pending:
             raise typer.Exit(1)
     else:
-        run_until_stopped(_migrate(where), console)
+        run_until_stopped(_migrate(where))
     console.print("The databases are up to date.")
 
 

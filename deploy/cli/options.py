@@ -17,13 +17,16 @@ INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
 RESUMES = "Run the same command again to resume."
 Result = TypeVar("Result")
 console = Console(highlight=False, markup=False, soft_wrap=True)
+error_console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 DATA_HELP = "Folder of a running `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."
 Data = Annotated[Path | None, Option(help=DATA_HELP)]
 Url = Annotated[str, Option(envvar="PKGREPO_URL", help="https://host/tenant, or https://host/client/api.")]
-Timeout = Annotated[
+RetryTimeout = Annotated[
     float, Option("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
 ]
+ChunkSize = Annotated[int, Option(min=1, max=64, metavar="MIB", help="Chunk size.")]
+AsJson = Annotated[bool, Option("--json", help="Print one JSON document on standard output.")]
 CaFile = Annotated[Path | None, Option(exists=True, dir_okay=False, help="Trusted certificates, PEM.")]
 TenantId = Annotated[str, Argument(help="Tenant id, the first part of the tenant's addresses.")]
 

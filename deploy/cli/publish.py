@@ -9,24 +9,20 @@ from urllib.parse import urlsplit
 
 import stamina.instrumentation
 import typer
-from rich.console import Console
 from typer import Argument, Option
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from common.errors import Problem
 from common.settings import BadSetting, load
-from deploy.cli.options import RESUMES, CaFile, Timeout, Url, run_until_stopped
+from deploy.cli.options import RESUMES, AsJson, CaFile, ChunkSize, RetryTimeout, Url, error_console, run_until_stopped
 from deploy.publish import options
-from deploy.publish.interface import Interface
+from deploy.publish.http_client import Credentials, open_http_client
 from deploy.publish.model import NewPackage, NotPublished, Published
-from deploy.publish.options import FileOptions, SharedOptions
+from deploy.publish.options import InstallerOptions
 from deploy.publish.problems import is_transient
 from deploy.publish.publisher import Publisher
-from deploy.publish.server import open_server
-from deploy.publish.session import Credentials, open_session
+from deploy.publish.retrying_client import RetryingClient
 from deploy.terminal import json_text, print_line, show_progress, visible
-
-console = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 def publish(
@@ -68,10 +64,10 @@ def publish(
     logo: Annotated[
         Path | None, Option(exists=True, dir_okay=False, help="Logo of a new package, PNG or JPEG.")
     ] = None,
-    chunk_size: Annotated[int, Option(min=1, max=64, metavar="MIB", help="Chunk size.")] = 8,
-    timeout: Timeout = 600,
+    chunk_size: ChunkSize = 8,
+    retry_timeout: RetryTimeout = 600,
     ca_file: CaFile = None,
-    as_json: Annotated[bool, Option("--json", help="Print one JSON document on standard output.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Publish installers as versions of a package; prints the UID of each version.
 
@@ -89,19 +85,20 @@ def publish(
         ("package_family_name", package_family_name),
         ("upgrades", upgrades),
     ]
-    file_options = FileOptions(version, architecture or (), file_type or (), product_code or ())
-    shared = SharedOptions(scope, locale, channel, nested_type, tuple(more))
-    installers = options.installers(files, package, file_options, shared)
+    installer_options = InstallerOptions(
+        version, architecture or (), file_type or (), product_code or (), scope, locale, channel, nested_type, more
+    )
+    installers = options.installers(files, package, installer_options)
     new_package = _new_package(package_name, publisher, description, logo)
 
     async def work() -> list[Published | NotPublished]:
-        async with open_interface(url, ca_file, timeout) as interface:
-            with show_progress(console) as rows:
-                return await Publisher(interface, rows, chunk_size << 20).publish(package, new_package, installers)
+        async with open_client(url, ca_file, retry_timeout) as client:
+            with show_progress(error_console) as rows:
+                return await Publisher(client, rows, chunk_size << 20).publish(package, new_package, installers)
 
-    with problems_printed(timeout):
-        results = run_until_stopped(work(), console)
-    _report(results, timeout, as_json=as_json)
+    with problems_printed(retry_timeout):
+        results = run_until_stopped(work(), error_console)
+    _report(results, retry_timeout, as_json=as_json)
 
 
 def _new_package(name: str, publisher: str, description: str, logo: Path | None) -> NewPackage | None:
@@ -113,23 +110,23 @@ def _new_package(name: str, publisher: str, description: str, logo: Path | None)
 
 
 @asynccontextmanager
-async def open_interface(url: str, ca_file: Path | None, timeout: float) -> AsyncIterator[Interface]:
-    """Open the interface at a tenant's address with the credentials of the environment. Raises BadSetting."""
+async def open_client(url: str, ca_file: Path | None, retry_timeout: float) -> AsyncIterator[RetryingClient]:
+    """Open a client for a tenant's address with the credentials of the environment. Raises BadSetting."""
     credentials = load(Credentials)
     credentials.check()
     _check_address(url)
-    async with open_server(url, ca_file) as server, open_session(server, credentials) as session:
-        yield Interface(session, timeout)
+    async with open_http_client(url, ca_file, credentials) as client:
+        yield RetryingClient(client, retry_timeout)
 
 
 @contextmanager
-def problems_printed(timeout: float) -> Iterator[None]:
+def problems_printed(retry_timeout: float) -> Iterator[None]:
     """Print retries. A Problem ends the command with its text."""
     stamina.instrumentation.set_on_retry_hooks([_print_retry])
     try:
         yield
     except Problem as problem:
-        sys.exit(f"pkgrepo: {visible(describe_problem(problem, timeout))}")
+        sys.exit(f"pkgrepo: {visible(describe_problem(problem, retry_timeout))}")
 
 
 def _check_address(url: str) -> None:
@@ -143,24 +140,24 @@ def _check_address(url: str) -> None:
 def _print_retry(details: stamina.instrumentation.RetryDetails) -> None:
     problem = details.caused_by
     reason = problem.detail if isinstance(problem, Problem) else type(problem).__name__
-    print_line(console, f"{reason} Trying again in {details.wait_for:.0f} s.")
+    print_line(error_console, f"{reason} Trying again in {details.wait_for:.0f} s.")
 
 
-def describe_problem(problem: Problem, timeout: float) -> str:
+def describe_problem(problem: Problem, retry_timeout: float) -> str:
     """The reason of a failure, with advice if a later run may succeed."""
-    return f"{problem.detail} Gave up after {timeout:g} s. {RESUMES}" if is_transient(problem) else problem.detail
+    return f"{problem.detail} Gave up after {retry_timeout:g} s. {RESUMES}" if is_transient(problem) else problem.detail
 
 
-def _report(results: Sequence[Published | NotPublished], timeout: float, *, as_json: bool) -> None:
+def _report(results: Sequence[Published | NotPublished], retry_timeout: float, *, as_json: bool) -> None:
     """Print the result of each file. Raises typer.Exit unless all are published."""
     for result in results:
         installer = result.installer
         if isinstance(result, NotPublished):
-            print_line(console, f"{installer.path}: {describe_problem(result.problem, timeout)}", "red")
+            print_line(error_console, f"{installer.path}: {describe_problem(result.problem, retry_timeout)}", "red")
             continue
         status = "is published" if result.created else "exists already with the same bytes"
         name = f"{installer.package_id} {installer.version} ({installer.architecture})"
-        print_line(console, f"{installer.path}: {name} {status}.")
+        print_line(error_console, f"{installer.path}: {name} {status}.")
         if not as_json:
             typer.echo(visible(result.uid))
     if as_json:

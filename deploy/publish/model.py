@@ -1,4 +1,4 @@
-"""Packages and installers to publish, in the interface's words (sections 2.4 and 4.5), and the results."""
+"""Packages and installers to publish with the fields of the creation forms, and the results."""
 
 import hashlib
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""Installers made from the options of the command: options for all files, and options for each file."""
+"""Installers from the options of the command."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,27 +14,24 @@ Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
-class FileOptions:
-    """Options with one value for all files, or one for each file in order; empty where the file's name decides."""
+class InstallerOptions:
+    """The first four have one value for all files, or one for each file in order; empty where the file's name decides.
+
+    `more` has fields of the creation form under the interface's names.
+    """
 
     versions: Sequence[str]
     architectures: Sequence[Architecture] = ()
     types: Sequence[FileType] = ()
     product_codes: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
-class SharedOptions:
-    """Options of all files. `more` has fields of the creation form under the interface's names."""
-
     scope: Scope = Scope.MACHINE
     locale: Locale = Locale.EN_US
     channel: str = "stable"
     nested_type: FileType | None = None
-    more: tuple[tuple[str, str], ...] = ()
+    more: Sequence[tuple[str, str]] = ()
 
 
-def installers(files: Sequence[Path], package_id: str, options: FileOptions, shared: SharedOptions) -> list[Installer]:
+def installers(files: Sequence[Path], package_id: str, options: InstallerOptions) -> list[Installer]:
     """Make an installer of each file.
 
     Raises BadSetting: a type is unknown, two files have the same version, or the number of values is wrong.
@@ -44,8 +41,8 @@ def installers(files: Sequence[Path], package_id: str, options: FileOptions, sha
     types = _one_per_file("--type", options.types, files)
     codes = _one_per_file("--product-code", options.product_codes, files)
     result: list[Installer] = []
-    for path, version, architecture, given_type, code in zip(files, versions, architectures, types, codes, strict=True):
-        file_type = given_type or file_type_of(path)
+    for path, version, architecture, option, code in zip(files, versions, architectures, types, codes, strict=True):
+        file_type = option or file_type_of(path)
         if not version:
             raise BadSetting("--version: must not be empty")
         if file_type is None:
@@ -56,11 +53,11 @@ def installers(files: Sequence[Path], package_id: str, options: FileOptions, sha
             version=version,
             architecture=architecture or architecture_of(path),
             file_type=file_type,
-            scope=shared.scope,
-            locale=shared.locale,
-            channel=shared.channel,
-            nested_type=shared.nested_type or "",
-            more=(*shared.more, *((("productcode", code),) if code else ())),
+            scope=options.scope,
+            locale=options.locale,
+            channel=options.channel,
+            nested_type=options.nested_type or "",
+            more=(*options.more, *((("productcode", code),) if code else ())),
         )
         if twin := next((other for other in result if other.key == installer.key), None):
             raise BadSetting(

@@ -1,7 +1,6 @@
 """Problems of publishing. The problems of the server are `common.errors.UpstreamProblem`."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from common.errors import Problem
 
@@ -52,9 +51,7 @@ class OtherBytes(LastingProblem):
     """The file does not have the expected SHA-256."""
 
     code = "sha256_differs"
-
-    def __init__(self, path: Path, expected: str, actual: str) -> None:
-        super().__init__(f"{path} has the SHA-256 {actual}, not {expected}.")
+    text = "{path} has the SHA-256 {actual}, not {expected}."
 
 
 class VersionTaken(LastingProblem):

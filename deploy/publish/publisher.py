@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from common.errors import NotFound, Problem, UpstreamProblem
 from deploy.publish.files import LocalFile, open_file
-from deploy.publish.interface import Interface
 from deploy.publish.model import Installer, NewPackage, NotPublished, Published
 from deploy.publish.problems import OtherBytes, StoredDamaged, StoredDifferently, VersionTaken
+from deploy.publish.retrying_client import RetryingClient
 from deploy.publish.transfer import Transfer
 from deploy.terminal import READING, FileProgress, Rows
 
@@ -36,10 +36,10 @@ class Catalog:
             if row["INSTALLER_SHA256"] == sha256:
                 return row["UID"]
         same_version = [row for row in self.versions if row["VERSION"] == installer.version]
-        if taken := same_key or (self.one_installer_a_version and same_version):
+        if others := same_key or (self.one_installer_a_version and same_version):
             raise VersionTaken(
                 f"{installer.package_id} has version {installer.version} already, with another installer "
-                f"(UID {taken[0]['UID']})."
+                f"(UID {others[0]['UID']})."
             )
         return None
 
@@ -48,7 +48,7 @@ class Catalog:
 class Publisher:
     """Publishes installers, `at_once` of them in parallel."""
 
-    interface: Interface
+    client: RetryingClient
     rows: Rows
     chunk_size: int
     at_once: int = AT_ONCE
@@ -64,14 +64,14 @@ class Publisher:
 
         Raises Problem if the sign-in fails, or if the package does not exist and `package` is None.
         """
-        versions = await self.interface.versions(package_id)
+        versions = await self.client.versions(package_id)
         if versions is None:
             if package is None:
                 raise NotFound(
                     f"There is no package {package_id!r}; give --package-name and --publisher to add the package."
                 )
-            await self.interface.add_package(package_id, package)
-        catalog = Catalog(versions or (), await self.interface.one_installer_a_version())
+            await self.client.add_package(package_id, package)
+        catalog = Catalog(versions or (), await self.client.one_installer_a_version())
         return await asyncio.gather(*(self._publish_in_slot(installer, catalog) for installer in installers))
 
     async def _publish_in_slot(self, installer: Installer, catalog: Catalog) -> Published | NotPublished:
@@ -96,14 +96,14 @@ class Publisher:
         progress.start(READING, file.size)
         sha256 = await file.sha256(progress.update)
         if installer.sha256 not in {"", sha256}:
-            raise OtherBytes(file.path, installer.sha256, sha256)
+            raise OtherBytes(path=file.path, expected=installer.sha256, actual=sha256)
         if uid := catalog.uid_of(installer, sha256):
             await self._require_intact(installer, uid)
             return Published(installer, uid, sha256, file.size, file.size, created=False)
         reason: Problem = StoredDifferently(f"The server stored other bytes than those of {file.path}.")
         for file_id in installer.file_ids(sha256):
             try:
-                transfer = Transfer(self.interface, file, file_id, self.chunk_size, progress)
+                transfer = Transfer(self.client, file, file_id, self.chunk_size, progress)
                 stored = await transfer.send()
                 if stored.sha256 != sha256:
                     continue
@@ -119,11 +119,11 @@ class Publisher:
     async def _create_version(self, installer: Installer, sha256: str, **source: str) -> tuple[str, bool]:
         """The version's UID, and whether it is new: an attempt whose answer was lost may have created it."""
         try:
-            return await self.interface.add_version(installer, **source), True
+            return await self.client.add_version(installer, **source), True
         except UpstreamProblem as refusal:
             if refusal.code != "version_exists":
                 raise
-            catalog = Catalog(await self.interface.versions(installer.package_id) or (), one_installer_a_version=False)
+            catalog = Catalog(await self.client.versions(installer.package_id) or (), one_installer_a_version=False)
             uid = None
             with suppress(VersionTaken):
                 uid = catalog.uid_of(installer, sha256)
@@ -134,7 +134,7 @@ class Publisher:
 
     async def _require_intact(self, installer: Installer, uid: str) -> None:
         """Raise StoredDamaged if the version's file cannot be served."""
-        if uid in await self.interface.damaged_versions():
+        if uid in await self.client.damaged_versions():
             raise StoredDamaged(
                 f"{installer.package_id} has version {installer.version} already, but its stored file is damaged; "
                 f"delete the version (UID {uid}) and publish it again."

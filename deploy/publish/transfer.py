@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from common.errors import Problem, UpstreamProblem
 from deploy.publish.files import LocalFile, suffix_of
-from deploy.publish.interface import Interface, TransferState
 from deploy.publish.problems import Unreachable, UploadCancelled
+from deploy.publish.retrying_client import RetryingClient, TransferState
 from deploy.terminal import FileProgress
 
 MIN_CHUNK = 256 << 10  # bytes of the chunks over an unreliable connection
@@ -18,7 +18,7 @@ class Transfer:
     `resumed_from` is the number of bytes that the server had before this run.
     """
 
-    interface: Interface
+    client: RetryingClient
     file: LocalFile
     file_id: str
     chunk_size: int
@@ -32,7 +32,7 @@ class Transfer:
             UploadCancelled: another client cancelled the transfer after this run began.
             Problem: the server refuses or does not answer for too long, or the file changed.
         """
-        state = await self.interface.state(self.file_id)
+        state = await self.client.state(self.file_id)
         self.resumed_from = state.received
         self.progress.start("sending", self.file.size, state.received)
         try:
@@ -49,22 +49,22 @@ class Transfer:
 
         async def attempt() -> TransferState:
             nonlocal known
-            before = known or await self.interface.state(self.file_id)
+            before = known or await self.client.state(self.file_id)
             known = None  # After a failed attempt only the server knows the state.
             return before if before.complete else await self._send_from(before.received)
 
-        return await self.interface.retrying(attempt)
+        return await self.client.retrying(attempt)
 
     async def _send_from(self, start: int) -> TransferState:
         self.progress.update(start)
         content = await self.file.read(start, min(self.chunk_size, self.file.size - start))
         try:
-            return await self.interface.send_chunk(
+            return await self.client.send_chunk(
                 self.file_id, start, self.file.size, content, suffix_of(self.file.path), self.progress.update
             )
         except UpstreamProblem as refusal:
             if refusal.code == "unexpected_chunk":  # Another client sends the same file, or has sent it.
-                state = await self.interface.state(self.file_id)
+                state = await self.client.state(self.file_id)
                 if state.received == start and not state.complete:
                     raise
                 return state

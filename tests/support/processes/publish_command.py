@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from deploy.publish.server import open_server
-from deploy.publish.session import Credentials, Session, open_session
+from deploy.publish.http_client import Credentials, HttpClient, open_http_client
 from tests.support.processes.fork_server import Program, start_program
 from tests.support.whole.services import PASSWORD, Api
 
@@ -78,10 +77,10 @@ async def run_publish(api: Api, *arguments: str | Path, command: str = "publish"
 
 
 @asynccontextmanager
-async def open_cli_session(api: Api, *, token: str = "") -> AsyncIterator[Session]:
-    """The command's session in this process, with the administrator's password or only a token."""
+async def open_cli_client(api: Api, *, token: str = "") -> AsyncIterator[HttpClient]:
+    """The command's client in this process, with the administrator's password or only a token."""
     credentials = Credentials(
         pkgrepo_user="" if token else "admin", pkgrepo_password=SecretStr(PASSWORD), pkgrepo_token=SecretStr(token)
     )
-    async with open_server(api.base_url, None) as server, open_session(server, credentials) as session:
-        yield session
+    async with open_http_client(api.base_url, None, credentials) as client:
+        yield client

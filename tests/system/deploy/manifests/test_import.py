@@ -13,15 +13,15 @@ from aiohttp import web
 from catalog_service.model.manifest.fields import Fields
 from common.auth.callers import Deployment
 from common.tenants import VersionKey
-from deploy.publish.interface import Interface
 from deploy.publish.publisher import Publisher
+from deploy.publish.retrying_client import RetryingClient
 from deploy.terminal import FileProgress
-from deploy.winget_import.importer import DryRun, ManifestImport
-from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.manifest_tree import find_manifests
-from deploy.winget_import.report import Row
-from deploy.winget_import.sources import InstallersFolder, InstallerSources
-from tests.support.processes.publish_command import open_cli_session, run_publish, start_publish
+from deploy.winget_manifests.importer import DryRun, ManifestImport
+from deploy.winget_manifests.manifest import Manifest
+from deploy.winget_manifests.manifest_tree import find_manifests
+from deploy.winget_manifests.report import Row
+from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
+from tests.support.processes.publish_command import open_cli_client, run_publish, start_publish
 from tests.support.servers.certificates import make_certificate
 from tests.support.wait import until
 from tests.support.whole.publishing import download
@@ -40,11 +40,11 @@ from tests.support.winget.manifests import (
 async def imported(api: Api, tree: Path, *, trial: bool = False, keep_addresses: bool = False) -> Sequence[Row]:
     """Import a tree with its installers in the test's process. Returns the results."""
     sources = InstallerSources(InstallersFolder(tree / "installers"), None)
-    async with open_cli_session(api) as session:
-        interface = Interface(session, timeout=20)
-        publisher = Publisher(interface, lambda _: nullcontext(FileProgress()), 1 << 20, open_installer=sources.open)
-        only_one = await interface.one_installer_a_version()
-        publish = DryRun(interface, sources).publish if trial else publisher.publish
+    async with open_cli_client(api) as http_client:
+        client = RetryingClient(http_client, retry_timeout=20)
+        publisher = Publisher(client, lambda _: nullcontext(FileProgress()), 1 << 20, open_installer=sources.open)
+        only_one = await client.one_installer_a_version()
+        publish = DryRun(client, sources).publish if trial else publisher.publish
         work = ManifestImport(publish, one_installer_a_version=only_one, at_once=4, keep_addresses=keep_addresses)
         await work.run(find_manifests([tree]))
     return work.rows

@@ -89,7 +89,7 @@ def test_a_file_that_is_neither_manifest_nor_archive_is_reported(
 def test_texts_of_an_archive_are_escaped_on_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def done(work: Coroutine[object, object, object], _: object) -> object:
+    def done(work: Coroutine[object, object, object]) -> object:
         work.close()
         return Mock(tenant_id="acme", audit_head="3:\x1b]0;owned\x07", files=[]), [AUDIT]
 

@@ -9,15 +9,16 @@ from typer.testing import CliRunner
 from catalog_service.model.enumerations import Architecture, FileType
 from common.settings import BadSetting
 from deploy.cli.main import app
-from deploy.publish.options import FileOptions, SharedOptions, installers, package_dependencies, switches
+from deploy.publish.options import InstallerOptions, installers, package_dependencies, switches
 from tests.support.tables import each
 
 GUIDE = (Path(__file__).parents[4] / "deploy" / "docs" / "publishing.md").read_text(encoding="utf-8")
 FILES = [Path("app-x64.exe"), Path("app-arm64.msi")]
+TWINS = [Path("a.exe"), Path("b.exe")]
 
 
 def test_a_single_value_applies_to_all_files() -> None:
-    options_of_files = installers(FILES, "Acme.App", FileOptions(["1"]), SharedOptions(channel="beta"))
+    options_of_files = installers(FILES, "Acme.App", InstallerOptions(["1"], channel="beta"))
     assert [
         (
             file_options.path,
@@ -34,10 +35,10 @@ def test_a_single_value_applies_to_all_files() -> None:
 
 
 def test_values_for_each_file_follow_the_order_of_files() -> None:
-    per_file = FileOptions(
+    per_file = InstallerOptions(
         ["1", "2"], [Architecture.X86, Architecture.ARM], [FileType.INNO, FileType.WIX], ["{A}", "{B}"]
     )
-    options_of_files = installers(FILES, "Acme.App", per_file, SharedOptions())
+    options_of_files = installers(FILES, "Acme.App", per_file)
     assert [
         (file_options.version, file_options.architecture, file_options.file_type, dict(file_options.more))
         for file_options in options_of_files
@@ -48,18 +49,20 @@ def test_values_for_each_file_follow_the_order_of_files() -> None:
 
 
 @each(
-    ("files", "per_file", "reason"),
+    ("files", "options", "reason"),
     [
-        (FILES, FileOptions(["1", "2", "3"]), "--version: give it once, or once for each of the 2 files"),
-        (FILES, FileOptions(["1"], product_codes=["{A}", "{B}", "{C}"]), "--product-code"),
-        (FILES, FileOptions([""]), "--version: must not be empty"),
-        ([Path("a.exe"), Path("b.exe")], FileOptions(["1"]), "a.exe and b.exe would be the same version, 1 for x64"),
-        ([Path("setup.run")], FileOptions(["1"]), "--type: the suffix of setup.run is not one of an installer"),
+        (FILES, InstallerOptions(["1", "2", "3"]), "--version: give it once, or once for each of the 2 files"),
+        (FILES, InstallerOptions(["1"], product_codes=["{A}", "{B}", "{C}"]), "--product-code"),
+        (FILES, InstallerOptions([""]), "--version: must not be empty"),
+        (TWINS, InstallerOptions(["1"]), "a.exe and b.exe would be the same version, 1 for x64"),
+        ([Path("setup.run")], InstallerOptions(["1"]), "--type: the suffix of setup.run is not one of an installer"),
     ],
 )
-def test_values_that_do_not_fit_the_files_are_refused(files: list[Path], per_file: FileOptions, reason: str) -> None:
+def test_values_that_do_not_fit_the_files_are_refused(
+    files: list[Path], options: InstallerOptions, reason: str
+) -> None:
     with pytest.raises(BadSetting, match=re.escape(reason)):
-        installers(files, "Acme.App", per_file, SharedOptions())
+        installers(files, "Acme.App", options)
 
 
 def test_switches_have_the_names_of_the_interface() -> None:

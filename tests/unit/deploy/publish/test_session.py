@@ -8,8 +8,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from common.errors import UpstreamProblem
-from deploy.publish.server import Server, open_server
-from deploy.publish.session import Credentials, Session, open_session
+from deploy.publish.http_client import Credentials, HttpClient, open_http_client
 
 
 class SessionServer:
@@ -38,13 +37,12 @@ def session_server() -> SessionServer:
 
 
 @pytest.fixture
-async def server(session_server: SessionServer) -> AsyncIterator[Server]:
+async def url(session_server: SessionServer) -> AsyncIterator[str]:
     runner = web.ServerRunner(web.Server(session_server.handle))
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        async with open_server(f"http://127.0.0.1:{runner.addresses[0][1]}/acme/", None) as opened:
-            yield opened
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/acme/"
     finally:
         await runner.cleanup()
 
@@ -54,37 +52,33 @@ def credentials(token: str = "", *, signs_in: bool = True) -> Credentials:
     return Credentials(pkgrepo_user=user, pkgrepo_password=SecretStr(password), pkgrepo_token=SecretStr(token))
 
 
-async def ask_at_once(session: Session, times: int) -> set[str]:
+async def ask_at_once(client: HttpClient, times: int) -> set[str]:
     """The tokens of concurrent requests."""
-    answers = await asyncio.gather(*(session.request("GET", "test") for _ in range(times)))
+    answers = await asyncio.gather(*(client.request("GET", "test") for _ in range(times)))
     return {answer["token"] for answer in answers}
 
 
-async def test_concurrent_requests_share_one_session_and_its_renewal(
-    session_server: SessionServer, server: Server
-) -> None:
-    async with open_session(server, credentials()) as session:
-        assert await ask_at_once(session, 5) == {"session-0"}
+async def test_concurrent_requests_share_one_session_and_its_renewal(session_server: SessionServer, url: str) -> None:
+    async with open_http_client(url, None, credentials()) as client:
+        assert await ask_at_once(client, 5) == {"session-0"}
         session_server.closed.append("session-0")
-        assert await ask_at_once(session, 5) == {"session-1"}
+        assert await ask_at_once(client, 5) == {"session-1"}
     assert session_server.opened == ["session-0", "session-1"]
     assert session_server.closed == ["session-0", "session-1"]
 
 
-async def test_a_password_opens_a_new_session_when_the_token_expires(
-    session_server: SessionServer, server: Server
-) -> None:
-    async with open_session(server, credentials("over")) as session:
-        assert await ask_at_once(session, 1) == {"session-0"}
+async def test_a_password_opens_a_new_session_when_the_token_expires(session_server: SessionServer, url: str) -> None:
+    async with open_http_client(url, None, credentials("over")) as client:
+        assert await ask_at_once(client, 1) == {"session-0"}
     assert session_server.closed == ["session-0"]
-    async with open_session(server, credentials("over", signs_in=False)) as session:
+    async with open_http_client(url, None, credentials("over", signs_in=False)) as client:
         with pytest.raises(UpstreamProblem, match="It is over"):
-            await session.request("GET", "test")
+            await client.request("GET", "test")
     assert session_server.closed == ["session-0"]
 
 
-async def test_a_token_of_the_caller_is_not_logged_out(session_server: SessionServer, server: Server) -> None:
+async def test_a_token_of_the_caller_is_not_logged_out(session_server: SessionServer, url: str) -> None:
     session_server.opened.append("given")
-    async with open_session(server, credentials("given\n")) as session:
-        assert await ask_at_once(session, 2) == {"given"}
+    async with open_http_client(url, None, credentials("given\n")) as client:
+        assert await ask_at_once(client, 2) == {"given"}
     assert session_server.closed == []

@@ -5,9 +5,9 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from deploy.winget_import.manifest import Manifest, assemble_manifest, read_file
-from deploy.winget_import.schema.files import File, SingletonFile
-from deploy.winget_import.yaml_reader import ManifestRefused
+from deploy.winget_manifests.manifest import Manifest, assemble_manifest, read_file
+from deploy.winget_manifests.schema.files import File, SingletonFile
+from deploy.winget_manifests.yaml_reader import ManifestRefused
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -34,7 +34,7 @@ def find_manifests(paths: Sequence[Path]) -> Iterator[Manifest | RefusedManifest
         for folder, folders, names in os.walk(path):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             files = [Path(folder, name) for name in sorted(names) if name.lower().endswith(SUFFIXES)]
-            yield from _assemble_all(files, within=[path])
+            yield from _assemble_all(files, allowed=[path])
 
 
 def _manifest_of_file(path: Path) -> Iterator[Manifest | RefusedManifest]:
@@ -45,21 +45,21 @@ def _manifest_of_file(path: Path) -> Iterator[Manifest | RefusedManifest]:
         yield RefusedManifest(path, _reason(problem))
         return
     if isinstance(file, SingletonFile):
-        yield from _assemble_all([path], within=[path])
+        yield from _assemble_all([path], allowed=[path])
         return
     siblings = sorted(sibling for sibling in path.parent.iterdir() if sibling.name.lower().endswith(SUFFIXES))
-    for manifest in _assemble_all(siblings, within=[path, path.parent]):
+    for manifest in _assemble_all(siblings, allowed=[path, path.parent]):
         if (manifest.package_id, manifest.version) == (file.package_identifier, file.package_version):
             yield manifest
 
 
-def _assemble_all(paths: Sequence[Path], within: Sequence[Path]) -> Iterator[Manifest | RefusedManifest]:
-    """Yield the manifests of the files of one folder. Links may only lead to the files and folders of `within`."""
+def _assemble_all(paths: Sequence[Path], allowed: Sequence[Path]) -> Iterator[Manifest | RefusedManifest]:
+    """Yield the manifests of the files of one folder. Links may only lead to the files and folders of `allowed`."""
     manifests: dict[tuple[str, str], list[tuple[Path, File]]] = defaultdict(list)
     unreadable: list[str] = []
     for path in paths:
         try:
-            if path.is_symlink() and not _is_within(path, within):
+            if path.is_symlink() and not _is_within(path, allowed):
                 raise ManifestRefused("is a link to a file outside")
             file = read_file(path)
         except (ManifestRefused, OSError) as problem:
@@ -77,9 +77,9 @@ def _assemble_all(paths: Sequence[Path], within: Sequence[Path]) -> Iterator[Man
             yield RefusedManifest(path, problem.detail, package_id, version)
 
 
-def _is_within(link: Path, places: Sequence[Path]) -> bool:
+def _is_within(link: Path, folders: Sequence[Path]) -> bool:
     target = Path(os.path.realpath(link))  # Unlike Path.resolve, this raises nothing for a circle of links.
-    return any(target.is_relative_to(os.path.realpath(place)) for place in places)
+    return any(target.is_relative_to(os.path.realpath(folder)) for folder in folders)
 
 
 def _reason(problem: ManifestRefused | OSError) -> str:

@@ -1,8 +1,7 @@
-"""`pkgrepo import`: imports winget manifests with their installers into a tenant, or a tenant from its archive."""
+"""`pkgrepo import` of winget manifests or the archive of a tenant, and `pkgrepo manifests`, the export of manifests."""
 
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from functools import partial
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated
@@ -12,46 +11,54 @@ from typer import Argument, Option
 
 from common.settings import BadSetting
 from deploy.cli.backup import import_tenant
-from deploy.cli.options import DATA_HELP, INTERRUPTED, RESUMES, run_interruptible
-from deploy.cli.publish import console, describe_problem, open_interface, problems_printed
+from deploy.cli.options import (
+    DATA_HELP,
+    INTERRUPTED,
+    RESUMES,
+    AsJson,
+    CaFile,
+    ChunkSize,
+    RetryTimeout,
+    Url,
+    error_console,
+    run_interruptible,
+    run_until_stopped,
+)
+from deploy.cli.publish import describe_problem, open_client, problems_printed
 from deploy.publish.publisher import AT_ONCE, Publisher
 from deploy.tenant_archive.archive import is_archive
 from deploy.terminal import json_text, print_line, show_progress, visible
-from deploy.winget_import.fetcher import open_fetcher
-from deploy.winget_import.importer import DryRun, ManifestImport
-from deploy.winget_import.manifest_tree import SUFFIXES, find_manifests
-from deploy.winget_import.networks import Network, Networks
-from deploy.winget_import.report import Outcome, Row, summary
-from deploy.winget_import.sources import InstallersFolder, InstallerSources
+from deploy.winget_manifests.exporter import ExportedManifest, ManifestExport
+from deploy.winget_manifests.fetcher import open_fetcher
+from deploy.winget_manifests.importer import DryRun, ManifestImport
+from deploy.winget_manifests.manifest_tree import SUFFIXES, find_manifests
+from deploy.winget_manifests.networks import Network, Networks
+from deploy.winget_manifests.report import Outcome, Row, summary
+from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
 
 ARCHIVE_OPTIONS = frozenset(["data"])
-Manifests = partial(Option, rich_help_panel="Options for manifests")
 
 
 def import_paths(
     context: typer.Context,
     paths: Annotated[list[Path], Argument(help="Manifests, folders of manifests, or the archive of one tenant.")],
-    url: Annotated[str, Manifests(envvar="PKGREPO_URL", help="https://host/tenant.")] = "",
-    installers: Annotated[
-        Path | None, Manifests(exists=True, file_okay=False, help="Folder of the installers.")
-    ] = None,
-    fetch: Annotated[bool, Manifests("--fetch", help="Download missing installers.")] = False,
+    url: Url = "",
+    installers: Annotated[Path | None, Option(exists=True, file_okay=False, help="Folder of the installers.")] = None,
+    fetch: Annotated[bool, Option("--fetch", help="Download missing installers.")] = False,
     keep_addresses: Annotated[
         bool,
-        Manifests("--keep-addresses", help="Do not store the installers: clients download them from their addresses."),
+        Option("--keep-addresses", help="Do not store the installers: clients download them from their addresses."),
     ] = False,
     allow_network: Annotated[
-        list[str] | None, Manifests(metavar="CIDR", help="Also download from this private network.")
+        list[str] | None, Option(metavar="CIDR", help="Also download from this private network.")
     ] = None,
-    max_size: Annotated[int, Manifests(min=1, metavar="MIB", help="Largest download.")] = 4096,
-    dry_run: Annotated[bool, Manifests("--dry-run", help="Show what would be published.")] = False,
-    at_once: Annotated[int, Manifests(min=1, max=32, help="Parallel uploads.")] = AT_ONCE,
-    chunk_size: Annotated[int, Manifests(min=1, max=64, metavar="MIB", help="Chunk size.")] = 8,
-    timeout: Annotated[
-        float, Manifests("--patience", min=1, metavar="SECONDS", help="Time limit of retries without progress.")
-    ] = 600,
-    ca_file: Annotated[Path | None, Manifests(exists=True, dir_okay=False, help="Trusted certificates, PEM.")] = None,
-    as_json: Annotated[bool, Manifests("--json", help="Print one JSON document on standard output.")] = False,
+    max_size: Annotated[int, Option(min=1, metavar="MIB", help="Largest download.")] = 4096,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show what would be published.")] = False,
+    at_once: Annotated[int, Option(min=1, max=32, help="Parallel uploads.")] = AT_ONCE,
+    chunk_size: ChunkSize = 8,
+    retry_timeout: RetryTimeout = 600,
+    ca_file: CaFile = None,
+    as_json: AsJson = False,
     data: Annotated[Path | None, Option(help=DATA_HELP, rich_help_panel="Options for an archive")] = None,
 ) -> None:
     """Publish the installers of winget manifests, or import a tenant from its archive.
@@ -77,30 +84,57 @@ def import_paths(
 
     async def work() -> None:
         async with AsyncExitStack() as stack:
-            interface = await stack.enter_async_context(open_interface(url, ca_file, timeout))
-            progress = stack.enter_context(show_progress(console, keep=False))
+            client = await stack.enter_async_context(open_client(url, ca_file, retry_timeout))
+            progress = stack.enter_context(show_progress(error_console, keep=False))
             fetcher = await stack.enter_async_context(open_fetcher(networks, ca_file, max_size << 20))
             sources = InstallerSources(InstallersFolder(installers) if installers else None, fetcher if fetch else None)
-            publisher = Publisher(interface, progress, chunk_size << 20, at_once=at_once, open_installer=sources.open)
-            one = await interface.one_installer_a_version()
-            publish = DryRun(interface, sources).publish if dry_run else publisher.publish
+            publisher = Publisher(client, progress, chunk_size << 20, at_once=at_once, open_installer=sources.open)
+            one = await client.one_installer_a_version()
+            publish = DryRun(client, sources).publish if dry_run else publisher.publish
             imports.append(
                 ManifestImport(publish, one_installer_a_version=one, at_once=at_once, keep_addresses=keep_addresses)
             )
             await imports[0].run(find_manifests(paths))
 
-    with problems_printed(timeout):
+    with problems_printed(retry_timeout):
         finished = run_interruptible(work())
         rows = imports[0].rows if imports else []
-        _report(rows, timeout, as_json=as_json)
+        _report(rows, retry_timeout, as_json=as_json)
         if not finished:
-            console.print(f"Stopped. {RESUMES}")
+            error_console.print(f"Stopped. {RESUMES}")
             raise typer.Exit(INTERRUPTED)
         if gave_up := imports[0].gave_up:
             raise gave_up
     if not rows:
         raise BadSetting("the paths contain no manifests")
     if any(row.outcome is Outcome.REFUSED for row in rows):
+        raise typer.Exit(1)
+
+
+def manifests(
+    folder: Annotated[Path, Argument(file_okay=False, help="Target folder; created if it does not exist.")],
+    url: Url,
+    package: Annotated[list[str] | None, Option(help="Package id. Default: all packages.")] = None,
+    retry_timeout: RetryTimeout = 600,
+    ca_file: CaFile = None,
+) -> None:
+    """Export the catalog as winget manifests, one folder for each version; prints the folders.
+
+    Signs in like `pkgrepo publish`. The addresses of installers that the server stores expire.
+    """
+
+    async def work() -> Sequence[ExportedManifest]:
+        async with open_client(url, ca_file, retry_timeout) as client:
+            return await ManifestExport(client, folder).run(package or ())
+
+    with problems_printed(retry_timeout):
+        exported = run_until_stopped(work(), error_console)
+    for manifest in exported:
+        if manifest.problem:
+            print_line(error_console, f"{manifest.package_id} {manifest.version}: {manifest.problem.detail}", "red")
+        else:
+            typer.echo(visible(manifest.folder))
+    if any(manifest.problem for manifest in exported):
         raise typer.Exit(1)
 
 
@@ -129,14 +163,15 @@ def _check_options(context: typer.Context, *, for_archive: bool) -> None:
             raise BadSetting(f"{parameter.opts[0]}: cannot be used with {kind}")
 
 
-def _report(rows: Sequence[Row], timeout: float, *, as_json: bool) -> None:
+def _report(rows: Sequence[Row], retry_timeout: float, *, as_json: bool) -> None:
     for row in rows:
+        name = f"{row.manifest}: {row.label}"
         if row.problem:
-            print_line(console, f"{row.manifest}: {row.label}: {describe_problem(row.problem, timeout)}", "red")
+            print_line(error_console, f"{name}: {describe_problem(row.problem, retry_timeout)}", "red")
         for note in row.notes:
-            print_line(console, f"{row.manifest}: {row.label}: {note}")
+            print_line(error_console, f"{name}: {note}")
     counts = summary(rows)
-    console.print(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "Nothing.")
+    error_console.print(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "Nothing.")
     if as_json:
         typer.echo(json_text({**counts, "installers": [row.document() for row in rows]}))
     else:

@@ -36,9 +36,8 @@ def parse_yaml(content: bytes) -> Value:
     try:
         return _Reader(yaml.parse(text, Loader=yaml.CSafeLoader)).document()
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark else ""
-        raise ManifestRefused(f"{where}{getattr(error, 'problem', None) or 'is not YAML'}") from None
+        reason = getattr(error, "problem", None) or "is not YAML"
+        raise _refused(getattr(error, "problem_mark", None), reason) from None
 
 
 class _Reader:
@@ -61,15 +60,15 @@ class _Reader:
     def _next(self) -> yaml.Event:
         event = next(self._events)
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-            raise self._refused(event, "anchors and aliases are not read")
+            raise _refused(event.start_mark, "anchors and aliases are not read")
         if isinstance(event, yaml.NodeEvent) and getattr(event, "tag", None):
-            raise self._refused(event, "tags are not read")
+            raise _refused(event.start_mark, "tags are not read")
         return event
 
     def _value(self, event: yaml.Event, depth: int) -> Value:
         self._values += 1
         if depth > MAX_DEPTH or self._values > MAX_VALUES:
-            raise self._refused(event, f"more than {MAX_DEPTH} levels or {MAX_VALUES} values")
+            raise _refused(event.start_mark, f"more than {MAX_DEPTH} levels or {MAX_VALUES} values")
         if isinstance(event, yaml.SequenceStartEvent):
             items = []
             while not isinstance(event := self._next(), yaml.SequenceEndEvent):
@@ -85,13 +84,12 @@ class _Reader:
         members: dict[str, Value] = {}
         while not isinstance(event := self._next(), yaml.MappingEndEvent):
             if not isinstance(event, yaml.ScalarEvent):
-                raise self._refused(event, "a field's name must be a text")
+                raise _refused(event.start_mark, "a field's name must be a text")
             if event.value in members:
-                raise self._refused(event, f"{event.value} stands there twice")
+                raise _refused(event.start_mark, f"{event.value} stands there twice")
             members[event.value] = self._value(self._next(), depth + 1)
         return {name: value for name, value in members.items() if value is not None}  # null is the same as no member
 
-    @staticmethod
-    def _refused(event: yaml.Event, reason: str) -> ManifestRefused:
-        where = f"line {event.start_mark.line + 1}: " if event.start_mark else ""
-        return ManifestRefused(f"{where}{reason}")
+
+def _refused(mark: Any, reason: str) -> ManifestRefused:
+    return ManifestRefused(f"line {mark.line + 1}: {reason}" if mark else reason)

@@ -8,14 +8,14 @@ from typing import Any
 
 from common.errors import Problem
 from deploy.publish.model import Installer, NotPublished, Published
-from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.manifest_tree import RefusedManifest
-from deploy.winget_import.schema.installer_form import ManifestInstaller
+from deploy.winget_manifests.manifest import Manifest
+from deploy.winget_manifests.manifest_tree import RefusedManifest
+from deploy.winget_manifests.schema.installer_form import ManifestInstaller
 
 
 class Outcome(StrEnum):
     PUBLISHED = "published"
-    THERE = "there"
+    EXISTING = "there"
     NEW = "new"  # would be published without --dry-run
     REFUSED = "refused"
 
@@ -72,21 +72,13 @@ def of_refused(refused: RefusedManifest) -> Row:
 
 def of_published(manifest: Manifest, source: ManifestInstaller, result: Published | NotPublished | WouldPublish) -> Row:
     installer = source.installer
-    row = Row(
-        manifest=manifest.path,
-        outcome=Outcome.NEW,
-        package_id=installer.package_id,
-        version=installer.version,
-        architecture=installer.architecture,
-        url=installer.url,
-        sha256=installer.sha256,
-        notes=source.notes,
-    )
+    names = (installer.package_id, installer.version, installer.architecture, installer.url, installer.sha256)
+    row = Row(manifest.path, Outcome.NEW, *names, notes=source.notes)
     if isinstance(result, WouldPublish):
         return row
     if isinstance(result, NotPublished):
         return replace(row, outcome=Outcome.REFUSED, problem=result.problem)
-    outcome = Outcome.PUBLISHED if result.created else Outcome.THERE
+    outcome = Outcome.PUBLISHED if result.created else Outcome.EXISTING
     return replace(row, outcome=outcome, uid=result.uid, size=result.size)
 
 

@@ -11,15 +11,15 @@ import stamina
 from aiohttp import web
 
 from common.errors import UpstreamProblem
-from deploy.publish import server as server_module
-from deploy.publish.interface import Interface
+from deploy.publish import http_client
+from deploy.publish.http_client import Credentials, HttpClient, open_http_client
 from deploy.publish.problems import NotTheInterface, Unreachable, Untrusted
-from deploy.publish.server import Server, open_server
-from deploy.publish.session import Credentials, Session
+from deploy.publish.retrying_client import RetryingClient
 from tests.support.servers.certificates import make_certificate
 from tests.support.tables import each
 
 ATTEMPTS = 4
+CREDENTIALS = Credentials(pkgrepo_token="a token")  # type: ignore[arg-type]  # pydantic makes it secret
 Answer = Callable[[], web.Response]
 
 
@@ -37,14 +37,17 @@ class ScriptedServer:
         self.call_count = 0
 
     @asynccontextmanager
-    async def serve(self, context: ssl.SSLContext | None = None, ca_file: Path | None = None) -> AsyncIterator[Server]:
+    async def serve(
+        self, context: ssl.SSLContext | None = None, ca_file: Path | None = None
+    ) -> AsyncIterator[HttpClient]:
         runner = web.ServerRunner(web.Server(self._handle))
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
             port = runner.addresses[0][1]
-            async with open_server(f"http{'s' if context else ''}://127.0.0.1:{port}/acme", ca_file) as server:
-                yield server
+            base = f"http{'s' if context else ''}://127.0.0.1:{port}/acme"
+            async with open_http_client(base, ca_file, CREDENTIALS) as client:
+                yield client
         finally:
             await runner.cleanup()
 
@@ -72,9 +75,8 @@ def page(status: int, **headers: str) -> Answer:
 
 
 async def ask(scripted: ScriptedServer, timeout: float = 60) -> object:
-    credentials = Credentials(pkgrepo_token="a token")  # type: ignore[arg-type]  # pydantic makes it secret
-    async with scripted.serve() as server:
-        return await Interface(Session(server, credentials), timeout).versions("Acme.App")
+    async with scripted.serve() as client:
+        return await RetryingClient(client, timeout).versions("Acme.App")
 
 
 @each(
@@ -126,11 +128,12 @@ async def test_retries_end_if_the_server_stays_unreachable() -> None:
 
 
 async def test_a_server_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "STALL_TIMEOUT", 0.05)
+    monkeypatch.setattr(http_client, "STALL_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
-        async with open_server(f"http://127.0.0.1:{silent.getsockname()[1]}/acme", None) as server:
+        base = f"http://127.0.0.1:{silent.getsockname()[1]}/acme"
+        async with open_http_client(base, None, CREDENTIALS) as client:
             with pytest.raises(Unreachable, match="does not answer"):
-                await server.request("GET", "server_information")
+                await client.request("GET", "server_information")
 
 
 @pytest.fixture
@@ -142,8 +145,8 @@ def certificate(tmp_path: Path) -> Path:
 async def test_an_unknown_certificate_is_refused_unless_its_file_is_given(certificate: Path) -> None:
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(certificate)
-    async with ScriptedServer(fine).serve(context) as server:
+    async with ScriptedServer(fine).serve(context) as client:
         with pytest.raises(Untrusted):
-            await server.request("GET", "get_package_versions", "Acme.App")
-    async with ScriptedServer(fine).serve(context, certificate) as server:
-        assert await server.request("GET", "get_package_versions", "Acme.App") == []
+            await client.request("GET", "get_package_versions", "Acme.App")
+    async with ScriptedServer(fine).serve(context, certificate) as client:
+        assert await client.request("GET", "get_package_versions", "Acme.App") == []

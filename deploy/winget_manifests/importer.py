@@ -7,18 +7,18 @@ from itertools import groupby
 
 from catalog_service.model.ordering import VersionOrder
 from common.errors import Problem
-from deploy.publish.interface import Interface
 from deploy.publish.model import Installer, NewPackage, NotPublished, Published
 from deploy.publish.problems import is_transient
 from deploy.publish.publisher import Catalog
-from deploy.winget_import import report
-from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.manifest_tree import RefusedManifest
-from deploy.winget_import.report import Row, WouldPublish
-from deploy.winget_import.schema.installer_form import ManifestInstaller, manifest_installers
-from deploy.winget_import.schema.package_form import new_package
-from deploy.winget_import.sources import InstallerSources
-from deploy.winget_import.yaml_reader import ManifestRefused
+from deploy.publish.retrying_client import RetryingClient
+from deploy.winget_manifests import report
+from deploy.winget_manifests.manifest import Manifest
+from deploy.winget_manifests.manifest_tree import RefusedManifest
+from deploy.winget_manifests.report import Row, WouldPublish
+from deploy.winget_manifests.schema.installer_form import ManifestInstaller, manifest_installers
+from deploy.winget_manifests.schema.package_form import new_package
+from deploy.winget_manifests.sources import InstallerSources
+from deploy.winget_manifests.yaml_reader import ManifestRefused
 
 AnyManifest = Manifest | RefusedManifest
 Result = Published | NotPublished | WouldPublish
@@ -30,12 +30,12 @@ Publish = Callable[[str, NewPackage, Sequence[Installer]], Awaitable[Sequence[Re
 class DryRun:
     """Returns the results that publishing would have, and changes nothing."""
 
-    interface: Interface
+    client: RetryingClient
     sources: InstallerSources
 
     async def publish(self, package_id: str, _: NewPackage, installers: Sequence[Installer]) -> Sequence[Result]:
-        versions = await self.interface.versions(package_id) or ()
-        catalog = Catalog(versions, await self.interface.one_installer_a_version())
+        versions = await self.client.versions(package_id) or ()
+        catalog = Catalog(versions, await self.client.one_installer_a_version())
         return [await self._result(catalog, installer) for installer in installers]
 
     async def _result(self, catalog: Catalog, installer: Installer) -> Result:

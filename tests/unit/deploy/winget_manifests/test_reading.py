@@ -9,12 +9,12 @@ import yaml
 
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.manifest.version import VersionManifest
-from deploy.winget_import import yaml_reader
-from deploy.winget_import.manifest import Manifest, assemble_manifest, parse_file
-from deploy.winget_import.manifest_tree import RefusedManifest, find_manifests
-from deploy.winget_import.schema.installer_form import manifest_installers
-from deploy.winget_import.schema.package_form import new_package
-from deploy.winget_import.yaml_reader import ManifestRefused
+from deploy.winget_manifests import yaml_reader
+from deploy.winget_manifests.manifest import Manifest, assemble_manifest, parse_file
+from deploy.winget_manifests.manifest_tree import RefusedManifest, find_manifests
+from deploy.winget_manifests.schema.installer_form import manifest_installers
+from deploy.winget_manifests.schema.package_form import new_package
+from deploy.winget_manifests.yaml_reader import ManifestRefused
 from tests.support.tables import each
 from tests.support.winget.manifests import (
     INSTALLER,

@@ -12,11 +12,10 @@ from catalog_service.model.external_installers import parse_address
 from catalog_service.model.manifest.fields import pascal
 from common.errors import InvalidField
 from deploy.publish import model
-from deploy.winget_import.inheritance import effective_type
-from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.schema.installers import InstallationMetadata, Installer, InstallerSwitches, Markets
-from deploy.winget_import.schema.package_form import form_fields, release_fields
-from deploy.winget_import.yaml_reader import ManifestRefused
+from deploy.winget_manifests.manifest import Manifest, effective_type
+from deploy.winget_manifests.schema.files import Installer, InstallerSwitches
+from deploy.winget_manifests.schema.package_form import form_fields, release_fields
+from deploy.winget_manifests.yaml_reader import ManifestRefused
 
 _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _LOCALES = {locale.replace("_", "-").casefold(): locale for locale in Locale}
@@ -127,11 +126,11 @@ def _same_in_form(installer: Installer) -> dict[str, Any]:
         exclude={
             *("architecture", "installer_type", "nested_installer_type", "nested_installer_files", "scope"),
             *("installer_url", "installer_sha256", "installer_switches", "upgrade_behavior", "dependencies"),
-            *("product_code", "apps_and_features_entries", "markets", "installation_metadata", "authentication"),
+            *("product_code", "apps_and_features_entries", "authentication"),
         },
     )
-    markets = (installer.markets or Markets()).model_dump(mode="json", exclude_unset=True)
-    metadata = (installer.installation_metadata or InstallationMetadata()).model_dump(mode="json", exclude_unset=True)
+    markets = fields.pop("markets", {})
+    metadata = fields.pop("installation_metadata", {})
     return {
         **fields,
         **markets,

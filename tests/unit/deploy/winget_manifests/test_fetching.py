@@ -18,8 +18,8 @@ from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.model import Installer
 from deploy.publish.problems import is_transient
 from deploy.terminal import FileProgress
-from deploy.winget_import.fetcher import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
-from deploy.winget_import.networks import AddressForbidden, Networks
+from deploy.winget_manifests.fetcher import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
+from deploy.winget_manifests.networks import AddressForbidden, Networks
 from tests.support.servers.certificates import make_certificate
 from tests.support.tables import each
 

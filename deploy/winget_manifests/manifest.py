@@ -1,21 +1,19 @@
-"""Reads a manifest's files and assembles the manifest."""
+"""Reads the files of a manifest and assembles it. Its installers inherit fields by the rules of winget's client."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from catalog_service.model.manifest.fields import validation_errors
+from catalog_service.model.manifest.fields import Fields, validation_errors
 from catalog_service.model.manifest.values import Source
 from deploy.publish.files import open_regular
-from deploy.winget_import.inheritance import with_inherited_fields
-from deploy.winget_import.schema import files as schema
-from deploy.winget_import.schema.installers import Installer
-from deploy.winget_import.schema.versions import NEWEST, newer_fields
-from deploy.winget_import.yaml_reader import MAX_BYTES, ManifestRefused, parse_yaml
+from deploy.winget_manifests.schema import files as schema
+from deploy.winget_manifests.schema.versions import NEWEST, newer_fields
+from deploy.winget_manifests.yaml_reader import MAX_BYTES, ManifestRefused, parse_yaml
 
 KINDS: Mapping[str, type[schema.File]] = {
     "singleton": schema.SingletonFile,
@@ -25,6 +23,13 @@ KINDS: Mapping[str, type[schema.File]] = {
     "installer": schema.InstallerFile,
 }
 MAX_REASONS = 5
+PACKAGED = frozenset(["msix", "appx"])
+# Installers of these types write an entry of Apps and Features.
+WITH_ENTRY = frozenset(["exe", "msi", "inno", "nullsoft", "wix", "burn", "portable"])
+# An installer's members of these objects replace the manifest's; all other fields are replaced as a whole.
+BY_MEMBER = frozenset(["installer_switches", "installation_metadata"])
+# An empty list, or an object with empty members only, is the same as none.
+INHERITED_IF_EMPTY = frozenset(["apps_and_features_entries", "nested_installer_files", "dependencies"])
 
 
 @dataclass(frozen=True)
@@ -36,7 +41,7 @@ class Manifest:
     version: str
     texts: schema.DefaultTexts
     locales: Sequence[schema.LocaleTexts]
-    installers: Sequence[Installer]
+    installers: Sequence[schema.Installer]
     channel: str = ""
 
 
@@ -55,7 +60,7 @@ def parse_file(content: bytes) -> schema.File:
     try:
         file = kind.model_validate(value, context=Source.FILE, by_alias=True, by_name=False)
     except ValidationError as error:
-        reasons = [f"{place}: {reason}" for place, reason in islice(validation_errors(error), MAX_REASONS)]
+        reasons = [f"{path}: {reason}" for path, reason in islice(validation_errors(error), MAX_REASONS)]
         raise ManifestRefused("; ".join(reasons)) from None
     major, minor, _ = map(int, file.manifest_version.split("."))
     if major != 1 or minor > NEWEST:
@@ -84,7 +89,7 @@ def assemble_manifest(path: Path, files: Sequence[schema.File]) -> Manifest:
         version=root.package_version,
         texts=texts,
         locales=locales,
-        installers=[with_inherited_fields(root, installer) for installer in root.installers],
+        installers=[_with_inherited_fields(root, installer) for installer in root.installers],
         channel=root.channel,
     )
 
@@ -101,3 +106,36 @@ def _check_consistent(
     for file in files:
         if isinstance(file, schema.VersionFile) and file.default_locale.casefold() != languages[0]:
             raise ManifestRefused(f"DefaultLocale: {file.default_locale} is not the defaultLocale file's language")
+
+
+def effective_type(installer: schema.InstallerFields) -> str:
+    """Return the type of the program that is installed, for an archive that of its content; "" if it is missing."""
+    return (installer.nested_installer_type if installer.installer_type == "zip" else installer.installer_type) or ""
+
+
+def _with_inherited_fields(manifest: schema.InstallersFile, installer: schema.Installer) -> schema.Installer:
+    inherited = {}
+    for name in manifest.model_fields_set & schema.InstallerFields.model_fields.keys():
+        own, common = getattr(installer, name), getattr(manifest, name)
+        if name not in installer.model_fields_set or (name in INHERITED_IF_EMPTY and _is_empty(own)):
+            inherited[name] = common
+        elif name in BY_MEMBER:
+            inherited[name] = common.model_copy(update={part: getattr(own, part) for part in own.model_fields_set})
+    left_out = _not_inherited(installer.model_copy(update=inherited))
+    return installer.model_copy(update={name: value for name, value in inherited.items() if name not in left_out})
+
+
+def _not_inherited(whole: schema.Installer) -> Set[str]:
+    names = set()
+    if whole.installer_type != "zip":
+        names |= {"nested_installer_type", "nested_installer_files"}
+    kind = effective_type(whole)
+    if kind not in PACKAGED:
+        names.add("package_family_name")
+    if kind not in WITH_ENTRY:
+        names |= {"product_code", "apps_and_features_entries"}
+    return names
+
+
+def _is_empty(value: object) -> bool:
+    return not any(vars(value).values()) if isinstance(value, Fields) else not value

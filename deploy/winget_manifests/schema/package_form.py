@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 
 from deploy.publish.model import NewPackage
-from deploy.winget_import.manifest import Manifest
-from deploy.winget_import.schema.files import DefaultTexts, LocaleTexts
+from deploy.winget_manifests.manifest import Manifest
+from deploy.winget_manifests.schema.files import DefaultTexts, LocaleTexts
 
 _WITH_LINES = frozenset(["description", "agreement", "release_notes", "installation_notes"])
 _RELEASE = ("release_notes", "release_notes_url")

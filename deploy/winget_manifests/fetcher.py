@@ -18,7 +18,7 @@ from deploy.publish.files import LocalFile, open_file, suffix_of
 from deploy.publish.model import Installer
 from deploy.publish.problems import retry_after, retry_delay
 from deploy.terminal import FileProgress
-from deploy.winget_import.networks import AddressForbidden, CheckedResolver, Networks
+from deploy.winget_manifests.networks import AddressForbidden, CheckedResolver, Networks
 
 BLOCK = 1 << 20  # bytes
 REDIRECTS = frozenset([301, 302, 303, 307, 308])

@@ -14,7 +14,7 @@ from deploy.publish.files import LocalFile, open_file, open_regular
 from deploy.publish.model import Installer
 from deploy.publish.problems import OtherBytes
 from deploy.terminal import FileProgress
-from deploy.winget_import.fetcher import Fetcher
+from deploy.winget_manifests.fetcher import Fetcher
 
 
 class InstallerMissing(Problem):
@@ -65,10 +65,11 @@ class InstallersFolder:
                 return path
         while installer.sha256 not in self._by_digest and (unread := next(self._unread, None)):
             self._sha256(unread)
-        if path_found := self._by_digest.get(installer.sha256):
-            return path_found
+        if same_digest := self._by_digest.get(installer.sha256):
+            return same_digest
         if same_name:
-            raise OtherBytes(same_name[0], installer.sha256, self._sha256(same_name[0]))
+            actual = self._sha256(same_name[0])
+            raise OtherBytes(path=same_name[0], expected=installer.sha256, actual=actual)
         raise InstallerMissing(f"{installer.path.name} is not in {self._path}, nor any file of its SHA-256.")
 
     def _sha256(self, path: Path) -> str:

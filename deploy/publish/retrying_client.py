@@ -9,10 +9,9 @@ from aiohttp import FormData
 from pydantic import BaseModel
 
 from common.errors import UpstreamProblem
+from deploy.publish.http_client import HttpClient, MakeBody
 from deploy.publish.model import Installer, NewPackage
 from deploy.publish.problems import retry_delay
-from deploy.publish.server import MakeBody
-from deploy.publish.session import Session
 
 BLOCK = 64 << 10  # bytes of a chunk from one report of the progress to the next
 
@@ -26,15 +25,15 @@ class TransferState(BaseModel):
     sha256: str = ""
 
 
-class Interface:
-    """The public interface. Transient failures are retried for `timeout` seconds."""
+class RetryingClient:
+    """The public interface. Transient failures are retried for `retry_timeout` seconds."""
 
-    def __init__(self, session: Session, timeout: float) -> None:
-        self._session = session
+    def __init__(self, client: HttpClient, retry_timeout: float) -> None:
+        self._client = client
         self._one_installer_a_version: bool | None = None
         self.retrying = stamina.AsyncRetryingCaller(
-            attempts=None, timeout=timeout, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
-        ).on(lambda error: retry_delay(error, timeout))
+            attempts=None, timeout=retry_timeout, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
+        ).on(lambda error: retry_delay(error, retry_timeout))
 
     async def package_ids(self) -> Sequence[str]:
         """The ids of the tenant's active packages."""
@@ -47,9 +46,9 @@ class Interface:
 
     async def versions(self, package_id: str) -> Sequence[Mapping[str, str]] | None:
         """The versions of a package as the interface lists them; None if the package does not exist."""
-        listed: list[dict[str, str]] | None
-        listed = await self._request("GET", "get_package_versions", package_id, none_for="package_not_found")
-        return listed
+        versions: list[dict[str, str]] | None
+        versions = await self._request("GET", "get_package_versions", package_id, none_for="package_not_found")
+        return versions
 
     async def damaged_versions(self) -> Set[str]:
         """The UIDs of the tenant's versions whose stored files are damaged."""
@@ -104,7 +103,7 @@ class Interface:
             "Content-Type": f"multipart/form-data; boundary={boundary}",
             "Content-Length": str(len(head) + len(content) + len(tail)),
         }
-        answer = await self._session.request("POST", "upload_package_version", headers=headers, body=blocks)
+        answer = await self._client.request("POST", "upload_package_version", headers=headers, body=blocks)
         return TransferState.model_validate(answer)
 
     async def add_version(self, installer: Installer, **source: str) -> str:
@@ -113,9 +112,7 @@ class Interface:
         Raises UpstreamProblem: 409 if the version exists, 404, 407.
         """
         form = [*installer.form, *source.items()]
-        answer = await self._request(
-            "POST", "add_package_version", installer.package_id, body=lambda _: FormData(list(form))
-        )
+        answer = await self._request("POST", "add_package_version", installer.package_id, body=lambda _: FormData(form))
         return str(answer["UID"])
 
     async def _request(
@@ -128,7 +125,7 @@ class Interface:
     ) -> Any:
         """The answer; None if the server refuses with the code `none_for`."""
         try:
-            return await self.retrying(self._session.request, method, *segments, headers=headers, body=body)
+            return await self.retrying(self._client.request, method, *segments, headers=headers, body=body)
         except UpstreamProblem as refusal:
             if refusal.code != none_for:
                 raise
