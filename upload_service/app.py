@@ -38,7 +38,7 @@ from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.purge import Collector
 from upload_service.maintenance.scrub import Scrub
-from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.metrics import TransferMetrics
 from upload_service.migrations import SCHEMA
 from upload_service.model import StorageKind
@@ -48,9 +48,9 @@ from upload_service.routes import routes
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.migration import Mover, Staging
-from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.outbox import Outbox

@@ -22,10 +22,11 @@ from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
 from upload_service.maintenance.scrub import Scrub
-from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.quota.reconciliation import Drift, Reconciliation
 from upload_service.quota.store import MongoLedgerStore
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.store import MongoFileIndex
 
 OneTenant = Annotated[str | None, Option("--tenant", help="Only this tenant. Default: all tenants.")]
 

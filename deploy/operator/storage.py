@@ -9,8 +9,8 @@ from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.migration import Staging
-from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.storage.store import MongoMoveStore
 from upload_service.uploads.part_files import PartFiles
 
 

@@ -1,19 +1,18 @@
-"""The collection `uploads` for the maintenance of stored files: files to read, damaged files, names with a record.
+"""The collection `uploads` for the scrub: files to read, and damaged files.
 
 `checked_at` is when a file was last read to the end. `checking_until` is the lease of its reader. `damaged_at` is when
 its `damage` was found. All are by the clock of the database.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
 from pymongo import ASCENDING, ReturnDocument
 
 from common.mongo import Document, MongoDatabase
-from upload_service.model import Damage, StorageKind, Upload
+from upload_service.model import Damage, Upload
 from upload_service.store import NOW, STORED, from_now, older_than, to_upload, to_upload_or_none, totals
 
 LEASE = 3_600_000  # milliseconds; a file that takes longer may be read twice
@@ -97,39 +96,6 @@ class MongoScrubStore:
         query = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id, "home": upload.storage, **STORED}
         changes = {**fields, "checked_at": NOW, "checking_until": "$$REMOVE"}
         return (await self._uploads.update_one(query, [{"$set": changes}])).matched_count == 1
-
-
-class MongoFileIndex:
-    """The id in the database, and the upload records by the names of files. Results have those that exist."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._uploads = database["uploads"]
-        self._storage = database["storage"]
-
-    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
-        query = {"tenant_id": tenant_id, "server_filename": {"$in": list(server_filenames)}}
-        return {document["server_filename"] async for document in self._uploads.find(query, {"server_filename": 1})}
-
-    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]:
-        query: Document = {"tenant_id": tenant_id, "upload_id": {"$in": list(upload_ids)}}
-        return [to_upload(document) async for document in self._uploads.find(query)]
-
-    async def has_files_at(self, kind: StorageKind) -> bool:
-        return await self._uploads.find_one({**STORED, "home": kind}, {"_id": True}) is not None
-
-    async def storage_id(self) -> str | None:
-        document = await self._storage.find_one({"_id": "identity"})
-        return document["storage_id"] if document else None
-
-    async def create_storage_id(self) -> str:
-        """The id, created if there is none."""
-        document = await self._storage.find_one_and_update(
-            {"_id": "identity"},
-            {"$setOnInsert": {"storage_id": uuid4().hex}},
-            upsert=True,
-            return_document=ReturnDocument.AFTER,
-        )
-        return str(document["storage_id"])
 
 
 def _of(tenant_id: str | None) -> Document:

@@ -27,8 +27,8 @@ from upload_service.storage.filesystem import (
     StorageBackends,
     has_same_digest,
 )
-from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.store import MongoMoveStore
 from upload_service.uploads.part_files import PartFile, PartFiles
 from upload_service.uploads.part_writer import PartWriter
 

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from common.mongo import MongoError
 from common.telemetry import log
-from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.storage.filesystem import StorageBackends
+from upload_service.storage.store import MongoFileIndex
 
 FOLDER, NAME = ".storage", "id"  # no tenant and no installer has such a name
 LENGTH = 32  # bytes of an id

@@ -1,16 +1,16 @@
-"""Moves of complete installers between storages, in the collection `uploads`.
+"""The collection `uploads` by the place of the files: moves between storages, and the names that have a record.
 
 `home` is the storage of a file. `left` is the previous one, as long as it may still have a copy. `moving_by` and
 `moving_until` are the lease of a mover, by the clock of the database.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any
 from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from common.mongo import MongoDatabase, long_timeout
+from common.mongo import Document, MongoDatabase, long_timeout
 from upload_service.model import Damage, Move, StorageKind, Upload
 from upload_service.store import NOW, STORED, from_now, record_key, to_upload, to_upload_or_none, totals
 
@@ -86,6 +86,39 @@ class MongoMoveStore:
     async def _update(self, move: Move, fields: Mapping[str, Any], condition: Mapping[str, Any] | None = None) -> bool:
         query = {**record_key(move.upload), "moving_by": move.token, **(condition or {})}
         return (await self._uploads.update_one(query, [{"$set": fields}])).matched_count == 1
+
+
+class MongoFileIndex:
+    """The id in the database, and the upload records by the names of files. Results have those that exist."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._uploads = database["uploads"]
+        self._storage = database["storage"]
+
+    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
+        query = {"tenant_id": tenant_id, "server_filename": {"$in": list(server_filenames)}}
+        return {document["server_filename"] async for document in self._uploads.find(query, {"server_filename": 1})}
+
+    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]:
+        query: Document = {"tenant_id": tenant_id, "upload_id": {"$in": list(upload_ids)}}
+        return [to_upload(document) async for document in self._uploads.find(query)]
+
+    async def has_files_at(self, kind: StorageKind) -> bool:
+        return await self._uploads.find_one({**STORED, "home": kind}, {"_id": True}) is not None
+
+    async def storage_id(self) -> str | None:
+        document = await self._storage.find_one({"_id": "identity"})
+        return document["storage_id"] if document else None
+
+    async def create_storage_id(self) -> str:
+        """The id, created if there is none."""
+        document = await self._storage.find_one_and_update(
+            {"_id": "identity"},
+            {"$setOnInsert": {"storage_id": uuid4().hex}},
+            upsert=True,
+            return_document=ReturnDocument.AFTER,
+        )
+        return str(document["storage_id"])
 
 
 def _movable(kind: StorageKind) -> dict[str, Any]:
