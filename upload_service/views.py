@@ -129,7 +129,7 @@ async def _send_bytes(request: web.Request, response: web.StreamResponse, file: 
 def not_modified(request: web.Request, sha256: str) -> web.Response | None:
     """The 304 for a caller that has the file; None for others. Raises PreconditionFailed."""
     if (required := request.if_match) is not None and not _match(required, sha256, weak=False):
-        raise PreconditionFailed("The file is not the one that If-Match names.")
+        raise PreconditionFailed
     if (known := request.if_none_match) is not None and _match(known, sha256, weak=True):
         return web.Response(status=304, headers={"ETag": f'"{sha256}"', "Cache-Control": "private"})
     return None

@@ -34,7 +34,7 @@ from deploy.tenant_archive.validator import ArchiveValidator, installer_document
 from deploy.terminal import FileProgress
 from upload_service.model import Upload
 from upload_service.quota.reconciliation import Reconciliation
-from upload_service.quota.store import MongoLedgerStore
+from upload_service.quota.store import MongoQuotaStore
 
 LOG, HEADS = "auth.audit_log.bson", "auth.audit_heads.bson"
 
@@ -77,7 +77,7 @@ class TenantImporter:
                     await restore_documents(client, database, collection, validator.documents(file_name))
                 await self._import_audit_log(validator, client, audit)
                 await migrate_imported(where, manifest.schemas)
-                ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
+                ledgers = Reconciliation(MongoQuotaStore(upload), pause=0)
                 for drift in await ledgers.find_all_drift(tenant.tenant_id):
                     await ledgers.repair(drift)
                 await audit.add(

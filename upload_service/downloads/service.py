@@ -118,15 +118,15 @@ class Downloads:
         if upload is None or upload.status is not Status.LINKED:
             raise InstallerNotFound("This installer is not there any more.")
         if upload.damage is Damage.MISSING:
-            raise InstallerMissing("The file of this installer is missing.")
+            raise InstallerMissing
         if upload.damage is Damage.ALTERED:
-            raise InstallerDamaged("The file of this installer is damaged; upload it again.")
+            raise InstallerDamaged
         return upload
 
     async def _open(self, stack: AsyncExitStack, upload: Upload, start: int, length: int) -> OpenFile:
         storage = self.backends.of(upload)
         if await storage.size(upload) != upload.size:
-            raise InstallerMissing("The file of this installer is missing.")
+            raise InstallerMissing
         if upload.storage is StorageKind.FOLDER:
             file = stack.enter_context(await open_file(self.folder.path(upload)))
             return OpenFile(upload, start, length, file)

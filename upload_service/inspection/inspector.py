@@ -54,7 +54,7 @@ class Inspector:
         name = parse_server_filename(server_filename)
         inspection = await self.store.find(tenant_id, name) if name else None
         if inspection is None:
-            raise InstallerNotFound("There is no installer of this name.")
+            raise InstallerNotFound
         return inspection
 
     async def inspect(self, tenant_id: str, server_filename: str) -> Inspection:

@@ -141,7 +141,7 @@ class FolderStorage:
                 source.rename(target)
             except FileNotFoundError:
                 if not target.exists():  # Another process may have been faster.
-                    raise InstallerMissing("The file of this installer is missing.") from None
+                    raise InstallerMissing from None
             sync_folder(target.parent)
 
     def _final_path(self, upload: Upload) -> Path:
@@ -165,7 +165,7 @@ async def open_file(path: Path) -> BufferedReader:
     try:
         return await asyncio.shield(opening)
     except FileNotFoundError:
-        raise InstallerMissing("The file of this installer is missing.") from None
+        raise InstallerMissing from None
     except asyncio.CancelledError:
         opening.add_done_callback(_close)  # The thread opens it all the same.
         raise

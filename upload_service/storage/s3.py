@@ -51,7 +51,7 @@ class S3Storage:
             await self._put(upload, source)
         except FileNotFoundError:
             if await self.size(upload) is None:
-                raise InstallerMissing("The file of this installer is missing.") from None
+                raise InstallerMissing from None
 
     async def size(self, upload: Upload) -> int | None:
         try:
@@ -79,7 +79,7 @@ class S3Storage:
                     position += len(block)
                     yield block
             except FileNotFoundError:
-                raise InstallerMissing("The file of this installer is missing.") from None
+                raise InstallerMissing from None
             except Unavailable:
                 if position == start:
                     raise

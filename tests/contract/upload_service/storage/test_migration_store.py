@@ -8,10 +8,10 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from tests.support.services.storage_pair import StoragePair, storages
 from tests.support.services.tenant_first import TenantFilterCheck
-from upload_service.maintenance.purge import Collector
 from upload_service.model import Damage, Move, Status, StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.store import MongoMoveStore
+from upload_service.uploads.removal import Collector
 from upload_service.uploads.store import MongoUploadStore
 
 __all__ = ["storages"]

@@ -18,10 +18,10 @@ from tests.support.services.upload import (
     serving_uploads,
 )
 from tests.support.wait import until
-from upload_service.maintenance.purge import Collector, forget_tenant
 from upload_service.model import Status
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
+from upload_service.uploads.removal import Collector, forget_tenant
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
