@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING
 
-from common.mongo import Document, MongoDatabase
+from common.mongo import Document
 from upload_service.model import Damage, Upload
-from upload_service.store import NOW, STORED, from_now, older_than, to_upload, to_upload_or_none, totals
+from upload_service.store import NOW, STORED, UploadRecords, from_now, older_than, to_upload, to_upload_or_none
 
-LEASE = 3_600_000  # milliseconds; a file that takes longer may be read twice
-DAMAGED_AGAIN = 3600  # seconds until a damaged file, which an operator may have restored, is read again
+LEASE_SECONDS = 3600  # A file that takes longer may be read twice.
+DAMAGED_AGAIN_SECONDS = 3600  # until a damaged file, which an operator may have restored, is read again
 PAGE = 100  # records
 
 
@@ -30,15 +30,12 @@ class DamagedInstaller:
     found_at: datetime
 
 
-class MongoScrubStore:
+class MongoScrubStore(UploadRecords):
     """Leases files to read, marks damaged ones, and lists both. A file that has moved meanwhile gets no mark."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._uploads = database["uploads"]
 
     async def lease_due(self, interval: int) -> Upload | None:
         """A file that was not read for `interval` seconds, for this process alone."""
-        return await self._lease({}, interval) or await self._lease({"damage": {"$gt": ""}}, DAMAGED_AGAIN)
+        return await self._lease({}, interval) or await self._lease({"damage": {"$gt": ""}}, DAMAGED_AGAIN_SECONDS)
 
     async def mark_intact(self, upload: Upload) -> bool:
         return await self._mark(upload, {"damage": Damage.NONE, "damaged_at": "$$REMOVE"})
@@ -61,7 +58,7 @@ class MongoScrubStore:
 
     async def total_size(self, tenant_id: str | None) -> int:
         """The bytes of all complete files, of one tenant or of all."""
-        return (await totals(self._uploads, {**_of(tenant_id), **STORED}))[1]
+        return (await self._totals({**_of(tenant_id), **STORED}))[1]
 
     async def damaged_installers(self, tenant_id: str) -> list[DamagedInstaller]:
         """A tenant's damaged files, in the order in which they were found."""
@@ -83,19 +80,14 @@ class MongoScrubStore:
     async def _lease(self, condition: Mapping[str, Any], age: int) -> Upload | None:
         """The file that was read the longest ago, and more than `age` seconds ago, for this process alone."""
         is_free = {"$lt": ["$checking_until", NOW]}
-        document = await self._uploads.find_one_and_update(
-            {**STORED, **condition, "$expr": {"$and": [older_than("checked_at", age), is_free]}},
-            [{"$set": {"checking_until": from_now(LEASE)}}],
-            sort=[("checked_at", ASCENDING)],
-            return_document=ReturnDocument.AFTER,
-        )
-        return to_upload_or_none(document)
+        query = {**STORED, **condition, "$expr": {"$and": [older_than("checked_at", age), is_free]}}
+        fields = {"checking_until": from_now(LEASE_SECONDS)}
+        return to_upload_or_none(await self._find_and_set(query, fields, oldest="checked_at"))
 
     async def _mark(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
         """Set fields, unless the file was moved or removed while it was read."""
         query = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id, "home": upload.storage, **STORED}
-        changes = {**fields, "checked_at": NOW, "checking_until": "$$REMOVE"}
-        return (await self._uploads.update_one(query, [{"$set": changes}])).matched_count == 1
+        return await self._set(query, {**fields, "checked_at": NOW, "checking_until": "$$REMOVE"})
 
 
 def _of(tenant_id: str | None) -> Document:

@@ -30,7 +30,7 @@ from upload_service.uploads.store import MongoUploadStore
 Result = TypeVar("Result")
 
 MAX_DIGESTS = 4096  # of transfers
-RENEWAL = 4.0  # seconds; a lease lasts 15
+RENEWAL_SECONDS = 4.0  # A lease lasts 15.
 
 
 class Digests:
@@ -87,7 +87,7 @@ class UploadSessions:
         Raises:
             Unavailable: another request has the lease, and the files are gone.
         """
-        async with keep_lease(partial(self.store.renew, upload), RENEWAL, upload_id=upload.upload_id):
+        async with keep_lease(partial(self.store.renew, upload), RENEWAL_SECONDS, upload_id=upload.upload_id):
             try:
                 yield UploadSession(self, upload)
             except Exception as error:
