@@ -142,7 +142,7 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
     app[SCRUB_STORE] = MongoScrubStore(database)
     scrub = Scrub(app[SCRUB_STORE], backends, ownership)
     orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
-    collector = Collector(store, quota, removal, settings.transfer_idle, settings.unclaimed_age)
+    collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
     reconcile = Reconciliation(quota).check_due
 
     readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)

@@ -8,7 +8,7 @@ from multipart import MultipartSegment
 
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, field_text, multipart_events
-from upload_service.content_range import suffix_of
+from upload_service.storage.file_names import suffix_of
 
 OTHER_PARTS_LIMIT = 1 << 16  # bytes of the parts beside a chunk
 ALTERNATIVES = ("server_filename", "installer_url")  # fields of a one-call form that name an installer

@@ -29,7 +29,7 @@ from deploy.backup.installers import installers_of
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, parse
 from deploy.backup.records import documents, is_plain_file
 from deploy.backup.signatures import make_seals
-from upload_service.content_range import plain_name
+from upload_service.storage.file_names import plain_name
 from upload_service.uploads.part_files import sync_folder
 
 MANIFEST, SEAL = "manifest.json", "manifest.seal"

@@ -5,13 +5,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from common.auth.downloads import check_download
 from common.auth.signing import Keys
 from common.errors import Forbidden
 from common.telemetry import log
-from upload_service.content_range import parse_server_filename
 from upload_service.model import (
     Damage,
     InstallerDamaged,
@@ -21,8 +20,10 @@ from upload_service.model import (
     StorageKind,
     Upload,
 )
+from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import FolderStorage, StorageBackends, open_file, prepend
 from upload_service.storage.s3 import S3Storage
+from upload_service.uploads.store import MongoUploadStore
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
 
@@ -36,12 +37,6 @@ class Address:
     file_name: str
     expires: str
     signature: str
-
-
-class InstallerStore(Protocol):
-    """The upload records, as downloads need them."""
-
-    async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class Downloads:
     Addresses are signed with `keys`. With `redirects`, downloads of files in that object storage are redirected to it.
     """
 
-    store: InstallerStore
+    store: MongoUploadStore
     backends: StorageBackends
     folder: FolderStorage
     keys: Keys

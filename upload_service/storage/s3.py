@@ -12,9 +12,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from common.errors import Unavailable
 from common.telemetry import log
 from common.tenants import is_tenant_id
-from upload_service.content_range import parse_server_filename, plain_name
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.settings import ObjectStorage
+from upload_service.storage.file_names import parse_server_filename, plain_name
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends, StoredFile
 from upload_service.storage.s3_client import is_not_implemented, open_store, s3_request
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from common.errors import StorageExceeded
 from common.tenants import Tenant
-from upload_service.content_range import parse_server_filename
 from upload_service.model import InstallerDamaged, InstallerNotFound, Status, Upload
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.file_names import parse_server_filename
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.store import MongoUploadStore
 

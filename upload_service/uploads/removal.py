@@ -53,8 +53,6 @@ class Removal:
 class Collector:
     """Removes stale uploads; ages are seconds. It must win `deleting` first, so that no claim gets the same file."""
 
-    store: MongoUploadStore
-    quota: MongoQuotaStore
     removal: Removal
     transfer_idle: int
     unclaimed_age: int
@@ -62,9 +60,9 @@ class Collector:
     async def collect(self) -> None:
         ages = {Status.OPEN: self.transfer_idle, Status.COMPLETE: self.unclaimed_age, Status.DELETING: INTERRUPTED}
         for status, age in ages.items():
-            await with_each("collector", await self.store.find_stale(status, age, BATCH), self._remove)
-        await self.store.delete_cancelled(self.transfer_idle)
-        await self.quota.delete_settled()
+            await with_each("collector", await self.removal.store.find_stale(status, age, BATCH), self._remove)
+        await self.removal.store.delete_cancelled(self.transfer_idle)
+        await self.removal.quota.delete_settled()
 
     async def _remove(self, upload: Upload) -> None:
         if await self.removal.remove(upload):

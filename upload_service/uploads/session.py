@@ -18,9 +18,9 @@ from common.concurrency.lease import keep_lease
 from common.errors import Unavailable
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
-from upload_service.content_range import ServerFilename
 from upload_service.model import InstallerMissing, Status, TransferDamaged, Upload
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.file_names import ServerFilename
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.uploads.part_files import Digest, PartFiles, digest_of
 from upload_service.uploads.part_writer import PartWriter, Reserve

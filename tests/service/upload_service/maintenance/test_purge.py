@@ -57,7 +57,7 @@ async def setup(settings: UploadSettings, database: MongoDatabase) -> AsyncItera
     async with serving_uploads(settings) as api:
         store, quota = MongoUploadStore(database), MongoQuotaStore(database)
         removal = make_removal(store, quota, settings.installers)
-        yield Setup(api, database, Collector(store, quota, removal, transfer_idle=DAY, unclaimed_age=DAY))
+        yield Setup(api, database, Collector(removal, transfer_idle=DAY, unclaimed_age=DAY))
 
 
 @pytest.mark.parametrize("tenant_id", ["", ".", "../victim"])
