@@ -15,7 +15,7 @@ ALTERNATIVES = ("server_filename", "installer_url")  # fields of a one-call form
 
 
 class ChunkForm:
-    """The body of one chunk: exactly one part `chunk`, a file or a field (section 4.5); other parts are ignored."""
+    """The body of one chunk: exactly one part `chunk`, a file or a field; other parts are ignored."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request

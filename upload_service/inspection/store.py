@@ -11,7 +11,7 @@ from pymongo import ASCENDING
 
 from common.mongo import Document
 from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
-from upload_service.store import NOW, STORED, UploadRecords, from_now, to_upload
+from upload_service.store import NOW, STORED, UploadRecords, from_now, record_key, to_upload
 
 LEASE_SECONDS = 120  # A file may have to be fetched before it is read.
 POSTPONED_SECONDS = 30
@@ -65,6 +65,5 @@ class MongoInspectionStore(UploadRecords):
         await self._update(lease, {**fields, "inspecting_until": "$$REMOVE"})
 
     async def _update(self, lease: InspectionLease, fields: dict[str, Any]) -> None:
-        key = {"tenant_id": lease.upload.tenant_id, "upload_id": lease.upload.upload_id}
-        held = {"inspection": State.WAITING, "inspection_attempt": lease.attempt}
-        await self._set({**key, **held}, fields)
+        is_held = {"inspection": State.WAITING, "inspection_attempt": lease.attempt}
+        await self._set({**record_key(lease.upload), **is_held}, fields)

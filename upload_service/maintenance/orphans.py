@@ -72,7 +72,6 @@ class OrphanCollector:
             yield tenant_id, names
 
     async def _collect_parts(self, folder: Path) -> None:
-        """Remove the leftovers in the transfers' folder of one tenant."""
         tenant_id = folder.parent.name
         if is_tenant_id(tenant_id) and (parts := await asyncio.to_thread(self._old_parts, folder)):
             uploads = await self.index.find_uploads(tenant_id, [path.name.partition(".")[0] for path in parts])

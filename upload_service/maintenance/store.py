@@ -13,7 +13,16 @@ from pymongo import ASCENDING
 
 from common.mongo import Document
 from upload_service.model import Damage, Upload
-from upload_service.store import NOW, STORED, UploadRecords, from_now, older_than, to_upload, to_upload_or_none
+from upload_service.store import (
+    NOW,
+    STORED,
+    UploadRecords,
+    from_now,
+    older_than,
+    record_key,
+    to_upload,
+    to_upload_or_none,
+)
 
 LEASE_SECONDS = 3600  # A file that takes longer may be read twice.
 DAMAGED_AGAIN_SECONDS = 3600  # until a damaged file, which an operator may have restored, is read again
@@ -86,7 +95,7 @@ class MongoScrubStore(UploadRecords):
 
     async def _mark(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
         """Set fields, unless the file was moved or removed while it was read."""
-        query = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id, "home": upload.storage, **STORED}
+        query = {**record_key(upload), "home": upload.storage, **STORED}
         return await self._set(query, {**fields, "checked_at": NOW, "checking_until": "$$REMOVE"})
 
 

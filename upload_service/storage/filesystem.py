@@ -180,7 +180,7 @@ async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[byt
         file.close()  # It was only read, so this does not block.
 
 
-async def has_same_digest(storage: InstallerStorage, upload: Upload, after_block: AfterBlock) -> bool:
+async def has_same_digest(storage: InstallerStorage, upload: Upload, after_block: AfterBlock | None) -> bool:
     """Read a file to its end; `after_block` is called with the length of each block.
 
     Raises InstallerMissing and Unavailable.
@@ -189,7 +189,8 @@ async def has_same_digest(storage: InstallerStorage, upload: Upload, after_block
     async with aclosing(storage.read(upload, 0, upload.size)) as blocks:
         async for block in blocks:
             await asyncio.to_thread(digest.update, block)
-            await after_block(len(block))
+            if after_block:
+                await after_block(len(block))
     return digest.hexdigest() == upload.sha256
 
 

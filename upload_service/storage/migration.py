@@ -44,9 +44,6 @@ class Outcome(StrEnum):
     FAILED = "failed"  # It is tried again later.
 
 
-async def ignore_block(_: int) -> None: ...
-
-
 @dataclass(frozen=True)
 class Staging:
     """Provides an installer as a local file."""
@@ -86,7 +83,7 @@ class Mover:
     staging: Staging
     target: StorageKind
     ownership: StorageOwnership
-    after_block: AfterBlock = ignore_block
+    after_block: AfterBlock | None = None
 
     async def run(self) -> None:
         """Move all files; raises as `moves` does."""

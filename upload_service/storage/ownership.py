@@ -56,7 +56,6 @@ class StorageOwnership:
                 raise StorageIsNotOurs(kind)
 
     async def _ids(self, kind: StorageKind) -> tuple[str | None, str | None]:
-        """The ids in a storage and in the database."""
         in_storage, in_database = await self._read(kind), await self.index.storage_id()
         if in_storage is None and await self._may_be_ours(kind):
             in_database = await self.index.create_storage_id()

@@ -1,4 +1,4 @@
-"""Transfers: installers that arrive in chunks under one X-File-ID, or in one request (section 4.5)."""
+"""Transfers: installers that arrive in chunks under one X-File-ID, or in one request."""
 
 import asyncio
 import hashlib
