@@ -16,7 +16,7 @@ async def endless_blocks() -> AsyncIterator[bytes]:
         yield bytes(BATCH)
 
 
-async def test_a_write_that_is_cancelled_twice_leaves_its_file_truncated_and_closed(tmp_path: Path) -> None:
+async def test_a_write_cancelled_twice_leaves_its_file_truncated_and_closed(tmp_path: Path) -> None:
     path = tmp_path / "upload.part"
     is_writing, may_write, is_closed = threading.Event(), threading.Event(), threading.Event()
 
