@@ -36,26 +36,25 @@ from upload_service.inspection.process import read_installer
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
-from upload_service.maintenance.purge import Collector
 from upload_service.maintenance.scrub import Scrub
-from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.metrics import TransferMetrics
 from upload_service.migrations import SCHEMA
 from upload_service.model import StorageKind
 from upload_service.quota.reconciliation import Reconciliation
-from upload_service.quota.store import MongoLedgerStore, MongoQuotaStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.routes import routes
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.migration import Mover, Staging
-from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.outbox import Outbox
 from upload_service.uploads.part_files import PartFiles
-from upload_service.uploads.removal import Removal
+from upload_service.uploads.removal import Collector, Removal
 from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
@@ -143,8 +142,8 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
     app[SCRUB_STORE] = MongoScrubStore(database)
     scrub = Scrub(app[SCRUB_STORE], backends, ownership)
     orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
-    collector = Collector(store, quota, removal, settings.transfer_idle, settings.unclaimed_age)
-    reconcile = Reconciliation(MongoLedgerStore(database)).check_due
+    collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
+    reconcile = Reconciliation(quota).check_due
 
     readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
     work: list[Work] = [

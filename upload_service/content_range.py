@@ -1,56 +1,30 @@
-"""The two headers of a chunk and the names of stored files, parsed strictly into valid values."""
+"""The two headers of a chunk, parsed strictly into valid values."""
 
 import re
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import NewType, Self
 
 from common.errors import InvalidRequest
 
 FileId = NewType("FileId", str)
-ServerFilename = NewType("ServerFilename", str)
 
 MAX_TOTAL = 2**40  # bytes of one installer
-FONTS = (".ttf", ".otf", ".ttc", ".otc", ".fnt")
-SUFFIXES = ("", ".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip", *FONTS)
 
 _FILE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~+=@-]{0,127}")
 _RANGE = re.compile(r"bytes ([0-9]{1,13})-([0-9]{1,13})/([0-9]{1,13})")
-_SERVER_FILENAME = re.compile(r"[0-9a-f]{32}(?:" + "|".join(re.escape(suffix) for suffix in SUFFIXES) + r")")
 
 
 def parse_file_id(values: list[str]) -> FileId:
-    """Parse X-File-ID: a letter or digit, then at most 127 of `A-Za-z0-9._~+=@-` (section 4.5).
+    """Parse X-File-ID: a letter or digit, then at most 127 of `A-Za-z0-9._~+=@-`.
 
     Raises InvalidRequest, also for a header that is missing or sent twice.
     """
-    if not values:
-        raise InvalidRequest("The header X-File-ID is missing.")
-    if len(values) > 1:
-        raise InvalidRequest("The header X-File-ID was sent more than once.")
-    if not _FILE_ID.fullmatch(values[0]):
+    file_id = _single("X-File-ID", values)
+    if not _FILE_ID.fullmatch(file_id):
         raise InvalidRequest(
             "X-File-ID must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ + = @ - and begin with a letter or digit."
         )
-    return FileId(values[0])
-
-
-def parse_server_filename(text: str) -> ServerFilename | None:
-    """The name if it has the form that this service gives names, else None."""
-    return ServerFilename(text) if _SERVER_FILENAME.fullmatch(text) else None
-
-
-def plain_name(text: str) -> str:
-    """The name of one file or folder. Raises ValueError for a name that leads to another folder."""
-    if text in {"", ".", ".."} or not {"/", "\\", "\0"}.isdisjoint(text):
-        raise ValueError("not one plain name")
-    return text
-
-
-def suffix_of(file_name: str) -> str:
-    """The ending of a file's name if it is an installer's, else ""."""
-    suffix = PurePath(file_name).suffix.lower()
-    return suffix if suffix in SUFFIXES else ""
+    return FileId(file_id)
 
 
 @dataclass(frozen=True)
@@ -71,15 +45,11 @@ class ContentRange:
 
     @classmethod
     def parse(cls, values: list[str]) -> Self:
-        """Parse Content-Range: `bytes <start>-<end>/<total>` (section 4.5).
+        """Parse Content-Range: `bytes <start>-<end>/<total>`.
 
         Raises InvalidRequest, also for a header that is missing or sent twice.
         """
-        if not values:
-            raise InvalidRequest("The header Content-Range is missing.")
-        if len(values) > 1:
-            raise InvalidRequest("The header Content-Range was sent more than once.")
-        match = _RANGE.fullmatch(values[0])
+        match = _RANGE.fullmatch(_single("Content-Range", values))
         if match is None:
             raise InvalidRequest("Content-Range must be: bytes <start>-<end>/<total>.")
         start, end, total = (int(number) for number in match.groups())
@@ -88,3 +58,11 @@ class ContentRange:
         if total > MAX_TOTAL:
             raise InvalidRequest(f"Content-Range: a file may have at most {MAX_TOTAL} bytes.")
         return cls(start, end, total)
+
+
+def _single(header: str, values: list[str]) -> str:
+    if not values:
+        raise InvalidRequest(f"The header {header} is missing.")
+    if len(values) > 1:
+        raise InvalidRequest(f"The header {header} was sent more than once.")
+    return values[0]

@@ -8,14 +8,14 @@ from multipart import MultipartSegment
 
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, field_text, multipart_events
-from upload_service.content_range import suffix_of
+from upload_service.storage.file_names import suffix_of
 
 OTHER_PARTS_LIMIT = 1 << 16  # bytes of the parts beside a chunk
 ALTERNATIVES = ("server_filename", "installer_url")  # fields of a one-call form that name an installer
 
 
 class ChunkForm:
-    """The body of one chunk: exactly one part `chunk`, a file or a field (section 4.5); other parts are ignored."""
+    """The body of one chunk: exactly one part `chunk`, a file or a field; other parts are ignored."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request

@@ -88,39 +88,42 @@ class TransferNotFound(NotFound):
     """No transfer has this X-File-ID."""
 
     code = "transfer_not_found"
-
-    def __init__(self) -> None:
-        super().__init__("There is no transfer under this X-File-ID.")
+    text = "There is no transfer under this X-File-ID."
 
 
 class TransferComplete(Conflict):
     """All chunks were received."""
 
     code = "transfer_complete"
+    text = "The upload is already complete."
 
 
 class TransferCancelled(Conflict):
     """The transfer was cancelled; the chunk may have been sent before that."""
 
     code = "transfer_cancelled"
+    text = "This transfer was cancelled; send the file under another X-File-ID."
 
 
 class InstallerNotFound(NotFound):
     """The tenant has no such file, or the file is linked to another version."""
 
     code = "installer_not_found"
+    text = "There is no installer of this name."
 
 
 class InstallerMissing(NotFound):
     """The file of a record is missing or has another size."""
 
     code = "installer_missing"
+    text = "The file of this installer is missing."
 
 
 class InstallerDamaged(NotFound):
     """The file is not what was uploaded."""
 
     code = "installer_damaged"
+    text = "The file of this installer is damaged; upload it again."
 
 
 class RangeNotSatisfiable(Problem):
@@ -143,6 +146,7 @@ class PreconditionFailed(Problem):
 
     status = 412
     code = "precondition_failed"
+    text = "The file is not the one that If-Match names."
 
 
 class UnexpectedChunk(InvalidRequest):
@@ -175,9 +179,8 @@ class StorageFull(Problem):
 
     status = 500
     code = "storage_full"
-
-    def __init__(self) -> None:
-        super().__init__("The server's disk is full; send the same again later.", retry_after=30)
+    text = "The server's disk is full; send the same again later."
+    retry_after = 30
 
 
 class TransferDamaged(Problem):
@@ -185,6 +188,4 @@ class TransferDamaged(Problem):
 
     status = 500
     code = "transfer_damaged"
-
-    def __init__(self) -> None:
-        super().__init__("The stored part of this transfer is damaged; begin again under another X-File-ID.")
+    text = "The stored part of this transfer is damaged; begin again under another X-File-ID."

@@ -1,12 +1,12 @@
-"""Shared by the MongoDB stores: indexes, conditions, and the mapping of a record to an `Upload`."""
+"""Shared by the MongoDB stores: indexes, conditions, their base class, and the mapping of a record to an `Upload`."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from motor.motor_asyncio import AsyncIOMotorCollection
-from pymongo import IndexModel
+from pymongo import ASCENDING, IndexModel, ReturnDocument
 
-from common.mongo import Document, Indexes, long_timeout
+from common.mongo import Document, Indexes, MongoDatabase, long_timeout
 from upload_service.model import Damage, Status, StorageKind, Upload
 
 NOW = "$$NOW"  # by the clock of the database, so that replicas agree about leases and ages
@@ -38,19 +38,36 @@ INDEXES: Indexes = {
 }
 
 
-async def totals(uploads: AsyncIOMotorCollection[Document], query: Document) -> tuple[int, int]:
-    """The number of the uploads that match a query, and their bytes."""
-    group = {"$group": {"_id": None, "files": {"$sum": 1}, "bytes": {"$sum": "$size"}}}
-    with long_timeout():
-        groups = await uploads.aggregate([{"$match": query}, group]).to_list(None)
-    return (groups[0]["files"], groups[0]["bytes"]) if groups else (0, 0)
+class UploadRecords:
+    """The collection `uploads`, as the base of the stores."""
+
+    def __init__(self, database: MongoDatabase) -> None:
+        self._uploads = database["uploads"]
+
+    async def _set(self, query: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+        """Set fields of the record that meets the query; False if there is none."""
+        return (await self._uploads.update_one(query, [{"$set": fields}])).matched_count == 1
+
+    async def _find_and_set(self, query: Document, fields: Document, *, oldest: str = "") -> Document | None:
+        """Set fields of one record that meets the query, that with the oldest date `oldest`; returns it changed."""
+        sort = [(oldest, ASCENDING)] if oldest else None
+        return await self._uploads.find_one_and_update(
+            query, [{"$set": fields}], sort=sort, return_document=ReturnDocument.AFTER
+        )
+
+    async def _totals(self, query: Document) -> tuple[int, int]:
+        """The number of the uploads that match a query, and their bytes."""
+        group = {"$group": {"_id": None, "files": {"$sum": 1}, "bytes": {"$sum": "$size"}}}
+        with long_timeout():
+            groups = await self._uploads.aggregate([{"$match": query}, group]).to_list(None)
+        return (groups[0]["files"], groups[0]["bytes"]) if groups else (0, 0)
 
 
-def from_now(milliseconds: int) -> Document:
-    return {"$add": [NOW, milliseconds]}
+def from_now(seconds: float) -> Document:
+    return {"$add": [NOW, seconds * 1000]}
 
 
-def older_than(field: str, seconds: int) -> Document:
+def older_than(field: str, seconds: float) -> Document:
     """The condition that a date is more than so many seconds ago, or missing."""
     return {"$lt": [f"${field}", {"$subtract": [NOW, seconds * 1000]}]}
 

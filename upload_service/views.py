@@ -15,6 +15,8 @@ from upload_service.forms import InstallerForm
 from upload_service.inspection.model import Inspection
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
 
+IDENTIFIERS = ("product_code", "upgrade_code", "package_family_name", "signature_sha256")
+
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 
 
@@ -66,14 +68,8 @@ def inspection(result: Inspection) -> dict[str, Any]:
 
 def identifiers(result: Inspection) -> dict[str, str]:
     """The Windows identifiers of the installed product, as far as the inspection has found them."""
-    findings = result.findings
-    identifiers = {
-        "product_code": findings.product_code,
-        "upgrade_code": findings.upgrade_code,
-        "package_family_name": findings.package_family_name,
-        "signature_sha256": findings.signature_sha256,
-    }
-    return {name: text for name, text in identifiers.items() if text}
+    findings = result.findings.to_document()
+    return {name: findings[name] for name in IDENTIFIERS if findings[name]}
 
 
 @dataclass(frozen=True)
@@ -129,7 +125,7 @@ async def _send_bytes(request: web.Request, response: web.StreamResponse, file: 
 def not_modified(request: web.Request, sha256: str) -> web.Response | None:
     """The 304 for a caller that has the file; None for others. Raises PreconditionFailed."""
     if (required := request.if_match) is not None and not _match(required, sha256, weak=False):
-        raise PreconditionFailed("The file is not the one that If-Match names.")
+        raise PreconditionFailed
     if (known := request.if_none_match) is not None and _match(known, sha256, weak=True):
         return web.Response(status=304, headers={"ETag": f'"{sha256}"', "Cache-Control": "private"})
     return None

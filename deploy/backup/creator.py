@@ -20,7 +20,7 @@ from deploy.operator.stores import StoreAddresses
 from deploy.terminal import FileProgress
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Status, Upload
-from upload_service.storage.migration_store import MongoMoveStore
+from upload_service.storage.store import MongoMoveStore
 
 ATTEMPTS = 10  # at reading the records; after each, fewer installers are left to copy
 

@@ -15,8 +15,9 @@ from common.tenants import is_tenant_id
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import documents
 from deploy.terminal import FileProgress
-from upload_service.content_range import parse_file_id, parse_server_filename
+from upload_service.content_range import parse_file_id
 from upload_service.model import InstallerMissing, Status, Upload
+from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
 from upload_service.store import to_upload
 from upload_service.uploads.part_files import sync_folder

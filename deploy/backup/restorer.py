@@ -28,7 +28,7 @@ from deploy.operator.tenants import open_operator
 from deploy.terminal import FileProgress
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.quota.reconciliation import Reconciliation
-from upload_service.quota.store import MongoLedgerStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import read_blocks
 
 CONSEQUENCES = {
@@ -175,7 +175,7 @@ class BackupRestorer:
             await upload["uploads"].update_many({}, home)
             await upload["uploads"].update_many(recent, {"$set": {"announced": False}})
             await upload["uploads"].update_many({"status": Status.COMPLETE}, {"$set": as_new})
-        ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
+        ledgers = Reconciliation(MongoQuotaStore(upload), pause=0)
         for drift in await ledgers.find_all_drift():
             await ledgers.repair(drift)
 

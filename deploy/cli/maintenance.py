@@ -21,10 +21,11 @@ from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
 from deploy.operator.tenants import open_operator
 from upload_service.maintenance.scrub import Scrub
-from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.quota.reconciliation import Drift, Reconciliation
-from upload_service.quota.store import MongoLedgerStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.store import MongoFileIndex
 
 OneTenant = Annotated[str | None, Option("--tenant", help="Only this tenant. Default: all tenants.")]
 
@@ -138,7 +139,7 @@ async def _differences(where: StoreAddresses, tenant_id: str | None, *, repair: 
     """The differences, and whether each was repaired."""
     await _require_tenant(where, tenant_id)
     async with open_database(where.addresses.mongo_url, "upload") as database:
-        reconciliation = Reconciliation(MongoLedgerStore(database))
+        reconciliation = Reconciliation(MongoQuotaStore(database))
         drifts = await reconciliation.find_all_drift(tenant_id)
         return [(drift, repair and await reconciliation.repair(drift)) for drift in drifts]
 

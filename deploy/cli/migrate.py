@@ -16,11 +16,10 @@ from deploy.cli.options import INTERRUPTED, RESUMES, Data, console, run_interrup
 from deploy.operator.schemas import open_database, schemas
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
-from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import StorageKind
 from upload_service.storage.migration import Mover, Outcome
-from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 
 PAUSE = 1.0  # seconds between two checks of work that another process has begun
 

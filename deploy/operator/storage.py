@@ -27,7 +27,7 @@ class Storage:
 
     def require(self, home: StorageKind) -> None:
         """Raise BadSetting if the settings lack this storage."""
-        if home not in self.homes:
+        if home not in self.homes.kinds:
             raise BadSetting("S3_URL: is missing; set it as for the upload service")
 
 

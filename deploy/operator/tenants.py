@@ -24,10 +24,10 @@ from common.tenants import is_tenant_id
 from deploy.local.folder import Addresses
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import open_storage
-from upload_service.maintenance.purge import forget_tenant as forget_installers
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.migration_store import MongoMoveStore
+from upload_service.storage.store import MongoMoveStore
+from upload_service.uploads.removal import forget_tenant as forget_installers
 from upload_service.uploads.store import MongoUploadStore
 
 CACHES_EXPIRED = 5  # seconds until no gateway has a deleted tenant in its cache

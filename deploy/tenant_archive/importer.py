@@ -32,7 +32,7 @@ from deploy.tenant_archive.record_rules import CHECKS
 from deploy.tenant_archive.validator import ArchiveValidator, installer_document
 from deploy.terminal import FileProgress
 from upload_service.quota.reconciliation import Reconciliation
-from upload_service.quota.store import MongoLedgerStore
+from upload_service.quota.store import MongoQuotaStore
 
 LOG, HEADS = "auth.audit_log.bson", "auth.audit_heads.bson"
 
@@ -75,7 +75,7 @@ class TenantImporter:
                     await restore_documents(client, database, collection, validator.documents(name))
                 await self._import_audit_log(validator, client, audit)
                 await migrate_imported(where, manifest.schemas)
-                ledgers = Reconciliation(MongoLedgerStore(upload), pause=0)
+                ledgers = Reconciliation(MongoQuotaStore(upload), pause=0)
                 for drift in await ledgers.find_all_drift(tenant.tenant_id):
                     await ledgers.repair(drift)
                 await audit.add(

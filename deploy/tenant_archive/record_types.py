@@ -10,7 +10,8 @@ from client_registry.clients.model import uuid_text
 from common.errors import Problem
 from common.tenants import is_tenant_id
 from deploy.backup.manifest import StrictModel
-from upload_service.content_range import MAX_TOTAL, parse_server_filename
+from upload_service.content_range import MAX_TOTAL
+from upload_service.storage.file_names import parse_server_filename
 
 
 class BadRecord(Exception):

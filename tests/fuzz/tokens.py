@@ -25,6 +25,7 @@ from tests.fuzz.requests import outcome, request
 from tests.support.factories import KEY, KEYS
 from upload_service.downloads.service import Address, Downloads
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.uploads.store import MongoUploadStore
 
 CALLERS = Callers(KEYS, service="catalog_service")
 DOOR = {"operation": "add_package", "tenant_id": "acme"}
@@ -44,7 +45,9 @@ class _NoInstaller:
         assert server_filename == SERVER_FILENAME
 
 
-DOWNLOADS = Downloads(_NoInstaller(), cast("StorageBackends", None), cast("FolderStorage", None), KEYS)
+DOWNLOADS = Downloads(
+    cast("MongoUploadStore", _NoInstaller()), cast("StorageBackends", None), cast("FolderStorage", None), KEYS
+)
 
 
 def internal_token(data: bytes) -> None:

@@ -5,13 +5,12 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from common.auth.downloads import check_download
 from common.auth.signing import Keys
 from common.errors import Forbidden
 from common.telemetry import log
-from upload_service.content_range import parse_server_filename
 from upload_service.model import (
     Damage,
     InstallerDamaged,
@@ -21,8 +20,10 @@ from upload_service.model import (
     StorageKind,
     Upload,
 )
+from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import FolderStorage, StorageBackends, open_file, prepend
 from upload_service.storage.s3 import S3Storage
+from upload_service.uploads.store import MongoUploadStore
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
 
@@ -36,12 +37,6 @@ class Address:
     file_name: str
     expires: str
     signature: str
-
-
-class InstallerStore(Protocol):
-    """The upload records, as downloads need them."""
-
-    async def find_installer(self, tenant_id: str, server_filename: str) -> Upload | None: ...
 
 
 @dataclass(frozen=True)
@@ -64,7 +59,7 @@ class Downloads:
     Addresses are signed with `keys`. With `redirects`, downloads of files in that object storage are redirected to it.
     """
 
-    store: InstallerStore
+    store: MongoUploadStore
     backends: StorageBackends
     folder: FolderStorage
     keys: Keys
@@ -118,15 +113,15 @@ class Downloads:
         if upload is None or upload.status is not Status.LINKED:
             raise InstallerNotFound("This installer is not there any more.")
         if upload.damage is Damage.MISSING:
-            raise InstallerMissing("The file of this installer is missing.")
+            raise InstallerMissing
         if upload.damage is Damage.ALTERED:
-            raise InstallerDamaged("The file of this installer is damaged; upload it again.")
+            raise InstallerDamaged
         return upload
 
     async def _open(self, stack: AsyncExitStack, upload: Upload, start: int, length: int) -> OpenFile:
         storage = self.backends.of(upload)
         if await storage.size(upload) != upload.size:
-            raise InstallerMissing("The file of this installer is missing.")
+            raise InstallerMissing
         if upload.storage is StorageKind.FOLDER:
             file = stack.enter_context(await open_file(self.folder.path(upload)))
             return OpenFile(upload, start, length, file)

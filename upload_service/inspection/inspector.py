@@ -16,12 +16,12 @@ from typing import BinaryIO
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
-from upload_service.content_range import parse_server_filename
 from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
 from upload_service.inspection.process import Unreadable
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull
+from upload_service.storage.file_names import parse_server_filename
 
 PROCESSES = 2  # of one replica, and at most one of them for the files that no caller waits for
 ATTEMPTS = 3
@@ -54,7 +54,7 @@ class Inspector:
         name = parse_server_filename(server_filename)
         inspection = await self.store.find(tenant_id, name) if name else None
         if inspection is None:
-            raise InstallerNotFound("There is no installer of this name.")
+            raise InstallerNotFound
         return inspection
 
     async def inspect(self, tenant_id: str, server_filename: str) -> Inspection:

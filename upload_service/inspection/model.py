@@ -28,7 +28,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class Format(StrEnum):
-    """The type of a file, by its signature; the values are those of the interface's FileType (section 2.4).
+    """The type of a file, by its signature; the values are those of the interface's FileType.
 
     `EXE` is a portable program or an unknown kind of installer. `WIX` is an MSI that WiX made.
     """

@@ -7,31 +7,27 @@ reads the file, by the clock of the database. `inspection_attempt` counts the le
 
 from typing import Any
 
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING
 
-from common.mongo import Document, MongoDatabase
+from common.mongo import Document
 from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
-from upload_service.store import NOW, STORED, from_now, to_upload
+from upload_service.store import NOW, STORED, UploadRecords, from_now, record_key, to_upload
 
-LEASE = 120_000  # milliseconds; a file may have to be fetched before it is read
-POSTPONED = 30_000  # milliseconds
+LEASE_SECONDS = 120  # A file may have to be fetched before it is read.
+POSTPONED_SECONDS = 30
 
 _FREE = {"$lt": [{"$ifNull": ["$inspecting_until", 0]}, NOW]}  # A number is before any date.
 _DUE: Document = {"inspection": State.WAITING, **STORED, "$expr": _FREE}
 
 
-class MongoInspectionStore:
+class MongoInspectionStore(UploadRecords):
     """Methods that take an `InspectionLease` do nothing when another process has the lease."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._uploads = database["uploads"]
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
         """The inspection of a file, which is due from now on if there was none; None without a file."""
-        document = await self._uploads.find_one_and_update(
+        document = await self._find_and_set(
             {"tenant_id": tenant_id, "server_filename": server_filename, **STORED},
-            [{"$set": {"inspection": {"$ifNull": ["$inspection", State.WAITING]}}}],
-            return_document=ReturnDocument.AFTER,
+            {"inspection": {"$ifNull": ["$inspection", State.WAITING]}},
         )
         if document is None:
             return None
@@ -48,17 +44,16 @@ class MongoInspectionStore:
         """Lease this file, or the tenant's oldest one, if it is due."""
         name = {"server_filename": server_filename} if server_filename else {}
         attempt = {"$add": [{"$ifNull": ["$inspection_attempt", 0]}, 1]}
-        document = await self._uploads.find_one_and_update(
+        document = await self._find_and_set(
             {"tenant_id": tenant_id, **name, **_DUE},
-            [{"$set": {"inspecting_until": from_now(LEASE), "inspection_attempt": attempt}}],
-            sort=[("updated_at", ASCENDING)],
-            return_document=ReturnDocument.AFTER,
+            {"inspecting_until": from_now(LEASE_SECONDS), "inspection_attempt": attempt},
+            oldest="updated_at",
         )
         return InspectionLease(to_upload(document), document["inspection_attempt"]) if document else None
 
     async def postpone(self, lease: InspectionLease) -> None:
         """Make the file due again a little later; the attempt does not count."""
-        fields = {"inspecting_until": from_now(POSTPONED), "inspection_attempt": lease.attempt - 1}
+        fields = {"inspecting_until": from_now(POSTPONED_SECONDS), "inspection_attempt": lease.attempt - 1}
         await self._update(lease, fields)
 
     async def mark_done(self, lease: InspectionLease, findings: Findings) -> None:
@@ -70,6 +65,5 @@ class MongoInspectionStore:
         await self._update(lease, {**fields, "inspecting_until": "$$REMOVE"})
 
     async def _update(self, lease: InspectionLease, fields: dict[str, Any]) -> None:
-        key = {"tenant_id": lease.upload.tenant_id, "upload_id": lease.upload.upload_id}
-        held = {"inspection": State.WAITING, "inspection_attempt": lease.attempt}
-        await self._uploads.update_one({**key, **held}, [{"$set": fields}])
+        is_held = {"inspection": State.WAITING, "inspection_attempt": lease.attempt}
+        await self._set({**record_key(lease.upload), **is_held}, fields)

@@ -1,1 +1,1 @@
-"""Background maintenance: stale uploads, orphaned files, scrub, metrics."""
+"""Background maintenance: orphaned files, scrub, metrics."""

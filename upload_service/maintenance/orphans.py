@@ -16,10 +16,10 @@ from pathlib import Path
 from common.concurrency.background import with_each
 from common.telemetry import log
 from common.tenants import is_tenant_id
-from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.part_files import TRANSFERS
 
 BATCH = 1000
@@ -72,7 +72,6 @@ class OrphanCollector:
             yield tenant_id, names
 
     async def _collect_parts(self, folder: Path) -> None:
-        """Remove the leftovers in the transfers' folder of one tenant."""
         tenant_id = folder.parent.name
         if is_tenant_id(tenant_id) and (parts := await asyncio.to_thread(self._old_parts, folder)):
             uploads = await self.index.find_uploads(tenant_id, [path.name.partition(".")[0] for path in parts])

@@ -1,23 +1,31 @@
-"""The collection `uploads` for the maintenance of stored files: files to read, damaged files, names with a record.
+"""The collection `uploads` for the scrub: files to read, and damaged files.
 
 `checked_at` is when a file was last read to the end. `checking_until` is the lease of its reader. `damaged_at` is when
 its `damage` was found. All are by the clock of the database.
 """
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING
 
-from common.mongo import Document, MongoDatabase
-from upload_service.model import Damage, StorageKind, Upload
-from upload_service.store import NOW, STORED, from_now, older_than, to_upload, to_upload_or_none, totals
+from common.mongo import Document
+from upload_service.model import Damage, Upload
+from upload_service.store import (
+    NOW,
+    STORED,
+    UploadRecords,
+    from_now,
+    older_than,
+    record_key,
+    to_upload,
+    to_upload_or_none,
+)
 
-LEASE = 3_600_000  # milliseconds; a file that takes longer may be read twice
-DAMAGED_AGAIN = 3600  # seconds until a damaged file, which an operator may have restored, is read again
+LEASE_SECONDS = 3600  # A file that takes longer may be read twice.
+DAMAGED_AGAIN_SECONDS = 3600  # until a damaged file, which an operator may have restored, is read again
 PAGE = 100  # records
 
 
@@ -31,15 +39,12 @@ class DamagedInstaller:
     found_at: datetime
 
 
-class MongoScrubStore:
+class MongoScrubStore(UploadRecords):
     """Leases files to read, marks damaged ones, and lists both. A file that has moved meanwhile gets no mark."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._uploads = database["uploads"]
 
     async def lease_due(self, interval: int) -> Upload | None:
         """A file that was not read for `interval` seconds, for this process alone."""
-        return await self._lease({}, interval) or await self._lease({"damage": {"$gt": ""}}, DAMAGED_AGAIN)
+        return await self._lease({}, interval) or await self._lease({"damage": {"$gt": ""}}, DAMAGED_AGAIN_SECONDS)
 
     async def mark_intact(self, upload: Upload) -> bool:
         return await self._mark(upload, {"damage": Damage.NONE, "damaged_at": "$$REMOVE"})
@@ -62,7 +67,7 @@ class MongoScrubStore:
 
     async def total_size(self, tenant_id: str | None) -> int:
         """The bytes of all complete files, of one tenant or of all."""
-        return (await totals(self._uploads, {**_of(tenant_id), **STORED}))[1]
+        return (await self._totals({**_of(tenant_id), **STORED}))[1]
 
     async def damaged_installers(self, tenant_id: str) -> list[DamagedInstaller]:
         """A tenant's damaged files, in the order in which they were found."""
@@ -84,52 +89,14 @@ class MongoScrubStore:
     async def _lease(self, condition: Mapping[str, Any], age: int) -> Upload | None:
         """The file that was read the longest ago, and more than `age` seconds ago, for this process alone."""
         is_free = {"$lt": ["$checking_until", NOW]}
-        document = await self._uploads.find_one_and_update(
-            {**STORED, **condition, "$expr": {"$and": [older_than("checked_at", age), is_free]}},
-            [{"$set": {"checking_until": from_now(LEASE)}}],
-            sort=[("checked_at", ASCENDING)],
-            return_document=ReturnDocument.AFTER,
-        )
-        return to_upload_or_none(document)
+        query = {**STORED, **condition, "$expr": {"$and": [older_than("checked_at", age), is_free]}}
+        fields = {"checking_until": from_now(LEASE_SECONDS)}
+        return to_upload_or_none(await self._find_and_set(query, fields, oldest="checked_at"))
 
     async def _mark(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
         """Set fields, unless the file was moved or removed while it was read."""
-        query = {"tenant_id": upload.tenant_id, "upload_id": upload.upload_id, "home": upload.storage, **STORED}
-        changes = {**fields, "checked_at": NOW, "checking_until": "$$REMOVE"}
-        return (await self._uploads.update_one(query, [{"$set": changes}])).matched_count == 1
-
-
-class MongoFileIndex:
-    """The id in the database, and the upload records by the names of files. Results have those that exist."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._uploads = database["uploads"]
-        self._storage = database["storage"]
-
-    async def known_names(self, tenant_id: str, server_filenames: Collection[str]) -> Set[str]:
-        query = {"tenant_id": tenant_id, "server_filename": {"$in": list(server_filenames)}}
-        return {document["server_filename"] async for document in self._uploads.find(query, {"server_filename": 1})}
-
-    async def find_uploads(self, tenant_id: str, upload_ids: Collection[str]) -> Sequence[Upload]:
-        query: Document = {"tenant_id": tenant_id, "upload_id": {"$in": list(upload_ids)}}
-        return [to_upload(document) async for document in self._uploads.find(query)]
-
-    async def has_files_at(self, kind: StorageKind) -> bool:
-        return await self._uploads.find_one({**STORED, "home": kind}, {"_id": True}) is not None
-
-    async def storage_id(self) -> str | None:
-        document = await self._storage.find_one({"_id": "identity"})
-        return document["storage_id"] if document else None
-
-    async def create_storage_id(self) -> str:
-        """The id, created if there is none."""
-        document = await self._storage.find_one_and_update(
-            {"_id": "identity"},
-            {"$setOnInsert": {"storage_id": uuid4().hex}},
-            upsert=True,
-            return_document=ReturnDocument.AFTER,
-        )
-        return str(document["storage_id"])
+        query = {**record_key(upload), "home": upload.storage, **STORED}
+        return await self._set(query, {**fields, "checked_at": NOW, "checking_until": "$$REMOVE"})
 
 
 def _of(tenant_id: str | None) -> Document:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 from common.telemetry import log
 from upload_service.model import Status, Upload
-from upload_service.quota.model import Ledger
-from upload_service.quota.store import MongoLedgerStore
+from upload_service.quota.store import Ledger, MongoQuotaStore
 
 DAY = 24 * 3600  # seconds between two comparisons of the same ledger
 SECOND_LOOK = 2.0  # seconds
@@ -30,7 +29,7 @@ class Drift:
 class Reconciliation:
     """Finds drift. `pause` is the number of seconds between the two comparisons that must agree."""
 
-    store: MongoLedgerStore
+    store: MongoQuotaStore
     pause: float = SECOND_LOOK
 
     async def check_due(self) -> None:

@@ -6,7 +6,7 @@ from common.errors import StorageExceeded
 from upload_service.model import Upload
 from upload_service.quota.store import MongoQuotaStore
 
-STEP = 64 << 20  # bytes that are reserved ahead
+MAX_AHEAD = 64 << 20  # bytes
 
 
 async def reserve(store: MongoQuotaStore, upload: Upload, size: int, quota: int | None) -> None:
@@ -29,7 +29,7 @@ class IncrementalReservation:
         """Reserve at least `size` bytes, and a step more if the quota allows. Raises StorageExceeded."""
         if size <= self.reserved:
             return
-        ahead = size + STEP if self.max_size is None else max(size, min(size + STEP, self.max_size))
+        ahead = size + MAX_AHEAD if self.max_size is None else max(size, min(size + MAX_AHEAD, self.max_size))
         if await self.store.reserve(self.upload, ahead, self.quota):
             self.reserved = ahead
             return

@@ -4,13 +4,14 @@
 in `settled`, so that a repeated or late request for it changes nothing. Both kinds of rows are limited.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from common.errors import TooManyRequests
 from common.mongo import Document, MongoDatabase, long_timeout
 from upload_service.model import Status, Upload
-from upload_service.quota.model import Ledger, TooManyUploads
 from upload_service.store import NOW, older_than
 
 SETTLED_AGE = timedelta(hours=1)  # longer than any request
@@ -21,10 +22,32 @@ EMPTY: Document = {"used": 0, "reserved": 0, "holds": {}, "settled": {}}
 _FIELDS = ("file_id", "upload_id", "total", "offset", "status", "size")
 
 
+class TooManyUploads(TooManyRequests):
+    """The ledger of the tenant has no room for another upload."""
+
+    code = "too_many_uploads"
+    text = "Limit of {limit} unassigned uploads reached; publish or delete some."
+    retry_after = 60
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A tenant's ledger. Bytes: `used` by linked files, `reserved` as the sum of `holds` by upload id.
+
+    `settled` are uploads that are not in it any more, though their record may still exist.
+    """
+
+    used: int
+    reserved: int
+    holds: Mapping[str, int]
+    settled: frozenset[str] = frozenset()
+
+
 class MongoQuotaStore:
     """Each change is one conditional update; repeating it changes nothing."""
 
     def __init__(self, database: MongoDatabase) -> None:
+        self._client = database.client
         self._quotas = database["quotas"]
         self._uploads = database["uploads"]
 
@@ -48,7 +71,7 @@ class MongoQuotaStore:
         if document is not None and document["done"]:
             return True
         if document is not None and not document["has_room"]:
-            raise TooManyUploads(HOLDS)
+            raise TooManyUploads(limit=HOLDS)
         return await self._update(upload, allowed, changes)
 
     async def shrink(self, upload: Upload, size: int) -> None:
@@ -101,6 +124,37 @@ class MongoQuotaStore:
     async def forget_tenant(self, tenant_id: str) -> None:
         await self._quotas.delete_many({"tenant_id": tenant_id})
 
+    async def tenants(self) -> Sequence[str]:
+        with long_timeout():
+            return sorted({*await self._quotas.distinct("tenant_id"), *await self._uploads.distinct("tenant_id")})
+
+    async def lease_due(self, age: int) -> str | None:
+        """A tenant whose ledger was not compared for `age` seconds; no other replica gets it in the next `age`."""
+        document = await self._quotas.find_one_and_update(
+            {"$expr": older_than("compared_at", age)}, [{"$set": {"compared_at": NOW}}], {"tenant_id": True}
+        )
+        return document["tenant_id"] if document else None
+
+    async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]:
+        """A ledger and its records from one snapshot, so that a concurrent request causes no drift."""
+        with long_timeout():
+            async with await self._client.start_session(snapshot=True) as session:
+                document = await self._quotas.find_one({"tenant_id": tenant_id}, session=session) or EMPTY
+                fields = {"_id": False, **dict.fromkeys(_FIELDS, True)}
+                records = await self._uploads.find({"tenant_id": tenant_id}, fields, session=session).to_list(None)
+        uploads = [Upload(tenant_id, **{**record, "status": Status(record["status"])}) for record in records]
+        ledger = Ledger(document["used"], document["reserved"], document["holds"], frozenset(document["settled"]))
+        return ledger, uploads
+
+    async def correct(self, tenant_id: str, actual: Ledger, expected: Ledger) -> bool:
+        """Change the ledger if it is still `actual`."""
+        await self._create(tenant_id)
+        result = await self._quotas.update_one(
+            {"tenant_id": tenant_id, "used": actual.used, "reserved": actual.reserved, "holds": dict(actual.holds)},
+            {"$set": {"used": expected.used, "reserved": expected.reserved, "holds": dict(expected.holds)}},
+        )
+        return result.matched_count == 1
+
     async def _without_record(self, tenant_id: str, upload_ids: Sequence[str]) -> list[str]:
         """The rows of those settled uploads that have no record."""
         if not upload_ids:
@@ -117,44 +171,4 @@ class MongoQuotaStore:
 
     async def _update(self, upload: Upload, condition: dict[str, Any], *stages: dict[str, Any]) -> bool:
         result = await self._quotas.update_one({"tenant_id": upload.tenant_id, "$expr": condition}, list(stages))
-        return result.matched_count == 1
-
-
-class MongoLedgerStore:
-    """The ledgers and upload records, from one snapshot of MongoDB so that a concurrent request causes no drift."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._client = database.client
-        self._quotas = database["quotas"]
-        self._uploads = database["uploads"]
-
-    async def tenants(self) -> Sequence[str]:
-        with long_timeout():
-            return sorted({*await self._quotas.distinct("tenant_id"), *await self._uploads.distinct("tenant_id")})
-
-    async def lease_due(self, age: int) -> str | None:
-        """A tenant whose ledger was not compared for `age` seconds; no other replica gets it in the next `age`."""
-        document = await self._quotas.find_one_and_update(
-            {"$expr": older_than("compared_at", age)}, [{"$set": {"compared_at": NOW}}], {"tenant_id": True}
-        )
-        return document["tenant_id"] if document else None
-
-    async def snapshot_read(self, tenant_id: str) -> tuple[Ledger, Sequence[Upload]]:
-        """A ledger and its records, both as they were at one moment."""
-        with long_timeout():
-            async with await self._client.start_session(snapshot=True) as session:
-                document = await self._quotas.find_one({"tenant_id": tenant_id}, session=session) or EMPTY
-                fields = {"_id": False, **dict.fromkeys(_FIELDS, True)}
-                records = await self._uploads.find({"tenant_id": tenant_id}, fields, session=session).to_list(None)
-        uploads = [Upload(tenant_id, **{**record, "status": Status(record["status"])}) for record in records]
-        ledger = Ledger(document["used"], document["reserved"], document["holds"], frozenset(document["settled"]))
-        return ledger, uploads
-
-    async def correct(self, tenant_id: str, actual: Ledger, expected: Ledger) -> bool:
-        """Change the ledger if it is still `actual`."""
-        await self._quotas.update_one({"tenant_id": tenant_id}, {"$setOnInsert": EMPTY}, upsert=True)
-        result = await self._quotas.update_one(
-            {"tenant_id": tenant_id, "used": actual.used, "reserved": actual.reserved, "holds": dict(actual.holds)},
-            {"$set": {"used": expected.used, "reserved": expected.reserved, "holds": dict(expected.holds)}},
-        )
         return result.matched_count == 1

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from common.errors import Unavailable
 from common.tenants import is_tenant_id
-from upload_service.content_range import parse_server_filename, plain_name
 from upload_service.model import InstallerMissing, StorageKind, Upload
+from upload_service.storage.file_names import parse_server_filename, plain_name
 from upload_service.uploads.part_files import BLOCK, PartFiles, full_disk, sync_folder
 
 AfterBlock = Callable[[int], Awaitable[None]]
@@ -54,27 +54,24 @@ class InstallerStorage(Protocol):
         """Remove all files of a tenant. Raises ValueError for an id that no tenant can have."""
 
 
+@dataclass(frozen=True)
 class StorageBackends:
     """The storages in the settings."""
 
-    def __init__(self, backends: Mapping[StorageKind, InstallerStorage]) -> None:
-        self._backends = backends
+    backends: Mapping[StorageKind, InstallerStorage]
 
     def __iter__(self) -> Iterator[InstallerStorage]:
-        return iter(self._backends.values())
-
-    def __contains__(self, kind: StorageKind) -> bool:
-        return kind in self._backends
+        return iter(self.backends.values())
 
     @property
     def kinds(self) -> list[StorageKind]:
-        return [kind for kind in StorageKind if kind in self._backends]
+        return list(self.backends)
 
     def get(self, kind: StorageKind) -> InstallerStorage:
         """The storage of this kind. Raises Unavailable if it is not in the settings."""
-        if kind not in self._backends:
+        if kind not in self.backends:
             raise Unavailable(f"The settings of the upload service name no storage `{kind}`.")
-        return self._backends[kind]
+        return self.backends[kind]
 
     def of(self, upload: Upload) -> InstallerStorage:
         """The storage that has this installer. Raises Unavailable."""
@@ -141,7 +138,7 @@ class FolderStorage:
                 source.rename(target)
             except FileNotFoundError:
                 if not target.exists():  # Another process may have been faster.
-                    raise InstallerMissing("The file of this installer is missing.") from None
+                    raise InstallerMissing from None
             sync_folder(target.parent)
 
     def _final_path(self, upload: Upload) -> Path:
@@ -165,7 +162,7 @@ async def open_file(path: Path) -> BufferedReader:
     try:
         return await asyncio.shield(opening)
     except FileNotFoundError:
-        raise InstallerMissing("The file of this installer is missing.") from None
+        raise InstallerMissing from None
     except asyncio.CancelledError:
         opening.add_done_callback(_close)  # The thread opens it all the same.
         raise
@@ -183,7 +180,7 @@ async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[byt
         file.close()  # It was only read, so this does not block.
 
 
-async def has_same_digest(storage: InstallerStorage, upload: Upload, after_block: AfterBlock) -> bool:
+async def has_same_digest(storage: InstallerStorage, upload: Upload, after_block: AfterBlock | None) -> bool:
     """Read a file to its end; `after_block` is called with the length of each block.
 
     Raises InstallerMissing and Unavailable.
@@ -192,7 +189,8 @@ async def has_same_digest(storage: InstallerStorage, upload: Upload, after_block
     async with aclosing(storage.read(upload, 0, upload.size)) as blocks:
         async for block in blocks:
             await asyncio.to_thread(digest.update, block)
-            await after_block(len(block))
+            if after_block:
+                await after_block(len(block))
     return digest.hexdigest() == upload.sha256
 
 

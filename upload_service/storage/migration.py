@@ -27,12 +27,12 @@ from upload_service.storage.filesystem import (
     StorageBackends,
     has_same_digest,
 )
-from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.store import MongoMoveStore
 from upload_service.uploads.part_files import PartFile, PartFiles
 from upload_service.uploads.part_writer import PartWriter
 
-RENEWAL = 15.0  # seconds; a lease lasts 60
+RENEWAL_SECONDS = 15.0  # A lease lasts 60.
 
 
 class Outcome(StrEnum):
@@ -42,9 +42,6 @@ class Outcome(StrEnum):
     CHANGED = "changed"  # Another mover has moved it, or it was deleted meanwhile.
     ALTERED = "altered"  # It is not what was uploaded. It stays, is marked, and is not served.
     FAILED = "failed"  # It is tried again later.
-
-
-async def ignore_block(_: int) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +83,7 @@ class Mover:
     staging: Staging
     target: StorageKind
     ownership: StorageOwnership
-    after_block: AfterBlock = ignore_block
+    after_block: AfterBlock | None = None
 
     async def run(self) -> None:
         """Move all files; raises as `moves` does."""
@@ -119,7 +116,7 @@ class Mover:
     async def _under_lease(self, move: Move, work: Callable[[Move], Awaitable[Outcome]]) -> Outcome:
         """Do a step of a move. A failed one keeps its lease, so that it is tried again in a minute."""
         try:
-            async with keep_lease(partial(self.store.renew, move), RENEWAL, **move.upload.log_fields):
+            async with keep_lease(partial(self.store.renew, move), RENEWAL_SECONDS, **move.upload.log_fields):
                 for kind in self.backends.kinds:  # Checked for each file, because a disk may be unmounted.
                     if not await self.ownership.is_ours(kind):
                         raise Unavailable(f"The storage `{kind}` does not belong to this database; no file is moved.")

@@ -14,9 +14,9 @@ from uuid import uuid4
 
 from common.mongo import MongoError
 from common.telemetry import log
-from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.storage.filesystem import StorageBackends
+from upload_service.storage.store import MongoFileIndex
 
 FOLDER, NAME = ".storage", "id"  # no tenant and no installer has such a name
 LENGTH = 32  # bytes of an id
@@ -56,7 +56,6 @@ class StorageOwnership:
                 raise StorageIsNotOurs(kind)
 
     async def _ids(self, kind: StorageKind) -> tuple[str | None, str | None]:
-        """The ids in a storage and in the database."""
         in_storage, in_database = await self._read(kind), await self.index.storage_id()
         if in_storage is None and await self._may_be_ours(kind):
             in_database = await self.index.create_storage_id()

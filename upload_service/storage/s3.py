@@ -12,9 +12,9 @@ from obstore.exceptions import AlreadyExistsError, BaseError
 from common.errors import Unavailable
 from common.telemetry import log
 from common.tenants import is_tenant_id
-from upload_service.content_range import parse_server_filename, plain_name
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.settings import ObjectStorage
+from upload_service.storage.file_names import parse_server_filename, plain_name
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends, StoredFile
 from upload_service.storage.s3_client import is_not_implemented, open_store, s3_request
 
@@ -51,7 +51,7 @@ class S3Storage:
             await self._put(upload, source)
         except FileNotFoundError:
             if await self.size(upload) is None:
-                raise InstallerMissing("The file of this installer is missing.") from None
+                raise InstallerMissing from None
 
     async def size(self, upload: Upload) -> int | None:
         try:
@@ -79,7 +79,7 @@ class S3Storage:
                     position += len(block)
                     yield block
             except FileNotFoundError:
-                raise InstallerMissing("The file of this installer is missing.") from None
+                raise InstallerMissing from None
             except Unavailable:
                 if position == start:
                     raise

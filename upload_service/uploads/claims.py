@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from common.errors import StorageExceeded
 from common.tenants import Tenant
-from upload_service.content_range import parse_server_filename
 from upload_service.model import InstallerDamaged, InstallerNotFound, Status, Upload
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.file_names import parse_server_filename
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.store import MongoUploadStore
 
@@ -30,9 +30,9 @@ class Claims:
         """
         upload = await self._find(tenant.tenant_id, server_filename)
         if upload is None or upload.status is Status.DELETING:
-            raise InstallerNotFound("There is no installer of this name.")
+            raise InstallerNotFound
         if upload.damage and upload.status is Status.COMPLETE:
-            raise InstallerDamaged("The file of this installer is damaged; upload it again.")
+            raise InstallerDamaged
         # The link comes first: the file stays reserved until it is charged, so it is counted once at every moment.
         linked = await self._link(upload, version_uid)
         if not await self.quota.charge(linked, tenant.storage_quota):

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self
 
-from upload_service.content_range import plain_name
 from upload_service.model import StorageFull, TransferDamaged, Upload
+from upload_service.storage.file_names import plain_name
 
 TRANSFERS = "transfers"  # the folder for them in the folder of a tenant
 BLOCK = 1 << 20  # bytes

@@ -46,9 +46,7 @@ class PartWriter:
             await self._start_visit(batch, last=True)
             await self._end_visit()
         except BaseException:
-            if self._visit is not None:
-                await asyncio.wait([self._visit])
-            await asyncio.to_thread(self._truncate)
+            await asyncio.shield(self._undo())  # It ends even if the request is cancelled once more.
             raise
         return count
 
@@ -69,6 +67,11 @@ class PartWriter:
             self._file.sync()
             self._file.close()
             self._file = None
+
+    async def _undo(self) -> None:
+        if self._visit is not None:
+            await asyncio.wait([self._visit])
+        await asyncio.to_thread(self._truncate)
 
     def _truncate(self) -> None:
         if self._file is not None:

@@ -1,13 +1,21 @@
-"""The removal of an upload: its record is marked first and deleted last."""
+"""The removal of uploads: one upload, abandoned ones of all tenants, or all uploads of a tenant.
+
+A record is marked first and deleted last.
+"""
 
 import asyncio
 from dataclasses import dataclass
 
+from common.concurrency.background import with_each
+from common.telemetry import log
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import StorageBackends
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.store import MongoUploadStore
+
+BATCH = 1000
+INTERRUPTED = 60  # seconds after which a deletion is continued
 
 
 @dataclass(frozen=True)
@@ -39,3 +47,31 @@ class Removal:
             await storage.remove(upload)
         await self.quota.release(upload)
         await self.store.delete_record(upload)
+
+
+@dataclass(frozen=True)
+class Collector:
+    """Removes stale uploads; ages are seconds. It must win `deleting` first, so that no claim gets the same file."""
+
+    removal: Removal
+    transfer_idle: int
+    unclaimed_age: int
+
+    async def collect(self) -> None:
+        ages = {Status.OPEN: self.transfer_idle, Status.COMPLETE: self.unclaimed_age, Status.DELETING: INTERRUPTED}
+        for status, age in ages.items():
+            await with_each("collector", await self.removal.store.find_stale(status, age, BATCH), self._remove)
+        await self.removal.store.delete_cancelled(self.transfer_idle)
+        await self.removal.quota.delete_settled()
+
+    async def _remove(self, upload: Upload) -> None:
+        if await self.removal.remove(upload):
+            log.info("leftover_removed", status=upload.status, tenant_id=upload.tenant_id, upload_id=upload.upload_id)
+
+
+async def forget_tenant(tenant_id: str, backends: StorageBackends, *stores: MongoUploadStore | MongoQuotaStore) -> None:
+    """Remove everything of a tenant: its records, its quota, its files."""
+    for store in stores:
+        await store.forget_tenant(tenant_id)
+    for storage in backends:
+        await storage.remove_tenant(tenant_id)

@@ -1,4 +1,4 @@
-"""Transfers: installers that arrive in chunks under one X-File-ID, or in one request (section 4.5)."""
+"""Transfers: installers that arrive in chunks under one X-File-ID, or in one request."""
 
 import asyncio
 import hashlib
@@ -127,7 +127,7 @@ class Transfers:
                 await self.store.add_cancelled(tenant_id, file_id)
                 continue
             if upload.status in {Status.COMPLETE, Status.LINKED}:
-                raise TransferComplete("The upload is already complete.")
+                raise TransferComplete
             if upload.status is Status.CANCELLED:
                 if is_removed:
                     return
@@ -155,7 +155,7 @@ class Transfers:
             elif upload.status in {Status.COMPLETE, Status.LINKED}:
                 return upload
             elif upload.is_cancelled:
-                raise TransferCancelled("This transfer was cancelled; send the file under another X-File-ID.")
+                raise TransferCancelled
             else:
                 await asyncio.sleep(LEASE_PAUSE)
         raise Unavailable("Another request works on this transfer; send the chunk again.", retry_after=1)

@@ -18,9 +18,9 @@ from common.concurrency.lease import keep_lease
 from common.errors import Unavailable
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
-from upload_service.content_range import ServerFilename
 from upload_service.model import InstallerMissing, Status, TransferDamaged, Upload
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.file_names import ServerFilename
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.uploads.part_files import Digest, PartFiles, digest_of
 from upload_service.uploads.part_writer import PartWriter, Reserve
@@ -30,7 +30,7 @@ from upload_service.uploads.store import MongoUploadStore
 Result = TypeVar("Result")
 
 MAX_DIGESTS = 4096  # of transfers
-RENEWAL = 4.0  # seconds; a lease lasts 15
+RENEWAL_SECONDS = 4.0  # A lease lasts 15.
 
 
 class Digests:
@@ -87,7 +87,7 @@ class UploadSessions:
         Raises:
             Unavailable: another request has the lease, and the files are gone.
         """
-        async with keep_lease(partial(self.store.renew, upload), RENEWAL, upload_id=upload.upload_id):
+        async with keep_lease(partial(self.store.renew, upload), RENEWAL_SECONDS, upload_id=upload.upload_id):
             try:
                 yield UploadSession(self, upload)
             except Exception as error:

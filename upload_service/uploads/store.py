@@ -4,24 +4,29 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
-from pymongo import ASCENDING, ReturnDocument
+from pymongo import ASCENDING
 
-from common.mongo import MongoDatabase
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
-from upload_service.store import LEASE_FREE, NOW, from_now, older_than, record_key, to_upload, to_upload_or_none
+from upload_service.store import (
+    LEASE_FREE,
+    NOW,
+    UploadRecords,
+    from_now,
+    older_than,
+    record_key,
+    to_upload,
+    to_upload_or_none,
+)
 
-LEASE = 15_000  # milliseconds
-ANNOUNCING = 5_000  # milliseconds that an announcement may take, and until a failed one is repeated
+LEASE_SECONDS = 15
+ANNOUNCING_SECONDS = 5  # that an announcement may take, and until a failed one is repeated
 
 _FREE = {"$expr": {"$lt": ["$lease_until", NOW]}}
 
 
-class MongoUploadStore:
+class MongoUploadStore(UploadRecords):
     """Every change is one conditional update; a record that does not meet the condition stays as it is."""
-
-    def __init__(self, database: MongoDatabase) -> None:
-        self._uploads = database["uploads"]
 
     async def find(self, tenant_id: str, file_id: str) -> Upload | None:
         return to_upload_or_none(await self._uploads.find_one({"tenant_id": tenant_id, "file_id": file_id}))
@@ -72,15 +77,12 @@ class MongoUploadStore:
         fields = {
             "tainted": {"$or": ["$tainted", {"$gt": ["$lease_until", LEASE_FREE]}]},
             "fence": {"$add": ["$fence", 1]},
-            "lease_until": from_now(LEASE),
+            "lease_until": from_now(LEASE_SECONDS),
             "updated_at": NOW,
         }
-        document = await self._uploads.find_one_and_update(
-            {"tenant_id": tenant_id, "file_id": file_id, "status": Status.OPEN, "cancelled": {"$ne": True}, **_FREE},
-            [{"$set": fields}],
-            return_document=ReturnDocument.AFTER,
-        )
-        return to_upload_or_none(document)
+        key = {"tenant_id": tenant_id, "file_id": file_id}
+        query = {**key, "status": Status.OPEN, "cancelled": {"$ne": True}, **_FREE}
+        return to_upload_or_none(await self._find_and_set(query, fields))
 
     async def cancel(self, upload: Upload) -> None:
         """Allow no further lease of an open transfer; the request that has the lease keeps it."""
@@ -90,7 +92,7 @@ class MongoUploadStore:
         """Extend the lease; False if it was released or another request has it."""
         # A late renewal must not acquire a lease that was released.
         held = {"fence": upload.fence, "lease_until": {"$gt": LEASE_FREE}}
-        return await self._update(upload, Status.OPEN, {"lease_until": from_now(LEASE)}, held)
+        return await self._update(upload, Status.OPEN, {"lease_until": from_now(LEASE_SECONDS)}, held)
 
     async def set_generation(self, upload: Upload) -> bool:
         """Record that the acknowledged bytes are in the file of `generation`, out of reach of earlier holders."""
@@ -130,13 +132,9 @@ class MongoUploadStore:
 
     async def lease_unannounced(self) -> Upload | None:
         """The oldest complete file of all tenants that is not announced, for this relay alone for a few seconds."""
-        document = await self._uploads.find_one_and_update(
-            {"announced": False, "$expr": {"$lt": ["$announcing_until", NOW]}},
-            [{"$set": {"announcing_until": from_now(ANNOUNCING)}}],
-            sort=[("updated_at", ASCENDING)],
-            return_document=ReturnDocument.AFTER,
-        )
-        return to_upload_or_none(document)
+        query = {"announced": False, "$expr": {"$lt": ["$announcing_until", NOW]}}
+        fields = {"announcing_until": from_now(ANNOUNCING_SECONDS)}
+        return to_upload_or_none(await self._find_and_set(query, fields, oldest="updated_at"))
 
     async def mark_announced(self, upload: Upload) -> None:
         await self._uploads.update_one(record_key(upload), {"$set": {"announced": True}})
@@ -154,13 +152,13 @@ class MongoUploadStore:
         }
         # The ledger keeps a row of each deleted upload until no record has its id.
         empty = {"status": Status.CANCELLED, "upload_id": uuid4().hex, "total": 0, "offset": 0, "updated_at": NOW}
-        if (await self._uploads.update_one({**deleting, "cancelled": True}, [{"$set": empty}])).matched_count:
+        if await self._set({**deleting, "cancelled": True}, empty):
             return
         result = await self._uploads.delete_one({**deleting, "announced": {"$ne": False}})
         if not result.deleted_count and not upload.original_file_id:
             # No X-File-ID begins with a tilde.
             renamed = {"file_id": f"~{upload.upload_id}", "announced_as": "$file_id"}
-            await self._uploads.update_one({**deleting, "file_id": upload.file_id}, [{"$set": renamed}])
+            await self._set({**deleting, "file_id": upload.file_id}, renamed)
 
     async def link(self, upload: Upload, version_uid: str) -> Upload | None:
         """complete → linked, or still linked to this version; else None. A claim and the collector cannot both win."""
@@ -171,10 +169,7 @@ class MongoUploadStore:
             "fence": {"$add": ["$fence", 1]},
             "updated_at": NOW,
         }
-        document = await self._uploads.find_one_and_update(
-            {**record_key(upload), "$or": linkable}, [{"$set": fields}], return_document=ReturnDocument.AFTER
-        )
-        return to_upload_or_none(document)
+        return to_upload_or_none(await self._find_and_set({**record_key(upload), "$or": linkable}, fields))
 
     async def unlink(self, upload: Upload) -> bool:
         """linked → complete, for the claim that the quota refused, unless a later claim has repeated it."""
@@ -214,4 +209,4 @@ class MongoUploadStore:
         self, upload: Upload, status: Status, fields: Mapping[str, Any], condition: Mapping[str, Any] | None = None
     ) -> bool:
         query = {**record_key(upload), "status": status, **(condition or {})}
-        return (await self._uploads.update_one(query, [{"$set": {**fields, "updated_at": NOW}}])).matched_count == 1
+        return await self._set(query, {**fields, "updated_at": NOW})

@@ -12,15 +12,14 @@ import pytest
 
 from common.mongo import MongoDatabase, make_indexes, open_database
 from tests.support.servers.object_storage import ObjectServer
-from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
 from upload_service.storage.migration import Mover, Outcome, Staging
-from upload_service.storage.migration_store import MongoMoveStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.store import INDEXES
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal

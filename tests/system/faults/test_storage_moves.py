@@ -21,7 +21,7 @@ from upload_service.storage.s3 import S3Storage
 OFTEN_MOVED = {
     **SHORT_PAUSES,
     "upload_service.app:MOVING_PAUSE": 0.05,
-    "upload_service.storage.migration_store:SETTLED": 100,
+    "upload_service.storage.store:SETTLED_SECONDS": 0.1,
 }
 
 

@@ -31,7 +31,7 @@ ROUTE_MODULES = {
     "routes",
     "views",
 }
-MODEL_MODULES = {"model", "settings", "operations", "content_range"}
+MODEL_MODULES = {"model", "settings", "operations", "content_range", "file_names"}
 
 
 @cache

@@ -99,8 +99,8 @@ def _resources(program: pefile.PE, kind: int, number: int | None = None) -> Iter
         for named in _entries(entry, "directory", number):
             for leaf in _entries(named, "directory", None):
                 with suppress(pefile.PEFormatError):
-                    place = leaf.data.struct
-                    yield program.get_data(place.OffsetToData, min(place.Size, RESOURCE_LIMIT))
+                    resource = leaf.data.struct
+                    yield program.get_data(resource.OffsetToData, min(resource.Size, RESOURCE_LIMIT))
 
 
 def _entries(node: Any, branch: str, number: int | None) -> Iterator[Any]:

@@ -121,8 +121,8 @@ def _summary(ole: olefile.OleFileIO) -> tuple[str, str]:
     content = _content(ole, _SUMMARY)
     (section,) = struct.unpack_from("<I", content, 44)
     (count,) = struct.unpack_from("<I", content, section + 4)
-    places = struct.iter_unpack("<II", content[section + 8 : section + 8 + 8 * min(count, SUMMARY_LIMIT)])
-    texts = {number: _text(content, section + at) for number, at in places if number in {_TEMPLATE, _APPLICATION}}
+    offsets = struct.iter_unpack("<II", content[section + 8 : section + 8 + 8 * min(count, SUMMARY_LIMIT)])
+    texts = {number: _text(content, section + at) for number, at in offsets if number in {_TEMPLATE, _APPLICATION}}
     template = texts.get(_TEMPLATE, "").partition(";")[0].split(",")[0]
     return template.strip().lower(), texts.get(_APPLICATION, "").strip().lower()
 

@@ -12,8 +12,9 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from common.mongo import MongoDatabase, make_indexes, open_database
-from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, Status, StorageKind, Upload
+from upload_service.storage.store import MongoFileIndex
 from upload_service.store import INDEXES
 from upload_service.uploads.store import MongoUploadStore
 

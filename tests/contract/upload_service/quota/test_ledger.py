@@ -16,9 +16,8 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 from common.mongo import MongoDatabase, make_indexes, open_database
 from upload_service.model import Status, Upload
 from upload_service.quota import store as quota_store
-from upload_service.quota.model import TooManyUploads
 from upload_service.quota.reconciliation import Reconciliation, expected_ledger
-from upload_service.quota.store import MongoLedgerStore, MongoQuotaStore
+from upload_service.quota.store import MongoQuotaStore, TooManyUploads
 from upload_service.store import INDEXES
 
 SIZE = 10
@@ -39,7 +38,7 @@ def quota(database: MongoDatabase) -> MongoQuotaStore:
 
 @pytest.fixture(scope="module")
 def reconciliation(database: MongoDatabase) -> Reconciliation:
-    return Reconciliation(MongoLedgerStore(database), pause=0)
+    return Reconciliation(MongoQuotaStore(database), pause=0)
 
 
 def make_upload(**fields: Any) -> Upload:
@@ -304,7 +303,7 @@ async def test_a_ledger_that_changed_since_it_was_read_is_not_repaired(
     assert (await ledger(database, linked))["used"] == 7
 
 
-class ChangingLedgers(MongoLedgerStore):
+class ChangingLedgers(MongoQuotaStore):
     """The ledgers, with a change between the first and the second comparison."""
 
     def __init__(self, database: MongoDatabase) -> None:
@@ -351,7 +350,7 @@ async def test_a_request_between_two_comparisons_is_no_drift(
     linked = await every_kind(database, quota)
     between = CompletingUploads(mongo_url, database.name, complete_upload(Status.COMPLETE, tenant_id=linked.tenant_id))
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[between])
-    snapshot, uploads = await MongoLedgerStore(client[database.name]).snapshot_read(linked.tenant_id)
+    snapshot, uploads = await MongoQuotaStore(client[database.name]).snapshot_read(linked.tenant_id)
     client.close()
     assert between.seen == 1
     assert expected_ledger(snapshot, uploads) == snapshot
@@ -359,7 +358,7 @@ async def test_a_request_between_two_comparisons_is_no_drift(
 
 
 async def test_each_ledger_is_due_once_a_day(database: MongoDatabase, quota: MongoQuotaStore) -> None:
-    store = MongoLedgerStore(database)
+    store = MongoQuotaStore(database)
     await quota.reserve(make_upload(), SIZE, None)
     first = [tenant async for tenant in _due(store)]
     assert first
@@ -370,6 +369,6 @@ async def test_each_ledger_is_due_once_a_day(database: MongoDatabase, quota: Mon
     assert [tenant async for tenant in _due(store)] == [first[0]]
 
 
-async def _due(store: MongoLedgerStore) -> AsyncIterator[str]:
+async def _due(store: MongoQuotaStore) -> AsyncIterator[str]:
     while (tenant := await store.lease_due(24 * 3600)) is not None:
         yield tenant

@@ -8,11 +8,9 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from tests.support.services.storage_pair import StoragePair, storages
 from tests.support.services.tenant_first import TenantFilterCheck
-from upload_service.maintenance.purge import Collector
 from upload_service.model import Damage, Move, Status, StorageKind
-from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.migration_store import MongoMoveStore
-from upload_service.uploads.store import MongoUploadStore
+from upload_service.storage.store import MongoMoveStore
+from upload_service.uploads.removal import Collector
 
 __all__ = ["storages"]
 
@@ -141,8 +139,7 @@ async def test_the_collector_removes_from_every_storage(storages: StoragePair) -
     unclaimed = [await storages.add_installer(storage=home, status=Status.COMPLETE) for home in StorageKind]
     half_done = [await storages.add_installer(storage=home, status=Status.DELETING) for home in StorageKind]
     stored = [await storages.add_installer(storage=home) for home in StorageKind]
-    store, quota = MongoUploadStore(storages.database), MongoQuotaStore(storages.database)
-    await Collector(store, quota, storages.removal, transfer_idle=60, unclaimed_age=60).collect()
+    await Collector(storages.removal, transfer_idle=60, unclaimed_age=60).collect()
     for upload in (*unclaimed, *half_done):
         assert await storages.backend(upload.storage).size(upload) is None
         assert await storages.store.find(upload) is None

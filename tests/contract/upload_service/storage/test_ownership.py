@@ -9,12 +9,12 @@ import pytest
 from common.mongo import MongoDatabase, open_database
 from tests.support.servers.object_storage import ObjectServer
 from upload_service.maintenance.orphans import OrphanCollector
-from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import Status, StorageKind, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.part_files import PartFiles
 
 

@@ -13,7 +13,7 @@ from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
 from tests.support.services.storage_pair import StoragePair
 from upload_service.model import StorageKind
-from upload_service.storage.migration_store import MongoMoveStore
+from upload_service.storage.store import MongoMoveStore
 
 
 @pytest.fixture

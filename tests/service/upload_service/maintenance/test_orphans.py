@@ -15,11 +15,11 @@ from common.mongo import MongoDatabase, open_database
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from tests.support.wait import until
 from upload_service.maintenance.orphans import OrphanCollector
-from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
+from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.store import MongoUploadStore
 

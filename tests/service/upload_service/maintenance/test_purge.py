@@ -18,10 +18,10 @@ from tests.support.services.upload import (
     serving_uploads,
 )
 from tests.support.wait import until
-from upload_service.maintenance.purge import Collector, forget_tenant
 from upload_service.model import Status
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
+from upload_service.uploads.removal import Collector, forget_tenant
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
@@ -57,7 +57,7 @@ async def setup(settings: UploadSettings, database: MongoDatabase) -> AsyncItera
     async with serving_uploads(settings) as api:
         store, quota = MongoUploadStore(database), MongoQuotaStore(database)
         removal = make_removal(store, quota, settings.installers)
-        yield Setup(api, database, Collector(store, quota, removal, transfer_idle=DAY, unclaimed_age=DAY))
+        yield Setup(api, database, Collector(removal, transfer_idle=DAY, unclaimed_age=DAY))
 
 
 @pytest.mark.parametrize("tenant_id", ["", ".", "../victim"])

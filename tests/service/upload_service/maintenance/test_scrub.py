@@ -14,10 +14,11 @@ from tests.support.services.upload import UploadApi, folder_backends, make_uploa
 from tests.support.wait import until
 from upload_service.maintenance import scrub
 from upload_service.maintenance.scrub import Scrub
-from upload_service.maintenance.store import MongoFileIndex, MongoScrubStore
+from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, StorageKind, Upload
 from upload_service.storage.filesystem import StorageBackends
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 250_000  # more than one block

@@ -7,7 +7,7 @@ from common.auth.callers import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from upload_service.quota.reconciliation import expected_ledger
-from upload_service.quota.store import MongoLedgerStore
+from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
 
 FILE = b"installer " * 10
@@ -31,7 +31,7 @@ async def test_a_ledger_never_drifts_during_uploads_and_removals(
 ) -> None:
     caller = make_uploader(storage_quota=100_000)
     async with serving_uploads(settings) as api:
-        store = MongoLedgerStore(database)
+        store = MongoQuotaStore(database)
         working = [asyncio.create_task(upload_and_release(api, caller)) for _ in range(20)]
         snapshots = []
         while not all(task.done() for task in working):

@@ -18,10 +18,10 @@ from tests.support.api import Answer
 from tests.support.servers.object_storage import KEY_ID, SECRET, ObjectServer
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from tests.support.wait import until
-from upload_service.maintenance.purge import forget_tenant
 from upload_service.model import Damage, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.s3 import S3Storage
+from upload_service.uploads.removal import forget_tenant
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 20

@@ -12,11 +12,11 @@ from tests.support.servers.object_storage import ObjectServer
 from tests.support.services.storage_pair import StoragePair
 from tests.support.services.upload import UploadApi, make_removal, serving_uploads, settings_for
 from tests.support.wait import until
-from upload_service.maintenance.store import MongoFileIndex
 from upload_service.model import Status, StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import StorageBackends
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.store import MongoUploadStore
 
 BOTH = pytest.mark.parametrize("anothers", list(StorageKind))

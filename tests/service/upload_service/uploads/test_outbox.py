@@ -39,7 +39,7 @@ class WaitingListener:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed announcement is repeated soon."""
     monkeypatch.setattr("upload_service.app.RELAY_PAUSE", 0.05)
-    monkeypatch.setattr("upload_service.uploads.store.ANNOUNCING", 300)
+    monkeypatch.setattr("upload_service.uploads.store.ANNOUNCING_SECONDS", 0.3)
 
 
 async def settled(database: MongoDatabase) -> None:
