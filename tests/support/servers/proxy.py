@@ -96,10 +96,16 @@ class Proxy:
             self._server.close()
             self._server = None
 
-    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = asyncio.current_task()
-        assert connection is not None
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # The task counts from now until it is done, so that the end of the proxy waits for all of it.
+        connection = asyncio.create_task(self._serve(reader, writer))
         self._connections.add(connection)
+        connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(
+            lambda _: writer.close()
+        )  # A task that is cancelled before it starts closes nothing.
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writers = [writer]
         try:
             await self._connect(reader, writer, writers)
@@ -107,7 +113,6 @@ class Proxy:
             for opened in writers:
                 _reset(opened)
         finally:
-            self._connections.discard(connection)
             for opened in writers:
                 opened.close()
                 with suppress(OSError, asyncio.CancelledError):
