@@ -69,8 +69,8 @@ async def get_package_details(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/find_packages")
 async def find_packages(request: web.Request) -> web.Response:
-    found, total = await request.app[app_keys.PACKAGE_SEARCH].page(caller_of(request), forms.package_query(request))
-    return json_response(views.found_packages(found, total))
+    packages, total = await request.app[app_keys.PACKAGE_SEARCH].page(caller_of(request), forms.package_query(request))
+    return json_response(views.found_packages(packages, total))
 
 
 @routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")
@@ -119,11 +119,11 @@ async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     inspections = request.app[app_keys.INSPECTIONS]
     version = new_version(await inspections.complete(caller_of(request), form), package_id)
-    told = {"package_id": package_id, "version": version.version, **views.external_installer(version)}
-    audit(request, **told, uid=version.uid)
+    details = {"package_id": package_id, "version": version.version, **views.external_installer(version)}
+    audit(request, **details, uid=version.uid)
     await inspections.wait_for_identifiers(caller_of(request), version)
     uid = await request.app[app_keys.VERSIONS].add(caller_of(request), version)
-    audit(request, **told, uid=uid)
+    audit(request, **details, uid=uid)
     return json_response({"Message": "Package version was added successfully!", "UID": uid}, status=201)
 
 

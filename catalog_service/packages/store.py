@@ -45,22 +45,22 @@ class MongoPackageStore:
         for name, value in changes.manifest.items():
             change.setdefault("$set" if is_set(value) else "$unset", {})[f"manifest.{name}"] = value
         async with self._revisions.record_change(tenant_id, package_id):
-            found = await self._packages.find_one_and_update(
+            document = await self._packages.find_one_and_update(
                 {"tenant_id": tenant_id, "package_id": package_id, "halfway": False},
                 change,
                 {"_id": False, **dict.fromkeys([*change["$set"], *change.get("$unset", ())], True)},
             )
-            if found is None:
+            if document is None:
                 raise PackageNotFound(package_id)
-        before = found.get("manifest", {})
+        before = document.get("manifest", {})
         return PackageChanges(
-            **{name: found[name] for name in changes.fields},
+            **{name: document[name] for name in changes.fields},
             manifest={name: before.get(name, "") for name in changes.manifest},
         )
 
     async def find(self, tenant_id: str, package_id: str) -> Package | None:
-        found = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
-        return _PACKAGE.validate_python(found) if found else None
+        document = await self._packages.find_one({"tenant_id": tenant_id, "package_id": package_id, "halfway": False})
+        return _PACKAGE.validate_python(document) if document else None
 
     async def summaries(self, tenant_id: str, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         """Return the packages of a page in order, and the number of packages on all pages."""
@@ -87,16 +87,16 @@ class MongoPackageStore:
             {"$match": {"text": {"$regex": re.escape(query.text), "$options": "i"}}},
             {"$facet": pages},
         ]
-        (found,) = await self._packages.aggregate(pipeline).to_list(1)
-        return [PackageSummary(**row) for row in found["page"]], sum(row["packages"] for row in found["total"])
+        (result,) = await self._packages.aggregate(pipeline).to_list(1)
+        return [PackageSummary(**row) for row in result["page"]], sum(row["packages"] for row in result["total"])
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
         """Return the logos, possibly empty, of those packages that exist."""
-        found = self._packages.find(
+        documents = self._packages.find(
             {"tenant_id": tenant_id, "package_id": {"$in": list(package_ids)}, "halfway": False},
             {"_id": False, "package_id": True, "logo": True},
         )
-        return {document["package_id"]: document.get("logo", b"") async for document in found}
+        return {document["package_id"]: document.get("logo", b"") async for document in documents}
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
@@ -124,29 +124,29 @@ class MongoPackageStore:
 
     async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
         """Return None for no package, or for one whose deletion has begun."""
-        found = await self._packages.find_one(
+        document = await self._packages.find_one(
             {"tenant_id": tenant_id, "package_id": package_id, "halfway": False}, {"package_uid": True}
         )
-        return str(found["package_uid"]) if found else None
+        return str(document["package_uid"]) if document else None
 
     async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
         """Hide the package and return its `package_uid`; may be repeated. Raises PackageNotFound."""
         async with self._revisions.record_change(tenant_id, package_id):
-            found = await self._packages.find_one_and_update(
+            document = await self._packages.find_one_and_update(
                 {"tenant_id": tenant_id, "package_id": package_id},
                 {"$set": {"halfway": True}, "$currentDate": {"changed_at": True}},
             )
-            if found is None:
+            if document is None:
                 raise PackageNotFound(package_id)
-        return str(found["package_uid"])
+        return str(document["package_uid"])
 
     async def end_deletion(self, tenant_id: str, package_uid: str) -> None:
         await self._packages.delete_one({"tenant_id": tenant_id, "package_uid": package_uid, "halfway": True})
 
     async def find_unfinished(self, age: int) -> Sequence[tuple[str, str]]:
         """Return tenant and `package_uid` of the deletions that began more than `age` seconds ago."""
-        found = self._packages.find(older_than(age), {"tenant_id": True, "package_uid": True})
-        return [(document["tenant_id"], document["package_uid"]) for document in await found.to_list(None)]
+        documents = self._packages.find(older_than(age), {"tenant_id": True, "package_uid": True})
+        return [(document["tenant_id"], document["package_uid"]) for document in await documents.to_list(None)]
 
 
 def older_than(age: int) -> Document:

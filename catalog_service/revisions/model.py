@@ -23,20 +23,20 @@ class CatalogState:
 
     revision: str
     latest: Sequence[Change] = ()
-    changing: Set[str] = frozenset()
+    changing_ids: Set[str] = frozenset()
 
     @property
     def stable_revision(self) -> str:
         """The revision, or "" while packages are being changed: no revision names what a reader finds then."""
-        return "" if self.changing else self.revision
+        return "" if self.changing_ids else self.revision
 
     def since(self, revision: str) -> Set[str] | None:
         """Return the packages that may have changed since a revision, None if that may be all."""
         if revision == self.revision:
-            return self.changing
+            return self.changing_ids
         for place, change in enumerate(self.latest):
             if change.revision == revision:
-                return self.changing | {later.package_id for later in self.latest[place + 1 :]}
+                return self.changing_ids | {later.package_id for later in self.latest[place + 1 :]}
         return None
 
 

@@ -81,7 +81,7 @@ class MongoRevisions:
         return CatalogState(
             revision=document["revision"],
             latest=[Change(**change) for change in document.get("latest", [])],
-            changing=frozenset(change["package_id"] for change in open_changes.values()),
+            changing_ids=frozenset(change["package_id"] for change in open_changes.values()),
         )
 
 

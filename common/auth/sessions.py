@@ -38,13 +38,13 @@ class Session:
 class SessionCheck:
     """The answer of Redis at one moment: the tenant's version, and the living session of a token, if any.
 
-    The version is None while the tenant is being changed (then `changing` is set) or when Redis did not answer. Callers
-    must not cache anything then.
+    The version is None while the tenant is being changed (then `is_changing` is set) or when Redis did not answer.
+    Callers must not cache anything then.
     """
 
     tenant_version: str | None
     session: Session | None = None
-    changing: bool = False
+    is_changing: bool = False
 
 
 class Sessions:
@@ -105,7 +105,7 @@ class Sessions:
             session = None
         session_key = _session_key(session) if session else ""
         is_alive, version = await self._batcher.submit((session_key, tenant_version_key(tenant_id)))
-        return SessionCheck(version or None, session if is_alive else None, changing=not version)
+        return SessionCheck(version or None, session if is_alive else None, is_changing=not version)
 
     def parse_token(self, token: str) -> Session:
         """The session that a token names, whether alive or not.

@@ -5,33 +5,33 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Generic, TypeVar
 
 Request = TypeVar("Request")
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 MAX_BATCH = 512  # requests
 PAUSE = 0.002  # seconds between two batches under load, so that more requests can join
 
 
-class Batcher(Generic[Request, Answer]):
+class Batcher(Generic[Request, Result]):
     """Sends all waiting requests as one batch, one batch at a time.
 
     A request is never answered by a batch that was sent before the request came.
     """
 
-    def __init__(self, send: Callable[[Sequence[Request]], Awaitable[Sequence[Answer]]]) -> None:
+    def __init__(self, send: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]]) -> None:
         """`send` returns the answers to at most `MAX_BATCH` requests, in their order."""
         self._send = send
-        self._waiting: list[tuple[Request, asyncio.Future[Answer]]] = []
+        self._waiting: list[tuple[Request, asyncio.Future[Result]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    async def submit(self, request: Request) -> Answer:
+    async def submit(self, request: Request) -> Result:
         """The answer to a request. An error of `send` is raised for all waiting requests."""
-        answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((request, answer))
         if self._task is None:
             self._task = asyncio.create_task(self._send_waiting())
         return await answer
 
     async def _send_waiting(self) -> None:
-        batch: list[tuple[Request, asyncio.Future[Answer]]] = []
+        batch: list[tuple[Request, asyncio.Future[Result]]] = []
         try:
             while self._waiting:
                 batch, self._waiting = self._waiting[:MAX_BATCH], self._waiting[MAX_BATCH:]

@@ -125,7 +125,7 @@ def installer_document(upload: Upload) -> Document:
         "request_id": upload.request_id,
         "announced": True,
         "announcing_until": LEASE_FREE,
-        "inspection": State.WAITING,  # The archive's inspection result is not trusted.
+        "inspection": State.PENDING,  # The archive's inspection result is not trusted.
         "checked_at": now,
         "updated_at": now,
     }

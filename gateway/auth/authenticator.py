@@ -51,7 +51,7 @@ class Authenticator:
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
         check = await self.check_session(request, operation, tenant_id, is_allowed=is_allowed)
         request[TENANT_VERSION] = check.tenant_version
-        tenant = await self._tenants.find(tenant_id, check.tenant_version, changing=check.changing)
+        tenant = await self._tenants.find(tenant_id, check.tenant_version, is_changing=check.is_changing)
         if not tenant.allows(address):
             raise NetworkNotAllowed
         url = base_url(request, settings, tenant.tenant_id)

@@ -42,13 +42,13 @@ class TenantDirectory:
             raise NoSuchTenant
         return tenant is not None and tenant.allows(address)
 
-    async def find(self, tenant_id: str, version: str | None, *, changing: bool = False) -> Tenant:
+    async def find(self, tenant_id: str, version: str | None, *, is_changing: bool = False) -> Tenant:
         """The tenant at a version. While it is `changing`, cached settings may be older than an answered change.
 
         Raises NoSuchTenant, or Unavailable if auth_service does not answer.
         """
         fetch = partial(self._fetch, tenant_id)
-        tenant = await (fetch() if changing else self._tenants.get_or_fetch(tenant_id, version, fetch))
+        tenant = await (fetch() if is_changing else self._tenants.get_or_fetch(tenant_id, version, fetch))
         if tenant is None:
             raise NoSuchTenant
         return tenant

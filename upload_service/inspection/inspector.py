@@ -67,13 +67,13 @@ class Inspector:
         """
         for _ in range(POLLS):
             inspection = await self.find(tenant_id, server_filename)
-            if inspection.state is not State.WAITING:
+            if inspection.state is not State.PENDING:
                 return inspection
             if await self._inspect_next(tenant_id, server_filename):
                 break
             await asyncio.sleep(POLL_PAUSE)
         inspection = await self.find(tenant_id, server_filename)
-        if inspection.state is State.WAITING:
+        if inspection.state is State.PENDING:
             raise Unavailable("The installer is still being inspected.")
         return inspection
 

@@ -128,7 +128,7 @@ class Findings:
 class State(StrEnum):
     """The state of an inspection."""
 
-    WAITING = "waiting"
+    PENDING = "waiting"
     DONE = "done"
     FAILED = "failed"
 

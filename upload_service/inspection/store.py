@@ -17,7 +17,7 @@ LEASE_SECONDS = 120  # A file may have to be fetched before it is read.
 POSTPONED_SECONDS = 30
 
 _FREE = {"$lt": [{"$ifNull": ["$inspecting_until", 0]}, NOW]}  # A number is before any date.
-_DUE: Document = {"inspection": State.WAITING, **STORED, "$expr": _FREE}
+_DUE: Document = {"inspection": State.PENDING, **STORED, "$expr": _FREE}
 
 
 class MongoInspectionStore(UploadRecords):
@@ -27,7 +27,7 @@ class MongoInspectionStore(UploadRecords):
         """The inspection of a file, which is due from now on if there was none; None without a file."""
         document = await self._find_and_set(
             {"tenant_id": tenant_id, "server_filename": server_filename, **STORED},
-            {"inspection": {"$ifNull": ["$inspection", State.WAITING]}},
+            {"inspection": {"$ifNull": ["$inspection", State.PENDING]}},
         )
         if document is None:
             return None
@@ -65,5 +65,5 @@ class MongoInspectionStore(UploadRecords):
         await self._update(lease, {**fields, "inspecting_until": "$$REMOVE"})
 
     async def _update(self, lease: InspectionLease, fields: dict[str, Any]) -> None:
-        is_held = {"inspection": State.WAITING, "inspection_attempt": lease.attempt}
+        is_held = {"inspection": State.PENDING, "inspection_attempt": lease.attempt}
         await self._set({**record_key(lease.upload), **is_held}, fields)

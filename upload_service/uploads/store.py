@@ -119,7 +119,7 @@ class MongoUploadStore(UploadRecords):
             "traceparent": upload.traceparent,
             "announced": False,
             "announcing_until": LEASE_FREE,
-            "inspection": State.WAITING,
+            "inspection": State.PENDING,
             "checked_at": NOW,  # The whole file was read for its digest.
             "lease_until": LEASE_FREE,
             "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.

@@ -71,9 +71,9 @@ class Aliases(Listed):
 def from_json(values: Sequence[str], kind: type[dict[str, Any]] | type[list[Any]]) -> Any:
     """Return the last value that is not empty, read as JSON. Raises ValueError if it is of another kind."""
     try:
-        found = orjson.loads(next(value for value in reversed(values) if value))
+        parsed = orjson.loads(next(value for value in reversed(values) if value))
     except orjson.JSONDecodeError:
-        found = None
-    if not isinstance(found, kind):
+        parsed = None
+    if not isinstance(parsed, kind):
         raise ValueError(f"must be {'an object' if kind is dict else 'a list'} in JSON")  # noqa: TRY004
-    return found
+    return parsed

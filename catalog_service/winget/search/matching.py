@@ -57,7 +57,7 @@ class Match:
         return self._in(block.texts if self.fields <= TEXTS else block.codes)
 
     def _whole(self, block: IndexSegment) -> Set[int]:
-        found: set[int] = set()
+        matching: set[int] = set()
         for field in self.fields:
             numbers = block.numbers_of(field.mark + self._folded)
             if not numbers:
@@ -65,8 +65,8 @@ class Match:
             if self.kind is MatchType.EXACT and field in TEXTS:
                 spelled = field.mark + self.keyword
                 numbers = [number for number in numbers if spelled in block.records[number].texts]
-            found.update(numbers)
-        return found
+            matching.update(numbers)
+        return matching
 
     def _in_market(self, block: IndexSegment) -> Set[int]:
         """Return the packages with an installer for a market, by its whole name."""

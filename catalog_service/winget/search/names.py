@@ -117,8 +117,8 @@ def _normalized(name: str) -> str:
     text = _LOCALE.sub(lambda match: "" if match[0].casefold() in _LOCALES else match[0], text)
     text = _without_noise(_KB_NUMBER.sub(r"\1", text))
     words = _WORD.findall(text)
-    kept = words[:1] + [word for word in words[1:] if word.casefold() not in _LEGAL_FORMS]
-    return _NOT_KEPT.sub("", "".join(kept)).casefold()
+    parts = words[:1] + [word for word in words[1:] if word.casefold() not in _LEGAL_FORMS]
+    return _NOT_KEPT.sub("", "".join(parts)).casefold()
 
 
 def _to_ascii_symbol(character: str) -> str:

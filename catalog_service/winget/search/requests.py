@@ -49,20 +49,20 @@ class Search:
 
     async def numbers_in(self, segment: IndexSegment, cooperative: CooperativeYield) -> Collection[int]:
         """Return the numbers of the matching packages of a segment; other tasks run between two matches."""
-        found: Set[int] | None = None
+        matching: Set[int] | None = None
         for match in self.filters:
             await cooperative.pause()
             numbers = match.numbers_in(segment)
-            found = numbers if found is None else found & numbers
-            if not found:
+            matching = numbers if matching is None else matching & numbers
+            if not matching:
                 return ()
         if self.either:
             any_of: set[int] = set()
             for match in self.either:
                 await cooperative.pause()
                 any_of |= match.numbers_in(segment)
-            found = any_of if found is None else found & any_of
-        return range(len(segment.records)) if found is None else found
+            matching = any_of if matching is None else matching & any_of
+        return range(len(segment.records)) if matching is None else matching
 
     def token(self, last: str) -> str:
         """Return the token to continue the search after this package. Changes of the catalog do not affect it."""

@@ -19,7 +19,7 @@ UNCACHED_READS = 4  # catalogs too large for the cache that are read at once, on
 
 
 class SearchResult(NamedTuple):
-    """The packages found, and the revision of the catalog; "" while the catalog is being changed."""
+    """The matching packages, and the revision of the catalog; "" while the catalog is being changed."""
 
     records: Sequence[Record]
     revision: str
@@ -80,7 +80,7 @@ class WingetSearch:
 
         Packages without a version that the contract supports are left out.
         """
-        found: list[Record] = []
+        records: list[Record] = []
         index, revision = await self._index(tenant_id)
         cooperative = CooperativeYield()
         segments = _cached_segments(index) if index else self._uncached_segments(tenant_id)
@@ -93,10 +93,10 @@ class WingetSearch:
                     record = segment.records[number]
                     supported = contract.minor >= min(record.since)
                     if supported and record.package_id > search.after and record.package_id not in hidden:
-                        found.append(record)
-                if len(found) > search.page:
+                        records.append(record)
+                if len(records) > search.page:
                     break
-        return SearchResult(found[: search.page + 1], revision)
+        return SearchResult(records[: search.page + 1], revision)
 
     async def _index(self, tenant_id: str) -> tuple[Index | None, str]:
         """Return the current index, None if it is too large, and its revision."""

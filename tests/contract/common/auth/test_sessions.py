@@ -342,7 +342,7 @@ async def test_a_tenant_has_no_version_during_a_change_and_a_new_one_after(
     before = (await sessions.touch(tenant_id)).tenant_version
 
     async with tenant_versions.invalidate_during(tenant_id):
-        assert await sessions.touch(tenant_id) == SessionCheck(None, changing=True)
+        assert await sessions.touch(tenant_id) == SessionCheck(None, is_changing=True)
         assert (await sessions.touch(f"{tenant_id}-2")).tenant_version
         assert await redis.ttl(f"stamp:{tenant_id}") > MAX_AGE
 

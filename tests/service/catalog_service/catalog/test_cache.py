@@ -316,7 +316,7 @@ async def test_gateways_are_notified_before_a_change_and_after_it(catalog: Catal
     async with MongoRevisions(catalog.database, record_state).record_change(caller.tenant_id, "an.app"):
         assert len(states_seen) == 1
 
-    assert [state.changing for state in states_seen] == [frozenset()] * 2
+    assert [state.changing_ids for state in states_seen] == [frozenset()] * 2
     assert states_seen[0].revision != states_seen[1].revision
 
 

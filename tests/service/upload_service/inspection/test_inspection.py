@@ -176,7 +176,7 @@ async def test_a_file_that_kills_its_inspection_is_tried_three_times(
     for _ in range(ATTEMPTS):
         with pytest.raises(asyncio.CancelledError):  # The process that read it has died.
             await replica.inspect_due()
-        assert (await replica.find(caller.tenant_id, name)).state is State.WAITING
+        assert (await replica.find(caller.tenant_id, name)).state is State.PENDING
         await replica.inspect_due()  # No other replica takes it before its lease has expired.
         await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
     await replica.inspect_due()
@@ -261,7 +261,7 @@ async def test_a_file_older_than_inspections_is_inspected_on_request(
     replica = inspector(database, settings, reader)
     await replica.inspect_due()
     assert reader.readings == []
-    assert (await replica.find(caller.tenant_id, name)).state is State.WAITING
+    assert (await replica.find(caller.tenant_id, name)).state is State.PENDING
     await replica.inspect_due()
     assert (await replica.find(caller.tenant_id, name)).state is State.DONE
 

@@ -130,7 +130,7 @@ async def test_the_cache_is_not_used_while_a_tenant_is_being_changed(clock: Cloc
     tenants = directory(auth_service)
     await tenants.find("acme", VERSION)
     for _ in range(2):
-        await tenants.find("acme", None, changing=True)
+        await tenants.find("acme", None, is_changing=True)
     assert auth_service.lookups == ["acme"] * 3
 
 
