@@ -82,7 +82,7 @@ def package_in_path(request: web.Request) -> str:
     try:
         return package_id(text)
     except InvalidField:
-        raise PackageNotFound(text) from None
+        raise PackageNotFound(package_id=text) from None
 
 
 def uid_in_path(request: web.Request) -> str:
@@ -123,7 +123,7 @@ def package_query(request: web.Request) -> PackageQuery:
 
 def _uid(text: str) -> str:
     if not _UUID.fullmatch(text.lower()):
-        raise VersionNotFound(text)
+        raise VersionNotFound(uid=text)
     return text.lower()
 
 

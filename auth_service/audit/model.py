@@ -15,8 +15,7 @@ _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 class AuditBusy(Unavailable):
     """Too many writers append to one log at once; this entry was not recorded."""
 
-    def __init__(self) -> None:
-        super().__init__("The audit log is busy; try again soon.")
+    text = "The audit log is busy; try again soon."
 
 
 class SequenceConflict(Exception):

@@ -5,16 +5,12 @@ from common.errors import Conflict, InvalidField, NotFound
 
 class TenantNotFound(NotFound):
     code = "tenant_not_found"
-
-    def __init__(self, tenant_id: str) -> None:
-        super().__init__(f"There is no tenant {tenant_id!r}.")
+    text = "There is no tenant {tenant_id!r}."
 
 
 class TenantExists(Conflict):
     code = "tenant_exists"
-
-    def __init__(self, tenant_id: str) -> None:
-        super().__init__(f"There is a tenant {tenant_id!r} already.")
+    text = "There is a tenant {tenant_id!r} already."
 
 
 class WouldLockOutCaller(InvalidField):

@@ -39,7 +39,7 @@ class Tenants:
         """Raises TenantNotFound."""
         tenant = await self._store.find(tenant_id)
         if tenant is None:
-            raise TenantNotFound(tenant_id)
+            raise TenantNotFound(tenant_id=tenant_id)
         return tenant
 
     async def list(self) -> Sequence[Tenant]:
@@ -51,7 +51,7 @@ class Tenants:
         async with self._versions.invalidate_during(tenant_id):
             before = await self._store.change(tenant_id, changes) if changes else await self._store.find(tenant_id)
         if before is None:
-            raise TenantNotFound(tenant_id)
+            raise TenantNotFound(tenant_id=tenant_id)
         return {name: (to_audit_text(getattr(before, name)), to_audit_text(value)) for name, value in changes.items()}
 
     async def delete(self, tenant_id: str) -> None:

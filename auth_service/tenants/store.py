@@ -23,7 +23,7 @@ class MongoTenantStore:
         try:
             await self._tenants.insert_one(tenant.to_document())
         except DuplicateKeyError:
-            raise TenantExists(tenant.tenant_id) from None
+            raise TenantExists(tenant_id=tenant.tenant_id) from None
 
     async def find(self, tenant_id: str) -> Tenant | None:
         document = await self._tenants.find_one({"tenant_id": tenant_id})

@@ -22,30 +22,22 @@ class User:
 
 class UserNotFound(NotFound):
     code = "user_not_found"
-
-    def __init__(self, username: str) -> None:
-        super().__init__(f"There is no user {username!r}.", username=username)
+    text = "There is no user {username!r}."
 
 
 class UserExists(Conflict):
     code = "user_exists"
-
-    def __init__(self, username: str) -> None:
-        super().__init__(f"There is a user {username!r} already.")
+    text = "There is a user {username!r} already."
 
 
 class LastUser(Conflict):
     code = "last_user"
-
-    def __init__(self) -> None:
-        super().__init__("The last user of a tenant cannot be deleted; nobody could sign in any more.")
+    text = "The last user of a tenant cannot be deleted; nobody could sign in any more."
 
 
 class BadCredentials(NotAuthenticated):
     code = "bad_credentials"
-
-    def __init__(self) -> None:
-        super().__init__("The username or the password is wrong.")
+    text = "The username or the password is wrong."
 
 
 class TooManyFailures(TooManyRequests):

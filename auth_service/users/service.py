@@ -62,7 +62,7 @@ class Users:
             is_deleted = await self._store.delete(tenant_id, username)
         await self._networks.forget(tenant_id, username)
         if not is_deleted:
-            raise UserNotFound(username)
+            raise UserNotFound(username=username)
 
     async def reset_password(self, tenant_id: str, username: str, new: str, *, keep: str = "") -> None:
         """Set another password and end all sessions of the user but `keep`. Raises UserNotFound or InvalidField."""
@@ -70,4 +70,4 @@ class Users:
         async with self._sessions.close_all_around(tenant_id, username, keep=keep):
             is_changed = await self._store.set_password(tenant_id, username, password_hash)
         if not is_changed:
-            raise UserNotFound(username)
+            raise UserNotFound(username=username)

@@ -23,7 +23,7 @@ class MongoUserStore:
         try:
             await self._users.insert_one(dict(vars(user)))
         except DuplicateKeyError:
-            raise UserExists(user.username) from None
+            raise UserExists(username=user.username) from None
 
     async def find(self, tenant_id: str, username: str) -> User | None:
         document = await self._users.find_one({"tenant_id": tenant_id, "username": username})

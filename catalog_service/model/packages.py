@@ -94,29 +94,21 @@ class PackageExists(Problem):
 
     status = 401  # The interface answers a duplicate package ID with 401.
     code = "package_exists"
-
-    def __init__(self, package_id: str) -> None:
-        super().__init__(f"There is a package {package_id!r} already.")
+    text = "There is a package {package_id!r} already."
 
 
 class PackageNotFound(NotFound):
     code = "package_not_found"
-
-    def __init__(self, package_id: str) -> None:
-        super().__init__(f"There is no package {package_id!r}.", package_id=package_id)
+    text = "There is no package {package_id!r}."
 
 
 class VersionExists(Conflict):
     """The version, or this installer of it, is there already (sections 4.5 and 9)."""
 
     code = "version_exists"
-
-    def __init__(self, version: str) -> None:
-        super().__init__(f"The package has version {version!r} already.")
+    text = "The package has version {version!r} already."
 
 
 class VersionNotFound(NotFound):
     code = "version_not_found"
-
-    def __init__(self, uid: str) -> None:
-        super().__init__(f"There is no version with the UID {uid!r}.", uid=uid)
+    text = "There is no version with the UID {uid!r}."

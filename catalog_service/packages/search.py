@@ -18,9 +18,7 @@ from common.errors import NotFound
 
 class LogoNotFound(NotFound):
     code = "logo_not_found"
-
-    def __init__(self, package_id: str) -> None:
-        super().__init__(f"The package {package_id!r} has no logo.")
+    text = "The package {package_id!r} has no logo."
 
 
 class PackageSearch:
@@ -54,9 +52,9 @@ class PackageSearch:
         """
         logos = await self._packages.logos(caller.tenant_id, [package_id])
         if package_id not in logos:
-            raise PackageNotFound(package_id)
+            raise PackageNotFound(package_id=package_id)
         if not logos[package_id]:
-            raise LogoNotFound(package_id)
+            raise LogoNotFound(package_id=package_id)
         return logos[package_id]
 
     async def _names(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, Sequence[VersionName]]:

@@ -21,7 +21,7 @@ class Packages:
         """Raises PackageNotFound."""
         package = await self._store.find(caller.tenant_id, package_id)
         if package is None:
-            raise PackageNotFound(package_id)
+            raise PackageNotFound(package_id=package_id)
         return package
 
     async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:

@@ -36,7 +36,7 @@ class MongoPackageStore:
             try:
                 await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **fields})
             except DuplicateKeyError:
-                raise PackageExists(package.package_id) from None
+                raise PackageExists(package_id=package.package_id) from None
 
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
         """Return the old values of the changed fields. Raises PackageNotFound."""
@@ -51,7 +51,7 @@ class MongoPackageStore:
                 {"_id": False, **dict.fromkeys([*change["$set"], *change.get("$unset", ())], True)},
             )
             if document is None:
-                raise PackageNotFound(package_id)
+                raise PackageNotFound(package_id=package_id)
         before = document.get("manifest", {})
         return PackageChanges(
             **{name: document[name] for name in changes.fields},
@@ -137,7 +137,7 @@ class MongoPackageStore:
                 {"$set": {"halfway": True}, "$currentDate": {"changed_at": True}},
             )
             if document is None:
-                raise PackageNotFound(package_id)
+                raise PackageNotFound(package_id=package_id)
         return str(document["package_uid"])
 
     async def end_deletion(self, tenant_id: str, package_uid: str) -> None:

@@ -40,14 +40,14 @@ class Versions:
         """Return the newest first. Raises PackageNotFound."""
         versions = await self._store.of_package(caller.tenant_id, package_id)
         if versions is None:
-            raise PackageNotFound(package_id)
+            raise PackageNotFound(package_id=package_id)
         return newest_first(versions)
 
     async def find(self, caller: Caller, uid: str) -> PackageVersion:
         """Raises VersionNotFound."""
         version = await self._store.find(caller.tenant_id, uid)
         if version is None or await self._find_package_uid(caller.tenant_id, version.package_id) is None:
-            raise VersionNotFound(uid)
+            raise VersionNotFound(uid=uid)
         return version
 
     async def with_refusals(self, caller: Caller, uid: str) -> tuple[PackageVersion, Sequence[str]]:
@@ -69,7 +69,7 @@ class Versions:
         """
         package_uid = await self._find_package_uid(caller.tenant_id, version.package_id)
         if package_uid is None:
-            raise PackageNotFound(version.package_id)
+            raise PackageNotFound(package_id=version.package_id)
         pending = await self._reserve(caller.tenant, PendingVersion(caller.tenant_id, package_uid, version))
         await self.finish(caller, pending)
         return pending.version.uid
@@ -83,7 +83,7 @@ class Versions:
         try:
             # Checked again: a deletion that missed our row began before this query.
             if await self._find_package_uid(tenant_id, version.package_id) != pending.package_uid:
-                raise PackageNotFound(version.package_id)
+                raise PackageNotFound(package_id=version.package_id)
             # The publisher of an external installer declared its digest.
             file = InstallerFile(size=0, sha256=version.sha256)
             if not version.installer_url:
@@ -97,9 +97,9 @@ class Versions:
         if await self._store.activate(tenant_id, version, file):
             return
         if await self._store.find(tenant_id, version.uid) is not None:
-            raise VersionExists(version.version)
+            raise VersionExists(version=version.version)
         await self._installers.release(caller, [version.uid])
-        raise PackageNotFound(version.package_id)
+        raise PackageNotFound(package_id=version.package_id)
 
     async def delete(self, caller: Caller, package_id: str, uids: Sequence[str]) -> None:
         """Delete these versions and their files, all of them or none.
@@ -110,7 +110,7 @@ class Versions:
             Unavailable: the files could not be deleted yet; the versions are hidden already.
         """
         if await self._find_package_uid(caller.tenant_id, package_id) is None:
-            raise PackageNotFound(package_id)
+            raise PackageNotFound(package_id=package_id)
         await self._store.hide(caller.tenant_id, package_id, uids)
         await self._remove(caller, uids)
 
@@ -141,7 +141,7 @@ class Versions:
         try:
             # Versions from a time with the key `installer` do not have their version string as key.
             if by_version and await self._store.has_version(tenant.tenant_id, version.package_id, version.version):
-                raise VersionExists(version.version)
+                raise VersionExists(version=version.version)
             await self._store.reserve(pending, version.version if by_version else version.installer_key)
         except VersionExists:
             equal_version = await self._store.find_equal_pending(pending)

@@ -64,7 +64,7 @@ class MongoVersionStore:
                 upsert=True,
             )
         except DuplicateKeyError:
-            raise VersionExists(version.version) from None
+            raise VersionExists(version=version.version) from None
 
     async def has_version(self, tenant_id: str, package_id: str, version: str) -> bool:
         """Whether the package has this version string; pending versions count."""
@@ -154,7 +154,7 @@ class MongoVersionStore:
         existing = {document["uid"] async for document in self._versions.find(conditions, {"uid": True})}
         for uid in uids:
             if uid not in existing:
-                raise VersionNotFound(uid)
+                raise VersionNotFound(uid=uid)
         async with self._revisions.record_change(tenant_id, package_id):
             await self._versions.update_many({**conditions, "state": "active"}, _HIDE)
 

@@ -97,7 +97,7 @@ async def icon(request: web.Request) -> web.Response:
     )
     logo = await request.app[app_keys.PACKAGE_SEARCH].logo(caller, package_id)
     if file_name(logo) != name:
-        raise LogoNotFound(package_id)
+        raise LogoNotFound(package_id=package_id)
     headers = {"ETag": f'"{name}"', "Cache-Control": IMMUTABLE}
     if if_none_match(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)

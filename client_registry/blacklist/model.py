@@ -34,27 +34,19 @@ class Group:
 
 class EntryNotFound(NotFound):
     code = "entry_not_found"
-
-    def __init__(self) -> None:
-        super().__init__("There is no blacklist entry with this id.")
+    text = "There is no blacklist entry with this id."
 
 
 class GroupNotFound(NotFound):
     code = "group_not_found"
-
-    def __init__(self) -> None:
-        super().__init__("There is no blacklist group with this id.")
+    text = "There is no blacklist group with this id."
 
 
 class GroupExists(Conflict):
     code = "group_exists"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is a blacklist group {name!r} already.")
+    text = "There is a blacklist group {name!r} already."
 
 
 class GroupInUse(Conflict):
     code = "group_in_use"
-
-    def __init__(self) -> None:
-        super().__init__("Blacklist entries use this group; delete them first.")
+    text = "Blacklist entries use this group; delete them first."

@@ -71,7 +71,7 @@ class MongoBlacklistStore:
         try:
             await self._groups.insert_one({"tenant_id": tenant_id, **vars(group), "name_key": group.name.casefold()})
         except DuplicateKeyError:
-            raise GroupExists(group.name) from None
+            raise GroupExists(name=group.name) from None
 
     async def delete_group(self, tenant_id: str, group_id: str) -> bool:
         """Delete a group; False if it does not exist. Raises GroupInUse while an entry names it."""

@@ -48,24 +48,18 @@ class SlotTaken(Exception):
 
 class ClientNotFound(NotFound):
     code = "client_not_found"
-
-    def __init__(self) -> None:
-        # The same text for a wrong id and a wrong token, so that nobody can probe for ids.
-        super().__init__("There is no client with this id and token.")
+    # The same text for a wrong id and a wrong token, so that nobody can probe for ids.
+    text = "There is no client with this id and token."
 
 
 class ClientExists(Conflict):
     code = "client_exists"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(f"There is a client {name!r} already.")
+    text = "There is a client {name!r} already."
 
 
 class ClientLimitExceeded(Forbidden):
     code = "client_limit_exceeded"
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"The tenant may have {limit} clients, and has them.")
+    text = "The tenant may have {limit} clients, and has them."
 
 
 class NameNotResolved(InvalidField):

@@ -86,7 +86,7 @@ class Clients:
         while True:
             slot = allocate_slot(await self._store.slots(caller.tenant_id), limit)
             if slot is None:
-                raise ClientLimitExceeded(limit or 0)
+                raise ClientLimitExceeded(limit=limit or 0)
             try:
                 await self._store.add(caller.tenant_id, client, digest=token.digest, slot=slot)
             except SlotTaken:

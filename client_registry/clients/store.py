@@ -70,7 +70,7 @@ class MongoClientStore:
         except DuplicateKeyError as error:
             if "seat" in (error.details or {}).get("keyPattern", {}):
                 raise SlotTaken from None
-            raise ClientExists(client.name) from None
+            raise ClientExists(name=client.name) from None
 
     async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
         document = await self._clients.find_one({"tenant_id": tenant_id, "token_digest": {"$in": list(digests)}})

@@ -27,6 +27,4 @@ class Release:
 
 class ReleaseExists(Conflict):
     code = "release_exists"
-
-    def __init__(self, version: str) -> None:
-        super().__init__(f"Version {version} of the client was published already.")
+    text = "Version {version} of the client was published already."

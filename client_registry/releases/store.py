@@ -68,7 +68,7 @@ class MongoReleaseStore:
         try:
             await self._releases.insert_one({"tenant_id": tenant_id, "version": version, **values})
         except DuplicateKeyError:
-            raise ReleaseExists(version) from None
+            raise ReleaseExists(version=version) from None
 
 
 def _published(release: Release) -> Document:

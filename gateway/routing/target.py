@@ -25,9 +25,7 @@ SINGLE_PREFIX = ("client", "api")  # of all paths in the single-tenant deploymen
 
 class NoSuchOperation(NotFound):
     code = "operation_not_found"
-
-    def __init__(self) -> None:
-        super().__init__("There is no such operation.")
+    text = "There is no such operation."
 
 
 @dataclass(frozen=True)

@@ -14,16 +14,12 @@ MAX_TENANTS = 10_000
 
 class NoSuchTenant(NotFound):
     code = "tenant_not_found"
-
-    def __init__(self) -> None:
-        super().__init__("There is no such tenant.")
+    text = "There is no such tenant."
 
 
 class NetworkNotAllowed(Forbidden):  # section 5.2
     code = "network_not_allowed"
-
-    def __init__(self) -> None:
-        super().__init__("This tenant does not take requests from your network address.")
+    text = "This tenant does not take requests from your network address."
 
 
 class TenantDirectory:

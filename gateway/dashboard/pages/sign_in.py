@@ -26,9 +26,7 @@ class ForeignForm(Forbidden):
     """A sign-in form from another site, which could sign a browser in to the account of an attacker."""
 
     code = "foreign_form"
-
-    def __init__(self) -> None:
-        super().__init__("The sign-in form was sent from another site.")
+    text = "The sign-in form was sent from another site."
 
 
 async def handle(request: web.Request, caller: Caller) -> web.Response:
