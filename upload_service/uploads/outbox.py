@@ -1,6 +1,7 @@
 """The outbox: a record with `announced: false` is the message, and stays until the broker has confirmed it."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.uploads.store import MongoUploadStore
 
-MAX_EXTRA_PUBLISHERS = 8  # beside the first, at once
+BATCH = 9  # events that are published at once
 FINISHED = "upload.finished"
 
 
@@ -37,28 +38,28 @@ class Outbox:
     async def relay(self) -> None:
         """Publish all that is not announced; what cannot be published now stays for the next call."""
         self.wakeup.clear()
-        first = await self.store.lease_unannounced()
-        if first is None:
-            return
-        publishers = (self._publish_next() for _ in range(MAX_EXTRA_PUBLISHERS))
-        if not all(await asyncio.gather(self._publish_from(first), *publishers)):
-            log.warning("announcements_waiting")
+        while uploads := [upload async for upload in self._lease_batch()]:
+            if not all(await asyncio.gather(*map(self._publish, uploads))):
+                log.warning("announcements_waiting")
+                return
+            if len(uploads) < BATCH:  # The last query found nothing more.
+                return
 
-    async def _publish_next(self) -> bool:
-        upload = await self.store.lease_unannounced()
-        return upload is None or await self._publish_from(upload)
-
-    async def _publish_from(self, first: Upload) -> bool:
-        """Publish until nothing is left; False when the broker is not available."""
-        upload: Upload | None = first
-        while upload:
-            await self._finalize(upload)
-            try:
-                await self.events.publish(finished_event(upload, datetime.now(UTC)))
-            except EventsUnavailable:
-                return False
-            await self.store.mark_announced(upload)
+    async def _lease_batch(self) -> AsyncIterator[Upload]:
+        for _ in range(BATCH):
             upload = await self.store.lease_unannounced()
+            if upload is None:
+                return
+            yield upload
+
+    async def _publish(self, upload: Upload) -> bool:
+        """Publish the event of one upload; False when the broker is not available."""
+        await self._finalize(upload)
+        try:
+            await self.events.publish(finished_event(upload, datetime.now(UTC)))
+        except EventsUnavailable:
+            return False
+        await self.store.mark_announced(upload)
         return True
 
     async def _finalize(self, upload: Upload) -> None:
