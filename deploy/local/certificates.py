@@ -3,8 +3,8 @@
 The folder contains `authority.pem` and `server.pem`, each a private key and its certificate, and `ca.crt`, the CA
 certificate for other machines. Only the owner can read them.
 
-A stolen CA key is of little use: the CA signs no other CA, only certificates of servers, and only for its own names
-and private networks. Windows, OpenSSL and browsers check these limits, although the CA is a trust anchor.
+A stolen CA key is of little use: clients accept no other CA that it signs, only servers, and only under the CA's own
+names and in private networks.
 """
 
 import asyncio
@@ -77,9 +77,8 @@ class KeyPair:
         """The certificate alone."""
         return self.certificate.public_bytes(Encoding.PEM)
 
-    def is_valid(self, now: datetime) -> bool:
-        """Whether the certificate is valid now and needs no renewal."""
-        return self.certificate.not_valid_before_utc <= now < self.certificate.not_valid_after_utc - RENEW_BEFORE
+    def ends_soon(self, now: datetime) -> bool:
+        return now >= self.certificate.not_valid_after_utc - RENEW_BEFORE
 
 
 @asynccontextmanager
@@ -115,7 +114,7 @@ class Certificates:
         authority = self._renew_authority()
         file = self._folder / "server.pem"
         server = KeyPair.read(file)
-        if server is None or not (server.is_valid(self._now()) and self._is_current(server.certificate, authority)):
+        if server is None or server.ends_soon(self._now()) or not self._is_current(server.certificate, authority):
             server = self._create_server(authority)
             server.write(file)
             log.info("certificate_created", expires=server.certificate.not_valid_after_utc.isoformat())
@@ -129,7 +128,8 @@ class Certificates:
         authority = KeyPair.read(file)
         permitted = _permitted_names(authority.certificate) if authority else PRIVATE_NETWORKS
         more = [_constraint(name) for name in self._names if not _is_permitted(name, permitted)]
-        if authority and authority.is_valid(self._now()) and not more:
+        # A start with a wrong clock must not replace the CA, so the begin of its time does not count.
+        if authority and not authority.ends_soon(self._now()) and not more:
             return authority
         self.ca_was_replaced = authority is not None
         authority = self._create_authority([*permitted, *more])
@@ -149,12 +149,12 @@ class Certificates:
 
     def _create_server(self, authority: KeyPair) -> KeyPair:
         key, issuer = ec.generate_private_key(ec.SECP256R1()), authority.certificate
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pkgrepo")])
+        subject = x509.Name([])  # It is not needed, and clients would hold it against the limits of names.
         end = min(self._now() + SERVER_LIFETIME, issuer.not_valid_after_utc)
         builder = (
             self._builder(key, subject, issuer.subject, end)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.SubjectAlternativeName(self._names), critical=False)
+            .add_extension(x509.SubjectAlternativeName(self._names), critical=True)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key()), critical=False
             )
@@ -175,12 +175,13 @@ class Certificates:
         )
 
     def _is_current(self, certificate: x509.Certificate, authority: KeyPair) -> bool:
+        """Whether the certificate is by this CA, for these names, and not from the future of a wrong clock."""
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         try:
             certificate.verify_directly_issued_by(authority.certificate)
         except (InvalidSignature, ValueError):
             return False
-        return set(names) == set(self._names)
+        return set(names) == set(self._names) and certificate.not_valid_before_utc <= self._now()
 
 
 def _general_name(name: str) -> x509.GeneralName:

@@ -83,6 +83,16 @@ async def test_a_restart_keeps_both_certificates(tmp_path: Path) -> None:
     assert (tmp_path / "ca.crt").read_bytes() == authority
 
 
+@each("days", [-400, 60])
+async def test_a_start_with_a_wrong_clock_keeps_the_ca(days: int, tmp_path: Path) -> None:
+    folder = tmp_path / str(days)
+    Certificates(folder, NAMES)
+    authority = (folder / "ca.crt").read_bytes()
+    Certificates(folder, NAMES, Clock(timedelta(days=days)))
+    await current(folder)
+    assert (folder / "ca.crt").read_bytes() == authority
+
+
 async def test_a_server_certificate_is_valid_for_at_most_398_days(tmp_path: Path) -> None:
     certificate = await current(tmp_path)
     assert certificate.not_valid_after_utc - certificate.not_valid_before_utc <= timedelta(days=398)
