@@ -12,6 +12,7 @@ PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)
 .PHONY: run test test-full test-compose test-kubernetes fuzz fuzz-parsers torture bench lint alerts locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
+	@echo 'The command `pkgrepo` is $(BIN)/pkgrepo. To use it, open another terminal in this folder.'
 	$(BIN)/pkgrepo up --demo
 
 test: $(VENV)/.test  ## what to run before each commit: every operation and promise, in five minutes
@@ -83,8 +84,9 @@ $(BIN)/pip:
 
 $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/pip
 	deploy/install-packages 'libcurl4|libcurl4t64'
-	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@echo 'Installing the dependencies into $(VENV), which takes about a minute …'
+	$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
 $(VENV)/.test: requirements-test.lock pyproject.toml | $(BIN)/pip

@@ -76,8 +76,10 @@ class LimitedConnection(ServerConnection):
         self._head_deadline.start(HEAD_TIMEOUT)
         self._read_deadline = _Deadline(self._check_progress)
         self._progress_before = 0
-        # Any waiting byte starts the read deadline, not only more than the usual 64 KiB.
-        cast("asyncio.Transport", transport).set_write_buffer_limits(high=0)
+        # Any waiting byte starts the read deadline, not only more than the usual 64 KiB. With TLS, a transport pauses
+        # when it reaches its limit: 0 would pause it for ever. It does not see the last 64 KiB, which are encrypted.
+        limit = 0 if transport.get_extra_info("sslcontext") is None else 1  # bytes
+        cast("asyncio.Transport", transport).set_write_buffer_limits(high=limit)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         self._head_deadline.cancel()

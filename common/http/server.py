@@ -7,6 +7,7 @@ import multiprocessing
 import platform
 import resource
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -101,11 +102,14 @@ def management_of(app: web.Application, *others: web.Application) -> web.Applica
 
 
 @asynccontextmanager
-async def serving(app: web.Application, listen: str, *, drain: float = 0, shared: bool = False) -> AsyncIterator[str]:
+async def serving(
+    app: web.Application, listen: str, *, drain: float = 0, shared: bool = False, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[str]:
     """Serve at `host:port`, `[host]:port` or `unix:/path`, and yield the address, with a free port for port 0.
 
-    At the end `/readyz` fails, and requests are still served for `drain` seconds; then idle connections have as long
-    again to be closed by their clients. The system divides the connections of a `shared` port among its processes.
+    With `tls` a port serves https. At the end `/readyz` fails, and requests are still served for `drain` seconds; then
+    idle connections have as long again to be closed by their clients. The system divides the connections of a `shared`
+    port among its processes.
     """
     timeouts: dict[str, Any] = {"keepalive_timeout": KEEP_ALIVE, "shutdown_timeout": SHUTDOWN_TIMEOUT}
     runner = Runner(app, access_log=None, auto_decompress=False, **timeouts)
@@ -116,8 +120,9 @@ async def serving(app: web.Application, listen: str, *, drain: float = 0, shared
             yield listen
         else:
             host, _, port = listen.rpartition(":")
-            await web.TCPSite(runner, host.strip("[]"), int(port), backlog=BACKLOG, reuse_port=shared).start()
-            yield f"http://{host}:{runner.addresses[0][1]}"
+            options: dict[str, Any] = {"backlog": BACKLOG, "reuse_port": shared, "ssl_context": tls}
+            await web.TCPSite(runner, host.strip("[]"), int(port), **options).start()
+            yield f"{'https' if tls else 'http'}://{host}:{runner.addresses[0][1]}"
     finally:
         if drain:
             app[READINESS].stopping = True

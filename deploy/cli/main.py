@@ -1,4 +1,4 @@
-"""The entry point of `pkgrepo`, and the commands `up` and `status`."""
+"""The entry point of `pkgrepo`, and the command `status`."""
 
 import asyncio
 import sys
@@ -9,9 +9,7 @@ import typer
 from rich.console import Console
 from typer import Option
 
-from common.auth.callers import Deployment
 from common.errors import Problem
-from common.http.server import until_stopped
 from common.mongo import MongoError
 from common.mongo.schema import SchemaError
 from common.redis import RedisError
@@ -22,12 +20,9 @@ from deploy.cli import audit, cluster, keys, maintenance, tenants, winget
 from deploy.cli import backup as cli_backup
 from deploy.cli import migrate as cli_migrate
 from deploy.cli import publish as cli_publish
-from deploy.local.demo import publish_samples
-from deploy.local.first_tenant import ADMINISTRATOR
+from deploy.cli import up as cli_up
 from deploy.local.folder import DataFolder, FolderProblem
-from deploy.local.logs import open_log
 from deploy.local.servers import ServerUnavailable
-from deploy.local.up import RunningService, run_all
 from deploy.operator.audit import NotRecorded
 from deploy.operator.status import print_status
 from deploy.terminal import visible
@@ -38,6 +33,7 @@ app.add_typer(tenants.users, name="user", help="Create, list and delete the user
 app.add_typer(audit.app, name="audit", help="Verify and export the audit log.")
 app.add_typer(keys.app, name="keys", help="Rotate the signing keys.")
 app.add_typer(cluster.app, name="cluster", help="Prepare a deployment in containers.")
+app.command()(cli_up.up)
 app.command()(cli_publish.publish)
 app.command()(maintenance.scrub)
 app.command()(maintenance.quota)
@@ -54,22 +50,6 @@ console = Console(highlight=False, soft_wrap=True)
 @app.callback()
 def pkgrepo() -> None:
     """A private package repository for Windows fleets."""
-
-
-@app.command()
-def up(
-    data: Annotated[Path, Option(help="Folder of all data.")] = Path("data"),
-    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")] = 8080,
-    deployment: Annotated[
-        Deployment, Option(help="Paths begin with a tenant id (multi) or with client/api (single).")
-    ] = Deployment.MULTI,
-    demo: Annotated[bool, Option(help="Publish a few sample packages.")] = False,
-) -> None:
-    """Run MongoDB, Redis and all five services on this machine until Ctrl-C."""
-    folder = DataFolder(data.absolute())
-    asyncio.run(until_stopped(_up(folder, host, port, deployment, demo=demo)))
-    console.print("Stopped. All data is kept.")
 
 
 @app.command()
@@ -100,38 +80,6 @@ def main() -> None:
     except OSError as error:
         where = f"{visible(error.filename)}: " if error.filename else ""
         sys.exit(f"pkgrepo: {where}{error.strerror or visible(error)}")
-
-
-async def _up(folder: DataFolder, host: str, port: int, deployment: Deployment, *, demo: bool) -> None:
-    console.print(f"Starting on {folder.path} …")
-    folder.prepare()
-    with open_log(folder.logs) as logs:
-        configure_logs("info", logs)
-        async with run_all(folder, host, port, deployment) as service:
-            if demo:
-                console.print(await publish_samples(service.base_url, folder.password.read_text(encoding="utf-8")))
-            _print_welcome(service, folder)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                console.print("Stopping …")
-
-
-def _print_welcome(service: RunningService, folder: DataFolder) -> None:
-    base, password = service.base_url, folder.password
-    console.print(f"\n[bold]{base}[/bold] is ready. Logs: {folder.logs}")
-    if service.password:
-        console.print(f"Administrator [bold]{ADMINISTRATOR}[/bold], password [bold]{service.password}[/bold]")
-        console.print(f"The password is shown once. It is stored in {password}")
-    console.print(
-        f"\nIn a browser: {base}/dashboard\n\nFrom a terminal:\n\n"
-        f"TOKEN=$(curl -s {base}/login -d username={ADMINISTRATOR} --data-urlencode password@{password}"
-        """ | sed -E 's/.*"message":"([^"]+)".*/\\1/')\n"""
-        f'curl -X POST -H "Authorization: Bearer $TOKEN" {base}/get_packages\n'
-        f'curl -H "Authorization: Bearer $TOKEN" {base}/server_information\n\n'
-        "Press Ctrl-C to stop.",
-        markup=False,
-    )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """Sample packages, published through the public interface."""
 
 import io
+import ssl
 import zipfile
 from dataclasses import dataclass
 
-from aiohttp import ClientResponseError, ClientSession, FormData
+from aiohttp import ClientResponseError, ClientSession, FormData, TCPConnector
 from PIL import Image, ImageDraw, ImageFont
 
 from deploy.local.first_tenant import ADMINISTRATOR
@@ -31,14 +32,14 @@ SAMPLES = (
 )
 
 
-async def publish_samples(base_url: str, password: str) -> str:
+async def publish_samples(base_url: str, password: str, trust: ssl.SSLContext | bool = True) -> str:
     """Publish the samples into an empty catalog; returns the result as a sentence.
 
     Nothing is published if the administrator's first password was changed, or our own address is not allowed.
     """
     credentials = {"username": ADMINISTRATOR, "password": password}
     try:
-        async with ClientSession(raise_for_status=True) as session:
+        async with ClientSession(connector=TCPConnector(ssl=trust), raise_for_status=True) as session:
             async with session.post(f"{base_url}/login", data=credentials) as response:
                 session.headers["Authorization"] = f"Bearer {(await response.json())['message']}"
             async with session.post(f"{base_url}/get_packages?include_disabled=true") as response:

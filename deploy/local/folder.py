@@ -3,6 +3,7 @@
 import json
 import os
 import secrets
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +56,21 @@ class DataFolder:
     def password(self) -> Path:
         """The file of the first administrator's generated password."""
         return self.path / "admin-password"
+
+    @property
+    def certificates(self) -> Path:
+        """The folder of the certificates of `up --tls`."""
+        return self.path / "tls"
+
+    @property
+    def ca_certificate(self) -> Path:
+        """The certificate that callers of `up --tls` trust."""
+        return self.certificates / "ca.crt"
+
+    @property
+    def trust(self) -> ssl.SSLContext | bool:
+        """The `ssl` option of a client of this `up`."""
+        return ssl.create_default_context(cafile=self.ca_certificate) if self.ca_certificate.exists() else True
 
     def socket(self, service: str) -> Path:
         return self.path / "run" / f"{service}.sock"

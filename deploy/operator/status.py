@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import ssl
 
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, UnixConnector
@@ -16,13 +17,14 @@ TIMEOUT = 5  # seconds
 
 async def print_status(console: Console, folder: DataFolder | None) -> bool:
     """Print a row for each service; whether all are ready. Without a folder, GATEWAY_URL and the like are used."""
+    trust = True if folder is None else folder.trust
     if folder:
         sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
         addresses = {"gateway": folder.addresses().base_url, **sockets}
     else:
         listen = {name: settings.model_fields["listen"].default for name, settings in SETTINGS.items()}
         addresses = {name: os.environ.get(f"{name.upper()}_URL", f"http://{listen[name]}") for name in SETTINGS}
-    answers = await asyncio.gather(*(_missing(address) for address in addresses.values()))
+    answers = await asyncio.gather(*(_missing(address, trust) for address in addresses.values()))
     table = Table("Service", "Address", "Status", "Missing")
     for (name, address), missing in zip(addresses.items(), answers, strict=True):
         text = ", ".join(f"{dependency}: {reason}" for dependency, reason in missing.items())
@@ -31,9 +33,9 @@ async def print_status(console: Console, folder: DataFolder | None) -> bool:
     return not any(answers)
 
 
-async def _missing(address: str) -> dict[str, str]:
+async def _missing(address: str, trust: ssl.SSLContext | bool) -> dict[str, str]:
     unix = address.startswith("unix:")
-    connector = UnixConnector(address.removeprefix("unix:")) if unix else TCPConnector()
+    connector = UnixConnector(address.removeprefix("unix:")) if unix else TCPConnector(ssl=trust)
     base = "http://localhost" if unix else address
     try:
         async with (

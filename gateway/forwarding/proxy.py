@@ -159,7 +159,8 @@ async def _stream(request: web.Request, response: Response, headers: CIMultiDict
     try:
         await streamed.prepare(request)
         length = response.content_length
-        if CAN_SPLICE and isinstance(response, ClientResponse) and length is not None and length > SPLICE_THRESHOLD:
+        can_splice = CAN_SPLICE and not request.secure  # The kernel would send the bytes without encryption.
+        if can_splice and isinstance(response, ClientResponse) and length is not None and length > SPLICE_THRESHOLD:
             await _splice(response, streamed, request, length)
         else:
             async for block in response.content.iter_any():

@@ -198,7 +198,7 @@ async def copy_of(project: ComposeProject) -> AsyncIterator[ComposeProject]:
 @asynccontextmanager
 async def run_compose_with_tls(**scale: int) -> AsyncIterator[ComposeProject]:
     """Start the project behind Caddy, which listens on a loopback port."""
-    variables = {"PKGREPO_HOST": "localhost", "FRONT_PORT": str(free_port())}
+    variables = {"PKGREPO_HOST": "localhost", "PKGREPO_TLS": "tls internal", "FRONT_PORT": str(free_port())}
     async with _project(scale, TLS, variables) as project:
         yield project
 

@@ -31,7 +31,7 @@ class RunningPkgrepo:
 
     @property
     def base_url(self) -> str:
-        match = re.search(r"(http://\S+) is ready", self.output)
+        match = re.search(r"(https?://\S+) is ready", self.output)
         assert match, self.output
         return match[1]
 

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from ssl import SSLContext
 
 from aiohttp import web
 
@@ -43,9 +44,9 @@ async def run_stub_service() -> AsyncIterator[StubService]:
 
 
 @asynccontextmanager
-async def serve_handler(answer: Handler) -> AsyncIterator[str]:
+async def serve_handler(answer: Handler, tls: SSLContext | None = None) -> AsyncIterator[str]:
     """Run a service with one handler for all requests. Yields its address."""
     app = web.Application(client_max_size=64 << 20)
     app.router.add_route("*", "/{path:.*}", answer)
-    async with serving(app, "127.0.0.1:0") as address:
+    async with serving(app, "127.0.0.1:0", tls=tls) as address:
         yield address

@@ -3,14 +3,17 @@
 import asyncio
 import os
 import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from aiohttp import web
+from aiohttp import ClientSession, TCPConnector, web
 
 from common.http.connection_limits import LimitedConnection
+from tests.support.servers.certificates import make_certificate
 from tests.support.whole.publishing import add_package, package_id, publish, version_of
 from tests.support.whole.raw_http import read_slowly, shrink_send_buffer
 from tests.support.whole.services import Api
@@ -148,9 +151,13 @@ async def test_connections_with_endless_bodies_are_closed(tenant: Api, monkeypat
     await asyncio.gather(*slow)
 
 
-async def test_an_unread_response_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+async def test_an_unread_response_is_aborted(tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
     given_up = asyncio.Event()
+    certificate = make_certificate(tmp_path, "127.0.0.1")
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
 
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
@@ -161,13 +168,37 @@ async def test_an_unread_response_is_aborted(monkeypatch: pytest.MonkeyPatch) ->
         finally:
             given_up.set()
 
-    async with serve_handler(endless) as address:
+    async with serve_handler(endless, server if tls else None) as address:
         url = urlsplit(address)
-        _, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+        trust = ssl.create_default_context(cafile=certificate) if tls else None
+        reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024, ssl=trust)
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readuntil(b"\r\n\r\n")
         async with asyncio.timeout(SOON):
             await given_up.wait()
-        writer.close()
+        writer.transport.abort()
+
+
+async def test_a_long_response_over_tls_arrives_whole(tmp_path: Path) -> None:
+    certificate, size = make_certificate(tmp_path, "127.0.0.1"), 8 << 20
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate)
+
+    async def long(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        for _ in range(size >> 16):
+            await response.write(bytes(64 << 10))
+        return response
+
+    trust = ssl.create_default_context(cafile=certificate)
+    async with (
+        serve_handler(long, server) as address,
+        ClientSession(connector=TCPConnector(ssl=trust)) as session,
+        asyncio.timeout(SOON),
+        session.get(address) as answer,
+    ):
+        assert len(await answer.read()) == size
 
 
 @pytest.mark.full

@@ -209,3 +209,8 @@ def test_the_dashboard_requires_the_generated_password(tmp_path: Path) -> None:
 
 def watching() -> Mapping[str, dict[str, Any]]:
     return {name: service for name, service in services(WATCHING).items() if "image" in service}
+
+
+def test_the_proxy_gets_every_variable_of_its_configuration() -> None:
+    variables = set(re.findall(r"\{\$(\w+)\}", (DEPLOY / "Caddyfile").read_text()))
+    assert variables == set(services(DEPLOY / "compose.tls.yaml")["caddy"]["environment"])

@@ -1,0 +1,64 @@
+"""`pkgrepo up`: all services on one machine."""
+
+import asyncio
+from contextlib import AbstractAsyncContextManager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+from rich.console import Console
+from typer import BadParameter, Option
+
+from common.auth.callers import Deployment
+from common.http.server import until_stopped
+from common.telemetry import configure_logs
+from deploy.local.demo import publish_samples
+from deploy.local.folder import DataFolder
+from deploy.local.host_names import is_host
+from deploy.local.logs import open_log
+from deploy.local.up import RunningService, run_all
+from deploy.local.welcome import print_welcome
+
+console = Console(highlight=False, soft_wrap=True)
+
+
+def up(
+    data: Annotated[Path, Option(help="Folder of all data.")] = Path("data"),
+    host: Annotated[str, Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, Option(min=0, max=65535, help="Port to listen on; 0 chooses a free port.")] = 8080,
+    deployment: Annotated[
+        Deployment, Option(help="Paths begin with a tenant id (multi) or with client/api (single).")
+    ] = Deployment.MULTI,
+    demo: Annotated[bool, Option(help="Publish a few sample packages.")] = False,
+    tls: Annotated[bool, Option("--tls", help="Serve https, with a certificate authority in the data folder.")] = False,
+    name: Annotated[
+        list[str] | None,
+        Option(help="Host name or address that clients use, for the certificate and messages; repeatable."),
+    ] = None,
+) -> None:
+    """Run MongoDB, Redis and all five services on this machine until Ctrl-C."""
+    names = name or []
+    if wrong := [each for each in names if not is_host(each)]:
+        raise BadParameter(f"{wrong[0]!r} must be a host name or an address, without https:// and port.")
+    if tls and find_spec("cryptography") is None:
+        raise BadParameter("--tls needs the extra `local`: pip install 'pkgrepo[local]'")
+    folder = DataFolder(data.absolute())
+    service = run_all(folder, host, port, deployment, names, tls=tls)
+    asyncio.run(until_stopped(_up(folder, service, demo=demo)))
+    console.print("Stopped. All data is kept.")
+
+
+async def _up(folder: DataFolder, starting: AbstractAsyncContextManager[RunningService], *, demo: bool) -> None:
+    console.print(f"Starting on {folder.path} …")
+    folder.prepare()
+    with open_log(folder.logs) as logs:
+        configure_logs("info", logs)
+        async with starting as service:
+            if demo:
+                password = folder.password.read_text(encoding="utf-8")
+                console.print(await publish_samples(service.local_url, password, folder.trust))
+            print_welcome(console, service, folder)
+            try:
+                await asyncio.Event().wait()
+            finally:
+                console.print("Stopping …")
