@@ -12,7 +12,8 @@ PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)
 .PHONY: run test test-full test-compose test-kubernetes fuzz fuzz-parsers torture bench lint alerts locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
-	$(BIN)/pkgrepo up --demo
+	@echo "The command for other terminals: $(abspath $(BIN)/pkgrepo)"
+	@$(BIN)/pkgrepo up --demo
 
 test: $(VENV)/.test  ## what to run before each commit: every operation and promise, in five minutes
 	deploy/install-packages chromium curl libfaketime prometheus rabbitmq-server redis-server
@@ -82,10 +83,11 @@ $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV) || (deploy/install-packages python3-venv && $(PYTHON) -m venv --clear $(VENV))
 
 $(VENV)/.run: requirements.lock pyproject.toml | $(BIN)/pip
-	deploy/install-packages 'libcurl4|libcurl4t64'
-	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
-	touch $@
+	@echo 'Installing into $(VENV); this takes about a minute.'
+	@deploy/install-packages 'libcurl4|libcurl4t64'
+	@$(BIN)/pip install --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
 
 $(VENV)/.test: requirements-test.lock pyproject.toml | $(BIN)/pip
 	deploy/install-packages 'libcurl4|libcurl4t64'

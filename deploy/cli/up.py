@@ -55,6 +55,8 @@ def _print_welcome(service: RunningService, folder: DataFolder) -> None:
     if service.password:
         console.print(f"Administrator [bold]{ADMINISTRATOR}[/bold], password [bold]{service.password}[/bold]")
         console.print(f"The password is shown once. It is stored in {password}")
+    elif password.exists():
+        console.print(f"Administrator [bold]{ADMINISTRATOR}[/bold]. The first password is stored in {password}")
     console.print(
         f"\nIn a browser: {base}/dashboard\n\nFrom a terminal:\n\n"
         f"TOKEN=$(curl -s {base}/login -d username={ADMINISTRATOR} --data-urlencode password@{password}"
