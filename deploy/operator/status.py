@@ -7,9 +7,9 @@ from pathlib import Path
 import orjson
 from aiohttp import ClientError, ClientSession, ClientTimeout, TCPConnector, UnixConnector
 from rich.console import Console
-from rich.table import Table
 
 from deploy.local.folder import SERVICES, DataFolder, FolderProblem
+from deploy.terminal import folding_table
 
 TIMEOUT = 5  # seconds
 DEFAULT_FOLDER = Path("data")  # of `pkgrepo up`
@@ -29,7 +29,7 @@ async def print_status(console: Console, data: Path | None) -> bool:
     """
     addresses, is_guessed = _addresses(data)
     answers = await asyncio.gather(*(_missing(address) for address in addresses.values()))
-    table = Table("Service", "Address", "Status", "Missing")
+    table = folding_table("Service", "Address", "Status", "Missing")
     for (name, address), missing in zip(addresses.items(), answers, strict=True):
         text = ", ".join(f"{dependency}: {reason}" for dependency, reason in missing.items())
         table.add_row(name, address, "not ready" if missing else "ready", text)
