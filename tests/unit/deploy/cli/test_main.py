@@ -6,11 +6,13 @@ import sys
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from unittest.mock import patch
 
+import pytest
 import typer
 from typer.testing import CliRunner
 
-from deploy.cli.main import COMMANDS, app
+from deploy.cli.main import COMMANDS, FAILURES, STORE_FAILURES, app, main
 from deploy.cluster.secrets import SETTINGS
 from deploy.operator.status import PORTS
 from tests.support.tables import each
@@ -41,12 +43,37 @@ def test_status_imports_no_service_and_no_driver(tmp_path: Path) -> None:
     assert {"gateway", "auth_service", "common.settings", "motor", "pymongo", "redis"}.isdisjoint(names)
 
 
+def test_publish_imports_no_driver_and_no_server() -> None:
+    names = imported(["publish", "--help"])
+    assert "deploy.publish.publisher" in names
+    assert {"common.http.server", "common.mongo", "common.redis", "uvloop"}.isdisjoint(names)
+
+
 @each("name", sorted(COMMANDS))
 def test_the_list_of_commands_has_the_help_of_each_command(name: str) -> None:
     module, attribute, text = COMMANDS[name]
     command = getattr(import_module(f"deploy.cli.{module}"), attribute)
     if not isinstance(command, typer.Typer):
         assert re.sub(r"\s+", " ", command.__doc__).startswith(text)
+
+
+@each(("module", "name"), sorted(FAILURES.items()))
+def test_an_expected_failure_ends_with_one_line(module: str, name: str) -> None:
+    error = getattr(import_module(module), name)("the reason")
+    with patch("deploy.cli.main.app", side_effect=error), pytest.raises(SystemExit, match="^pkgrepo: the reason$"):
+        main()
+
+
+@each(("module", "name"), sorted(STORE_FAILURES.items()))
+def test_a_store_that_does_not_answer_names_the_settings(module: str, name: str) -> None:
+    error = getattr(import_module(module), name)("refused")
+    with patch("deploy.cli.main.app", side_effect=error), pytest.raises(SystemExit, match="check MONGO_URL and REDIS_"):
+        main()
+
+
+def test_an_unexpected_failure_is_raised() -> None:
+    with patch("deploy.cli.main.app", side_effect=ZeroDivisionError), pytest.raises(ZeroDivisionError):
+        main()
 
 
 def test_the_version_is_that_of_the_package() -> None:
