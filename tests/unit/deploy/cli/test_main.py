@@ -60,14 +60,17 @@ def test_the_list_of_commands_has_the_help_of_each_command(name: str) -> None:
 @each(("module", "name"), sorted(FAILURES.items()))
 def test_an_expected_failure_ends_with_one_line(module: str, name: str) -> None:
     error = getattr(import_module(module), name)("the reason")
-    with patch("deploy.cli.main.app", side_effect=error), pytest.raises(SystemExit, match="^pkgrepo: the reason$"):
+    with patch("deploy.cli.main.app", side_effect=error), pytest.raises(SystemExit, match=r"^pkgrepo: the reason$"):
         main()
 
 
 @each(("module", "name"), sorted(STORE_FAILURES.items()))
 def test_a_store_that_does_not_answer_names_the_settings(module: str, name: str) -> None:
     error = getattr(import_module(module), name)("refused")
-    with patch("deploy.cli.main.app", side_effect=error), pytest.raises(SystemExit, match="check MONGO_URL and REDIS_"):
+    with (
+        patch("deploy.cli.main.app", side_effect=error),
+        pytest.raises(SystemExit, match=r"check MONGO_URL and REDIS_"),
+    ):
         main()
 
 
