@@ -9,6 +9,7 @@ from unicodedata import category
 from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.table import Column, Table
 from rich.text import Text
 
 LOG_STEP = 10  # percent from one line of a log to the next
@@ -36,6 +37,14 @@ def print_line(console: Console, text: str, style: str = "") -> None:
 def json_text(document: Any) -> str:
     """JSON in ASCII, with everything else escaped."""
     return json.dumps(document, indent=2).replace("\x7f", "\\u007f")
+
+
+def folding_table(*headings: str | Column) -> Table:
+    """A table that folds long cells and cuts none."""
+    table = Table(*headings)
+    for column in table.columns:
+        column.overflow = "fold"
+    return table
 
 
 class FileProgress:

@@ -58,9 +58,16 @@ class BackupFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Create the folder if necessary, and lock it. Raises BackupProblem if another process has the lock."""
-        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        """Create the folder if necessary, and lock it. Raises BackupProblem if another process or user has it."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except PermissionError:
+            user = os.geteuid()
+            raise BackupProblem(
+                f"{self.path}: user {user} may not write there; on the host, run "
+                f"`sudo chown -R {user}:{user} FOLDER`, with deploy/backups as FOLDER for compose"
+            ) from None
         with os.fdopen(lock, "w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

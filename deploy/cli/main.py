@@ -1,54 +1,112 @@
-"""The entry point of `pkgrepo`, and the command `status`."""
+"""The entry point of `pkgrepo`. The module of a command is imported when the command runs, for a quick start."""
 
 import asyncio
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
 from typer import Option
+from typer.core import TyperGroup
+from typer.main import get_group
 
-from common.errors import Problem
-from common.mongo import MongoError
-from common.mongo.schema import SchemaError
-from common.redis import RedisError
-from common.settings import BadSetting
-from common.telemetry import configure_logs
-from deploy.backup.manifest import BackupProblem
-from deploy.cli import audit, cluster, keys, maintenance, tenants, winget
-from deploy.cli import backup as cli_backup
-from deploy.cli import migrate as cli_migrate
-from deploy.cli import publish as cli_publish
-from deploy.cli import up as cli_up
-from deploy.local.folder import DataFolder, FolderProblem
-from deploy.local.servers import ServerUnavailable
-from deploy.operator.audit import NotRecorded
-from deploy.operator.status import print_status
-from deploy.terminal import visible
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-app.add_typer(tenants.tenants, name="tenant", help="Create, list, edit and delete tenants.")
-app.add_typer(tenants.users, name="user", help="Create, list and delete the users of a tenant.")
-app.add_typer(audit.app, name="audit", help="Verify and export the audit log.")
-app.add_typer(keys.app, name="keys", help="Rotate the signing keys.")
-app.add_typer(cluster.app, name="cluster", help="Prepare a deployment in containers.")
-app.command()(cli_up.up)
-app.command()(cli_publish.publish)
-app.command()(maintenance.scrub)
-app.command()(maintenance.quota)
-app.command()(cli_migrate.migrate)
-app.command()(cli_backup.backup)
-app.command()(cli_backup.restore)
-app.command("export")(cli_backup.export_tenant)
-app.command("import")(winget.import_paths)
-app.command()(winget.manifests)
-app.add_typer(cli_migrate.storage, name="storage", help="Move installers between storages.")
-console = Console(highlight=False, soft_wrap=True)
+class LazyCommand(NamedTuple):
+    """A command or group of commands: its module in this folder, its name there, and its help in one sentence."""
+
+    module: str
+    name: str
+    help: str
+
+
+COMMANDS: Mapping[str, LazyCommand] = {
+    "up": LazyCommand("up", "up", "Run MongoDB, Redis and all five services on this machine until Ctrl-C."),
+    "publish": LazyCommand(
+        "publish", "publish", "Publish installers as versions of a package; prints the UID of each version."
+    ),
+    "import": LazyCommand(
+        "winget",
+        "import_paths",
+        "Publish the installers of winget manifests, or import a tenant from its archive.",
+    ),
+    "manifests": LazyCommand(
+        "winget",
+        "manifests",
+        "Export the catalog as winget manifests, one folder for each version; prints the folders.",
+    ),
+    "tenant": LazyCommand("tenants", "tenants", "Create, list, edit and delete tenants."),
+    "user": LazyCommand("tenants", "users", "Create, list and delete the users of a tenant."),
+    "audit": LazyCommand("audit", "app", "Verify and export the audit log."),
+    "backup": LazyCommand(
+        "backup", "backup", "Back up databases and installers, without keys, while the services run."
+    ),
+    "restore": LazyCommand(
+        "backup", "restore", "Restore a backup. Databases and storage must be empty and all services stopped."
+    ),
+    "export": LazyCommand(
+        "backup",
+        "export_tenant",
+        "Export one tenant into an archive: settings, users, packages, installers, clients, audit log.",
+    ),
+    "scrub": LazyCommand(
+        "maintenance",
+        "scrub",
+        "Verify all stored installers and list the damaged ones. Services do not serve them until they are repaired.",
+    ),
+    "quota": LazyCommand(
+        "maintenance",
+        "quota",
+        "Compare each tenant's recorded storage with its files; exit status 1 if a difference remains.",
+    ),
+    "storage": LazyCommand("migrate", "storage", "Move installers between storages."),
+    "migrate": LazyCommand(
+        "migrate",
+        "migrate",
+        "Migrate the databases while services of the previous release run. New services also do this when they start.",
+    ),
+    "keys": LazyCommand("keys", "app", "Rotate the signing keys."),
+    "cluster": LazyCommand("cluster", "app", "Prepare a deployment in containers."),
+}
+# The errors that end a command with one line. A class whose module is not imported was not raised.
+FAILURES: Mapping[str, str] = {
+    "common.settings": "BadSetting",
+    "common.mongo.schema": "SchemaError",
+    "deploy.backup.manifest": "BackupProblem",
+    "deploy.local.folder": "FolderProblem",
+    "deploy.local.servers": "ServerUnavailable",
+    "deploy.operator.audit": "NotRecorded",
+}
+STORE_FAILURES: Mapping[str, str] = {"common.mongo": "MongoError", "common.redis": "RedisError"}
+
+
+class LazyGroup(TyperGroup):
+    """Knows the names and the help of all commands, and imports the one that runs."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, _load(name) if name and name in COMMANDS else command, rest
+
+
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+def _show_version(requested: bool) -> None:
+    if requested:
+        from importlib.metadata import version
+
+        typer.echo(f"pkgrepo {version('pkgrepo')}")
+        raise typer.Exit
 
 
 @app.callback()
-def pkgrepo() -> None:
+def pkgrepo(
+    version: Annotated[
+        bool, Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version)
+    ] = False,
+) -> None:
     """A private package repository for Windows fleets."""
 
 
@@ -57,29 +115,72 @@ def status(
     data: Annotated[
         Path | None,
         Option(
-            help="Folder of a running `pkgrepo up`. Default: the addresses in the environment, such as GATEWAY_URL."
+            help="Folder of a running `pkgrepo up`. Default: the addresses in the environment, such as GATEWAY_URL, "
+            "or the folder `data` if `pkgrepo up` runs on it."
         ),
     ] = None,
 ) -> None:
     """Show the status of all services; exit status 1 if one is not ready."""
-    if not asyncio.run(print_status(console, DataFolder(data.absolute()) if data else None)):
+    from deploy.operator.status import print_status
+
+    if not asyncio.run(print_status(Console(highlight=False, soft_wrap=True), data)):
         raise typer.Exit(1)
+
+
+def _placeholder() -> None:
+    """Stand for a command that is not imported yet."""
+
+
+for _name, _command in COMMANDS.items():
+    app.command(_name, help=_command.help)(_placeholder)
+
+
+def _load(name: str) -> Any:
+    """Import a command."""
+    from common.telemetry import configure_logs
+
+    configure_logs("error")
+    module, attribute, text = COMMANDS[name]
+    command = getattr(import_module(f"deploy.cli.{module}"), attribute)
+    group = typer.Typer(pretty_exceptions_enable=False)
+    if isinstance(command, typer.Typer):
+        group.add_typer(command, name=name, help=text)
+    else:
+        group.callback()(_placeholder)
+        group.command(name)(command)
+    return get_group(group).commands[name]
 
 
 def main() -> None:
     """Run the command; an expected failure is one line."""
-    configure_logs("error")
     try:
         app()
-    except Problem as problem:
-        sys.exit(f"pkgrepo: {visible(problem.detail)}")
-    except (BackupProblem, BadSetting, FolderProblem, NotRecorded, SchemaError, ServerUnavailable) as problem:
-        sys.exit(f"pkgrepo: {visible(problem)}")
-    except (MongoError, RedisError) as error:
-        sys.exit(f"pkgrepo: a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL")
-    except OSError as error:
+    except Exception as error:
+        reason = _reason(error)
+        if reason is None:
+            raise
+        sys.exit(f"pkgrepo: {reason}")
+
+
+def _reason(error: Exception) -> str | None:
+    """The text of an expected failure, otherwise None."""
+    from common.errors import Problem
+    from deploy.terminal import visible
+
+    if isinstance(error, Problem):
+        return visible(error.detail)
+    if isinstance(error, _loaded(FAILURES)):
+        return visible(error)
+    if isinstance(error, _loaded(STORE_FAILURES)):
+        return f"a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL"
+    if isinstance(error, OSError):
         where = f"{visible(error.filename)}: " if error.filename else ""
-        sys.exit(f"pkgrepo: {where}{error.strerror or visible(error)}")
+        return f"{where}{error.strerror or visible(error)}"
+    return None
+
+
+def _loaded(classes: Mapping[str, str]) -> tuple[type[Exception], ...]:
+    return tuple(getattr(sys.modules[module], name) for module, name in classes.items() if module in sys.modules)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from typing import Annotated
 import orjson
 import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from rich.table import Table
 from typer import Option
 
 from catalog_service.store import MongoCatalogStore
@@ -20,6 +19,7 @@ from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
 from deploy.operator.tenants import open_operator
+from deploy.terminal import folding_table
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.quota.reconciliation import Drift, Reconciliation
@@ -54,7 +54,7 @@ def quota(
     if not differences:
         console.print("Storage figures are correct.")
         return
-    table = Table("Tenant", "Used (recorded)", "Used (actual)", "Reserved (recorded)", "Reserved (actual)", "")
+    table = folding_table("Tenant", "Used (recorded)", "Used (actual)", "Reserved (recorded)", "Reserved (actual)", "")
     for drift, repaired in differences:
         recorded, actual = drift.actual, drift.expected
         figures = [f"{size:,}" for size in (recorded.used, actual.used, recorded.reserved, actual.reserved)]
@@ -94,8 +94,9 @@ class ScrubRun:
         async with open_database(url, "upload") as upload, open_database(url, "catalog") as catalog:
             store, versions = MongoScrubStore(upload), MongoCatalogStore(catalog, uploads_age=0).versions
             columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-            with Progress(*columns, TimeRemainingColumn(), console=error_console) as progress:
-                bar = progress.add_task("Reading", total=await store.total_size(self.tenant_id))
+            total = await store.total_size(self.tenant_id)
+            with Progress(*columns, TimeRemainingColumn(), console=error_console, disable=not total) as progress:
+                bar = progress.add_task("Reading", total=total)
 
                 async def advance(size: int) -> None:
                     progress.advance(bar, size)
@@ -122,11 +123,12 @@ class ScrubRun:
             typer.echo(orjson.dumps(self.findings, option=orjson.OPT_INDENT_2))
         else:
             if self.findings:
-                table = Table("Tenant", "Package", "Version", "File", "Damage")
+                table = folding_table("Tenant", "Package", "Version", "File", "Damage")
                 for finding in self.findings:
                     table.add_row(*asdict(finding).values())
                 console.print(table)
-            console.print(f"{self.files} files were read, {len(self.findings)} are damaged.")
+            summary = f"{self.files} files were read, {len(self.findings)} are damaged."
+            console.print(summary if self.files or not is_complete else "There are no stored installers to verify.")
             if not is_complete:
                 console.print("Stopped before all were read.")
         if not is_complete:

@@ -1,17 +1,16 @@
-"""Options, exit codes and messages that several commands share."""
+"""Options, exit codes and messages that several commands share. `publish` starts quickly, so it imports no driver."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from rich.console import Console
 from typer import Argument, Exit, Option
 
-from common.http.server import until_stopped
-from deploy.operator.audit import OperatorAudit, open_operator_audit
-from deploy.operator.stores import store_addresses
-from deploy.operator.tenants import Operator, open_operator
+if TYPE_CHECKING:
+    from deploy.operator.audit import OperatorAudit
+    from deploy.operator.tenants import Operator
 
 INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
 RESUMES = "Run the same command again to resume."
@@ -33,6 +32,8 @@ TenantId = Annotated[str, Argument(help="Tenant id, the first part of the tenant
 
 def run_interruptible(work: Coroutine[object, object, Result]) -> list[Result]:
     """The result of the work as a list, which is empty if a signal stopped the work."""
+    from common.http.server import until_stopped
+
     results: list[Result] = []
 
     async def keep_result() -> None:
@@ -51,8 +52,10 @@ def run_until_stopped(work: Coroutine[object, object, Result], console: Console 
     return results[0]
 
 
-def run_with_operator(work: Callable[[Operator], Awaitable[Result]], data: Path | None) -> Result:
+def run_with_operator(work: Callable[["Operator"], Awaitable[Result]], data: Path | None) -> Result:
     """The result of work that the audit log does not record."""
+    from deploy.operator.stores import store_addresses
+    from deploy.operator.tenants import open_operator
 
     async def run() -> Result:
         async with open_operator(store_addresses(data).addresses) as operator:
@@ -61,8 +64,11 @@ def run_with_operator(work: Callable[[Operator], Awaitable[Result]], data: Path 
     return asyncio.run(run())
 
 
-def run_recorded(work: Callable[[Operator, OperatorAudit], Awaitable[Result]], data: Path | None) -> Result:
+def run_recorded(work: Callable[["Operator", "OperatorAudit"], Awaitable[Result]], data: Path | None) -> Result:
     """The result of work that the audit log records."""
+    from deploy.operator.audit import open_operator_audit
+    from deploy.operator.stores import store_addresses
+    from deploy.operator.tenants import open_operator
 
     async def run() -> Result:
         where = store_addresses(data)

@@ -9,22 +9,24 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column
 from typer import Argument, Option
 
 from auth_service.tenants.service import to_audit_text
 from auth_service.users.model import User
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
-from deploy.cli.options import Data, TenantId, run_recorded, run_with_operator
+from deploy.cli.options import Data, TenantId, error_console, run_recorded, run_with_operator
 from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.stores import StoreAddresses, store_addresses
-from deploy.operator.tenants import Operator, delete_tenant
+from deploy.operator.tenants import Operator, delete_tenant, locked_out
+from deploy.terminal import folding_table
 
 tenants = typer.Typer(no_args_is_help=True)
 users = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False)
 
 MAX_BYTES, MAX_CLIENTS = 2**63 - 1, 2**31 - 1  # MongoDB's int64, and a count above any fleet
+LOOPBACK = "127.0.0.1"  # Callers beside `pkgrepo up` have this address.
 Quota = Annotated[int | None, Option(min=0, max=MAX_BYTES, help="Limit of stored installers, in bytes.")]
 Clients = Annotated[int | None, Option(min=0, max=MAX_CLIENTS, help="Limit of registered clients.")]
 Networks = Annotated[str | None, Option(help="Addresses, networks and a-b ranges, comma-separated; empty allows all.")]
@@ -65,12 +67,13 @@ def create(
 def list_tenants(data: Data = None) -> None:
     """List the tenants and their settings."""
     limits = ("Storage quota", "Max. clients")
-    table = Table("Tenant", "Client authentication", "Allowed networks", *limits, "Version key", "Installers")
+    networks = Column("Allowed networks", min_width=len("192.168.100.100-192.168.100.200"))
+    table = folding_table("Tenant", "Client authentication", networks, *limits, "Version key", "Installers")
     for tenant in run_with_operator(lambda operator: operator.tenants.list(), data):
         table.add_row(
             tenant.tenant_id,
             "enforced" if tenant.client_authentication else "off",
-            ", ".join(tenant.allowed_networks) or "all",
+            "\n".join(tenant.allowed_networks) or "all",
             "none" if tenant.storage_quota is None else f"{tenant.storage_quota:,} bytes",
             "none" if tenant.max_clients is None else f"{tenant.max_clients:,}",
             tenant.version_key,
@@ -105,11 +108,14 @@ def edit(
     }
     changes |= {name: value for name, value in options.items() if value is not None}
 
-    async def work(operator: Operator, audit: OperatorAudit) -> None:
+    async def work(operator: Operator, audit: OperatorAudit) -> set[str]:
         await audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
+        return await audit.recent_addresses(tenant_id)
 
-    run_recorded(work, data)
+    callers = run_recorded(work, data) | ({LOOPBACK} if data else set())
     console.print(f"Tenant {tenant_id} was changed.")
+    for caller in locked_out(_networks(allowed_networks or ""), callers):
+        error_console.print(f"Warning: {caller} is not in these networks. Its requests get status 403 from now on.")
 
 
 @tenants.command()
@@ -154,7 +160,7 @@ def list_users(tenant_id: TenantId, data: Data = None) -> None:
         await operator.tenants.find(tenant_id)
         return await operator.users.list(tenant_id)
 
-    table = Table("User", "Created")
+    table = folding_table("User", "Created")
     for user in run_with_operator(work, data):
         table.add_row(user.username, user.created_at.isoformat(timespec="seconds"))
     console.print(table)

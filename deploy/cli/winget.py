@@ -165,11 +165,10 @@ def _check_options(context: typer.Context, *, for_archive: bool) -> None:
 
 def _report(rows: Sequence[Row], retry_timeout: float, *, as_json: bool) -> None:
     for row in rows:
-        name = f"{row.manifest}: {row.label}"
         if row.problem:
-            print_line(error_console, f"{name}: {describe_problem(row.problem, retry_timeout)}", "red")
+            print_line(error_console, f"{row.label}: {describe_problem(row.problem, retry_timeout)}", "red")
         for note in row.notes:
-            print_line(error_console, f"{name}: {note}")
+            print_line(error_console, f"{row.label}: {note}")
     counts = summary(rows)
     error_console.print(", ".join(f"{count} {outcome}" for outcome, count in counts.items() if count) or "Nothing.")
     if as_json:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from auth_service.audit.chain import AuditSigner
-from auth_service.audit.model import AuditEntry
+from auth_service.audit.model import AuditEntry, Selection
 from auth_service.audit.service import OPERATORS, Audit
 from auth_service.audit.store import MongoAuditStore
 from auth_service.tenants.service import Changes
@@ -17,6 +17,8 @@ from common.errors import Problem
 from common.mongo import MongoError
 from deploy.operator.schemas import open_database
 from deploy.operator.stores import StoreAddresses
+
+RECENT_ENTRIES = 100
 
 
 class NotRecorded(Exception):
@@ -40,6 +42,11 @@ class OperatorAudit:
         except (MongoError, Problem):
             text = json.dumps({"tenant_id": tenant_id, **vars(entry)}, default=str)
             raise NotRecorded(f"the audit log does not answer and lacks this entry: {text}") from None
+
+    async def recent_addresses(self, tenant_id: str) -> set[str]:
+        """The addresses of the administrators in the newest entries of a tenant's log."""
+        entries = self.audit.select(tenant_id, Selection(limit=RECENT_ENTRIES))
+        return {entry.entry.ip async for entry in entries if entry}
 
     async def add_deletion(self, tenant_id: str) -> None:
         """Record the deletion of a tenant in the operators' log, with the head of the log that is deleted."""

@@ -2,9 +2,10 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from auth_service.login.throttle_store import RedisKnownNetworks
@@ -20,7 +21,7 @@ from common.auth.signing import Keys
 from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
 from common.redis import open_redis
-from common.tenants import is_tenant_id
+from common.tenants import contains, is_tenant_id
 from deploy.local.folder import Addresses
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import open_storage
@@ -52,6 +53,16 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         known_networks = RedisKnownNetworks(redis)
         users = Users(MongoUserStore(database), Passwords(), sessions, known_networks)
         yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_networks)
+
+
+def locked_out(networks: tuple[str, ...], callers: Iterable[str]) -> list[str]:
+    """The addresses that these allowed networks exclude. Texts that are no addresses are ignored."""
+    excluded = []
+    for caller in sorted(callers):
+        with suppress(ValueError):
+            if networks and not contains(networks, ip_address(caller)):
+                excluded.append(caller)
+    return excluded
 
 
 async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id: str) -> bool:

@@ -51,6 +51,19 @@ def read_file(path: Path) -> schema.File:
         return parse_file(file.read(MAX_BYTES + 1))
 
 
+def stated_identity(path: Path) -> tuple[str, str] | None:
+    """The package id and version that a refused file states, if it can be read at all."""
+    try:
+        with open(path, "rb", opener=open_regular) as file:
+            value = parse_yaml(file.read(MAX_BYTES + 1))
+    except (ManifestRefused, OSError):
+        return None
+    match value:
+        case {"PackageIdentifier": str(package_id), "PackageVersion": str(version)}:
+            return package_id, version
+    return None
+
+
 def parse_file(content: bytes) -> schema.File:
     """Parse the bytes of a file. Raises ManifestRefused."""
     value = parse_yaml(content)
@@ -60,7 +73,7 @@ def parse_file(content: bytes) -> schema.File:
     try:
         file = kind.model_validate(value, context=Source.FILE, by_alias=True, by_name=False)
     except ValidationError as error:
-        reasons = [f"{path}: {reason}" for path, reason in islice(validation_errors(error), MAX_REASONS)]
+        reasons = [f"{path}: {reason}" for path, reason in islice(validation_errors(error, kind), MAX_REASONS)]
         raise ManifestRefused("; ".join(reasons)) from None
     major, minor, _ = map(int, file.manifest_version.split("."))
     if major != 1 or minor > NEWEST:

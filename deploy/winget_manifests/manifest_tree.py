@@ -2,14 +2,16 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from deploy.winget_manifests.manifest import Manifest, assemble_manifest, read_file
+from deploy.winget_manifests.manifest import Manifest, assemble_manifest, read_file, stated_identity
 from deploy.winget_manifests.schema.files import File, SingletonFile
 from deploy.winget_manifests.yaml_reader import ManifestRefused
 
 SUFFIXES = (".yaml", ".yml")
+Identity = tuple[str, str]  # the package id and the version
+Files = Sequence[tuple[Path, File]]
 
 
 class RefusedManifest(ManifestRefused):
@@ -54,27 +56,46 @@ def _manifest_of_file(path: Path) -> Iterator[Manifest | RefusedManifest]:
 
 
 def _assemble_all(paths: Sequence[Path], allowed: Sequence[Path]) -> Iterator[Manifest | RefusedManifest]:
-    """Yield the manifests of the files of one folder. Links may only lead to the files and folders of `allowed`."""
-    manifests: dict[tuple[str, str], list[tuple[Path, File]]] = defaultdict(list)
-    unreadable: list[str] = []
+    """Yield the manifests of the files of one folder. Links may only lead to the files and folders of `allowed`.
+
+    A refused file stands for its manifest, which is not yielded. If its manifest is not known, each manifest of several
+    files is refused, because the file may be a part of it.
+    """
+    manifests: dict[Identity, list[tuple[Path, File]]] = defaultdict(list)
+    refused: list[tuple[Path, str]] = []
     for path in paths:
         try:
             if path.is_symlink() and not _is_within(path, allowed):
                 raise ManifestRefused("is a link to a file outside")
             file = read_file(path)
         except (ManifestRefused, OSError) as problem:
-            unreadable.append(path.name)
-            yield RefusedManifest(path, _reason(problem))
+            refused.append((path, _reason(problem)))
             continue
         manifests[file.package_identifier, file.package_version].append((path, file))
-    for (package_id, version), files in manifests.items():
+    owners = [_owner(path, manifests) for path, _ in refused]
+    for (path, reason), owner in zip(refused, owners, strict=True):
+        yield RefusedManifest(path, reason, *(owner or ()))
+    for identity, files in manifests.items():
+        if identity in owners:
+            continue
         path = files[0][0] if len(files) == 1 else files[0][0].parent
         try:
-            if unreadable and not any(isinstance(file, SingletonFile) for _, file in files):
-                raise ManifestRefused(f"may lack {unreadable[0]}, which is refused")
+            if None in owners and not _is_singleton(files):
+                raise ManifestRefused(f"is incomplete: {refused[owners.index(None)][0].name} could not be read")
             yield assemble_manifest(path, [file for _, file in files])
         except ManifestRefused as problem:
-            yield RefusedManifest(path, problem.detail, package_id, version)
+            yield RefusedManifest(path, problem.detail, *identity)
+
+
+def _owner(path: Path, manifests: Mapping[Identity, Files]) -> Identity | None:
+    """The manifest of a refused file: the one that it states, or the only one of several files; None if unknown."""
+    stated = None if path.is_symlink() else stated_identity(path)
+    of_several = [identity for identity, files in manifests.items() if not _is_singleton(files)]
+    return stated if stated in manifests else of_several[0] if len(of_several) == 1 else None
+
+
+def _is_singleton(files: Files) -> bool:
+    return any(isinstance(file, SingletonFile) for _, file in files)
 
 
 def _is_within(link: Path, folders: Sequence[Path]) -> bool:

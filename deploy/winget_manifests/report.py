@@ -45,7 +45,9 @@ class Row:
 
     @property
     def label(self) -> str:
-        return " ".join(filter(None, (self.package_id, self.version, self.architecture))) or str(self.manifest)
+        """The manifest, and which installer of it."""
+        installer = " ".join(filter(None, (self.package_id, self.version, self.architecture)))
+        return f"{self.manifest}: {installer}" if installer else str(self.manifest)
 
     def document(self) -> dict[str, Any]:
         """Return the row as `--json` shows it, without empty fields."""

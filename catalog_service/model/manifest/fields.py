@@ -1,7 +1,8 @@
 """The base of winget's manifest schema: models that are read from forms, manifest files and documents."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, ValidationInfo, model_validator
 
@@ -76,11 +77,36 @@ def _form_values(kind: type[Fields], form: Form) -> dict[str, Any]:
     return values
 
 
-def validation_errors(error: ValidationError) -> Iterator[tuple[str, str]]:
-    """Yield the place and the reason of each error, such as `locales[0].license`, `is shorter than 3 characters`."""
+def validation_errors(error: ValidationError, file: type[Fields] | None = None) -> Iterator[tuple[str, str]]:
+    """Yield the place and the reason of each error, such as `locales[0].license`, `is shorter than 3 characters`.
+
+    For a manifest file of this type, the reason suggests the name that an unknown field may have.
+    """
     for details in error.errors(include_url=False, include_input=False):
-        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"]).lstrip(".")
-        yield place, _REASONS.get(details["type"], details["msg"].removeprefix("Value error, "))
+        location = details["loc"]
+        place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in location).lstrip(".")
+        reason = _REASONS.get(details["type"], details["msg"].removeprefix("Value error, "))
+        is_unknown = details["type"] == "extra_forbidden"
+        name = _nearest_name(file, location) if file and is_unknown else None
+        yield place, f"{reason}; did you mean {name}?" if name else reason
+
+
+def _nearest_name(part: type[Fields] | None, location: Sequence[int | str]) -> str | None:
+    """The field with the most similar name in the part of the file that has the unknown field."""
+    *parents, name = location
+    for parent in parents:
+        if part and isinstance(parent, str):
+            annotations = (field.annotation for field in part.model_fields.values() if field.alias == parent)
+            part = next(map(_nested_part, annotations), None)
+    names = {pascal(field).casefold(): pascal(field) for field in part.model_fields} if part else {}
+    return next((names[match] for match in get_close_matches(str(name).casefold(), names, n=1)), None)
+
+
+def _nested_part(annotation: Any) -> type[Fields] | None:
+    """The type of an object, or of the objects in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, Fields):
+        return annotation
+    return next(filter(None, map(_nested_part, get_args(annotation))), None)
 
 
 def is_set(value: object) -> bool:

@@ -22,12 +22,15 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import IO
 
+from deploy.cli.main import COMMANDS
+
 ROOT = Path(__file__).parents[3]
 IN_TEST = "PYTEST_VERSION" in os.environ
 PR_SET_PDEATHSIG = 1
 FORK_CONTEXT = multiprocessing.get_context("forkserver")
 SERVICES = ("auth_service", "catalog_service", "client_registry", "gateway", "upload_service")
-FORK_CONTEXT.set_forkserver_preload([__name__, "deploy.cli.main", *(f"{service}.app" for service in SERVICES)])
+COMMAND_MODULES = sorted({f"deploy.cli.{command.module}" for command in COMMANDS.values()})
+FORK_CONTEXT.set_forkserver_preload([__name__, *COMMAND_MODULES, *(f"{service}.app" for service in SERVICES)])
 
 
 class Fork:

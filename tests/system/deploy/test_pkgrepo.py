@@ -156,6 +156,45 @@ async def test_a_tenant_is_managed_while_services_run(running: tuple[RunningPkgr
     assert "globex" not in (await pkgrepo("tenant", "list", *data))[1]
 
 
+async def test_networks_without_the_caller_are_saved_with_a_warning(running: tuple[RunningPkgrepo, Path]) -> None:
+    data = ("--data", str(running[1]))
+    networks = "10.0.0.0/8,192.168.100.100-192.168.100.200"
+    created, narrow, wide, listed = await pkgrepo_commands(
+        ("tenant", "create", "initech", *data),
+        ("tenant", "edit", "initech", "--allowed-networks", networks, *data),
+        ("tenant", "edit", "initech", "--allowed-networks", f"127.0.0.1,{networks}", *data),
+        ("tenant", "list", *data),
+        COLUMNS="80",
+    )
+    assert (created[0], narrow[0], wide[0]) == (0, 0, 0)
+    assert "Warning: 127.0.0.1 is not in these networks." in narrow[1]
+    assert "Warning" not in wide[1]
+    assert [network for network in networks.split(",") if network not in listed[1]] == []
+
+
+async def test_addresses_of_recent_sign_ins_are_named_in_the_warning(running: tuple[RunningPkgrepo, Path]) -> None:
+    service, folder = running
+    stores = json.loads((folder / "run" / "addresses.json").read_text())
+    environment = {name.upper(): stores[name] for name in ("mongo_url", "redis_url")}
+    async with ClientSession() as session:
+        await administrator(session, service.base_url, folder)
+    edit = ("tenant", "edit", "demo", "--allowed-networks")
+    narrow, back = await pkgrepo_commands(
+        (*edit, "10.0.0.0/8"), (*edit, ""), **environment, AUDIT_KEY_FILE=str(folder / "audit-key")
+    )
+    assert (narrow[0], back[0]) == (0, 0)
+    assert "Warning: 127.0.0.1 is not in these networks." in narrow[1]
+
+
+async def test_a_scrub_without_installers_says_so(running: tuple[RunningPkgrepo, Path]) -> None:
+    data = ("--data", str(running[1]))
+    created, scrubbed = await pkgrepo_commands(
+        ("tenant", "create", "empty", *data), ("scrub", "--tenant", "empty", *data)
+    )
+    assert created[0] == 0
+    assert scrubbed == (0, "There are no stored installers to verify.")
+
+
 async def test_a_password_is_generated_if_none_is_given(running: tuple[RunningPkgrepo, Path]) -> None:
     service, folder = running
     data = ("--data", str(folder))

@@ -57,6 +57,10 @@ def test_links_lead_to_existing_pages_and_headings(page: str) -> None:
             assert not heading or heading in headings(target), link
 
 
+def test_the_readme_has_at_most_200_lines() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
 @each("page", [*PAGES, "CHANGELOG.md", "deploy/compose.yaml"])
 def test_operator_commands_in_compose_have_no_deps(page: str) -> None:
     commands = re.findall(r"\brun --rm .*?operator\b", (ROOT / page).read_text(encoding="utf-8"))

@@ -2,8 +2,10 @@
 
 import os
 from datetime import UTC, datetime
+from errno import EACCES
 from hashlib import sha256
 from pathlib import Path
+from unittest.mock import Mock
 
 import bson
 import pytest
@@ -44,6 +46,13 @@ def test_a_seal_of_the_old_key_is_valid_while_that_key_exists(folder: BackupFold
     assert folder.load(None).is_sealed(both)
     make_backup(folder, both)
     assert folder.load(None).is_sealed(OTHER_KEY)
+
+
+def test_a_folder_of_another_user_names_the_command(folder: BackupFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "open", Mock(side_effect=PermissionError(EACCES, "Permission denied", "/backups/.lock")))
+    monkeypatch.setattr(os, "geteuid", lambda: 10001)
+    with pytest.raises(BackupProblem, match="sudo chown -R 10001:10001 FOLDER"), folder.locked():
+        pass
 
 
 @pytest.mark.parametrize("seal", ["", "0" * 64, "é" * 64, "x"])

@@ -35,7 +35,6 @@ def test_a_number_above_the_limit_is_refused(arguments: tuple[str, ...], option:
     assert option in re.sub(r"\x1b\[[0-9;]*m", "", result.output)
 
 
-@patch("deploy.cli.main.configure_logs")
 @patch("deploy.cli.main.app", side_effect=PermissionError(EACCES, "Permission denied", "/backups/lock"))
 def test_an_unusable_file_is_named(*_: object) -> None:
     with pytest.raises(SystemExit, match="pkgrepo: /backups/lock: Permission denied"):

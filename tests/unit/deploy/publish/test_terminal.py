@@ -5,7 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
-from deploy.terminal import json_text, print_line, show_progress, visible
+from deploy.terminal import folding_table, json_text, print_line, show_progress, visible
 from tests.support.tables import each
 
 HOSTILE = ["\x1b]0;owned\x07", "\x9b31m", "a\rb", "a\nb", "a\x08b", "a\x7fb", "\u202e\u200bgnp", "a\u2028b", "\udcffb"]
@@ -51,3 +51,11 @@ def test_json_is_printable_and_keeps_the_texts(text: str) -> None:
     text_of_json = json_text({"file": text})
     assert all(line.isascii() and line.isprintable() for line in text_of_json.split("\n"))
     assert json.loads(text_of_json) == {"file": text}
+
+
+def test_a_table_cuts_no_cell() -> None:
+    output = StringIO()
+    table = folding_table("First", "Next")
+    table.add_row("a" * 30, "b" * 50)
+    Console(file=output, width=40).print(table)
+    assert (output.getvalue().count("a"), output.getvalue().count("b")) == (30, 50)

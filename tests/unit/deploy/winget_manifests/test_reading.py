@@ -90,7 +90,19 @@ REFUSED: Sequence[tuple[str, Change]] = [
     ("PublisherUrl: must be an address", lambda sample: sample.texts.update(PublisherUrl="ftp://acme")),
     ("Tags: holds an item twice", lambda sample: sample.texts.update(Tags=["a", "a"])),
     ("Tags: holds more than 16 items", lambda sample: sample.texts.update(Tags=[str(n) for n in range(17)])),
-    ("Publishr: is not known", lambda sample: sample.texts.update(Publishr="Acme")),
+    ("Publishr: is not known; did you mean Publisher?", lambda sample: sample.texts.update(Publishr="Acme")),
+    ("InstallerTyp: is not known; did you mean InstallerType?", lambda sample: sample.root.update(InstallerTyp="exe")),
+    (
+        "InstallerSwitches.silent: is not known; did you mean Silent?",
+        lambda sample: sample.root.update(InstallerSwitches={"silent": "/S"}),
+    ),
+    (
+        "Installers[0].Dependencies.PackageDependencies[0].PackageId: is not known; did you mean PackageIdentifier?",
+        lambda sample: sample.installers[0].update(
+            Dependencies={"PackageDependencies": [{"PackageIdentifier": "Acme.Runtime", "PackageId": "Acme.Runtime"}]}
+        ),
+    ),
+    ("Installers[0].Xyzzy: is not known", lambda sample: sample.installers[0].update(Xyzzy="1")),
     ("Installers: List should have at least 1 item", lambda sample: sample.installers.clear()),
     (
         "Installers[0].InstallerSha256: must be a SHA-256",
@@ -232,13 +244,33 @@ def test_a_bad_file_in_a_folder_tree_does_not_affect_others(tmp_path: Path) -> N
         "Acme.App3",
     ]
     refused = [manifest for manifest in manifests if isinstance(manifest, RefusedManifest)]
-    assert [(manifest.path.name, manifest.version) for manifest in refused] == [
-        ("Acme.App1.locale.de-DE.yaml", ""),
-        ("1.1", "1.1"),
-    ]
+    assert [(manifest.path.name, manifest.version) for manifest in refused] == [("Acme.App1.locale.de-DE.yaml", "1.1")]
     # A named file stands for its manifest.
     [single] = find_manifests([folders[2] / "Acme.App2.yaml"])
     assert (single.package_id, single.version) == ("Acme.App2", "1.2")
+
+
+def test_each_mistake_of_a_folder_is_reported_once(tmp_path: Path) -> None:
+    first, second = make_manifest(0), make_manifest(1)
+    first.texts["Publishr"] = "Acme"
+    for sample in (first, second):
+        for path in sample.write(tmp_path / "tree").iterdir():
+            path.rename(tmp_path / path.name)
+    bad, good = find_manifests([tmp_path])
+    assert isinstance(bad, RefusedManifest)
+    assert (bad.path.name, bad.package_id) == ("Acme.App0.locale.en-US.yaml", "Acme.App0")
+    assert (good.package_id, isinstance(good, Manifest)) == ("Acme.App1", True)
+
+
+def test_a_refused_file_of_no_known_manifest_refuses_all_of_its_folder(tmp_path: Path) -> None:
+    for number in range(2):
+        for path in make_manifest(number).write(tmp_path / "tree").iterdir():
+            path.rename(tmp_path / path.name)
+    (tmp_path / "broken.yaml").write_text("a: [")
+    reasons = {manifest.package_id: getattr(manifest, "detail", "") for manifest in find_manifests([tmp_path])}
+    incomplete = "is incomplete: broken.yaml could not be read"
+    assert reasons.pop("").startswith("line 2:")
+    assert reasons == {"Acme.App0": incomplete, "Acme.App1": incomplete}
 
 
 def test_only_files_inside_of_the_tree_are_read(tmp_path: Path) -> None:

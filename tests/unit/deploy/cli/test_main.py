@@ -1,0 +1,97 @@
+"""The start of `pkgrepo`: what it imports, its list of commands, and its version."""
+
+import re
+import subprocess
+import sys
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from deploy.cli.main import COMMANDS, FAILURES, STORE_FAILURES, app, main
+from deploy.cluster.secrets import SETTINGS
+from deploy.operator.status import PORTS
+from tests.support.tables import each
+
+ROOT = Path(__file__).parents[4]
+PRODUCT = ("common", "deploy", "gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
+LIBRARIES = ("aiohttp", "motor", "pydantic", "pymongo", "redis", "uvloop")
+
+
+def imported(arguments: list[str]) -> set[str]:
+    """The modules that a command imports."""
+    run = f"import sys; sys.argv = ['pkgrepo', *{arguments}]; from deploy.cli.main import main; main()"
+    command = [sys.executable, "-X", "importtime", "-c", run]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return {line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
+
+
+@each("option", ["--help", "--version"])
+def test_help_and_version_import_no_service_and_no_driver(option: str) -> None:
+    names = imported([option])
+    assert {name for name in names if name.partition(".")[0] in PRODUCT} == {"deploy", "deploy.cli", "deploy.cli.main"}
+    assert names.isdisjoint(LIBRARIES)
+
+
+def test_status_imports_no_service_and_no_driver(tmp_path: Path) -> None:
+    names = imported(["status", "--data", str(tmp_path)])
+    assert "deploy.operator.status" in names
+    assert {"gateway", "auth_service", "common.settings", "motor", "pymongo", "redis"}.isdisjoint(names)
+
+
+def test_publish_imports_no_driver_and_no_server() -> None:
+    names = imported(["publish", "--help"])
+    assert "deploy.publish.publisher" in names
+    assert {"common.http.server", "common.mongo", "common.redis", "uvloop"}.isdisjoint(names)
+
+
+@each("name", sorted(COMMANDS))
+def test_the_list_of_commands_has_the_help_of_each_command(name: str) -> None:
+    module, attribute, text = COMMANDS[name]
+    command = getattr(import_module(f"deploy.cli.{module}"), attribute)
+    if not isinstance(command, typer.Typer):
+        assert re.sub(r"\s+", " ", command.__doc__).startswith(text)
+
+
+@each(("module", "name"), sorted(FAILURES.items()))
+def test_an_expected_failure_ends_with_one_line(module: str, name: str) -> None:
+    error = getattr(import_module(module), name)("the reason")
+    with patch("deploy.cli.main.app", side_effect=error), pytest.raises(SystemExit, match=r"^pkgrepo: the reason$"):
+        main()
+
+
+@each(("module", "name"), sorted(STORE_FAILURES.items()))
+def test_a_store_that_does_not_answer_names_the_settings(module: str, name: str) -> None:
+    error = getattr(import_module(module), name)("refused")
+    with (
+        patch("deploy.cli.main.app", side_effect=error),
+        pytest.raises(SystemExit, match=r"check MONGO_URL and REDIS_"),
+    ):
+        main()
+
+
+def test_an_unexpected_failure_is_raised() -> None:
+    with patch("deploy.cli.main.app", side_effect=ZeroDivisionError), pytest.raises(ZeroDivisionError):
+        main()
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"pkgrepo {version('pkgrepo')}\n"
+
+
+def test_an_unknown_command_suggests_the_nearest_one() -> None:
+    assert "Did you mean 'publish'?" in CliRunner().invoke(app, ["publsh"]).output
+
+
+def test_completion_offers_commands_and_options() -> None:
+    environment = {"_PKGREPO_COMPLETE": "complete_bash", "COMP_WORDS": "pkgrepo tenant li", "COMP_CWORD": "2"}
+    assert CliRunner().invoke(app, [], env=environment, prog_name="pkgrepo").output.split() == ["list"]
+
+
+def test_status_knows_the_default_address_of_each_service() -> None:
+    defaults = {name: settings.model_fields["listen"].default for name, settings in SETTINGS.items()}
+    assert {name: f"127.0.0.1:{port}" for name, port in PORTS.items()} == defaults
