@@ -5,18 +5,22 @@ from aiohttp import web
 from common.http.middleware import PROBLEM_RENDERER, ROUTE, BytesResponse
 from gateway import winget
 from gateway.app_keys import AUTHENTICATOR, SETTINGS
+from gateway.dashboard.landing import redirect_browser
 from gateway.dashboard.redirects import url_without_alias
 from gateway.dashboard.routes import dispatch as dispatch_page
 from gateway.documentation import routes as documentation
 from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
-from gateway.routing.target import Target
+from gateway.routing.target import NoSuchOperation, Target
 
 
 async def dispatch(request: web.Request) -> web.StreamResponse:
     """Answer any request of the interface."""
     settings = request.app[SETTINGS]
-    target = Target.parse(request.method, request.raw_path, settings.deployment, settings.tenant_id)
+    try:
+        target = Target.parse(request.method, request.raw_path, settings.deployment, settings.tenant_id)
+    except NoSuchOperation:
+        return redirect_browser(request)
     request[ROUTE] = target.operation.route
     if target.operation.is_winget:
         request[PROBLEM_RENDERER] = winget.problem

@@ -17,12 +17,14 @@ class GatewaySettings(ServiceSettings):
     `public_url` is the base of all addresses in responses; without it, they have the request's own scheme and host.
     `trusted_proxies` are the networks of the load balancers whose forwarding headers count.
     `tenant_id` is the tenant of the single-tenant deployment.
+    `default_tenant` is the tenant whose dashboard a browser at `/` opens in the multi-tenant deployment.
     Without `rabbitmq_url`, open pages get no events when an upload is finished.
     """
 
     listen: Listen = "127.0.0.1:8080"
     deployment: Deployment = Deployment.MULTI
     tenant_id: str = "main"
+    default_tenant: str = ""
     public_url: Origin = ""
     trusted_proxies: Annotated[tuple[Network, ...], NoDecode] = ()
     redis_url: RedisUrl = "redis://127.0.0.1:6379"
@@ -53,3 +55,8 @@ class GatewaySettings(ServiceSettings):
         if not is_tenant_id(value):
             raise ValueError("must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
         return value
+
+    @field_validator("default_tenant")
+    @classmethod
+    def _is_tenant_id_or_empty(cls, value: str) -> str:
+        return cls._is_tenant_id(value) if value else value

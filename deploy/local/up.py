@@ -134,7 +134,9 @@ async def _serve(
         **stores,
         **{f"{name}_url": address for name, address in sockets.items()},
     }
-    settings = load(GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT)
+    settings = load(
+        GatewaySettings, **shared, deployment=deployment, tenant_id=SINGLE_TENANT, default_tenant=DEMO_TENANT
+    )
     stack.enter_context(traces.during("pkgrepo", settings.otel_exporter_otlp_endpoint))
     events = LocalEvents()
     apps = {

@@ -11,10 +11,15 @@ from babel.dates import format_datetime
 from babel.numbers import format_decimal
 from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
+from markupsafe import Markup
 
 from gateway.dashboard.error_messages import localized, localized_sentence
 from gateway.dashboard.languages import translations
 
+HEADING = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
+ROW_OR_CELL = re.compile(r"<(tr|th|td)\b")
+EMPTY_CELL = re.compile(r"[^>]*>\s*</td>")
+TAG = re.compile(r"<[^>]*>")
 UNIQUE_SUFFIX = re.compile(r"~[0-9a-f]{32}\Z")  # uploads.js appends it to the file name
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
@@ -24,6 +29,7 @@ def set_up_templates(app: web.Application) -> None:
     filters: dict[str, Callable[..., str]] = {
         "bytes": _with_language(_bytes),
         "file_name": _file_name,
+        "label_cells": label_cells,
         "localized": _with_language(localized),
         "localized_sentence": _with_language(localized_sentence),
         "number": _with_language(lambda value, language: format_decimal(value, locale=language)),
@@ -79,3 +85,20 @@ def _file_name(file_id: str) -> str:
 def _time(value: str, language: str) -> str:
     """A UTC time. Scripts convert it to the time zone of the browser."""
     return f"{format_datetime(datetime.fromisoformat(value), 'medium', locale=language)} UTC"
+
+
+def label_cells(rows: str, headings: str) -> Markup:
+    """Give each cell the heading of its column, which a phone shows beside it. Both texts are HTML."""
+    texts = [
+        "" if "visually-hidden" in heading else TAG.sub("", heading).strip() for heading in HEADING.findall(headings)
+    ]
+    column = 0
+
+    def label(match: re.Match[str]) -> str:
+        nonlocal column
+        column = 0 if match[1] == "tr" else column + 1
+        is_labelled = match[1] == "td" and column <= len(texts) and not EMPTY_CELL.match(rows, match.end())
+        text = texts[column - 1].replace('"', "&quot;") if is_labelled else ""
+        return f'{match[0]} data-label="{text}"' if text else match[0]
+
+    return Markup(ROW_OR_CELL.sub(label, rows))  # noqa: S704  # The template has escaped all values.

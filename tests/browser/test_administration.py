@@ -48,13 +48,13 @@ async def test_an_entry_hides_a_package_from_its_client_until_it_is_deleted(visi
     token = (await api.call("POST", "add_client", data={"client_name": "pc-1"})).body["auth_token"]
     as_client = {"data": {"auth_token": token}}
     await visitor.go("/clients")
-    await page.get_by_role("button", name="Blacklist for pc-1").click()
+    await visitor.choose("pc-1", "Blacklist for pc-1", "link")
     await page.get_by_label("Package ids").first.fill(hidden)
     await page.get_by_role("button", name="Hide packages").click()
     await expect(page.get_by_role("row", name="pc-1").get_by_text(hidden)).to_be_visible()
     assert hidden not in await catalog(api.anonymous(), **as_client)
     await page.get_by_role("button", name="Delete the entry for pc-1").click()
-    await visitor.confirm("pc-1")
+    await visitor.confirm("")
     await expect(page.get_by_text("No blacklist entries.")).to_be_visible()
     assert hidden in await catalog(api.anonymous(), **as_client)
 
@@ -125,7 +125,8 @@ async def test_each_form_of_the_settings_changes_only_its_own_fields(visitor: Vi
 async def test_a_new_user_signs_in_until_they_are_deleted(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/users")
-    form = page.locator("form", has_text="New user")
+    form = page.locator("details form")
+    await page.get_by_role("button", name="Add user").click()
     await form.get_by_label("Username").fill("helga")
     await form.get_by_label("Password").fill(LONG_PASSWORD)
     await form.get_by_role("button", name="Add user").click()

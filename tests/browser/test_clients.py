@@ -26,7 +26,7 @@ def issued(visitor: Visitor) -> Locator:
 async def add(visitor: Visitor) -> str:
     """Add the client through the form. Returns its token."""
     await visitor.page.get_by_label("Host name of the machine").fill(NAME)
-    await visitor.page.get_by_role("button", name="Add client").click()
+    await visitor.page.locator("form").get_by_role("button", name="Add client").click()
     await expect(issued(visitor)).not_to_be_empty()
     return await issued(visitor).inner_text()
 
@@ -51,13 +51,13 @@ async def test_the_token_of_a_new_client_is_shown_once(enforced: Visitor) -> Non
 async def test_a_duplicate_client_name_is_reported_in_place(enforced: Visitor) -> None:
     await enforced.api.call("POST", "add_client", data={"client_name": NAME})
     await enforced.page.get_by_label("Host name of the machine").fill(NAME)
-    await enforced.page.get_by_role("button", name="Add client").click()
+    await enforced.page.locator("form").get_by_role("button", name="Add client").click()
     await expect(enforced.page.get_by_text("A client with this name already exists.")).to_be_visible()
 
 
 async def test_a_replaced_token_ends_and_the_new_one_is_shown(enforced: Visitor) -> None:
     before = await add(enforced)
-    await enforced.page.get_by_role("button", name=f"New token for {NAME}").click()
+    await enforced.choose(NAME, f"New token for {NAME}")
     await enforced.confirm(NAME, "Replace")
     await expect(issued(enforced)).not_to_have_text(before)
     after = await issued(enforced).inner_text()
@@ -66,10 +66,10 @@ async def test_a_replaced_token_ends_and_the_new_one_is_shown(enforced: Visitor)
 
 async def test_a_client_is_disabled_and_enabled_again(enforced: Visitor) -> None:
     token = await add(enforced)
-    await enforced.page.get_by_role("button", name=f"Disable {NAME}").click()
+    await enforced.choose(NAME, f"Disable {NAME}")
     await expect(enforced.page.get_by_role("row", name=NAME).get_by_text("Disabled")).to_be_visible()
     assert await status_for(enforced, token) == 401
-    await enforced.page.get_by_role("button", name=f"Enable {NAME}").click()
+    await enforced.choose(NAME, f"Enable {NAME}")
     await expect(enforced.page.get_by_role("row", name=NAME).get_by_text("Enabled")).to_be_visible()
     assert await status_for(enforced, token) == 200
 
@@ -77,7 +77,7 @@ async def test_a_client_is_disabled_and_enabled_again(enforced: Visitor) -> None
 async def test_a_client_is_deleted_by_typing_its_name(enforced: Visitor) -> None:
     await enforced.api.call("POST", "add_client", data={"client_name": NAME})
     await enforced.go("/clients")
-    await enforced.page.get_by_role("button", name=f"Delete {NAME}").click()
+    await enforced.choose(NAME, f"Delete {NAME}")
     await enforced.confirm(NAME)
     await expect(enforced.page.get_by_text("No clients yet.")).to_be_visible()
     assert (await enforced.api.call("GET", "get_clients")).body == []
@@ -87,7 +87,7 @@ async def test_a_deletion_that_fails_halfway_can_be_retried(enforced: Visitor) -
     page = enforced.page
     token = await add(enforced)
     await page.route("**/delete_client/**", lambda route: route.abort(), times=1)
-    await page.get_by_role("button", name=f"Delete {NAME}").click()
+    await enforced.choose(NAME, f"Delete {NAME}")
     await enforced.confirm(NAME)
     alert = page.get_by_role("alert").filter(has_text=f"The token of {NAME} is no longer valid, but")
     await expect(alert).to_contain_text("The repository cannot be reached.")
@@ -104,7 +104,7 @@ async def test_a_deletion_with_a_lost_answer_can_be_retried(enforced: Visitor) -
     page = enforced.page
     await add(enforced)
     await page.route("**/delete_client/**", lose, times=1)
-    await page.get_by_role("button", name=f"Delete {NAME}").click()
+    await enforced.choose(NAME, f"Delete {NAME}")
     await enforced.confirm(NAME)
     await page.get_by_role("button", name="Try again").click()
     await expect(page.get_by_text("No clients yet.")).to_be_visible()

@@ -2,7 +2,8 @@
 //   data-copy="text"            a button that copies a text
 //   data-then="address"         the page after a successful operation, else the current page; `{name}` is a field of the form
 //   data-done="text"            the message after a successful operation
-//   data-confirm="id"           the text to type before the operation; data-confirm-title, -text and -yes are shown with it
+//   data-confirm="id"           the text to type before the operation, or "" for a confirmation without typing;
+//                               data-confirm-title, -text and -yes are shown with it
 //   data-problem                the place for the problem of a form
 // A form needs only `hx-post`, `hx-patch` or `hx-delete` with an address below `operations/`.
 
@@ -84,7 +85,7 @@ const problemOf = (xhr) => {
   }
 };
 
-// Irreversible operations need the typed id.
+// Operations that cannot be repeated need the typed id.
 const dialog = () => document.getElementById("confirm");
 
 document.addEventListener("htmx:confirm", (event) => {
@@ -98,12 +99,13 @@ document.addEventListener("htmx:confirm", (event) => {
   const yes = document.getElementById("confirm-yes");
   yes.textContent = confirmYes ?? yes.dataset.text;
   typed.value = "";
-  yes.disabled = true;
+  document.getElementById("confirm-typed").hidden = !id;
+  yes.disabled = id !== "";
   typed.oninput = () => (yes.disabled = typed.value !== id);
   dialog().onclose = () => dialog().returnValue === "yes" && typed.value === id && event.detail.issueRequest(true);
   dialog().returnValue = "no";
   dialog().showModal();
-  typed.focus();
+  (id ? typed : yes).focus();
 });
 
 // Enter confirms only after the id was typed.
@@ -116,10 +118,30 @@ document.addEventListener("keydown", (event) => {
 document.addEventListener("click", async ({ target }) => {
   const copy = target.closest("[data-copy]");
   if (copy) {
-    await navigator.clipboard.writeText(copy.dataset.copy);
+    await copyText(copy.dataset.copy);
     showToast(message("copied"));
   }
+  for (const menu of document.querySelectorAll(".more[open]")) if (!menu.contains(target)) menu.open = false;
   if (target.closest("[data-theme-switch]")) switchTheme();
+});
+
+// Browsers have a clipboard over TLS only. Over plain HTTP they copy the selection.
+const copyText = async (text) => {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const focused = document.activeElement;
+  const place = Object.assign(document.createElement("textarea"), { value: text, className: "visually-hidden" });
+  document.body.append(place);
+  place.select();
+  document.execCommand("copy");
+  place.remove();
+  focused?.focus();
+};
+
+document.addEventListener("keydown", ({ key, target }) => {
+  const menu = key === "Escape" && target.closest?.(".more[open]");
+  if (!menu) return;
+  menu.open = false;
+  menu.querySelector("summary").focus();
 });
 
 const THEMES = ["auto", "light", "dark"];
@@ -142,7 +164,7 @@ const decorate = () => {
     button.hidden = false;
     button.textContent = button.dataset[localStorage.getItem("theme") ?? "auto"];
   }
-  if (navigator.clipboard) for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
+  for (const button of document.querySelectorAll("[data-copy]")) button.hidden = false;
   const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "medium", timeStyle: "short" });
   for (const time of document.querySelectorAll("time[datetime]")) {
     time.textContent = format.format(new Date(time.dateTime));

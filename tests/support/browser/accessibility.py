@@ -6,16 +6,14 @@ from playwright.async_api import Page
 
 AXE = Path(__file__).parents[2] / "browser" / "vendor" / "axe-core" / "axe.min.js"
 SOURCE = AXE.read_text(encoding="utf-8")
-COLOUR_RULES = ("color-contrast", "link-in-text-block")
 SEVERE = {"serious", "critical"}
 
 
-async def severe_findings(page: Page, *rules: str) -> list[str]:
-    """The findings of these axe rules, or of the default rules."""
+async def severe_findings(page: Page) -> list[str]:
+    """The serious and critical findings on a page."""
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(SOURCE)
-    only = {"runOnly": list(rules)} if rules else {}
-    results = await page.evaluate("options => axe.run(options)", {"resultTypes": ["violations"], **only})
+    results = await page.evaluate("options => axe.run(options)", {"resultTypes": ["violations"]})
     return [
         f"{finding['id']}: {node['html']} {node['failureSummary']}"
         for finding in results["violations"]

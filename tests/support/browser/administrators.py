@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from pathlib import Path
+from typing import Literal
 
 from playwright.async_api import Browser, Page, Playwright, expect
 
@@ -37,11 +38,18 @@ class Visitor:
         await self.page.goto(f"{self.api.base_url}/dashboard{path}")
 
     async def confirm(self, typed: str, button: str = "Delete") -> None:
-        """Confirm an irreversible action by typing its text."""
+        """Confirm an action, and an irreversible one by typing its text."""
         dialog = self.page.get_by_role("dialog")
-        await expect(dialog.get_by_role("button", name=button)).to_be_disabled()
-        await dialog.get_by_role("textbox").fill(typed)
+        if typed:
+            await expect(dialog.get_by_role("button", name=button)).to_be_disabled()
+            await dialog.get_by_role("textbox").fill(typed)
+        await expect(dialog.get_by_role("textbox")).to_have_count(1 if typed else 0)
         await dialog.get_by_role("button", name=button).click()
+
+    async def choose(self, name: str, action: str, role: Literal["button", "link"] = "button") -> None:
+        """Choose a secondary action of the row of this name."""
+        await self.page.get_by_role("button", name=f"Actions for {name}").click()
+        await self.page.get_by_role(role, name=action).click()
 
 
 async def sign_in(page: Page, api: Api) -> Visitor:

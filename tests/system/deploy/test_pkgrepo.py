@@ -95,6 +95,15 @@ async def test_the_first_password_is_shown_once_and_only_its_owner_reads_it(
         assert await administrator(session, service.base_url, folder)
 
 
+async def test_a_browser_without_a_path_reaches_the_sign_in(running: tuple[RunningPkgrepo, Path]) -> None:
+    base_url = running[0].base_url
+    async with (
+        ClientSession(headers={"Accept": "text/html"}) as session,
+        session.get(base_url.removesuffix("demo")) as answer,
+    ):
+        assert (answer.status, str(answer.url)) == (200, f"{base_url}/sign_in?next=/demo/dashboard")
+
+
 async def test_a_tenant_exists_after_a_restart(running: tuple[RunningPkgrepo, Path]) -> None:
     assert "acme" in (await pkgrepo("tenant", "list", "--data", str(running[1])))[1]
 
