@@ -42,4 +42,4 @@ class Statistics:
         for version in downloads:
             by_day.update(version.days)
             by_package[version.package_id] += version.downloads
-        return CatalogSummary(packages, versions, by_day, by_package.most_common(MOST_DOWNLOADED))
+        return CatalogSummary(packages, versions, dict(by_day), by_package.most_common(MOST_DOWNLOADED))
