@@ -69,12 +69,14 @@ async def show(page: PageRequest) -> web.Response:
         health_of_services(page.request.app),
     )
     uploads = sorted(uploads or (), key=lambda upload: str(upload["finished_at"]), reverse=True)
+    actions = [entry for entry in entries or () if entry["operation"] not in SESSION_OPERATIONS][:RECENT]
     return page.render(
         "overview.html",
         information=information,
         unassigned=len(uploads),
         uploads=uploads[:RECENT],
-        actions=[entry for entry in entries or () if entry["operation"] not in SESSION_OPERATIONS][:RECENT],
+        actions=actions,
+        client_names=await _client_names(page, actions),
         action_names=ACTIONS,
         publications=[entry for entry in publications or () if entry["status"] < 400][:RECENT],
         summary=summary,
@@ -96,6 +98,14 @@ def chart_bars(downloads: Mapping[str, int], now: datetime) -> Sequence[Bar]:
         height = round(downloads.get(day, 0) * CHART_HEIGHT / highest, 1)
         bars.append(Bar(day, downloads.get(day, 0), 10 * number, CHART_HEIGHT - height, height))
     return bars
+
+
+async def _client_names(page: PageRequest, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """The names of the clients in these entries that still exist, by their ids."""
+    ids = {entry["target"]["client_id"] for entry in entries if entry["target"].get("client_id")}
+    if not ids or (matches := await _or_none(page.fetch("find_clients", client_id=",".join(sorted(ids))))) is None:
+        return {}
+    return {client["client_id"]: client["client_name"] for client in matches["clients"]}
 
 
 async def _or_none(answer: Awaitable[Any]) -> Any:
