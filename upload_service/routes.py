@@ -26,6 +26,8 @@ from upload_service.forms import ChunkForm, InstallerForm, days_of, text_of, tex
 from upload_service.metrics import count_bytes
 from upload_service.model import Status, Upload
 
+TOP_VERSIONS = 1000  # whose downloads `download_totals` answers
+
 routes = web.RouteTableDef()
 
 
@@ -153,6 +155,15 @@ async def download_counts(request: web.Request) -> web.Response:
     tenant_id, days, uids = caller_of(request).tenant_id, days_of(body), texts_of(body, "version_uids")
     counts = await request.app[DOWNLOAD_STORE].counts(tenant_id, days, datetime.now(UTC), uids)
     return json_response({"versions": counts})
+
+
+@routes.post("/{tenant_id}/download_totals")
+async def download_totals(request: web.Request) -> web.Response:
+    days = days_of(await read_json(request))
+    by_day, by_version = await request.app[DOWNLOAD_STORE].totals(
+        caller_of(request).tenant_id, days, datetime.now(UTC), TOP_VERSIONS
+    )
+    return json_response({"days": by_day, "versions": by_version})
 
 
 @routes.post("/{tenant_id}/storage_usage")

@@ -85,6 +85,14 @@ class UploadService:
         versions: Mapping[str, Mapping[str, int]] = answer["versions"]
         return versions
 
+    async def download_totals(self, caller: Caller, days: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Return the downloads of the last days by day, and those of the most downloaded versions by uid.
+
+        Raises Unavailable.
+        """
+        answer = await self._service.json(caller, "download_totals", {"days": days})
+        return answer["days"], answer["versions"]
+
     async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         body = {"version_uids": version_uids}
         await self._service.json(caller, "release_installers", body, timeout=REMOVAL_TIMEOUT)

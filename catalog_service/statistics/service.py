@@ -35,11 +35,10 @@ class Statistics:
 
     async def summary(self, caller: Caller, days: int) -> CatalogSummary:
         """Return the numbers of the catalog and its downloads in the last days. Raises Unavailable."""
-        (packages, versions), downloads = await asyncio.gather(
-            self._count(caller.tenant_id), self.downloads(caller, days)
+        (packages, versions), (by_day, by_version) = await asyncio.gather(
+            self._count(caller.tenant_id), self._installers.download_totals(caller, days)
         )
-        by_day, by_package = Counter[str](), Counter[str]()
-        for version in downloads:
-            by_day.update(version.days)
-            by_package[version.package_id] += version.downloads
-        return CatalogSummary(packages, versions, dict(by_day), by_package.most_common(MOST_DOWNLOADED))
+        by_package = Counter[str]()
+        for name in await self._names_of(caller.tenant_id, list(by_version)) if by_version else ():
+            by_package[name.package_id] += by_version[name.uid]
+        return CatalogSummary(packages, versions, by_day, by_package.most_common(MOST_DOWNLOADED))

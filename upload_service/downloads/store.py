@@ -74,6 +74,24 @@ class MongoDownloadStore:
             counts.setdefault(row["version_uid"], {})[row["day"].date().isoformat()] = row["count"]
         return counts
 
+    async def totals(
+        self, tenant_id: str, days: int, now: datetime, most: int
+    ) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """The downloads of the last days by day, and those of the `most` downloaded versions by version.
+
+        The database adds, because a large catalog has a row for each version and day.
+        """
+        match = {"$match": {"tenant_id": tenant_id, "day": {"$gte": _midnight(now) - timedelta(days=days - 1)}}}
+        by_day: list[Document] = [match, {"$group": {"_id": "$day", "count": {"$sum": "$count"}}}]
+        by_version: list[Document] = [
+            match,
+            {"$group": {"_id": "$version_uid", "count": {"$sum": "$count"}}},
+            {"$sort": {"count": -1, "_id": 1}},
+            {"$limit": most},
+        ]
+        numbers = {row["_id"].date().isoformat(): row["count"] async for row in self._counts.aggregate(by_day)}
+        return numbers, {row["_id"]: row["count"] async for row in self._counts.aggregate(by_version)}
+
     async def delete(self, tenant_id: str, version_uids: Sequence[str]) -> None:
         """Delete the counts of these versions."""
         await self._counts.delete_many({"tenant_id": tenant_id, "version_uid": {"$in": list(version_uids)}})

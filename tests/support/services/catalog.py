@@ -1,6 +1,7 @@
 """A running catalog_service, with a stub of the other services."""
 
 import io
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -88,6 +89,7 @@ class StubServices:
         app.router.add_post("/{tenant_id}/unclaimed_installers", self._unclaimed)
         app.router.add_post("/{tenant_id}/damaged_installers", self._damaged)
         app.router.add_post("/{tenant_id}/download_counts", self._download_counts)
+        app.router.add_post("/{tenant_id}/download_totals", self._download_totals)
         app.router.add_post("/{tenant_id}/hidden_packages", self._hidden_packages)
         return app
 
@@ -144,6 +146,14 @@ class StubServices:
     async def _download_counts(self, request: web.Request) -> web.Response:
         self.days = (await self._receive(request, "download_counts"))["days"]
         return json_response({"versions": self.downloads})
+
+    async def _download_totals(self, request: web.Request) -> web.Response:
+        await self._receive(request, "download_totals")
+        days: Counter[str] = Counter()
+        for numbers in self.downloads.values():
+            days.update(numbers)
+        versions = {uid: sum(numbers.values()) for uid, numbers in self.downloads.items()}
+        return json_response({"days": days, "versions": versions})
 
     async def _hidden_packages(self, request: web.Request) -> web.Response:
         await self._receive(request, "hidden_packages")

@@ -127,6 +127,16 @@ async def test_counts_before_the_days_are_left_out(api: UploadApi, monkeypatch: 
     assert await counts(api, caller, days=300) == {}
 
 
+async def test_totals_are_of_days_and_versions(api: UploadApi) -> None:
+    caller, uid, address = await publish(api)
+    for client in ("pc-1", "pc-2"):
+        await download(api, caller.as_client(client), address)
+    await until_counted(api, caller, {uid: 2})
+    totals = {"days": {HOUR.date().isoformat(): 2}, "versions": {uid: 2}}
+    assert (await api.post(caller, "download_totals", days=2)).body == totals
+    assert (await api.post(make_uploader(), "download_totals", days=2)).body == {"days": {}, "versions": {}}
+
+
 @pytest.mark.parametrize("days", [0, 401, -1, "30", None])
 async def test_invalid_numbers_of_days_are_refused(api: UploadApi, days: object) -> None:
     answer = await api.post(make_uploader(), "download_counts", days=days, version_uids=[])
