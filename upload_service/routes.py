@@ -26,7 +26,7 @@ from upload_service.forms import ChunkForm, InstallerForm, days_of, text_of, tex
 from upload_service.metrics import count_bytes
 from upload_service.model import Status, Upload
 
-TOP_VERSIONS = 1000  # whose downloads `download_totals` answers
+TOP_VERSIONS = 300  # whose downloads `download_totals` answers
 
 routes = web.RouteTableDef()
 

@@ -43,7 +43,7 @@ INDEXES: Indexes = {
     ],
     "download_counts": [
         IndexModel(["tenant_id", "version_uid", "day"], unique=True),
-        IndexModel(["tenant_id", "day"]),
+        IndexModel(["tenant_id", "day", "version_uid", "count"]),  # It has all that totals need.
         IndexModel(["day"], expireAfterSeconds=COUNTS_LIFETIME),
     ],
 }

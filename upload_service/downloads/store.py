@@ -68,11 +68,14 @@ class MongoDownloadStore:
         query: Document = {"tenant_id": tenant_id, "day": {"$gte": _midnight(now) - timedelta(days=days - 1)}}
         if version_uids:
             query["version_uid"] = {"$in": list(version_uids)}
-        fields = {"_id": False, "version_uid": True, "day": True, "count": True}
-        counts: dict[str, dict[str, int]] = {}
-        async for row in self._counts.find(query, fields, sort=[("day", 1)]):
-            counts.setdefault(row["version_uid"], {})[row["day"].date().isoformat()] = row["count"]
-        return counts
+        day = {"$dateToString": {"date": "$day", "format": "%Y-%m-%d"}}
+        stages: list[Document] = [
+            {"$match": query},
+            {"$sort": {"day": 1}},
+            {"$group": {"_id": "$version_uid", "days": {"$push": {"k": day, "v": "$count"}}}},
+            {"$set": {"days": {"$arrayToObject": "$days"}}},
+        ]
+        return {row["_id"]: row["days"] async for row in self._counts.aggregate(stages)}
 
     async def totals(
         self, tenant_id: str, days: int, now: datetime, most: int

@@ -16,7 +16,7 @@ from gateway.dashboard.pages.server import NAMES, STATUSES, health_of_services
 from gateway.operations import CATALOG, CLIENTS
 
 RECENT = 5  # uploads, publications and actions
-ENTRIES = 100  # entries of the audit log among which the actions are searched, because most may be sign-ins
+ENTRIES = 50  # entries of the audit log among which the actions are searched, because most may be sign-ins
 DAYS = 30  # of the chart; the summary of catalog_service has as many
 CHART_HEIGHT = 100  # units of the drawing; each day is 10 units wide
 SESSION_OPERATIONS = frozenset({"login", "logout"})
