@@ -19,6 +19,7 @@ from catalog_service.packages.search import PackageSearch
 from catalog_service.packages.service import Packages
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
+from catalog_service.statistics.service import Statistics
 from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import Sweeper
 from catalog_service.uploads.consumer import UPLOAD_FINISHED, listen
@@ -87,6 +88,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         versions = app[app_keys.VERSIONS] = Versions(
             store.versions, installers, store.packages.package_uid, store.uploads.link
         )
+        app[app_keys.STATISTICS] = Statistics(installers, store.versions.names_of, store.size)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions)
         app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
         app[app_keys.LOGOS] = LogoDecoder()

@@ -8,6 +8,7 @@ from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.packages.search import PackageSearch
 from catalog_service.packages.service import Packages
 from catalog_service.settings import CatalogSettings
+from catalog_service.statistics.service import Statistics
 from catalog_service.store import MongoCatalogStore
 from catalog_service.uploads.service import FinishedUploads
 from catalog_service.versions.inspections import Inspections
@@ -27,6 +28,7 @@ CATALOG_CACHE = web.AppKey("catalog_cache", CatalogCache)
 LOGOS = web.AppKey("logos", LogoDecoder)
 LISTINGS = web.AppKey("listings", Listings)
 INSPECTIONS = web.AppKey("inspections", Inspections)
+STATISTICS = web.AppKey("statistics", Statistics)
 WINGET_SEARCH = web.AppKey("winget_search", WingetSearch)
 SEARCH_LIMIT = web.AppKey("search_limit", SearchLimit)
 SOURCE_ENTRIES = web.AppKey("source_entries", SourceEntries)

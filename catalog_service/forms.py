@@ -14,6 +14,7 @@ from catalog_service.model.manifest.fields import parse_changes, parse_manifest
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
 from catalog_service.packages.model import Order, PackageQuery
+from catalog_service.statistics.model import StatisticsFormat
 from common.errors import InvalidField
 from common.http.bodies import FORM_LIMIT
 from common.http.forms import Form, clean, flag, query_form, read_form
@@ -22,6 +23,7 @@ from common.http.middleware import caller_of
 ID_LIMIT = 128  # characters, of these four
 NAME_LIMIT = 256
 DESCRIPTION_LIMIT = 10_000
+STATISTICS_DAYS, MAX_STATISTICS_DAYS = 30, 400
 PAGE, PAGE_LIMIT = 50, 100  # packages
 PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
 CONNECTION_CHECK = 0.2  # seconds
@@ -119,6 +121,13 @@ def package_query(request: web.Request) -> PackageQuery:
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )
+
+
+def statistics_query(request: web.Request) -> tuple[int, StatisticsFormat]:
+    """Return the number of days and the format of `get_statistics`. Raises InvalidField."""
+    query = query_form(request)
+    days = query.integer("days", default=STATISTICS_DAYS, least=1, most=MAX_STATISTICS_DAYS)
+    return days, query.choice("format", StatisticsFormat, default=StatisticsFormat.JSON)
 
 
 def _uid(text: str) -> str:

@@ -142,6 +142,19 @@ async def get_finished_uploads(request: web.Request) -> web.Response:
     return json_response([asdict(upload) for upload in waiting])
 
 
+@routes.get("/{tenant_id}/get_statistics")
+async def get_statistics(request: web.Request) -> web.Response:
+    days, form = forms.statistics_query(request)
+    return views.statistics(await request.app[app_keys.STATISTICS].downloads(caller_of(request), days), form)
+
+
+@routes.post("/{tenant_id}/catalog_summary")
+async def catalog_summary(request: web.Request) -> web.Response:
+    """Internal: the numbers of the catalog and the downloads of 30 days, for the gateway's overview."""
+    summary = await request.app[app_keys.STATISTICS].summary(caller_of(request), forms.STATISTICS_DAYS)
+    return json_response(asdict(summary))
+
+
 @routes.get("/{tenant_id}/get_damaged_installers")
 async def get_damaged_installers(request: web.Request) -> web.Response:
     files = await request.app[app_keys.VERSIONS].damaged(caller_of(request))

@@ -1,5 +1,6 @@
 """The database of the catalog: its indexes and its stores."""
 
+import asyncio
 from contextlib import nullcontext
 
 from pymongo import ASCENDING, IndexModel
@@ -50,6 +51,13 @@ class MongoCatalogStore:
         self.packages = MongoPackageStore(database, self.revisions)
         self.versions = MongoVersionStore(database, self.revisions)
         self.uploads = MongoUploadStore(database, age=uploads_age)
+
+    async def size(self, tenant_id: str) -> tuple[int, int]:
+        """Return the numbers of packages and of active versions."""
+        return await asyncio.gather(
+            self._database["packages"].count_documents({"tenant_id": tenant_id, "halfway": False}),
+            self._database["versions"].count_documents({"tenant_id": tenant_id, "state": "active"}),
+        )
 
     async def forget_tenant(self, tenant_id: str) -> None:
         """Delete all documents of a tenant; upload_service deletes the installer files."""

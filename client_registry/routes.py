@@ -164,3 +164,9 @@ async def hidden_packages(request: web.Request) -> web.Response:
 async def client_usage(request: web.Request) -> web.Response:
     """Internal: the number of clients, for the server information."""
     return json_response({"clients": await request.app[CLIENTS].count(caller_of(request).tenant_id)})
+
+
+@routes.post("/{tenant_id}/clients_seen")
+async def clients_seen(request: web.Request) -> web.Response:
+    """Internal: the number of clients that called in the last day, week and month, for the gateway's overview."""
+    return json_response(await request.app[CLIENTS].count_seen(caller_of(request).tenant_id))

@@ -129,6 +129,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _read("GET", "get_finished_uploads", CATALOG),
     _read("GET", "inspect_upload/{server_filename}", UPLOAD),
     _read("GET", "get_damaged_installers", CATALOG),
+    _read("GET", "get_statistics", CATALOG, timeout=15.0),
     # Clients (4.6). Adding one may wait for a host name to be resolved.
     _read("GET", "get_clients", CLIENTS),
     _read("GET", "find_clients", CLIENTS),

@@ -14,12 +14,14 @@ from common.events import Events
 from common.events.broker import open_events
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
-from common.mongo import MongoDatabase, open_database
+from common.mongo import MongoDatabase, MongoError, open_database
 from common.mongo.migration import migrate
 from common.mongo.schema import register_version
 from common.telemetry.metrics import METRICS
 from upload_service.app_keys import (
     CLAIMS,
+    DOWNLOAD_COUNTER,
+    DOWNLOAD_STORE,
     DOWNLOADS,
     INSPECTOR,
     LOCAL_EVENTS,
@@ -29,7 +31,9 @@ from upload_service.app_keys import (
     TRANSFER_METRICS,
     TRANSFERS,
 )
+from upload_service.downloads.counter import DownloadCounter
 from upload_service.downloads.service import Downloads
+from upload_service.downloads.store import MongoDownloadStore
 from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.process import read_installer
@@ -62,6 +66,7 @@ from upload_service.uploads.store import MongoUploadStore
 # Seconds between two rounds of background work.
 RELAY_PAUSE = 1
 INSPECTION_PAUSE = 1
+COUNTING_PAUSE = 2
 MOVING_PAUSE = 5
 COLLECTION_PAUSE = SCRUB_PAUSE = 60
 ORPHANS_PAUSE = RECONCILIATION_PAUSE = 3600
@@ -106,7 +111,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        for name, step, pause in build(app, database, events, readers):
+        work = build(app, database, events, readers)
+        if counter := app[DOWNLOAD_COUNTER]:
+            stack.push_async_callback(_write_last_downloads, counter)
+        for name, step, pause in work:
             await stack.enter_async_context(repeating(name, step, pause, after=readiness.prepared))
         yield
 
@@ -136,6 +144,9 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
     app[DOWNLOADS] = Downloads(
         store, backends, folder, settings.download_key, redirects=s3 if settings.s3_redirect else None
     )
+    app[DOWNLOAD_STORE] = MongoDownloadStore(database)
+    counter = DownloadCounter(app[DOWNLOAD_STORE], metrics.downloads) if settings.download_counts else None
+    app[DOWNLOAD_COUNTER] = counter
     inspector = app[INSPECTOR] = Inspector(
         MongoInspectionStore(database), InstallerFiles(backends, folder, settings.installers), read_installer
     )
@@ -153,6 +164,8 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
         ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
     ]
+    if counter is not None:
+        work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))
     if settings.scrub_interval:
         check = partial(scrub.check_due, settings.scrub_interval)
         work.append(("scrub", check, lambda: asyncio.sleep(SCRUB_PAUSE)))
@@ -169,6 +182,12 @@ async def _check_object_storage(ownership: StorageOwnership) -> None:
     with suppress(Unavailable, TimeoutError):
         async with asyncio.timeout(STORAGE_TIMEOUT):
             await ownership.check(StorageKind.S3)
+
+
+async def _write_last_downloads(counter: DownloadCounter) -> None:
+    """Write what is not written yet when the service stops; a database that is gone does not hinder that."""
+    with suppress(MongoError):
+        await counter.flush()
 
 
 SERVICE = Service("upload_service", UploadSettings, create_app, uvloop=False)

@@ -3,7 +3,9 @@
 from aiohttp import web
 
 from common.events import Events
+from upload_service.downloads.counter import DownloadCounter
 from upload_service.downloads.service import Downloads
+from upload_service.downloads.store import MongoDownloadStore
 from upload_service.inspection.inspector import Inspector
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.metrics import TransferMetrics
@@ -17,6 +19,8 @@ LOCAL_EVENTS: web.AppKey[Events | None] = web.AppKey("local_events")
 TRANSFERS = web.AppKey("transfers", Transfers)
 CLAIMS = web.AppKey("claims", Claims)
 DOWNLOADS = web.AppKey("downloads", Downloads)
+DOWNLOAD_COUNTER: web.AppKey[DownloadCounter | None] = web.AppKey("download_counter")
+DOWNLOAD_STORE = web.AppKey("download_store", MongoDownloadStore)
 INSPECTOR = web.AppKey("inspector", Inspector)
 QUOTA = web.AppKey("quota", MongoQuotaStore)
 TRANSFER_METRICS = web.AppKey("transfer_metrics", TransferMetrics)

@@ -129,3 +129,11 @@ def texts_of(body: Mapping[str, Any], name: str) -> list[str]:
     if not isinstance(values, list) or not all(isinstance(value, str) and 0 < len(value) <= 128 for value in values):
         raise InvalidField(name, "must be a list of texts of 1 to 128 characters")
     return values
+
+
+def days_of(body: Mapping[str, Any]) -> int:
+    """The number of days under `days`. Raises InvalidField."""
+    days = body.get("days")
+    if not isinstance(days, int) or not 1 <= days <= 400:
+        raise InvalidField("days", "must be a whole number from 1 to 400")
+    return days

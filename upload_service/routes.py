@@ -1,18 +1,32 @@
 """The operations of upload_service: those of the interface, the downloads, and those for other services."""
 
 from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
 
 from aiohttp import web
 
 from common.http.bodies import read_json
-from common.http.middleware import audit, caller_of, json_response
+from common.http.middleware import CALLER, audit, caller_of, json_response
 from upload_service import views
-from upload_service.app_keys import CLAIMS, DOWNLOADS, INSPECTOR, QUOTA, SCRUB_STORE, TRANSFER_METRICS, TRANSFERS
+from upload_service.app_keys import (
+    CLAIMS,
+    DOWNLOAD_COUNTER,
+    DOWNLOAD_STORE,
+    DOWNLOADS,
+    INSPECTOR,
+    QUOTA,
+    SCRUB_STORE,
+    TRANSFER_METRICS,
+    TRANSFERS,
+)
 from upload_service.content_range import ContentRange, parse_file_id
 from upload_service.downloads.service import Address
-from upload_service.forms import ChunkForm, InstallerForm, text_of, texts_of
+from upload_service.forms import ChunkForm, InstallerForm, days_of, text_of, texts_of
 from upload_service.metrics import count_bytes
-from upload_service.model import Status
+from upload_service.model import Status, Upload
+
+TOP_VERSIONS = 300  # whose downloads `download_totals` answers
 
 routes = web.RouteTableDef()
 
@@ -59,6 +73,8 @@ async def download(request: web.Request) -> web.StreamResponse:
     downloads = request.app[DOWNLOADS]
     upload = await downloads.find(address)
     if location := await downloads.redirect_address(upload, request.method):
+        if views.redirects_to_end(request, upload):
+            _count_download(request, upload)
         return web.Response(status=307, headers={"Location": location, "Cache-Control": "no-store"})
     if not_modified := views.not_modified(request, upload.sha256):
         return not_modified
@@ -66,7 +82,15 @@ async def download(request: web.Request) -> web.StreamResponse:
     length = 0 if request.method == "HEAD" else byte_range.length
     async with downloads.open(upload, byte_range.start, length) as file:
         with count_bytes(request.app[TRANSFER_METRICS].sent, lambda: request.writer.output_size):
-            return await views.send_installer(request, file, byte_range, address.file_name)
+            count = partial(_count_download, request, upload) if byte_range.reaches(upload.size) else None
+            return await views.send_installer(request, file, byte_range, address.file_name, count)
+
+
+def _count_download(request: web.Request, upload: Upload) -> None:
+    """Count a download by the client, else by its address. Without a gateway that is the address of the connection."""
+    if counter := request.app[DOWNLOAD_COUNTER]:
+        caller = request.get(CALLER)
+        counter.count(upload, (caller.client_id or caller.ip) if caller else request.remote or "")
 
 
 @routes.post("/{tenant_id}/store_installer")
@@ -105,7 +129,9 @@ async def inspect_installer(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/release_installers")
 async def release_installers(request: web.Request) -> web.Response:
     body = await read_json(request)
-    await request.app[CLAIMS].release(caller_of(request).tenant_id, texts_of(body, "version_uids"))
+    tenant_id, version_uids = caller_of(request).tenant_id, texts_of(body, "version_uids")
+    await request.app[CLAIMS].release(tenant_id, version_uids)
+    await request.app[DOWNLOAD_STORE].delete(tenant_id, version_uids)
     return json_response({})
 
 
@@ -121,6 +147,23 @@ async def unclaimed_installers(request: web.Request) -> web.Response:
 async def damaged_installers(request: web.Request) -> web.Response:
     installers = await request.app[SCRUB_STORE].damaged_installers(caller_of(request).tenant_id)
     return json_response({"installers": [asdict(installer) for installer in installers]})
+
+
+@routes.post("/{tenant_id}/download_counts")
+async def download_counts(request: web.Request) -> web.Response:
+    body = await read_json(request)
+    tenant_id, days, uids = caller_of(request).tenant_id, days_of(body), texts_of(body, "version_uids")
+    counts = await request.app[DOWNLOAD_STORE].counts(tenant_id, days, datetime.now(UTC), uids)
+    return json_response({"versions": counts})
+
+
+@routes.post("/{tenant_id}/download_totals")
+async def download_totals(request: web.Request) -> web.Response:
+    days = days_of(await read_json(request))
+    by_day, by_version = await request.app[DOWNLOAD_STORE].totals(
+        caller_of(request).tenant_id, days, datetime.now(UTC), TOP_VERSIONS
+    )
+    return json_response({"days": by_day, "versions": by_version})
 
 
 @routes.post("/{tenant_id}/storage_usage")

@@ -96,7 +96,7 @@ class StorageSettings(EnvironmentSettings):
 class UploadSettings(StorageSettings, ServiceSettings):
     """`installers` is the folder that all replicas share; ages and intervals are seconds.
 
-    A stored file is read again after `scrub_interval`; 0 is never.
+    A stored file is read again after `scrub_interval`; 0 is never. `download_counts` counts complete downloads.
     """
 
     listen: Listen = "127.0.0.1:8083"
@@ -109,3 +109,4 @@ class UploadSettings(StorageSettings, ServiceSettings):
     transfer_idle: int = Field(default=24 * 3600, ge=1)
     unclaimed_age: int = Field(default=24 * 3600, ge=1)
     scrub_interval: int = Field(default=7 * 24 * 3600, ge=0)
+    download_counts: bool = True

@@ -12,6 +12,8 @@ from upload_service.model import Damage, Status, StorageKind, Upload
 NOW = "$$NOW"  # by the clock of the database, so that replicas agree about leases and ages
 LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # `lease_until` of a transfer without a lease
 STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
+MARKS_LIFETIME = 3 * 3600  # seconds after the begin of the hour in which a client counts once
+COUNTS_LIFETIME = 402 * 24 * 3600  # seconds; `get_statistics` answers up to 400 days
 QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
 _SET = {"$gt": ""}  # a text that is not empty
@@ -34,6 +36,15 @@ INDEXES: Indexes = {
     "quotas": [
         IndexModel(["tenant_id"], unique=True),
         IndexModel([*QUOTA_TOTALS]),  # The documents are long; the metrics need these fields only.
+    ],
+    "download_marks": [
+        IndexModel(["tenant_id", "version_uid", "client", "hour"], unique=True),
+        IndexModel(["hour"], expireAfterSeconds=MARKS_LIFETIME),
+    ],
+    "download_counts": [
+        IndexModel(["tenant_id", "version_uid", "day"], unique=True),
+        IndexModel(["tenant_id", "day", "version_uid", "count"]),  # It has all that totals need.
+        IndexModel(["day"], expireAfterSeconds=COUNTS_LIFETIME),
     ],
 }
 

@@ -1,7 +1,7 @@
 """The responses of upload_service."""
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -80,9 +80,17 @@ class ByteRange:
     length: int
     whole: bool = False
 
+    def reaches(self, end: int) -> bool:
+        return self.start + self.length == end
 
-async def send_installer(request: web.Request, file: OpenFile, part: ByteRange, file_name: str) -> web.StreamResponse:
-    """Send a part of an installer, with its SHA-256 as ETag. For HEAD `file` has no bytes."""
+
+async def send_installer(
+    request: web.Request, file: OpenFile, part: ByteRange, file_name: str, on_sent: Callable[[], None] | None = None
+) -> web.StreamResponse:
+    """Send a part of an installer, with its SHA-256 as ETag. For HEAD `file` has no bytes.
+
+    `on_sent` is called after the last byte of the part was handed to the connection, not for HEAD.
+    """
     upload = file.upload
     response = web.StreamResponse(
         status=200 if part.whole else 206,
@@ -104,6 +112,8 @@ async def send_installer(request: web.Request, file: OpenFile, part: ByteRange, 
     try:
         await _send_bytes(request, response, file)
         await response.write_eof()
+        if on_sent:
+            on_sent()
     except ConnectionError:
         raise  # The caller is gone.
     except (Problem, OSError, RuntimeError, EOFError) as error:
@@ -147,6 +157,16 @@ def requested_range(request: web.Request, sha256: str, size: int) -> ByteRange:
         raise RangeNotSatisfiable(size)
     end = min(int(last), size - 1) if last else size - 1
     return ByteRange(start, end - start + 1)
+
+
+def redirects_to_end(request: web.Request, upload: Upload) -> bool:
+    """Whether the object storage will send the last byte of the file for this request, as far as it shows that."""
+    try:
+        if request.method != "GET" or not_modified(request, upload.sha256):
+            return False
+        return requested_range(request, upload.sha256, upload.size).reaches(upload.size)
+    except (PreconditionFailed, RangeNotSatisfiable):
+        return False
 
 
 def _match(etags: tuple[ETag, ...], sha256: str, *, weak: bool) -> bool:

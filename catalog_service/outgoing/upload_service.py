@@ -14,6 +14,7 @@ from common.service_client.client import ServiceClient
 RELEASE_BATCH = 100  # versions of one request
 CONCURRENT_RELEASES = 4  # requests
 REMOVAL_TIMEOUT = 25.0  # seconds
+STATISTICS_TIMEOUT = 12.0  # seconds
 INSPECTION_TIMEOUT = 30.0  # seconds
 NAMES_BATCH = 1000  # files of one request
 _FILE = TypeAdapter(InstallerFile)
@@ -71,6 +72,26 @@ class UploadService:
         """Return the tenant's damaged files, the oldest finding first. Raises Unavailable."""
         answer = await self._service.json(caller, "damaged_installers")
         return _DAMAGED_FILES.validate_python(answer["installers"])
+
+    async def download_counts(
+        self, caller: Caller, days: int, version_uids: Sequence[str] = ()
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Return the downloads of the last days by version uid and day, of these versions or of all of them.
+
+        Raises Unavailable.
+        """
+        body = {"days": days, "version_uids": list(version_uids)}
+        answer = await self._service.json(caller, "download_counts", body, timeout=STATISTICS_TIMEOUT)
+        versions: Mapping[str, Mapping[str, int]] = answer["versions"]
+        return versions
+
+    async def download_totals(self, caller: Caller, days: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
+        """Return the downloads of the last days by day, and those of the most downloaded versions by uid.
+
+        Raises Unavailable.
+        """
+        answer = await self._service.json(caller, "download_totals", {"days": days})
+        return answer["days"], answer["versions"]
 
     async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         body = {"version_uids": version_uids}

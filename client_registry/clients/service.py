@@ -1,6 +1,6 @@
 """The clients of a tenant (section 4.6), and how a token identifies one of them (section 5.2)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -13,6 +13,7 @@ from client_registry.clients.tokens import ClientTokens, IssuedToken
 from common.auth.callers import Caller, Deployment
 
 SIGHTING_INTERVAL = timedelta(minutes=1)
+SEEN_WITHIN = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
 
 
 class ClientStore(Protocol):
@@ -21,6 +22,8 @@ class ClientStore(Protocol):
     async def list(self, tenant_id: str) -> Sequence[Client]: ...
 
     async def find(self, tenant_id: str, query: ClientQuery) -> tuple[Sequence[Client], int]: ...
+
+    async def count_seen(self, tenant_id: str, since: Mapping[str, datetime]) -> Mapping[str, int]: ...
 
     async def count(self, tenant_id: str) -> int: ...
 
@@ -67,6 +70,11 @@ class Clients:
     async def find(self, tenant_id: str, query: ClientQuery) -> tuple[Sequence[Client], int]:
         """The clients of one page, an exact name first, and the number of matching clients."""
         return await self._store.find(tenant_id, query)
+
+    async def count_seen(self, tenant_id: str) -> Mapping[str, int]:
+        """The number of clients that called in the last `day`, `week` and `month`."""
+        now = self._now()
+        return await self._store.count_seen(tenant_id, {name: now - age for name, age in SEEN_WITHIN.items()})
 
     async def count(self, tenant_id: str) -> int:
         return await self._store.count(tenant_id)

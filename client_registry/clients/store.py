@@ -51,6 +51,18 @@ class MongoClientStore:
     async def count(self, tenant_id: str) -> int:
         return await self._clients.count_documents({"tenant_id": tenant_id})
 
+    async def count_seen(self, tenant_id: str, since: Mapping[str, datetime]) -> Mapping[str, int]:
+        """The number of clients whose last call is not before a time, for each of these times by its name."""
+        numbers = {
+            name: {"$sum": {"$cond": [{"$gte": ["$last_seen", moment]}, 1, 0]}} for name, moment in since.items()
+        }
+        stages: list[Mapping[str, object]] = [
+            {"$match": {"tenant_id": tenant_id, "last_seen": {"$gte": min(since.values())}}},
+            {"$group": {"_id": None, **numbers}},
+        ]
+        rows = await self._clients.aggregate(stages).to_list(1)
+        return {name: rows[0][name] if rows else 0 for name in since}
+
     async def counts(self) -> Mapping[str, int]:
         """The number of clients of each tenant that has any."""
         stages: list[Mapping[str, object]] = [

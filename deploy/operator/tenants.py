@@ -25,6 +25,7 @@ from common.tenants import contains, is_tenant_id
 from deploy.local.folder import Addresses
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import open_storage
+from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.store import MongoMoveStore
@@ -92,5 +93,6 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
     ):
         await MongoCatalogStore(catalog, uploads_age=0).forget_tenant(tenant_id)
         await MongoClientStore(clients).forget_tenant(tenant_id)
-        await forget_installers(tenant_id, storage.homes, MongoUploadStore(upload), MongoQuotaStore(upload))
+        stores = (MongoUploadStore(upload), MongoQuotaStore(upload), MongoDownloadStore(upload))
+        await forget_installers(tenant_id, storage.homes, *stores)
     return known

@@ -16,6 +16,7 @@ from gateway.dashboard.pages import (
     blacklist,
     clients,
     live_events,
+    overview,
     package,
     packages,
     publishing,
@@ -46,7 +47,7 @@ class Page:
 
 
 PAGES = (
-    Page("", tenant.show_overview),
+    Page("", overview.show),
     Page("packages", packages.show),
     Page("packages/{package_id}", package.show),
     Page("packages/{package_id}/versions/{version_uid}", package.show_version),

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Callable
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any
 
 import aiohttp_jinja2
 from aiohttp import web
-from babel.dates import format_datetime
+from babel.dates import format_date, format_datetime
 from babel.numbers import format_decimal
 from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -28,6 +28,7 @@ def set_up_templates(app: web.Application) -> None:
     """Let the application render the templates of the dashboard."""
     filters: dict[str, Callable[..., str]] = {
         "bytes": _with_language(_bytes),
+        "date": _with_language(lambda value, language: format_date(date.fromisoformat(value), locale=language)),
         "file_name": _file_name,
         "label_cells": label_cells,
         "localized": _with_language(localized),

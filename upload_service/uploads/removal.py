@@ -8,12 +8,14 @@ from dataclasses import dataclass
 
 from common.concurrency.background import with_each
 from common.telemetry import log
+from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import StorageBackends
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.store import MongoUploadStore
 
+TenantStore = MongoUploadStore | MongoQuotaStore | MongoDownloadStore
 BATCH = 1000
 INTERRUPTED = 60  # seconds after which a deletion is continued
 
@@ -69,8 +71,8 @@ class Collector:
             log.info("leftover_removed", status=upload.status, tenant_id=upload.tenant_id, upload_id=upload.upload_id)
 
 
-async def forget_tenant(tenant_id: str, backends: StorageBackends, *stores: MongoUploadStore | MongoQuotaStore) -> None:
-    """Remove everything of a tenant: its records, its quota, its files."""
+async def forget_tenant(tenant_id: str, backends: StorageBackends, *stores: TenantStore) -> None:
+    """Remove everything of a tenant: its records, its quota, its download counts, its files."""
     for store in stores:
         await store.forget_tenant(tenant_id)
     for storage in backends:

@@ -50,7 +50,7 @@ class Health:
 
 async def show(page: PageRequest) -> web.Response:
     """The page; it also works without the services that know the usage."""
-    health, (information, problem) = await asyncio.gather(_all_services(page.request.app), _information(page))
+    health, (information, problem) = await asyncio.gather(health_of_services(page.request.app), _information(page))
     return page.render(
         "server.html",
         health=health,
@@ -71,7 +71,8 @@ async def _information(page: PageRequest) -> tuple[dict[str, object] | None, Pro
         return None, problem
 
 
-async def _all_services(app: web.Application) -> list[Health]:
+async def health_of_services(app: web.Application) -> list[Health]:
+    """The readiness of the gateway and of one process of each service."""
     missing = await app[READINESS].missing()
     own = Health(GATEWAY, "not ready" if missing else "ready", tuple(missing))
     return [own, *await asyncio.gather(*(_health(name, service) for name, service in app[SERVICES].items()))]

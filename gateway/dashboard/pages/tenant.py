@@ -1,30 +1,8 @@
-"""The pages about the tenant as a whole: overview, users, settings and documentation."""
-
-import asyncio
+"""The pages about the tenant as a whole: users, settings and documentation."""
 
 from aiohttp import web
 
 from gateway.dashboard.page_request import PageRequest
-
-RECENT = 5  # uploads and entries of the audit log on the overview
-
-
-async def show_overview(page: PageRequest) -> web.Response:
-    """The overview: usage, unassigned uploads and recent activity."""
-    information, uploads, entries = await asyncio.gather(
-        page.fetch("server_information"),
-        page.fetch("get_finished_uploads"),
-        page.fetch("get_audit_log", limit=str(RECENT)),
-    )
-    newest = sorted(uploads, key=lambda upload: str(upload["finished_at"]), reverse=True)
-    return page.render(
-        "overview.html",
-        information=information,
-        unassigned=len(uploads),
-        uploads=newest[:RECENT],
-        entries=entries,
-        base_url=page.caller.base_url,
-    )
 
 
 async def show_users(page: PageRequest) -> web.Response:

@@ -146,6 +146,18 @@ async def test_clients_not_seen_since_a_time_are_counted(store: MongoClientStore
     assert await store.count_unseen(tenant_id, NOW) == 2
 
 
+async def test_clients_seen_since_each_time_are_counted(store: MongoClientStore, tenant_id: str) -> None:
+    since = {"day": NOW - timedelta(days=1), "week": NOW - timedelta(days=7), "month": NOW - timedelta(days=30)}
+    assert await store.count_seen(tenant_id, since) == {"day": 0, "week": 0, "month": 0}
+    for number, days in enumerate((None, 0, 1, 2, 20, 31)):
+        last_seen = None if days is None else NOW - timedelta(days=days)
+        client = make_client(str(number), created_at=NOW, last_seen=last_seen)
+        await store.add(tenant_id, client, digest=client.name, slot=number)
+
+    assert await store.count_seen(tenant_id, since) == {"day": 2, "week": 3, "month": 4}
+    assert await store.count_seen("another", since) == {"day": 0, "week": 0, "month": 0}
+
+
 async def test_a_token_belongs_to_one_client(store: MongoClientStore, tenant_id: str) -> None:
     await store.add(tenant_id, make_client("one"), digest="d", slot=0)
 

@@ -1,6 +1,7 @@
 """A running catalog_service, with a stub of the other services."""
 
 import io
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -61,7 +62,8 @@ class StubServices:
 
     `links` are the files by name, each with its version or None. The stub raises `refusal` if set, and `not_inspected`
     only for inspections. `during` runs before the answer to a claim. `hidden` is the blacklist. Unknown files exist
-    too, except the `missing` ones. `damaged` are the damaged installers. `inspected` are the facts of every file.
+    too, except the `missing` ones. `damaged` are the damaged installers.
+    `downloads` are the download counts, requested for `days`. `inspected` are the facts of every file.
     A claim returns `claim_fields` of them, and `late_claim_fields` too after the first inspection.
     """
 
@@ -72,6 +74,8 @@ class StubServices:
     inspected: dict[str, Any] = field(default_factory=dict)
     claim_fields: dict[str, str] = field(default_factory=dict)
     late_claim_fields: dict[str, str] = field(default_factory=dict)
+    downloads: dict[str, dict[str, int]] = field(default_factory=dict)
+    days: int = 0
     refusal: Problem | None = None
     not_inspected: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
@@ -84,6 +88,8 @@ class StubServices:
         app.router.add_post("/{tenant_id}/release_installers", self._release)
         app.router.add_post("/{tenant_id}/unclaimed_installers", self._unclaimed)
         app.router.add_post("/{tenant_id}/damaged_installers", self._damaged)
+        app.router.add_post("/{tenant_id}/download_counts", self._download_counts)
+        app.router.add_post("/{tenant_id}/download_totals", self._download_totals)
         app.router.add_post("/{tenant_id}/hidden_packages", self._hidden_packages)
         return app
 
@@ -91,6 +97,7 @@ class StubServices:
         """Remove all files, facts and refusals."""
         self.links, self.hidden, self.operations, self.missing, self.damaged = {}, {}, [], set(), []
         self.inspected, self.claim_fields, self.late_claim_fields = {}, {}, {}
+        self.downloads, self.days = {}, 0
         self.refusal = self.not_inspected = self.during = None
 
     def add_file(self) -> str:
@@ -135,6 +142,18 @@ class StubServices:
     async def _damaged(self, request: web.Request) -> web.Response:
         await self._receive(request, "damaged_installers")
         return json_response({"installers": self.damaged})
+
+    async def _download_counts(self, request: web.Request) -> web.Response:
+        self.days = (await self._receive(request, "download_counts"))["days"]
+        return json_response({"versions": self.downloads})
+
+    async def _download_totals(self, request: web.Request) -> web.Response:
+        await self._receive(request, "download_totals")
+        days: Counter[str] = Counter()
+        for numbers in self.downloads.values():
+            days.update(numbers)
+        versions = {uid: sum(numbers.values()) for uid, numbers in self.downloads.items()}
+        return json_response({"days": days, "versions": versions})
 
     async def _hidden_packages(self, request: web.Request) -> web.Response:
         await self._receive(request, "hidden_packages")

@@ -88,6 +88,8 @@ class SeedData:
         """Everything that the tenant's administrator can read."""
         view = {}
         for row in READS:
+            if row.name == "get_statistics":
+                continue  # The view downloads the installer itself, which counts.
             answer = await self.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
             assert answer.status == 200, (title(row), answer.status, answer.body)
             view[title(row)] = _SIGNATURE.sub("", json.dumps(answer.body, default=str))

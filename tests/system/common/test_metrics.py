@@ -18,8 +18,8 @@ from tests.support.deployment.observability import alerts, panels, records
 from tests.support.factories import KEY, KEYS
 from tests.support.metrics import MetricSamples, fetch_metrics
 from tests.support.servers.prometheus import selectors
-from tests.support.wait import TIMEOUT
-from tests.support.whole.publishing import add_package, download, publish, send_chunk
+from tests.support.wait import TIMEOUT, until
+from tests.support.whole.publishing import add_package, download, package_id, publish, send_chunk, version_of
 from tests.support.whole.seed import SeedData, seed_tenant
 from tests.support.whole.services import Api, Services
 
@@ -69,6 +69,7 @@ OWN: Mapping[str, MetricKinds] = {
     "upload_service": {
         "pkgrepo_upload_bytes_total": ("counter", ()),
         "pkgrepo_download_bytes_total": ("counter", ()),
+        "pkgrepo_downloads_total": ("counter", TENANT),
         "pkgrepo_uploads_finished_total": ("counter", ()),
         "pkgrepo_open_transfers": ("gauge", ()),
         "pkgrepo_storage_used_bytes": ("gauge", TENANT),
@@ -97,6 +98,16 @@ async def seed_data(services: Services) -> SeedData:
 
 
 async def test_each_service_shows_its_metrics_and_no_others(services: Services, seed_data: SeedData) -> None:
+    # The counter of downloads has a line for each tenant with a download.
+    name = package_id()
+    await add_package(seed_data.api, name)
+    published = await publish(seed_data.api, name)
+    await download(seed_data.api, (await version_of(seed_data.api, published))["INSTALLER_URL"])
+
+    async def is_counted() -> bool:
+        return bool((await metrics_of(services, "upload_service")).named("pkgrepo_downloads_total"))
+
+    await until(is_counted)
     for name, own in OWN.items():
         metrics = await metrics_of(services, name)
         expected = COMMON | own | ({} if name == "gateway" else WITH_DATABASE)

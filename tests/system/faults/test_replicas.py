@@ -9,10 +9,11 @@ from contextlib import AsyncExitStack
 from uuid import uuid4
 
 import pytest
+from yarl import URL
 
 from common.auth.callers import Caller
 from tests.support.api import Answer
-from tests.support.factories import make_caller
+from tests.support.factories import KEYS, make_caller
 from tests.support.faults.invariants import missing_versions, violations
 from tests.support.faults.publishers import run_publishers, wait_until_announced
 from tests.support.processes.cluster import Cluster
@@ -171,6 +172,38 @@ async def _wait_for_bytes(cluster: Cluster, caller: Caller, size: int) -> None:
         return any(path.is_file() and path.stat().st_size >= size for path in folder.glob("*/*"))
 
     await until(has_bytes)
+
+
+async def test_counted_downloads_survive_a_killed_replica(
+    cluster: Cluster, replica_pair: tuple[UploadApi, UploadApi]
+) -> None:
+    (first, second), caller, uid = replica_pair, make_caller(), str(uuid4())
+    name = await first.upload(caller, b"installer")
+    await first.claim(caller, name, uid)
+    address = URL(first.address(caller, name, keys=KEYS))
+
+    async def download(api: UploadApi, client: str) -> None:
+        answer = await api.service.call(caller.as_client(client), "GET", *address.parts[2:], params=address.query)
+        assert answer.status == 200
+
+    async def counted(number: int) -> None:
+        async def is_counted() -> bool:
+            answer = await second.post(caller, "download_totals", days=2)
+            return bool(answer.body["versions"] == {uid: number})
+
+        await until(is_counted)
+
+    for client in ("pc-1", "pc-2"):
+        await download(first, client)
+    await counted(2)
+    replica = cluster.replicas["upload_service"][0]
+    await replica.kill()
+    try:
+        await download(second, "pc-3")
+        await counted(3)
+    finally:
+        await replica.start()
+        await replica.ready()
 
 
 async def _check_file(cluster: Cluster, caller: Caller, answer: Answer, content: bytes) -> None:

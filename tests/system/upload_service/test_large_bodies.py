@@ -84,6 +84,29 @@ async def test_a_connection_delivers_several_large_responses(way: Way, file: Pat
         writer.close()
 
 
+@pytest.mark.parametrize("reads_all", [True, False])
+async def test_only_a_download_that_was_sent_whole_is_reported(file: Path, reads_all: bool) -> None:
+    ended, reports = asyncio.Event(), list[str]()
+
+    async def send(request: web.Request) -> web.StreamResponse:
+        shrink_send_buffer(request)
+        try:
+            with file.open("rb") as content:
+                opened, part = OpenFile(UPLOAD, 0, SIZE, content), ByteRange(0, SIZE, whole=True)
+                return await send_installer(request, opened, part, "setup.exe", lambda: reports.append("sent"))
+        finally:
+            ended.set()
+
+    async with serve_handler(send) as address, asyncio.timeout(SOON):
+        url = urlsplit(address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port, limit=1024)
+        writer.write(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        await reader.read(-1 if reads_all else 100)
+        writer.close()
+        await ended.wait()
+    assert reports == (["sent"] if reads_all else [])
+
+
 @both_ways
 async def test_a_client_that_does_not_read_is_disconnected(
     way: Way, file: Path, monkeypatch: pytest.MonkeyPatch

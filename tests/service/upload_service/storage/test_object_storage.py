@@ -354,6 +354,22 @@ async def test_a_download_can_be_redirected_to_object_storage(redirecting: Setup
     assert (head.status, head.headers["Content-Length"]) == (200, str(len(FILE)))
 
 
+async def test_a_redirect_for_the_last_byte_counts_as_download(redirecting: Setup) -> None:
+    caller, name = await redirecting.upload()
+    address = redirecting.api.address(caller, name)
+    for request in ({"method": "HEAD"}, {"Range": "bytes=10-19"}, {"If_None_Match": ETAG}, {"Range": "bytes=9999-"}):
+        await redirecting.api.get(address, **request)
+    counter = {"name": "pkgrepo_downloads_total", "tenant_id": caller.tenant_id}
+    segments, client = URL(address).parts[2:], caller.as_client("pc-1")
+    await redirecting.api.service.call(client, "GET", *segments, params=URL(address).query, allow_redirects=False)
+
+    async def is_counted() -> bool:
+        return (await redirecting.api.metrics()).value(**counter) > 0
+
+    await until(is_counted)
+    assert (await redirecting.api.metrics()).value(**counter) == 1
+
+
 async def test_a_redirect_url_expires_and_is_valid_for_one_file(redirecting: Setup) -> None:
     caller, name = await redirecting.upload()
     redirect_url = await location(redirecting, caller, name)

@@ -1,6 +1,6 @@
 """The recording of client sightings, and the name resolution of the single-tenant deployment."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -35,6 +35,9 @@ class OneClient:
 
     async def count(self, tenant_id: str) -> int:
         return len(await self.list(tenant_id))
+
+    async def count_seen(self, tenant_id: str, since: Mapping[str, datetime]) -> Mapping[str, int]:
+        return dict.fromkeys(since, await self.count(tenant_id))
 
     async def slots(self, tenant_id: str) -> AbstractSet[int]:
         return set(range(await self.count(tenant_id)))

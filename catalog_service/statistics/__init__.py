@@ -1,0 +1,1 @@
+"""Downloads of versions, and the size of the catalog."""

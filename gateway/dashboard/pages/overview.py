@@ -1,0 +1,115 @@
+"""The overview: numbers, downloads, publications, activity and the health of the services."""
+
+import asyncio
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from aiohttp import web
+
+from common.errors import Problem
+from gateway.app_keys import SERVICES
+from gateway.dashboard.languages import _
+from gateway.dashboard.page_request import PageRequest
+from gateway.dashboard.pages.server import NAMES, STATUSES, health_of_services
+from gateway.operations import CATALOG, CLIENTS
+
+RECENT = 5  # uploads, publications and actions
+ENTRIES = 50  # entries of the audit log among which the actions are searched, because most may be sign-ins
+DAYS = 30  # of the chart; the summary of catalog_service has as many
+CHART_HEIGHT = 100  # units of the drawing; each day is 10 units wide
+SESSION_OPERATIONS = frozenset({"login", "logout"})
+PUBLICATION = "add_package_version"
+ACTIONS: Mapping[str, str] = {
+    "add_package": _("Add package"),
+    "edit_package": _("Edit package"),
+    "delete_package": _("Delete package"),
+    "set_package_active": _("Activate or deactivate package"),
+    "add_package_version": _("Publish version"),
+    "delete_package_version": _("Delete versions"),
+    "upload_package_version": _("Cancel upload"),
+    "add_client": _("Add client"),
+    "edit_client": _("Enable or disable client"),
+    "delete_client": _("Delete client"),
+    "rotate_client_token": _("Replace client token"),
+    "add_blacklist_entry": _("Add blacklist entry"),
+    "delete_blacklist_entry": _("Delete blacklist entry"),
+    "add_blacklist_group": _("Add blacklist group"),
+    "delete_blacklist_group": _("Delete blacklist group"),
+    "publish_client": _("Publish client program"),
+    "edit_settings": _("Edit settings"),
+    "add_user": _("Add user"),
+    "delete_user": _("Delete user"),
+    "change_password": _("Change password"),
+}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A day of the chart. `x`, `y` and `height` are units of the drawing, from its top left corner."""
+
+    day: str
+    downloads: int
+    x: int
+    y: float
+    height: float
+
+
+async def show(page: PageRequest) -> web.Response:
+    """The page. A part whose service does not answer is left out, and the services' health names the service."""
+    services = page.request.app[SERVICES]
+    information, uploads, entries, publications, summary, seen, health = await asyncio.gather(
+        _or_none(page.fetch("server_information")),
+        _or_none(page.fetch("get_finished_uploads")),
+        _or_none(page.fetch("get_audit_log", limit=str(ENTRIES))),
+        _or_none(page.fetch("get_audit_log", limit=str(2 * RECENT), operation=PUBLICATION)),
+        _or_none(services[CATALOG].json(page.caller, "catalog_summary")),
+        _or_none(services[CLIENTS].json(page.caller, "clients_seen")),
+        health_of_services(page.request.app),
+    )
+    uploads = sorted(uploads or (), key=lambda upload: str(upload["finished_at"]), reverse=True)
+    actions = [entry for entry in entries or () if entry["operation"] not in SESSION_OPERATIONS][:RECENT]
+    return page.render(
+        "overview.html",
+        information=information,
+        unassigned=len(uploads),
+        uploads=uploads[:RECENT],
+        actions=actions,
+        client_names=await _client_names(page, actions),
+        action_names=ACTIONS,
+        publications=[entry for entry in publications or () if entry["status"] < 400][:RECENT],
+        summary=summary,
+        bars=chart_bars(summary["days"], datetime.now(UTC)) if summary else (),
+        seen=seen,
+        not_ready=[service for service in health if service.status != "ready"],
+        names=NAMES,
+        statuses=STATUSES,
+        base_url=page.caller.base_url,
+    )
+
+
+def chart_bars(downloads: Mapping[str, int], now: datetime) -> Sequence[Bar]:
+    """The bars of the last 30 days, today last; `downloads` are numbers by day. The highest bar fills the height."""
+    days = [(now - timedelta(days=DAYS - 1 - number)).date().isoformat() for number in range(DAYS)]
+    highest = max([1, *(downloads.get(day, 0) for day in days)])
+    bars = []
+    for number, day in enumerate(days):
+        height = round(downloads.get(day, 0) * CHART_HEIGHT / highest, 1)
+        bars.append(Bar(day, downloads.get(day, 0), 10 * number, CHART_HEIGHT - height, height))
+    return bars
+
+
+async def _client_names(page: PageRequest, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
+    """The names of the clients in these entries that still exist, by their ids."""
+    ids = {entry["target"]["client_id"] for entry in entries if entry["target"].get("client_id")}
+    if not ids or (matches := await _or_none(page.fetch("find_clients", client_id=",".join(sorted(ids))))) is None:
+        return {}
+    return {client["client_id"]: client["client_name"] for client in matches["clients"]}
+
+
+async def _or_none(answer: Awaitable[Any]) -> Any:
+    try:
+        return await answer
+    except Problem:
+        return None

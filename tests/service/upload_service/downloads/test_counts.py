@@ -1,0 +1,182 @@
+"""Download counts: complete downloads count once for each client, version and hour."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from uuid import uuid4
+
+import pytest
+
+from common.auth.callers import Caller
+from common.mongo import MongoDatabase
+from tests.support.services.replicas import Replicas
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, sha256
+from tests.support.wait import until
+from upload_service.settings import UploadSettings
+
+FILE = bytes(range(256)) * 20
+HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+COUNTED = [{}, {"Range": "bytes=0-"}, {"Range": "bytes=5000-"}, {"Range": "bytes=-1"}, {"Range": "bytes=9-3"}]
+NOT_COUNTED = [
+    {"method": "HEAD"},
+    {"Range": "bytes=0-99"},
+    {"Range": "bytes=0-5118"},
+    {"Range": "bytes=5120-"},
+    {"Range": "bytes=5000-", "method": "HEAD"},
+    {"If_None_Match": f'"{sha256(FILE)}"'},
+    {"If_Match": '"other"'},
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("upload_service.app.COUNTING_PAUSE", 0.05)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def same_hour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test see two hours."""
+    monkeypatch.setattr("upload_service.downloads.counter.current_hour", lambda: HOUR)
+
+
+async def publish(api: UploadApi) -> tuple[Caller, str, str]:
+    """Upload a file for a version of a new tenant; returns the caller, the version's uid and the download address."""
+    caller, uid = make_uploader(), str(uuid4())
+    name = await api.upload(caller, FILE)
+    await api.claim(caller, name, uid)
+    return caller, uid, api.address(caller, name)
+
+
+async def download(api: UploadApi, caller: Caller, address: str) -> None:
+    """Download as a caller that the gateway has identified."""
+    segments = address.partition("?")[0].rsplit("/", 2)[1:]
+    query = dict(part.split("=") for part in address.partition("?")[2].split("&"))
+    answer = await api.service.call(caller, "GET", "download", *segments, params=query)
+    assert (answer.status, answer.body) == (200, FILE)
+
+
+async def counts(api: UploadApi, caller: Caller, days: int = 2) -> dict[str, int]:
+    """The downloads of the versions of a tenant; two days, because the test may begin before midnight."""
+    answer = await api.post(caller, "download_counts", days=days, version_uids=[])
+    assert answer.status == 200, answer.body
+    return {uid: sum(numbers.values()) for uid, numbers in answer.body["versions"].items()}
+
+
+async def until_counted(api: UploadApi, caller: Caller, expected: dict[str, int]) -> None:
+    """Wait for the last downloads of a test. They are written in their order."""
+
+    async def is_counted() -> bool:
+        return sum((await counts(api, caller)).values()) >= sum(expected.values())
+
+    await until(is_counted)
+    assert await counts(api, caller) == expected
+
+
+@pytest.mark.parametrize("request_options", COUNTED, ids=str)
+async def test_a_response_with_the_last_byte_counts(api: UploadApi, request_options: dict[str, str]) -> None:
+    caller, uid, address = await publish(api)
+    assert (await api.get(address, **request_options)).status in {200, 206}
+    await until_counted(api, caller, {uid: 1})
+
+
+@pytest.mark.parametrize("request_options", NOT_COUNTED, ids=str)
+async def test_a_response_without_the_last_byte_does_not_count(api: UploadApi, request_options: dict[str, str]) -> None:
+    caller, uid, address = await publish(api)
+    await api.get(address, **request_options)
+    await download(api, caller.as_client("pc-1"), address)
+    await until_counted(api, caller, {uid: 1})
+
+
+async def test_a_client_counts_once_within_an_hour(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    caller, uid, address = await publish(api)
+    for client in ("pc-1", "pc-1", "pc-2"):
+        await download(api, caller.as_client(client), address)
+    await until_counted(api, caller, {uid: 2})
+    monkeypatch.setattr("upload_service.downloads.counter.current_hour", lambda: HOUR - timedelta(hours=1))
+    await download(api, caller.as_client("pc-1"), address)
+    await until_counted(api, caller, {uid: 3})
+
+
+async def test_a_client_counts_once_for_two_replicas(replicas: Replicas) -> None:
+    caller, uid, address = await publish(replicas.first)
+    for client in ("pc-1", "pc-2"):
+        for replica in (replicas.first, replicas.second):
+            await download(replica, caller.as_client(client), address)
+    await download(replicas.first, caller.as_client("pc-3"), address)
+    await download(replicas.second, caller.as_client("pc-4"), address)
+    await until_counted(replicas.first, caller, {uid: 4})
+
+
+async def test_counts_are_of_the_own_tenant_only(api: UploadApi) -> None:
+    caller, uid, address = await publish(api)
+    await download(api, caller, address)
+    await until_counted(api, caller, {uid: 1})
+    assert await counts(api, make_uploader()) == {}
+
+
+async def test_counts_before_the_days_are_left_out(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    caller, uid, address = await publish(api)
+    monkeypatch.setattr("upload_service.downloads.counter.current_hour", lambda: HOUR - timedelta(days=365))
+    await download(api, caller, address)
+
+    async def is_counted() -> bool:
+        return await counts(api, caller, days=400) == {uid: 1}
+
+    await until(is_counted)
+    assert await counts(api, caller, days=300) == {}
+
+
+async def test_totals_are_of_days_and_versions(api: UploadApi) -> None:
+    caller, uid, address = await publish(api)
+    for client in ("pc-1", "pc-2"):
+        await download(api, caller.as_client(client), address)
+    await until_counted(api, caller, {uid: 2})
+    totals = {"days": {HOUR.date().isoformat(): 2}, "versions": {uid: 2}}
+    assert (await api.post(caller, "download_totals", days=2)).body == totals
+    assert (await api.post(make_uploader(), "download_totals", days=2)).body == {"days": {}, "versions": {}}
+
+
+@pytest.mark.parametrize("days", [0, 401, -1, "30", None])
+async def test_invalid_numbers_of_days_are_refused(api: UploadApi, days: object) -> None:
+    answer = await api.post(make_uploader(), "download_counts", days=days, version_uids=[])
+    assert (answer.status, "days" in answer.body["detail"]) == (400, True)
+
+
+async def test_the_counts_of_a_version_are_deleted_with_it(api: UploadApi) -> None:
+    caller, uid, address = await publish(api)
+    await download(api, caller, address)
+    await until_counted(api, caller, {uid: 1})
+    await api.post(caller, "release_installers", version_uids=[uid])
+    assert await counts(api, caller) == {}
+
+
+async def test_a_service_that_stops_writes_its_last_counts(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("upload_service.app.COUNTING_PAUSE", 3600)
+    async with serving_uploads(settings) as api:
+        caller, uid, address = await publish(api)
+        await download(api, caller, address)
+    row = await database["download_counts"].find_one({"tenant_id": caller.tenant_id})
+    assert row is not None
+    assert (row["version_uid"], row["count"]) == (uid, 1)
+
+
+async def test_nothing_is_counted_if_counting_is_off(settings: UploadSettings, database: MongoDatabase) -> None:
+    async with serving_uploads(settings.model_copy(update={"download_counts": False})) as api:
+        caller, _, address = await publish(api)
+        await download(api, caller, address)
+    assert await database["download_marks"].count_documents({}) == 0
+
+
+async def test_downloads_are_a_metric_of_the_tenant(api: UploadApi) -> None:
+    caller, uid, address = await publish(api)
+    for client in ("pc-1", "pc-1", "pc-2"):
+        await download(api, caller.as_client(client), address)
+    await until_counted(api, caller, {uid: 2})
+
+    async def is_counted() -> bool:
+        return (await api.metrics()).value("pkgrepo_downloads_total", tenant_id=caller.tenant_id) == 2
+
+    await until(is_counted)

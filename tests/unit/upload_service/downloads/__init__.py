@@ -1,0 +1,1 @@
+"""Tests of `upload_service/downloads`."""
