@@ -14,8 +14,8 @@ from catalog_service.model.manifest.fields import parse_changes, parse_manifest
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
 from catalog_service.packages.model import Order, PackageQuery
-from common.errors import InvalidField
-from common.http.bodies import FORM_LIMIT
+from common.errors import InvalidField, InvalidRequest
+from common.http.bodies import FORM_LIMIT, read_json
 from common.http.forms import Form, clean, flag, query_form, read_form
 from common.http.middleware import caller_of
 
@@ -83,6 +83,14 @@ def package_in_path(request: web.Request) -> str:
         return package_id(text)
     except InvalidField:
         raise PackageNotFound(text) from None
+
+
+async def package_ids(request: web.Request) -> list[str]:
+    """Return the package ids that another service sends. Raises InvalidRequest."""
+    ids = (await read_json(request)).get("package_ids")
+    if not isinstance(ids, list) or not all(isinstance(text, str) for text in ids):
+        raise InvalidRequest("`package_ids` must be a list of texts.")
+    return ids
 
 
 def uid_in_path(request: web.Request) -> str:

@@ -73,6 +73,16 @@ async def find_packages(request: web.Request) -> web.Response:
     return json_response(views.found_packages(found, total))
 
 
+@routes.post("/{tenant_id}/unknown_package")
+async def unknown_package(request: web.Request) -> web.Response:
+    """Internal: the first of these package ids that does not exist, for client_registry; `null` if all exist."""
+    package_ids = await forms.package_ids(request)
+    unknown = await request.app[app_keys.PACKAGE_SEARCH].first_unknown(caller_of(request), package_ids)
+    if unknown is None:
+        return json_response({"package_id": None})
+    return json_response({"package_id": unknown[0], "most_similar": unknown[1]})
+
+
 @routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")
 async def get_package_logo(request: web.Request) -> web.Response:
     logo = await request.app[app_keys.PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))

@@ -4,6 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from hashlib import sha256
 
 from catalog_service.catalog.reader import VersionReader
@@ -45,6 +46,14 @@ class PackageSearch:
             packages.append(replace(summary, versions=len(names), newest_version=newest, logo=logo))
         return packages, total
 
+    async def first_unknown(self, caller: Caller, package_ids: Sequence[str]) -> tuple[str, str] | None:
+        """Return the first id that no package has, and the most similar id that exists or ""; None if all exist."""
+        existing = await self._packages.existing(caller.tenant_id, package_ids)
+        unknown = next((package_id for package_id in package_ids if package_id not in existing), None)
+        if unknown is None:
+            return None
+        return unknown, await asyncio.to_thread(_most_similar, unknown, await self._packages.ids(caller.tenant_id))
+
     async def logo(self, caller: Caller, package_id: str) -> bytes:
         """Return the logo, a PNG image.
 
@@ -65,6 +74,12 @@ class PackageSearch:
             for name in names:
                 by_package[name.package_id].append(name)
         return by_package
+
+
+def _most_similar(package_id: str, package_ids: Sequence[str]) -> str:
+    by_key = {candidate.casefold(): candidate for candidate in package_ids}
+    keys = get_close_matches(package_id.casefold(), by_key, n=1)
+    return by_key[keys[0]] if keys else ""
 
 
 def logo_tag(logo: bytes) -> str:

@@ -58,6 +58,22 @@ async def test_results_have_the_newest_version_and_no_long_fields(catalog: Catal
 
 
 @pytest.mark.parametrize(
+    ("package_ids", "unknown"),
+    [
+        (["Zed.Editor", "acme.axb"], {"package_id": None}),
+        (["Zed.Editor", "zed.editr", "acme.b"], {"package_id": "zed.editr", "most_similar": "Zed.Editor"}),
+        (["Nothing.Like.It"], {"package_id": "Nothing.Like.It", "most_similar": ""}),
+    ],
+)
+async def test_the_first_unknown_package_has_its_most_similar_id(
+    catalog: Catalog, caller: Caller, package_ids: list[str], unknown: dict[str, str | None]
+) -> None:
+    answer = await catalog.call(caller, "POST", "unknown_package", json={"package_ids": package_ids})
+
+    assert answer.body == unknown
+
+
+@pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("ED.ED", ["Zed.Editor"]),
