@@ -14,6 +14,7 @@ from catalog_service.model.manifest.fields import parse_changes, parse_manifest
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
 from catalog_service.packages.model import Order, PackageQuery
+from catalog_service.versions.model import VersionQuery
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, read_json
 from common.http.forms import Form, clean, flag, query_form, read_form
@@ -22,7 +23,7 @@ from common.http.middleware import caller_of
 ID_LIMIT = 128  # characters, of these four
 NAME_LIMIT = 256
 DESCRIPTION_LIMIT = 10_000
-PAGE, PAGE_LIMIT = 50, 100  # packages
+PAGE, PAGE_LIMIT = 50, 100  # packages or versions
 PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
 CONNECTION_CHECK = 0.2  # seconds
 
@@ -124,6 +125,15 @@ def package_query(request: web.Request) -> PackageQuery:
         active=query.flag("active") if query.get("active") else None,
         order=query.choice("sort", Order, default=Order.ID),
         descending=flag("descending", query.get("descending") or "false"),
+        offset=query.integer("offset", default=0),
+        limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
+    )
+
+
+def version_query(request: web.Request) -> VersionQuery:
+    """Return the query of `find_versions`. Raises InvalidField."""
+    query = query_form(request)
+    return VersionQuery(
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )

@@ -1,7 +1,7 @@
 """The operations of catalog_service."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import orjson
 from aiohttp import web
@@ -12,9 +12,9 @@ from catalog_service.catalog.snapshot import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import logo_tag
-from catalog_service.versions.forms import new_version
+from catalog_service.versions.forms import form_refusals, new_version
 from common.http.bodies import if_none_match
-from common.http.forms import read_form
+from common.http.forms import query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
 
 routes = web.RouteTableDef()
@@ -116,6 +116,21 @@ async def get_specific_package_version(request: web.Request) -> web.Response:
     )
 
 
+@routes.get("/{tenant_id}/find_versions/{package_id:[^/]+}")
+async def find_versions(request: web.Request) -> web.Response:
+    caller, settings, package_id = caller_of(request), request.app[app_keys.SETTINGS], forms.package_in_path(request)
+    versions = request.app[app_keys.VERSIONS]
+    page, total = await versions.page_with_refusals(caller, package_id, forms.version_query(request))
+    expires = views.expiry_time(settings.download_lifetime)
+    rows = [views.found_version(*found, caller, settings, expires=expires) for found in page]
+    return json_response({"versions": rows, "total": total})
+
+
+@routes.get("/{tenant_id}/check_version")
+async def check_version(request: web.Request) -> web.Response:
+    return json_response({"winget_refusals": form_refusals(query_form(request))})
+
+
 @routes.get("/{tenant_id}/get_version_details/{version_uid:[^/]+}")
 async def get_version_details(request: web.Request) -> web.Response:
     version, refused = await request.app[app_keys.VERSIONS].with_refusals(
@@ -129,6 +144,7 @@ async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     inspections = request.app[app_keys.INSPECTIONS]
     version = new_version(await inspections.complete(caller_of(request), form), package_id)
+    version = replace(version, published_by=caller_of(request).username)
     told = {"package_id": package_id, "version": version.version, **views.external_installer(version)}
     audit(request, **told, uid=version.uid)
     await inspections.wait_for_identifiers(caller_of(request), version)

@@ -27,7 +27,10 @@ class PackageQuery:
 
 @dataclass(frozen=True)
 class PackageSummary:
-    """A package without its long fields, in a list. `logo` changes with the image, "" for none."""
+    """A package without its long fields, in a list. `logo` changes with the image, "" for none.
+
+    `winget_refusal` is the reason why winget clients see no version of it, "" for none.
+    """
 
     package_id: str
     name: str
@@ -36,3 +39,4 @@ class PackageSummary:
     versions: int = 0
     newest_version: str = ""
     logo: str = ""
+    winget_refusal: str = ""

@@ -38,6 +38,14 @@ class HiddenVersion:
 
 
 @dataclass(frozen=True)
+class VersionQuery:
+    """A page of the versions of a package."""
+
+    offset: int = 0
+    limit: int = 50
+
+
+@dataclass(frozen=True)
 class DamagedFile:
     """A file that is not served any more. `version_uid`, `package_id` and `version` are "" if no version has it."""
 
