@@ -122,6 +122,7 @@ def package_query(request: web.Request) -> PackageQuery:
     query = query_form(request)
     return PackageQuery(
         text=query.text("text", limit=NAME_LIMIT, required=False),
+        package_ids=query.texts("package_id", limit=ID_LIMIT, most=PAGE_LIMIT),
         active=query.flag("active") if query.get("active") else None,
         order=query.choice("sort", Order, default=Order.ID),
         descending=flag("descending", query.get("descending") or "false"),

@@ -119,11 +119,11 @@ async def get_specific_package_version(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/find_versions/{package_id:[^/]+}")
 async def find_versions(request: web.Request) -> web.Response:
     caller, settings, package_id = caller_of(request), request.app[app_keys.SETTINGS], forms.package_in_path(request)
-    versions = request.app[app_keys.VERSIONS]
-    page, total = await versions.page_with_refusals(caller, package_id, forms.version_query(request))
+    query, versions = forms.version_query(request), request.app[app_keys.VERSIONS]
+    page = await versions.page_with_refusals(caller, package_id, query)
     expires = views.expiry_time(settings.download_lifetime)
-    rows = [views.found_version(*found, caller, settings, expires=expires) for found in page]
-    return json_response({"versions": rows, "total": total})
+    rows = [views.found_version(*row, caller, settings, expires=expires) for row in page.rows]
+    return json_response({"versions": rows, "total": page.total, "winget_refusal": page.winget_refusal})
 
 
 @routes.get("/{tenant_id}/check_version")

@@ -15,9 +15,13 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class PackageQuery:
-    """A query: `text` is part of the id, name or publisher, in any letter case; `active` None is both."""
+    """A query: `text` is part of the id, name or publisher, in any letter case; `active` None is both.
+
+    No `package_ids` select all packages.
+    """
 
     text: str = ""
+    package_ids: tuple[str, ...] = ()
     active: bool | None = None
     order: Order = Order.ID
     descending: bool = False

@@ -68,6 +68,8 @@ class MongoPackageStore:
         match: Document = {"tenant_id": tenant_id, "halfway": False}
         if query.active is not None:
             match["active"] = query.active
+        if query.package_ids:
+            match["package_id"] = {"$in": list(query.package_ids)}
         place = "$active" if query.order is Order.ACTIVE else {"$toLower": f"${FIELD_OF[query.order]}"}
         direction = DESCENDING if query.descending else ASCENDING
         pages = {

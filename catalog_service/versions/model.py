@@ -1,5 +1,6 @@
 """Unfinished versions, damaged files, and the fields that a version takes from its file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -43,6 +44,18 @@ class VersionQuery:
 
     offset: int = 0
     limit: int = 50
+
+
+@dataclass(frozen=True)
+class VersionPage:
+    """Versions with the reasons why winget refuses them, and the number of versions on all pages.
+
+    `winget_refusal` is the reason why winget clients see no version of the package, "" for none.
+    """
+
+    rows: Sequence[tuple[PackageVersion, Sequence[str]]]
+    total: int
+    winget_refusal: str
 
 
 @dataclass(frozen=True)

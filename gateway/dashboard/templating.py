@@ -12,7 +12,7 @@ from babel.numbers import format_decimal
 from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 
-from gateway.dashboard.error_messages import localized, localized_sentence
+from gateway.dashboard.error_messages import localized, localized_refusal, localized_sentence
 from gateway.dashboard.languages import translations
 
 UNIQUE_SUFFIX = re.compile(r"~[0-9a-f]{32}\Z")  # uploads.js appends it to the file name
@@ -25,6 +25,7 @@ def set_up_templates(app: web.Application) -> None:
         "bytes": _with_language(_bytes),
         "file_name": _file_name,
         "localized": _with_language(localized),
+        "localized_refusal": _with_language(localized_refusal),
         "localized_sentence": _with_language(localized_sentence),
         "number": _with_language(lambda value, language: format_decimal(value, locale=language)),
         "time": _with_language(_time),

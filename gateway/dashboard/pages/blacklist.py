@@ -2,7 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any
 
 from aiohttp import web
@@ -10,38 +11,48 @@ from aiohttp import web
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pagination import paginate_list
 
-MAX_OPTIONS = 50  # clients in the form of a new entry
+MAX_NAMES = 100  # packages with their names; others are shown by their ids
 
 
 async def show(page: PageRequest) -> web.Response:
-    """The page. The query's `client` is a search among the clients in the form of a new entry."""
-    search = page.request.query.get("client", "").strip()
-    entries, groups, matches = await asyncio.gather(
-        page.fetch("get_blacklist"),
-        page.fetch("get_blacklist_groups"),
-        page.fetch("find_clients", text=search, limit=str(MAX_OPTIONS)),
-    )
+    """The page. The query's `client` is the name in the form of a new entry."""
+    entries, groups = await asyncio.gather(page.fetch("get_blacklist"), page.fetch("get_blacklist_groups"))
     part = await paginate_list(page.request, entries)
-    options, total = matches["clients"], matches["total"]
+    package_ids = dict.fromkeys(chain.from_iterable(listing["package_ids"] for listing in (*part.items, *groups)))
+    shown_ids = list(package_ids)[:MAX_NAMES]
+    client_names, package_names = await asyncio.gather(
+        _client_names(page, part.items), package_names_of(page, shown_ids)
+    )
     return page.render(
         "blacklist.html",
         part=part,
         groups=groups,
         uses=Counter(entry["group_id"] for entry in entries),
-        search=search,
-        searchable=search or total > MAX_OPTIONS,
-        options=options,
-        hidden_options=total - len(options),
-        selected=options[0]["client_id"] if search and options else "",  # A search means one client, not all clients.
-        client_names=await _client_names(page, part.items),
+        client_names=client_names,
+        package_names=package_names,
+        client_name=page.request.query.get("client", "").strip(),
+        unknown_ids=set(shown_ids) - package_names.keys(),
         group_names={group["group_id"]: group["name"] for group in groups},
     )
 
 
-async def _client_names(page: PageRequest, entries: Sequence[Any]) -> dict[str, str]:
-    """The names of the clients of entries, by their ids."""
-    ids = {entry["client_id"] for entry in entries if entry["client_id"]}
+async def package_names_of(page: PageRequest, package_ids: Iterable[str]) -> dict[str, str]:
+    """The names of at most `MAX_NAMES` packages that exist, by their ids."""
+    ids = list(package_ids)[:MAX_NAMES]
+    if not ids:
+        return {}
+    found = await page.fetch("find_packages", package_id=",".join(ids), limit=str(len(ids)))
+    return {package["package_id"]: package["package_name"] for package in found["packages"]}
+
+
+async def client_names_of(page: PageRequest, client_ids: Iterable[str]) -> dict[str, str]:
+    """The names of at most `MAX_NAMES` clients that exist, by their ids."""
+    ids = list(client_ids)[:MAX_NAMES]
     if not ids:
         return {}
     matches = await page.fetch("find_clients", client_id=",".join(ids), limit=str(len(ids)))
     return {client["client_id"]: client["client_name"] for client in matches["clients"]}
+
+
+async def _client_names(page: PageRequest, entries: Sequence[Any]) -> dict[str, str]:
+    return await client_names_of(page, {entry["client_id"] for entry in entries if entry["client_id"]})

@@ -175,3 +175,7 @@ async def test_a_logo_is_an_image_that_caches_may_store(catalog: Catalog, caller
 async def test_a_missing_logo_is_reported(catalog: Catalog, caller: Caller, package_id: str, code: str) -> None:
     answer = await catalog.call(caller, "GET", "get_package_logo", package_id)
     assert (answer.status, answer.body["code"]) == (404, code)
+
+
+async def test_packages_are_found_by_their_ids(catalog: Catalog, caller: Caller) -> None:
+    assert await find(catalog, caller, package_id="Zed.Editor,acme.axb,no.package") == (["Zed.Editor", "acme.axb"], 2)
