@@ -16,6 +16,8 @@ PAGE_SIZE = 50  # entries
 MAX_USER, MAX_OPERATION = 128, 64  # characters
 SESSION_OPERATIONS = ("login", "logout")
 OUTCOMES = ("done", "refused")
+# Targets without a meaning for readers. The page shows them on request.
+IDS = ("uid", "uids", "client_id", "entry_id", "group_id", "group", "sha256")
 
 
 async def show(page: PageRequest) -> web.Response:
@@ -46,6 +48,7 @@ async def show(page: PageRequest) -> web.Response:
         older_url=_url(page, before=str(entries[PAGE_SIZE - 1]["sequence"])) if len(entries) > PAGE_SIZE else "",
         newest_url=_url(page, before="") if before else "",
         download_url=f"{page.home}/operations/get_audit_log?{urlencode({'format': 'jsonl', **sent})}",
+        ids=IDS,
         operations=sorted({row.name for row in OPERATIONS if row.audited} | set(SESSION_OPERATIONS)),
         filters={**filters, "first": first or "", "last": last or ""},
     )
