@@ -167,6 +167,48 @@ async def test_a_version_page_shows_why_winget_hides_the_version(visitor: Visito
     await page.get_by_role("link", name="1.0", exact=True).click()
     await expect(page.get_by_text("This version is hidden from winget")).to_be_visible()
     details = (await visitor.api.call("GET", "get_version_details", published.uid)).body
-    await expect(page.locator(".problem li")).to_have_text(details["winget_refusals"])
+    assert details["winget_refusals"] == [
+        "file_type_nested: is required with ZIP, and not ZIP",
+        "file_nested_path: is required with ZIP",
+    ]
+    reasons = ["Nested type is required with ZIP, and not ZIP", "Path inside the archive is required with ZIP"]
+    await expect(page.locator(".problem li")).to_have_text(reasons)
     await visitor.go(f"/packages/Acme.Trap/versions/{published.uid}")
     await expect(page.get_by_role("heading", name="Request failed")).to_be_visible()
+
+
+async def test_a_package_id_is_checked_while_typing(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/packages")
+    await page.get_by_text("Add package").first.click()
+    await page.get_by_label("Id", exact=True).fill("SingleWordId")
+    reason = "winget will not show this package: Package id must be two to eight parts"
+    await expect(page.get_by_role("status").filter(has_text=reason)).to_be_visible()
+    await page.get_by_label("Id", exact=True).fill("Acme.Anvil")
+    await expect(page.get_by_text("winget will not show")).to_have_count(0)
+
+
+async def test_a_package_that_winget_refuses_has_a_badge_and_no_command(visitor: Visitor) -> None:
+    await add_package(visitor.api, "SingleWordId", package_name="Anvil")
+    await publish(visitor.api, "SingleWordId", "1.0")
+    page = visitor.page
+    await visitor.go("/packages")
+    await expect(page.get_by_role("row", name="Anvil").get_by_text("Not in winget")).to_be_visible()
+    await page.get_by_role("link", name="Anvil").click()
+    await expect(page.get_by_text("winget does not show this package: Package id must be")).to_be_visible()
+    await expect(page.get_by_text("winget install")).to_have_count(0)
+    await expect(page.get_by_role("row", name="1.0").get_by_text("Not in winget")).to_be_visible()
+
+
+async def test_a_version_shows_its_size_author_and_the_end_of_its_link(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Anvil")
+    published = await publish(visitor.api, "Acme.Anvil", "1.0", content=b"a" * 2048)
+    page = visitor.page
+    await visitor.go("/packages/Acme.Anvil")
+    row = page.get_by_role("row", name="1.0")
+    await expect(row).to_contain_text("2 KiB")
+    await expect(row).to_contain_text("admin")
+    await visitor.go(f"/packages/Acme.Anvil/versions/{published.uid}")
+    await expect(page.get_by_role("row", name="Size")).to_contain_text("2 KiB")
+    await expect(page.get_by_role("row", name="Author")).to_contain_text("admin")
+    await expect(page.get_by_role("rowheader", name="Download link (expires")).to_be_visible()
