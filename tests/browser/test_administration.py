@@ -55,7 +55,7 @@ async def test_an_entry_hides_a_package_from_its_client_until_it_is_deleted(visi
     await expect(page.get_by_role("row", name="pc-1").get_by_text(hidden)).to_be_visible()
     assert hidden not in await catalog(api.anonymous(), **as_client)
     await page.get_by_role("button", name="Delete the entry for pc-1").click()
-    await visitor.confirm("pc-1")
+    await page.locator("#confirm-yes").click()
     await expect(page.get_by_text("No blacklist entries.")).to_be_visible()
     assert hidden in await catalog(api.anonymous(), **as_client)
 
@@ -67,9 +67,12 @@ async def test_the_blacklist_suggests_clients_and_packages_while_typing(visitor:
         await add_package(visitor.api, name)
     await visitor.go("/blacklist")
     await visitor.page.get_by_label("Client").press_sequentially("PC")
-    await expect(visitor.page.locator("#client-list option")).to_have_attribute("value", "pc-10")
+    client = visitor.page.locator("#client-list option")
+    await expect(client).to_have_count(1)
+    await expect(client).to_have_attribute("value", "pc-10")
     await visitor.page.get_by_label("Package ids").first.press_sequentially("Acme.Editor, view")
     option = visitor.page.locator("#entry-packages-list option")
+    await expect(option).to_have_count(1)
     await expect(option).to_have_attribute("value", "Acme.Editor, Acme.Viewer")
 
 

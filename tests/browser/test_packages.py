@@ -6,9 +6,11 @@ import pytest
 from playwright.async_api import expect
 
 from gateway.dashboard import pagination
-from tests.support.browser.administrators import Visitor
+from tests.browser.conftest import Open
+from tests.support.browser.administrators import Visitor, start_session
 from tests.support.services.catalog import picture
 from tests.support.whole.publishing import add_package, publish
+from tests.support.whole.services import Api
 
 pytestmark = pytest.mark.full
 
@@ -20,14 +22,14 @@ async def test_a_new_tenant_adds_its_first_package_with_a_logo(visitor: Visitor,
     await page.get_by_role("link", name="Packages").click()
     await expect(page.get_by_role("link", name="Publish an installer")).to_be_visible()
     await page.get_by_text("Add package").first.click()
-    await page.get_by_label("Id").fill("Acme.Anvil & Söhne")
+    await page.get_by_label("Id").fill("Acme.Anvil&Söhne")
     await page.get_by_label("Name").fill("Anvil")
     await page.get_by_label("Publisher").fill("Acme")
     await page.get_by_label("Logo").set_input_files(tmp_path / "logo.png")
     await page.get_by_role("button", name="Add package").last.click()
     await expect(page.get_by_role("heading", name="Anvil", level=1)).to_be_visible()
     assert await page.locator("img.logo").evaluate("image => image.decode().then(() => image.naturalWidth)") == 64
-    command = f'winget install --id "Acme.Anvil & Söhne" --source {visitor.api.base_url.rpartition("/")[2]}'
+    command = f'winget install --id "Acme.Anvil&Söhne" --source {visitor.api.base_url.rpartition("/")[2]}'
     await expect(page.get_by_text(command)).to_be_visible()
 
 
@@ -212,3 +214,15 @@ async def test_a_version_shows_its_size_author_and_the_end_of_its_link(visitor: 
     await expect(page.get_by_role("row", name="Size")).to_contain_text("2 KiB")
     await expect(page.get_by_role("row", name="Author")).to_contain_text("admin")
     await expect(page.get_by_role("rowheader", name="Download link (expires")).to_be_visible()
+
+
+async def test_a_form_is_checked_on_submit_without_scripts(open_page: Open, tenant: Api) -> None:
+    visitor = await start_session(await open_page(java_script_enabled=False), tenant)
+    await visitor.go("/packages")
+    page = visitor.page
+    await page.get_by_text("Add package").first.click()
+    for label, text in (("Id", "SingleWordId"), ("Name", "Anvil"), ("Publisher", "Acme")):
+        await page.get_by_label(label, exact=True).fill(text)
+    await page.get_by_role("button", name="Add package").last.click()
+    await expect(page.get_by_text("winget will not show this package: Package id must be")).to_be_visible()
+    await expect(page.get_by_text("Nothing was saved")).to_be_visible()

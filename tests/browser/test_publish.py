@@ -105,7 +105,7 @@ async def test_a_file_that_is_no_installer_needs_a_confirmation(visitor: Visitor
     await visitor.go(f"/publish/{name}?package=Acme.Editor")
     await expect(page.get_by_text("This file is not recognised as an installer.")).to_be_visible()
     await page.get_by_label("Version").fill("1.0")
-    await page.get_by_label("Type", exact=True).select_option("EXE")
+    await page.locator("[name=file_type]").select_option("EXE")
     await expect(page.get_by_text("Without a silent switch")).to_be_visible()
     await page.get_by_label("Silent switch").fill("/S")
     await expect(page.get_by_text("Without a silent switch")).to_be_hidden()

@@ -2,7 +2,7 @@
 //   data-copy="text"            a button that copies a text
 //   data-then="address"         the page after a successful operation, else the current page; `{name}` is a field of the form
 //   data-done="text"            the message after a successful operation
-//   data-confirm="id"           the text to type before the operation; data-confirm-title, -text and -yes are shown with it
+//   data-confirm="id"           the text to type before the operation, "" for none; data-confirm-title, -text and -yes are shown with it
 //   data-problem                the place for the problem of a form
 // A form needs only `hx-post`, `hx-patch` or `hx-delete` with an address below `operations/`.
 
@@ -105,12 +105,13 @@ document.addEventListener("htmx:confirm", (event) => {
   const yes = document.getElementById("confirm-yes");
   yes.textContent = confirmYes ?? yes.dataset.text;
   typed.value = "";
-  yes.disabled = true;
+  typed.hidden = typed.labels[0].hidden = !id;
+  yes.disabled = Boolean(id);
   typed.oninput = () => (yes.disabled = typed.value !== id);
   dialog().onclose = () => dialog().returnValue === "yes" && typed.value === id && event.detail.issueRequest(true);
   dialog().returnValue = "no";
   dialog().showModal();
-  typed.focus();
+  (id ? typed : yes).focus();
 });
 
 // Enter confirms only after the id was typed.
