@@ -101,6 +101,17 @@ async def test_an_entry_links_to_its_package_by_name(visitor: Visitor) -> None:
     await expect(visitor.page.get_by_role("heading", name="Editor", level=1)).to_be_visible()
 
 
+async def test_long_and_impossible_ids_do_not_break_the_pages(visitor: Visitor) -> None:
+    ids = ",".join(f"{number:03}{'包' * 125}" for number in range(100))
+    entry = {"package_ids": ids, "allow_unknown": "1"}
+    assert (await visitor.api.call("POST", "add_blacklist_entry", data=entry)).status == 201
+    await visitor.api.call("PATCH", "edit_client", "\x01", data={"enabled": "0"})
+    await visitor.go("/blacklist")
+    await expect(visitor.page.get_by_text("100 packages")).to_be_visible()
+    await visitor.go("/audit")
+    await expect(visitor.page.get_by_role("heading", name="Audit log", level=1)).to_be_visible()
+
+
 async def test_the_audit_log_links_packages_and_clients_by_name(visitor: Visitor) -> None:
     await add_package(visitor.api, "Acme.Editor", package_name="Editor")
     client = (await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})).body

@@ -2,16 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate, chain
 from typing import Any
+from urllib.parse import quote
 
 from aiohttp import web
 
+from common.errors import InvalidRequest, UpstreamProblem
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pagination import paginate_list
 
 MAX_NAMES = 100  # packages with their names; others are shown by their ids
+MAX_ADDRESS = 6000  # characters of the ids in an address
 
 
 async def show(page: PageRequest) -> web.Response:
@@ -19,7 +22,7 @@ async def show(page: PageRequest) -> web.Response:
     entries, groups = await asyncio.gather(page.fetch("get_blacklist"), page.fetch("get_blacklist_groups"))
     part = await paginate_list(page.request, entries)
     package_ids = dict.fromkeys(chain.from_iterable(listing["package_ids"] for listing in (*part.items, *groups)))
-    shown_ids = list(package_ids)[:MAX_NAMES]
+    shown_ids = ids_that_fit(package_ids)
     client_names, package_names = await asyncio.gather(
         _client_names(page, part.items), package_names_of(page, shown_ids)
     )
@@ -37,21 +40,36 @@ async def show(page: PageRequest) -> web.Response:
 
 
 async def package_names_of(page: PageRequest, package_ids: Iterable[str]) -> dict[str, str]:
-    """The names of at most `MAX_NAMES` packages that exist, by their ids."""
-    ids = list(package_ids)[:MAX_NAMES]
-    if not ids:
-        return {}
-    found = await page.fetch("find_packages", package_id=",".join(ids), limit=str(len(ids)))
-    return {package["package_id"]: package["package_name"] for package in found["packages"]}
+    """The names of packages that exist, by their ids, for as many ids as fit an address."""
+    found = await _find(page, "find_packages", "package_id", package_ids)
+    return {package["package_id"]: package["package_name"] for package in found.get("packages", ())}
 
 
 async def client_names_of(page: PageRequest, client_ids: Iterable[str]) -> dict[str, str]:
-    """The names of at most `MAX_NAMES` clients that exist, by their ids."""
-    ids = list(client_ids)[:MAX_NAMES]
+    """The names of clients that exist, by their ids, for as many ids as fit an address."""
+    found = await _find(page, "find_clients", "client_id", client_ids)
+    return {client["client_id"]: client["client_name"] for client in found.get("clients", ())}
+
+
+async def _find(page: PageRequest, operation: str, name: str, values: Iterable[str]) -> Mapping[str, Any]:
+    """The response for these ids; empty without ids, and for an id that nothing can have."""
+    ids = ids_that_fit(values)
     if not ids:
         return {}
-    matches = await page.fetch("find_clients", client_id=",".join(ids), limit=str(len(ids)))
-    return {client["client_id"]: client["client_name"] for client in matches["clients"]}
+    try:
+        found: Mapping[str, Any] = await page.fetch(operation, **{name: ",".join(ids)}, limit=str(len(ids)))
+    except UpstreamProblem as problem:
+        if problem.status != InvalidRequest.status:
+            raise
+        return {}  # The audit log has refused requests, with any text as an id.
+    return found
+
+
+def ids_that_fit(values: Iterable[str]) -> list[str]:
+    """The first ids, at most `MAX_NAMES`, that fit the address of a request together."""
+    ids = list(values)
+    sizes = accumulate(len(quote(value)) + len("%2C") for value in ids)
+    return [value for value, size in zip(ids, sizes, strict=True) if size <= MAX_ADDRESS][:MAX_NAMES]
 
 
 async def _client_names(page: PageRequest, entries: Sequence[Any]) -> dict[str, str]:
