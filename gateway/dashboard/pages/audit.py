@@ -37,7 +37,8 @@ async def show(page: PageRequest) -> web.Response:
     entries = await page.fetch("get_audit_log", limit=str(PAGE_SIZE + 1), before=before, **selection)
     shown = entries[:PAGE_SIZE]
     client_names, package_names = await asyncio.gather(
-        client_names_of(page, _targets(shown, "client_id")), package_names_of(page, _targets(shown, "package_id"))
+        client_names_of(page, _targets(shown, "client_id")),
+        package_names_of(page, _targets(shown, "package_id", "package_ids")),
     )
     sent = {name: value for name, value in selection.items() if value}
     return page.render(
@@ -54,10 +55,10 @@ async def show(page: PageRequest) -> web.Response:
     )
 
 
-def _targets(entries: list[dict[str, Any]], name: str) -> list[str]:
-    """The different values of a target, except lists."""
-    values = dict.fromkeys(entry["target"].get(name, "") for entry in entries)
-    return [value for value in values if value and "," not in value]
+def _targets(entries: list[dict[str, Any]], *names: str) -> list[str]:
+    """The different values of targets; a list has commas between its values."""
+    texts = [entry["target"].get(name, "") for entry in entries for name in names]
+    return list(dict.fromkeys(value for text in texts for value in text.split(",") if value))
 
 
 def _date(text: str) -> date | None:
