@@ -61,9 +61,9 @@ def new_entry(form: Form) -> Entry:
 
 def client_of_entry(form: Form) -> str:
     """The name of an entry's client; "" if the form has none. Raises InvalidField for a name beside an id."""
-    name = form.text("client_name", limit=NAME_LIMIT, required=False).strip()
+    name = form.text("hostname", limit=NAME_LIMIT, required=False).strip()
     if name and form.get("client_id"):
-        raise InvalidField("client_name", "is not for a form with client_id", reason="name_and_id")
+        raise InvalidField("hostname", "is not for a form with client_id", reason="name_and_id")
     return name
 
 

@@ -60,7 +60,7 @@ class ClientUnknown(InvalidField):
     def __init__(self, name: str, nearest: str) -> None:
         message = f"there is no client {name!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
         reason = "client_unknown_but_similar" if nearest else "client_unknown"
-        super().__init__("client_name", message, reason=reason, name=name, nearest=nearest)
+        super().__init__("hostname", message, reason=reason, name=name, nearest=nearest)
 
 
 class ClientExists(Conflict):

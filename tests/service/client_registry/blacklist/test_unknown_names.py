@@ -57,7 +57,7 @@ async def test_a_client_is_named_in_any_letter_case(registry: Registry) -> None:
     caller = make_caller()
     client = await registry.add_client(caller, "pc-0042")
 
-    answer = await send(registry, caller, "add_blacklist_entry", client_name="PC-0042", package_ids="a.a")
+    answer = await send(registry, caller, "add_blacklist_entry", hostname="PC-0042", package_ids="a.a")
 
     (entry,) = (await registry.call(caller, "GET", "get_blacklist")).body
     assert (answer.status, entry["client_id"]) == (201, client["client_id"])
@@ -67,17 +67,17 @@ async def test_an_unknown_client_name_is_refused_with_the_nearest(registry: Regi
     caller = make_caller()
     await registry.add_client(caller, "PC-0042")
 
-    answer = await send(registry, caller, "add_blacklist_entry", client_name="pc-004", package_ids="a.a")
+    answer = await send(registry, caller, "add_blacklist_entry", hostname="pc-004", package_ids="a.a")
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
-    assert answer.body["detail"] == "client_name: there is no client 'pc-004'; did you mean 'PC-0042'?"
+    assert answer.body["detail"] == "hostname: there is no client 'pc-004'; did you mean 'PC-0042'?"
 
 
 async def test_a_client_name_beside_a_client_id_is_refused(registry: Registry) -> None:
     caller = make_caller()
     client = await registry.add_client(caller, "pc-1")
 
-    form = {"client_name": "pc-1", "client_id": client["client_id"], "package_ids": "a.a"}
+    form = {"hostname": "pc-1", "client_id": client["client_id"], "package_ids": "a.a"}
     answer = await send(registry, caller, "add_blacklist_entry", **form)
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")

@@ -8,7 +8,7 @@ from common.auth.callers import Deployment
 from tests.support.whole.fuzz import DETERMINISTIC, fuzz, limited_tenant
 from tests.support.whole.services import Api, Services, single_gateway
 
-SEQUENCES = ("--phases", "stateful", "--max-examples", "20", "--mode", "positive")
+SEQUENCES = ("--phases", "stateful", "--max-examples", "40", "--mode", "positive")
 OF_PACKAGES = ("--include-tag", "Packages", "--include-tag", "Package versions")
 DONE = {"POST add_package_version", "GET get_specific_package_version", "DELETE delete_package_version"}
 
