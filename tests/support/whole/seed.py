@@ -181,6 +181,7 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         "package_active": "0",
         "server_filename": pending,
         "versions_uids": published.uid,
+        "allow_unknown": "1",
         "client_name": f"other-{marker}",
         "enabled": "0",
         "network": "192.0.2.2",
