@@ -178,4 +178,4 @@ async def test_a_missing_logo_is_reported(catalog: Catalog, caller: Caller, pack
 
 
 async def test_packages_are_found_by_their_ids(catalog: Catalog, caller: Caller) -> None:
-    assert await find(catalog, caller, package_id="Zed.Editor,acme.axb,no.package") == (["Zed.Editor", "acme.axb"], 2)
+    assert await find(catalog, caller, package_id="Zed.Editor,acme.axb,no.package") == (["acme.axb", "Zed.Editor"], 2)
