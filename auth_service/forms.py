@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from auth_service.audit.model import AuditEntry, Selection
+from auth_service.audit.model import AuditEntry, Outcome, Selection
 from auth_service.users.model import PASSWORD_LIMIT, USERNAME_LIMIT
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import read_json
@@ -82,6 +82,7 @@ def selection(query: Form) -> Selection:
         before=query.integer("before", default=MAX_INTEGER) if query.get("before") else None,
         user=query.text("user", limit=USERNAME_LIMIT, required=False),
         operation=query.text("operation", limit=OPERATION_LIMIT, required=False),
+        outcome=query.choice("outcome", Outcome) if query.get("outcome") else None,
         since=time("since", query.get("since")),
         until=time("until", query.get("until")),
         limit=_entries_limit(query),

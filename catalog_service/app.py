@@ -92,7 +92,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions)
         app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
         app[app_keys.LOGOS] = LogoDecoder()
-        app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.names)
+        app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.rule_versions)
         entries = Entries(store.packages.read, store.versions.names)
         catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
             store.revisions, entries, views.rendered_package, memory=settings.catalog_memory

@@ -15,8 +15,9 @@ from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
 from catalog_service.packages.model import Order, PackageQuery
 from catalog_service.statistics.model import StatisticsFormat
-from common.errors import InvalidField
-from common.http.bodies import FORM_LIMIT
+from catalog_service.versions.model import VersionQuery
+from common.errors import InvalidField, InvalidRequest
+from common.http.bodies import FORM_LIMIT, read_json
 from common.http.forms import Form, clean, flag, query_form, read_form
 from common.http.middleware import caller_of
 
@@ -24,7 +25,7 @@ ID_LIMIT = 128  # characters, of these four
 NAME_LIMIT = 256
 DESCRIPTION_LIMIT = 10_000
 STATISTICS_DAYS, MAX_STATISTICS_DAYS = 30, 400
-PAGE, PAGE_LIMIT = 50, 100  # packages
+PAGE, PAGE_LIMIT = 50, 100  # packages or versions
 PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
 CONNECTION_CHECK = 0.2  # seconds
 
@@ -87,6 +88,14 @@ def package_in_path(request: web.Request) -> str:
         raise PackageNotFound(package_id=text) from None
 
 
+async def package_ids(request: web.Request) -> list[str]:
+    """Return the package ids that another service sends. Raises InvalidRequest."""
+    ids = (await read_json(request)).get("package_ids")
+    if not isinstance(ids, list) or not all(isinstance(text, str) for text in ids):
+        raise InvalidRequest("`package_ids` must be a list of texts.")
+    return ids
+
+
 def uid_in_path(request: web.Request) -> str:
     """Return the version uid of a path. Raises VersionNotFound if it is not a UUID."""
     return _uid(request.match_info["version_uid"])
@@ -115,6 +124,7 @@ def package_query(request: web.Request) -> PackageQuery:
     query = query_form(request)
     return PackageQuery(
         text=query.text("text", limit=NAME_LIMIT, required=False),
+        package_ids=query.texts("package_id", limit=ID_LIMIT, most=PAGE_LIMIT),
         active=query.flag("active") if query.get("active") else None,
         order=query.choice("sort", Order, default=Order.ID),
         descending=flag("descending", query.get("descending") or "false"),
@@ -128,6 +138,15 @@ def statistics_query(request: web.Request) -> tuple[int, StatisticsFormat]:
     query = query_form(request)
     days = query.integer("days", default=STATISTICS_DAYS, least=1, most=MAX_STATISTICS_DAYS)
     return days, query.choice("format", StatisticsFormat, default=StatisticsFormat.JSON)
+
+
+def version_query(request: web.Request) -> VersionQuery:
+    """Return the query of `find_versions`. Raises InvalidField."""
+    query = query_form(request)
+    return VersionQuery(
+        offset=query.integer("offset", default=0),
+        limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
+    )
 
 
 def _uid(text: str) -> str:

@@ -1,7 +1,7 @@
 """The operations of catalog_service."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import orjson
 from aiohttp import web
@@ -12,9 +12,9 @@ from catalog_service.catalog.snapshot import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import logo_tag
-from catalog_service.versions.forms import new_version
+from catalog_service.versions.forms import form_refusals, new_version
 from common.http.bodies import if_none_match
-from common.http.forms import read_form
+from common.http.forms import query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
 
 routes = web.RouteTableDef()
@@ -73,6 +73,16 @@ async def find_packages(request: web.Request) -> web.Response:
     return json_response(views.found_packages(packages, total))
 
 
+@routes.post("/{tenant_id}/unknown_package")
+async def unknown_package(request: web.Request) -> web.Response:
+    """Internal: the first of these package ids that does not exist, for client_registry; `null` if all exist."""
+    package_ids = await forms.package_ids(request)
+    unknown = await request.app[app_keys.PACKAGE_SEARCH].first_unknown(caller_of(request), package_ids)
+    if unknown is None:
+        return json_response({"package_id": None})
+    return json_response({"package_id": unknown[0], "most_similar": unknown[1]})
+
+
 @routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")
 async def get_package_logo(request: web.Request) -> web.Response:
     logo = await request.app[app_keys.PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))
@@ -106,6 +116,21 @@ async def get_specific_package_version(request: web.Request) -> web.Response:
     )
 
 
+@routes.get("/{tenant_id}/find_versions/{package_id:[^/]+}")
+async def find_versions(request: web.Request) -> web.Response:
+    caller, settings, package_id = caller_of(request), request.app[app_keys.SETTINGS], forms.package_in_path(request)
+    query, versions = forms.version_query(request), request.app[app_keys.VERSIONS]
+    page = await versions.page_with_refusals(caller, package_id, query)
+    expires = views.expiry_time(settings.download_lifetime)
+    rows = [views.found_version(*row, caller, settings, expires=expires) for row in page.rows]
+    return json_response({"versions": rows, "total": page.total, "winget_refusal": page.winget_refusal})
+
+
+@routes.get("/{tenant_id}/check_version")
+async def check_version(request: web.Request) -> web.Response:
+    return json_response({"winget_refusals": form_refusals(query_form(request))})
+
+
 @routes.get("/{tenant_id}/get_version_details/{version_uid:[^/]+}")
 async def get_version_details(request: web.Request) -> web.Response:
     version, refused = await request.app[app_keys.VERSIONS].with_refusals(
@@ -119,6 +144,7 @@ async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     inspections = request.app[app_keys.INSPECTIONS]
     version = new_version(await inspections.complete(caller_of(request), form), package_id)
+    version = replace(version, published_by=caller_of(request).username)
     details = {"package_id": package_id, "version": version.version, **views.external_installer(version)}
     audit(request, **details, uid=version.uid)
     await inspections.wait_for_identifiers(caller_of(request), version)

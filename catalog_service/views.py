@@ -90,6 +90,7 @@ def found_packages(packages: Sequence[PackageSummary], total: int) -> dict[str, 
             "versions": package.versions,
             "newest_version": package.newest_version,
             "package_logo": package.logo,
+            "winget_refusal": package.winget_refusal,
         }
         for package in packages
     ]
@@ -136,6 +137,31 @@ def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str
         **_all_fields(version.manifest),
         "installer_url": version.installer_url,
         "installer_sha256": version.sha256 if version.installer_url else "",
+        "size": version.size,
+        "published_at": version.published_at,
+        "published_by": version.published_by,
+        "winget_refusals": refused,
+    }
+
+
+def found_version(
+    version: PackageVersion, refused: Sequence[str], caller: Caller, settings: CatalogSettings, *, expires: int
+) -> dict[str, Any]:
+    """Return a row of a package's versions."""
+    return {
+        "uid": version.uid,
+        "package_version": version.version,
+        "channel": version.channel,
+        "file_architect": version.architecture,
+        "file_type": version.installer_type,
+        "file_type_nested": version.nested_type or "",
+        "file_scope": version.scope,
+        "package_locale": version.locale,
+        "size": version.size,
+        "sha256": version.sha256,
+        "download_url": installer_url(version, caller, settings, expires=expires),
+        "published_at": version.published_at,
+        "published_by": version.published_by,
         "winget_refusals": refused,
     }
 

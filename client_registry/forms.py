@@ -11,7 +11,7 @@ from client_registry.clients.model import ClientNotFound, ClientQuery, uuid_text
 from client_registry.releases.service import release_version
 from common.errors import InvalidField
 from common.http.bodies import read_json
-from common.http.forms import MAX_INTEGER, Form, query_form
+from common.http.forms import MAX_INTEGER, Form, flag, query_form
 from common.tenants import parse_network
 
 PACKAGE_ID_LIMIT = 128
@@ -57,6 +57,19 @@ def new_entry(form: Form) -> Entry:
         raise GroupNotFound
     network = parse_network("network", network_text) if network_text else None
     return Entry(str(uuid4()), uuid_text(client_id), network, package_ids, uuid_text(group_id), datetime.now(UTC))
+
+
+def client_of_entry(form: Form) -> str:
+    """The name of an entry's client; "" if the form has none. Raises InvalidField for a name beside an id."""
+    name = form.text("hostname", limit=NAME_LIMIT, required=False).strip()
+    if name and form.get("client_id"):
+        raise InvalidField("hostname", "is not for a form with client_id", reason="name_and_id")
+    return name
+
+
+def allows_unknown(form: Form) -> bool:
+    """Whether the form accepts packages that do not exist, by default not. Raises InvalidField."""
+    return flag("allow_unknown", form.get("allow_unknown") or "false")
 
 
 def new_group(form: Form) -> tuple[str, tuple[str, ...]]:

@@ -120,6 +120,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _read("GET", "get_package_versions/{package_id}", CATALOG, cache=CacheKind.PACKAGE),
     _read("GET", "get_specific_package_version/{version_uid}", CATALOG),
     _read("GET", "get_version_details/{version_uid}", CATALOG),
+    _read("GET", "find_versions/{package_id}", CATALOG),
+    _read("GET", "check_version", CATALOG),
     _write("DELETE", "delete_package_version/{package_id}", CATALOG, timeout=30.0),
     _write("POST", "add_package_version/{package_id}", CATALOG, timeout=INSTALLER_TIMEOUT, one_call=True),
     # Uploads (4.5, step 1)

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any, Self
 from uuid import uuid4
 
@@ -105,9 +106,18 @@ class SignedHead:
     signature: str
 
 
+class Outcome(StrEnum):
+    """Whether an operation was executed."""
+
+    DONE = "done"
+    REFUSED = "refused"
+
+
 @dataclass(frozen=True)
 class Selection:
-    """A filter of entries: before a number, of a user, of an operation, of a time range; empty or None selects all.
+    """A filter of entries: before a number, of a user, of an operation, with an outcome, of a time range.
+
+    Empty or None selects all.
 
     At most `limit` entries are selected, the newest first unless `oldest_first`.
     """
@@ -115,6 +125,7 @@ class Selection:
     before: int | None = None
     user: str = ""
     operation: str = ""
+    outcome: Outcome | None = None
     since: datetime | None = None
     until: datetime | None = None
     limit: int | None = None

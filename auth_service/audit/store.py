@@ -13,6 +13,7 @@ from auth_service.audit.model import (
     ChainedEntry,
     DuplicateEntry,
     Head,
+    Outcome,
     Selection,
     SequenceConflict,
     SignedHead,
@@ -28,6 +29,7 @@ AUDIT_INDEXES: Indexes = {
     "audit_heads": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
 }
 PLAIN_FIELDS = ("operation", "user", "ip", "status", "request_id")
+FIRST_PROBLEM = 400  # the first status of a refused operation
 BATCH = 1000  # entries per fetch
 
 
@@ -87,6 +89,8 @@ def _filter(tenant_id: str, selection: Selection) -> Document:
     if selection.before is not None:
         conditions["sequence"] = {"$lt": selection.before}
     conditions |= {name: value for name in ("user", "operation") if (value := getattr(selection, name))}
+    if selection.outcome:
+        conditions["status"] = {"$lt" if selection.outcome is Outcome.DONE else "$gte": FIRST_PROBLEM}
     bounds = {"$gte": selection.since, "$lt": selection.until}
     if at := {name: value for name, value in bounds.items() if value is not None}:
         conditions["at"] = at

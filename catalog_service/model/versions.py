@@ -1,6 +1,7 @@
 """A version of a package (section 2.2), and its document in the database."""
 
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import PurePath
 from typing import Any
 
@@ -50,6 +51,8 @@ class Dependencies:
 class PackageVersion:
     """One installer of a package, under a version string. `size` and `sha256` are set with its file.
 
+    `published_by` is the name of a user, "" for versions of earlier releases. The store sets `published_at`.
+
     The file is `server_filename`, or an external one at `installer_url` with a declared `sha256` and `size` 0.
     """
 
@@ -74,6 +77,8 @@ class PackageVersion:
     installer_url: str = ""
     size: int = 0
     sha256: str = ""
+    published_by: str = ""
+    published_at: datetime | None = field(default=None, compare=False)
 
     @property
     def installer_key(self) -> str:
@@ -125,10 +130,30 @@ _ADAPTER = TypeAdapter(PackageVersion)
 
 
 def document_of(version: PackageVersion) -> dict[str, Any]:
-    """Return all fields by their names; enumerations are texts, sequences are lists."""
-    return {**_ADAPTER.dump_python(version, mode="json"), "manifest": to_document(version.manifest)}
+    """Return all fields but `published_at` by their names; enumerations are texts, sequences are lists."""
+    fields = _ADAPTER.dump_python(version, mode="json", exclude={"published_at"})
+    return {**fields, "manifest": to_document(version.manifest)}
 
 
 def version_of(document: dict[str, Any]) -> PackageVersion:
     """Return the version of a document of `document_of`, without its further fields."""
-    return _ADAPTER.validate_python({**document, "manifest": document.get("manifest") or _EMPTY_MANIFEST})
+    added = {"manifest": document.get("manifest") or _EMPTY_MANIFEST, "published_at": document.get("changed_at")}
+    return _ADAPTER.validate_python({**document, **added})
+
+
+def rule_version_of(document: dict[str, Any]) -> PackageVersion:
+    """Return a version with the fields only for winget's rules that a creation form may break."""
+    nested_type = document["nested_type"]
+    return PackageVersion(
+        uid=document["uid"],
+        package_id=document["package_id"],
+        version=document["version"],
+        architecture=Architecture.X64,
+        installer_type=FileType(document["installer_type"]),
+        scope=Scope.MACHINE,
+        server_filename="",
+        channel=document["channel"],
+        nested_type=FileType(nested_type) if nested_type else None,
+        nested_paths=tuple(document["nested_paths"]),
+        product_code=document["product_code"],
+    )

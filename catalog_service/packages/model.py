@@ -15,9 +15,13 @@ class Order(StrEnum):
 
 @dataclass(frozen=True)
 class PackageQuery:
-    """A query: `text` is part of the id, name or publisher, in any letter case; `active` None is both."""
+    """A query: `text` is part of the id, name or publisher, in any letter case; `active` None is both.
+
+    No `package_ids` select all packages.
+    """
 
     text: str = ""
+    package_ids: tuple[str, ...] = ()
     active: bool | None = None
     order: Order = Order.ID
     descending: bool = False
@@ -27,7 +31,10 @@ class PackageQuery:
 
 @dataclass(frozen=True)
 class PackageSummary:
-    """A package without its long fields, in a list. `logo` changes with the image, "" for none."""
+    """A package without its long fields, in a list. `logo` changes with the image, "" for none.
+
+    `winget_refusal` is the reason why winget clients see no version of it, "" for none.
+    """
 
     package_id: str
     name: str
@@ -36,3 +43,4 @@ class PackageSummary:
     versions: int = 0
     newest_version: str = ""
     logo: str = ""
+    winget_refusal: str = ""

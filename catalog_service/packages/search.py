@@ -4,12 +4,14 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from hashlib import sha256
 
 from catalog_service.catalog.reader import VersionReader
+from catalog_service.model.manifest.rules import package_refusal
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import PackageNotFound
-from catalog_service.model.versions import VersionName
+from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.model import PackageQuery, PackageSummary
 from catalog_service.packages.store import MongoPackageStore
 from common.auth.callers import Caller
@@ -24,24 +26,35 @@ class LogoNotFound(NotFound):
 class PackageSearch:
     """Finds packages of a tenant."""
 
-    def __init__(self, packages: MongoPackageStore, read_names: VersionReader[VersionName]) -> None:
+    def __init__(self, packages: MongoPackageStore, read_versions: VersionReader[PackageVersion]) -> None:
+        """`read_versions` may yield versions with the fields of winget's rules only."""
         self._packages = packages
-        self._read_names = read_names
+        self._read_versions = read_versions
 
     async def page(self, caller: Caller, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         """Return the packages of a page, and the number of packages on all pages."""
         summaries, total = await self._packages.summaries(caller.tenant_id, query)
         ids = [summary.package_id for summary in summaries]
         logos, versions = await asyncio.gather(
-            self._packages.logos(caller.tenant_id, ids), self._names(caller.tenant_id, ids)
+            self._packages.logos(caller.tenant_id, ids), self._versions(caller.tenant_id, ids)
         )
         packages = []
         for summary in summaries:
-            names = newest_first(versions[summary.package_id])
+            found = newest_first(versions[summary.package_id])
             logo = logo_tag(logos.get(summary.package_id, b""))
-            newest = names[0].version if names else ""
-            packages.append(replace(summary, versions=len(names), newest_version=newest, logo=logo))
+            newest = found[0].version if found else ""
+            refusal = package_refusal(summary.package_id, found)
+            shown = replace(summary, versions=len(found), newest_version=newest, logo=logo, winget_refusal=refusal)
+            packages.append(shown)
         return packages, total
+
+    async def first_unknown(self, caller: Caller, package_ids: Sequence[str]) -> tuple[str, str] | None:
+        """Return the first id that no package has, and the most similar id that exists or ""; None if all exist."""
+        existing = await self._packages.existing(caller.tenant_id, package_ids)
+        unknown = next((package_id for package_id in package_ids if package_id not in existing), None)
+        if unknown is None:
+            return None
+        return unknown, await asyncio.to_thread(_most_similar, unknown, await self._packages.ids(caller.tenant_id))
 
     async def logo(self, caller: Caller, package_id: str) -> bytes:
         """Return the logo, a PNG image.
@@ -57,12 +70,18 @@ class PackageSearch:
             raise LogoNotFound(package_id=package_id)
         return logos[package_id]
 
-    async def _names(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, Sequence[VersionName]]:
-        by_package: dict[str, list[VersionName]] = defaultdict(list)
-        async for names in self._read_names(tenant_id, package_ids):
-            for name in names:
-                by_package[name.package_id].append(name)
+    async def _versions(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, Sequence[PackageVersion]]:
+        by_package: dict[str, list[PackageVersion]] = defaultdict(list)
+        async for versions in self._read_versions(tenant_id, package_ids):
+            for version in versions:
+                by_package[version.package_id].append(version)
         return by_package
+
+
+def _most_similar(package_id: str, package_ids: Sequence[str]) -> str:
+    by_key = {candidate.casefold(): candidate for candidate in package_ids}
+    keys = get_close_matches(package_id.casefold(), by_key, n=1)
+    return by_key[keys[0]] if keys else ""
 
 
 def logo_tag(logo: bytes) -> str:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 from pydantic import TypeAdapter
 from pymongo import ASCENDING, DESCENDING
@@ -67,6 +68,8 @@ class MongoPackageStore:
         match: Document = {"tenant_id": tenant_id, "halfway": False}
         if query.active is not None:
             match["active"] = query.active
+        if query.package_ids:
+            match["package_id"] = {"$in": list(query.package_ids)}
         place = "$active" if query.order is Order.ACTIVE else {"$toLower": f"${FIELD_OF[query.order]}"}
         direction = DESCENDING if query.descending else ASCENDING
         pages = {
@@ -97,6 +100,19 @@ class MongoPackageStore:
             {"_id": False, "package_id": True, "logo": True},
         )
         return {document["package_id"]: document.get("logo", b"") async for document in documents}
+
+    async def existing(self, tenant_id: str, package_ids: Collection[str]) -> AbstractSet[str]:
+        """Return those of these ids that packages have."""
+        return set(await self._ids({"tenant_id": tenant_id, "package_id": {"$in": list(package_ids)}}))
+
+    async def ids(self, tenant_id: str) -> Sequence[str]:
+        """Return the ids of all packages."""
+        return await self._ids({"tenant_id": tenant_id})
+
+    async def _ids(self, conditions: Document) -> Sequence[str]:
+        fields = {"_id": False, "package_id": True}
+        cursor = self._packages.find({**conditions, "halfway": False}, fields, batch_size=FIRST_BATCH)
+        return [document["package_id"] for document in await cursor.to_list(None)]
 
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None

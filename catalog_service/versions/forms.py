@@ -1,6 +1,7 @@
 """The creation form of a version (section 4.5, and the decisions on its fields)."""
 
 import re
+from collections.abc import Sequence
 from uuid import uuid4
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, Switch, UpgradeBehavior
@@ -70,6 +71,29 @@ def parse_version(form: Form, package_id: str) -> PackageVersion:
         installer_url=installer_url,
         sha256=_sha256(form) if installer_url else "",
     )
+
+
+def form_refusals(query: Form) -> Sequence[str]:
+    """Return the reasons why winget clients would refuse these fields of a creation form. Raises InvalidField.
+
+    Other fields, and those that are empty although required, are not checked.
+    """
+    installer_type = query.choice("file_type", FileType, FileType.EXE)
+    version = PackageVersion(
+        uid="",
+        package_id=query.text("package_id", limit=VERSION_LIMIT, required=False).strip(),
+        version=query.text("package_version", limit=VERSION_LIMIT, required=False).strip(),
+        architecture=Architecture.X64,
+        installer_type=installer_type,
+        scope=Scope.MACHINE,
+        server_filename="",
+        nested_type=query.choice("file_type_nested", FileType) if query.get("file_type_nested") else None,
+        nested_paths=_nested_paths(query) if installer_type is FileType.ZIP else (),
+        product_code=query.text("productcode", limit=NAME_LIMIT, required=False),
+    )
+    missing = {name for name in ("package_id", "package_version") if not (query.get(name) or "").strip()}
+    checked = query.fields.keys() - missing
+    return [str(refusal) for refusal in contradictions(version) if refusal.field in checked]
 
 
 def _installer(form: Form) -> tuple[str, str]:

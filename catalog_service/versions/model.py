@@ -1,5 +1,6 @@
 """Unfinished versions, damaged files, and the fields that a version takes from its file."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -35,6 +36,26 @@ class HiddenVersion:
 
     tenant_id: str
     uid: str
+
+
+@dataclass(frozen=True)
+class VersionQuery:
+    """A page of the versions of a package."""
+
+    offset: int = 0
+    limit: int = 50
+
+
+@dataclass(frozen=True)
+class VersionPage:
+    """Versions with the reasons why winget refuses them, and the number of versions on all pages.
+
+    `winget_refusal` is the reason why winget clients see no version of the package, "" for none.
+    """
+
+    rows: Sequence[tuple[PackageVersion, Sequence[str]]]
+    total: int
+    winget_refusal: str
 
 
 @dataclass(frozen=True)

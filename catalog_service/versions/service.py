@@ -7,13 +7,15 @@ steps, so that it notices a deletion of its package.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import attrgetter
 
-from catalog_service.model.manifest.rules import winget_refusals
+from catalog_service.model.manifest.rules import package_refusal, winget_refusals
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import DamagedFile, PendingVersion
+from catalog_service.versions.model import DamagedFile, PendingVersion, VersionPage, VersionQuery
 from catalog_service.versions.store import MongoVersionStore
 from common.auth.callers import Caller
 from common.errors import Problem
@@ -56,6 +58,15 @@ class Versions:
         others = await self._store.of_package(caller.tenant_id, version.package_id) or ()
         same_channel = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
         return version, winget_refusals(same_channel).get(uid, ())
+
+    async def page_with_refusals(self, caller: Caller, package_id: str, query: VersionQuery) -> VersionPage:
+        """Return a page of versions with the reasons why winget refuses them. Raises PackageNotFound."""
+        versions = await self.of_package(caller, package_id)
+        by_channel = groupby(sorted(versions, key=attrgetter("channel")), key=attrgetter("channel"))
+        refusals = {uid: reasons for _, group in by_channel for uid, reasons in winget_refusals([*group]).items()}
+        page = versions[query.offset : query.offset + query.limit]
+        rows = [(version, refusals.get(version.uid, ())) for version in page]
+        return VersionPage(rows, len(versions), package_refusal(package_id, versions))
 
     async def add(self, caller: Caller, version: PackageVersion) -> str:
         """Create a version with its uploaded file, and return its uid.

@@ -12,7 +12,7 @@ from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
 from catalog_service.model.packages import InstallerFile, VersionExists, VersionNotFound
-from catalog_service.model.versions import PackageVersion, VersionName, document_of, version_of
+from catalog_service.model.versions import PackageVersion, VersionName, document_of, rule_version_of, version_of
 from catalog_service.packages.store import FIRST_BATCH, older_than
 from catalog_service.revisions.store import MongoRevisions
 from catalog_service.versions.model import HiddenVersion, PendingVersion, file_fields
@@ -21,6 +21,8 @@ from common.mongo import Document, MongoDatabase
 BATCH_SIZE = 10_000  # version names of one server batch
 YIELD_SIZE = 1000  # names yielded at once
 NAME_FIELDS = {"_id": False, "package_id": True, "version": True, "uid": True}
+RULE_FIELDS = dict.fromkeys(("channel", "installer_type", "nested_type", "nested_paths", "product_code"), True)
+EITHER = ("uid", "published_by")  # in which equal versions may differ
 MAX_IN_LOOP = 50  # versions created on the event loop; more are created in a thread
 
 _HIDE: list[Document] = [
@@ -74,7 +76,7 @@ class MongoVersionStore:
 
     async def find_equal_pending(self, pending: PendingVersion) -> PendingVersion | None:
         """Return a pending version that is equal except for its uid."""
-        fields = {name: value for name, value in document_of(pending.version).items() if name != "uid"}
+        fields = {name: value for name, value in document_of(pending.version).items() if name not in EITHER}
         fields["installer_url"] = fields["installer_url"] or {"$in": ["", None]}  # Older documents lack the field.
         document = await self._versions.find_one(
             {"tenant_id": pending.tenant_id, "package_uid": pending.package_uid, "state": "pending", **fields}
@@ -121,6 +123,13 @@ class MongoVersionStore:
         """Yield the version names of all packages, or of these, ordered by package id."""
         async for documents in self._read(tenant_id, package_ids, NAME_FIELDS):
             yield [VersionName(**document) for document in documents]
+
+    async def rule_versions(
+        self, tenant_id: str, package_ids: Collection[str] | None = None
+    ) -> AsyncIterator[Sequence[PackageVersion]]:
+        """Yield the same versions with only the fields for winget's rules that a creation form may break."""
+        async for documents in self._read(tenant_id, package_ids, {**NAME_FIELDS, **RULE_FIELDS}):
+            yield [rule_version_of(document) for document in documents]
 
     async def versions(
         self, tenant_id: str, package_ids: Collection[str] | None = None

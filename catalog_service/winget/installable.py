@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.enumerations import FileType
-from catalog_service.model.manifest.rules import winget_refusals
+from catalog_service.model.manifest.rules import STABLE, winget_refusals
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.versions import PackageVersion
 
-CHANNEL = "stable"  # Clients refuse manifests with a channel, so this one is fixed here.
 PACKAGED = frozenset([FileType.MSIX, FileType.APPX])
 
 
@@ -20,7 +19,7 @@ def installable_versions(entry: WholeEntry) -> Mapping[str, Sequence[PackageVers
     package = entry.package
     if not package.active or not package.name.strip() or not package.publisher.strip():
         return {}
-    stable = newest_first(version for version in entry.names if version.channel == CHANNEL)
+    stable = newest_first(version for version in entry.names if version.channel == STABLE)
     refused = winget_refusals(stable)
     by_version: dict[str, list[PackageVersion]] = {}
     for version in stable:

@@ -52,6 +52,15 @@ class ClientNotFound(NotFound):
     text = "There is no client with this id and token."
 
 
+class ClientUnknown(InvalidField):
+    """No client has this name. `nearest` is the most similar name that exists, "" for none."""
+
+    def __init__(self, name: str, nearest: str) -> None:
+        message = f"there is no client {name!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
+        reason = "client_unknown_but_similar" if nearest else "client_unknown"
+        super().__init__("hostname", message, reason=reason, name=name, nearest=nearest)
+
+
 class ClientExists(Conflict):
     code = "client_exists"
     text = "There is a client {name!r} already."

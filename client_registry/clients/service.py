@@ -3,12 +3,21 @@
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Protocol
 from uuid import uuid4
 
 from client_registry.clients.capacity import allocate_slot
 from client_registry.clients.hostnames import Resolver
-from client_registry.clients.model import Client, ClientLimitExceeded, ClientNotFound, ClientQuery, SlotTaken, uuid_text
+from client_registry.clients.model import (
+    Client,
+    ClientLimitExceeded,
+    ClientNotFound,
+    ClientQuery,
+    ClientUnknown,
+    SlotTaken,
+    uuid_text,
+)
 from client_registry.clients.tokens import ClientTokens, IssuedToken
 from common.auth.callers import Caller, Deployment
 
@@ -78,6 +87,14 @@ class Clients:
 
     async def count(self, tenant_id: str) -> int:
         return await self._store.count(tenant_id)
+
+    async def id_of(self, tenant_id: str, name: str) -> str:
+        """The id of the client with a name, letter case aside. Raises ClientUnknown."""
+        clients = {client.name.casefold(): client for client in await self._store.list(tenant_id)}
+        if client := clients.get(name.casefold()):
+            return client.client_id
+        similar = get_close_matches(name.casefold(), clients, n=1)
+        raise ClientUnknown(name, clients[similar[0]].name if similar else "")
 
     async def add(self, caller: Caller, name: str) -> tuple[Client, IssuedToken]:
         """Register a host and issue its token.

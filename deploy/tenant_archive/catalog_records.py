@@ -9,6 +9,7 @@ import bson
 import orjson
 from pydantic import ConfigDict, Field
 
+from auth_service.users.service import parse_username
 from catalog_service import forms, views
 from catalog_service.logos.model import EDGE, LOGO_LIMIT
 from catalog_service.model.manifest.fields import from_document, to_document
@@ -52,6 +53,7 @@ class VersionRecord(Record):
     server_filename: Literal[""] | ServerFilename
     size: Size
     sha256: Digest
+    published_by: Literal[""] | Annotated[str, checked(parse_username)] = ""
 
 
 class FinishedUploadRecord(Record):
@@ -79,9 +81,10 @@ def check_version(document: Document) -> None:
     record, version = VersionRecord.model_validate(document), version_of(document)
     form = _form_of({**views.version_details(version, []), "server_filename": version.server_filename})
     parsed = parse_version(form, forms.package_id(version.package_id))
-    parsed_document = document_of(replace(parsed, uid=record.uid, size=record.size, sha256=record.sha256))
+    own = {name: getattr(record, name) for name in ("uid", "size", "sha256", "published_by")}
+    parsed_document = document_of(replace(parsed, **own))
     added = {name: document[name] for name in (*VersionRecord.model_fields, "_id") if name in document}
-    earlier = {"manifest": {}, "installer_url": ""}  # Earlier releases did not write these fields.
+    earlier = {"manifest": {}, "installer_url": "", "published_by": ""}  # Earlier releases did not write these fields.
     require(_is_same({**added, **parsed_document}, {**earlier, **document}))
     require(record.installer_key == version.installer_key)
     require(record.version_key in {version.version, version.installer_key})

@@ -8,8 +8,16 @@ import re
 from contextlib import suppress
 
 from common.errors import Problem
-from gateway.dashboard.languages import translations
+from gateway.dashboard.languages import _, translations
 
+# The labels of the fields that winget may refuse.
+LABELS = {
+    "package_id": _("Package id"),
+    "package_version": _("Version"),
+    "productcode": _("Product code"),
+    "file_type_nested": _("Nested type"),
+    "file_nested_path": _("Path inside the archive"),
+}
 UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -31,4 +39,12 @@ def localized_sentence(sentence: str, language: str) -> str:
     if uid := UID.search(sentence):
         return texts.pgettext("winget", UID.sub("%(uid)s", sentence)).replace("%(uid)s", uid[0])
     field, colon, message = sentence.partition(": ")
-    return field + colon + texts.pgettext("winget", message) if message else sentence
+    return field + colon + texts.pgettext("winget", message) if message else texts.pgettext("winget", sentence)
+
+
+def localized_refusal(sentence: str, language: str) -> str:
+    """One of `winget_refusals` with the label of the field instead of its name in the interface."""
+    field, colon, _message = sentence.partition(": ")
+    label = LABELS.get(field)
+    text = localized_sentence(sentence, language)
+    return f"{translations(language).gettext(label)} {text.removeprefix(field + colon)}" if colon and label else text

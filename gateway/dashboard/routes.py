@@ -49,6 +49,7 @@ class Page:
 PAGES = (
     Page("", overview.show),
     Page("packages", packages.show),
+    Page("check", packages.show_check),
     Page("packages/{package_id}", package.show),
     Page("packages/{package_id}/versions/{version_uid}", package.show_version),
     Page("publish", publishing.show),

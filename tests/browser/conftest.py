@@ -76,7 +76,8 @@ async def seed_data(services: Services) -> SeedData:
     api, package = seed_data.api, seed_data.parts["package_id"]
     texts = dict.fromkeys(("package_name", "package_publisher", "package_description"), SCRIPT)
     assert (await api.call("PATCH", "edit_package", package, data=texts)).status == 200
-    assert (await api.call("POST", "add_blacklist_group", data={"name": SCRIPT, "package_ids": "A.B"})).status == 201
+    group = {"name": SCRIPT, "package_ids": "A.B", "allow_unknown": "1"}
+    assert (await api.call("POST", "add_blacklist_group", data=group)).status == 201
     version = {**seed_data.form, "package_version": "6.6", "channel": SCRIPT[:64], "switch_Silent": SCRIPT}
     assert (await api.call("POST", "add_package_version", package, data=version)).status == 201
     return seed_data

@@ -1,5 +1,6 @@
 """The pages of the blacklist, users, settings, audit log and server."""
 
+import json
 from typing import Any
 
 import pytest
@@ -59,21 +60,86 @@ async def test_an_entry_hides_a_package_from_its_client_until_it_is_deleted(visi
     assert hidden in await catalog(api.anonymous(), **as_client)
 
 
-async def test_one_of_many_clients_is_found_by_a_search(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.pages.blacklist.MAX_OPTIONS", 1)
-    for name in ("pc-10", "pc-1", "server-7"):
+async def test_the_blacklist_suggests_clients_and_packages_while_typing(visitor: Visitor) -> None:
+    for name in ("pc-10", "server-7"):
         await visitor.api.call("POST", "add_client", data={"client_name": name})
+    for name in ("Acme.Editor", "Acme.Viewer"):
+        await add_package(visitor.api, name)
     await visitor.go("/blacklist")
-    choice = visitor.page.get_by_role("combobox", name="Client").locator("option:checked")
-    await expect(choice).to_have_text("every client")
-    await visitor.page.get_by_role("searchbox", name="Find client").press_sequentially("PC-1")
-    await expect(choice).to_have_text("pc-1")
-    await visitor.page.get_by_role("searchbox", name="Find client").press_sequentially("7")
-    await expect(choice).to_have_text("No matching clients.")
-    await visitor.page.get_by_label("Package ids").first.fill("Acme.Editor")
-    await visitor.page.get_by_role("button", name="Hide packages").click()
-    await expect(visitor.page.get_by_role("combobox", name="Client")).to_be_focused()
+    await visitor.page.get_by_label("Client").press_sequentially("PC")
+    client = visitor.page.locator("#client-list option")
+    await expect(client).to_have_count(1)
+    await expect(client).to_have_attribute("value", "pc-10")
+    await visitor.page.get_by_label("Package ids").first.press_sequentially("Acme.Editor, view")
+    option = visitor.page.locator("#entry-packages-list option")
+    await expect(option).to_have_count(1)
+    await expect(option).to_have_attribute("value", "Acme.Editor, Acme.Viewer")
+
+
+async def test_an_unknown_package_is_refused_beside_its_field_until_allowed(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Contoso.Launcher")
+    page = visitor.page
+    await visitor.go("/blacklist")
+    field = page.get_by_label("Package ids").first
+    await field.fill("Contoso.Launchr")
+    await page.get_by_role("button", name="Hide packages").click()
+    await expect(field).to_have_accessible_error_message(
+        "There is no package 'Contoso.Launchr'. Did you mean 'Contoso.Launcher'?"
+    )
     assert (await visitor.api.call("GET", "get_blacklist")).body == []
+    await page.get_by_label("Allow packages that do not exist yet").first.check()
+    await page.get_by_role("button", name="Hide packages").click()
+    entries = page.get_by_role("region", name="Entries")
+    await expect(entries.get_by_text("unknown")).to_be_visible()
+
+
+async def test_an_entry_links_to_its_package_by_name(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Editor", package_name="Editor")
+    await visitor.api.call("POST", "add_blacklist_entry", data={"package_ids": "Acme.Editor"})
+    await visitor.go("/blacklist")
+    await visitor.page.get_by_role("link", name="Editor").click()
+    await expect(visitor.page.get_by_role("heading", name="Editor", level=1)).to_be_visible()
+
+
+async def test_long_and_impossible_ids_do_not_break_the_pages(visitor: Visitor) -> None:
+    ids = ",".join(f"{number:03}{'包' * 125}" for number in range(100))
+    entry = {"package_ids": ids, "allow_unknown": "1"}
+    assert (await visitor.api.call("POST", "add_blacklist_entry", data=entry)).status == 201
+    await visitor.api.call("PATCH", "edit_client", "\x01", data={"enabled": "0"})
+    await visitor.go("/blacklist")
+    await expect(visitor.page.get_by_text("100 packages")).to_be_visible()
+    await visitor.go("/audit")
+    await expect(visitor.page.get_by_role("heading", name="Audit log", level=1)).to_be_visible()
+
+
+async def test_the_audit_log_links_packages_and_clients_by_name(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Editor", package_name="Editor")
+    client = (await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})).body
+    await visitor.api.call("PATCH", "edit_client", client["client_id"], data={"enabled": "0"})
+    form = {"package_ids": "Acme.Editor,No.Such", "allow_unknown": "1"}
+    await visitor.api.call("POST", "add_blacklist_entry", data=form)
+    await visitor.go("/audit")
+    log = visitor.page.get_by_role("region", name="Audit log")
+    await expect(log.get_by_role("link", name="Editor")).to_have_count(2)
+    await expect(log.get_by_role("link", name="pc-1")).to_have_count(2)
+    await expect(log.get_by_text(client["client_id"]).first).to_be_hidden()
+
+
+async def test_the_audit_log_is_filtered_and_downloaded(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Editor")
+    assert (await visitor.api.call("DELETE", "delete_package", "No.Such")).status == 404
+    page = visitor.page
+    await visitor.go("/audit?first=nonsense")
+    await page.get_by_label("Outcome").select_option("refused")
+    await page.get_by_role("button", name="Filter").click()
+    operations = page.get_by_role("region", name="Audit log").locator("tbody code")
+    await expect(operations).to_have_text(["delete_package"])
+    async with page.expect_download() as download:
+        await page.get_by_role("button", name="Download JSON Lines").click()
+    lines = (await (await download.value).path()).read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["operation"] for line in lines] == ["delete_package"]
+    await visitor.go("/audit?last=2020-01-01")
+    await expect(page.get_by_text("No matching entries.")).to_be_visible()
 
 
 async def test_a_used_group_is_not_deleted_and_the_page_shows_the_reason(visitor: Visitor) -> None:
@@ -81,6 +147,7 @@ async def test_a_used_group_is_not_deleted_and_the_page_shows_the_reason(visitor
     await visitor.go("/blacklist")
     await page.get_by_label("Name").fill("Browsers")
     await page.get_by_label("Package ids").last.fill("Mozilla.Firefox, Google.Chrome")
+    await page.get_by_label("Allow packages that do not exist yet").last.check()
     await page.get_by_role("button", name="Add group").click()
     await page.get_by_role("combobox", name="Group").select_option("Browsers")
     await page.get_by_role("button", name="Hide packages").click()

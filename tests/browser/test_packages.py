@@ -6,9 +6,11 @@ import pytest
 from playwright.async_api import expect
 
 from gateway.dashboard import pagination
-from tests.support.browser.administrators import Visitor
+from tests.browser.conftest import Open
+from tests.support.browser.administrators import Visitor, start_session
 from tests.support.services.catalog import picture
 from tests.support.whole.publishing import add_package, publish
+from tests.support.whole.services import Api
 
 pytestmark = pytest.mark.full
 
@@ -20,14 +22,14 @@ async def test_a_new_tenant_adds_its_first_package_with_a_logo(visitor: Visitor,
     await page.get_by_role("link", name="Packages").click()
     await expect(page.get_by_role("link", name="Publish an installer")).to_be_visible()
     await page.get_by_text("Add package").first.click()
-    await page.get_by_label("Id").fill("Acme.Anvil & Söhne")
+    await page.get_by_label("Id").fill("Acme.Anvil&Söhne")
     await page.get_by_label("Name").fill("Anvil")
     await page.get_by_label("Publisher").fill("Acme")
     await page.get_by_label("Logo").set_input_files(tmp_path / "logo.png")
     await page.get_by_role("button", name="Add package").last.click()
     await expect(page.get_by_role("heading", name="Anvil", level=1)).to_be_visible()
     assert await page.locator("img.logo").evaluate("image => image.decode().then(() => image.naturalWidth)") == 64
-    command = f'winget install --id "Acme.Anvil & Söhne" --source {visitor.api.base_url.rpartition("/")[2]}'
+    command = f'winget install --id "Acme.Anvil&Söhne" --source {visitor.api.base_url.rpartition("/")[2]}'
     await expect(page.get_by_text(command)).to_be_visible()
 
 
@@ -167,6 +169,60 @@ async def test_a_version_page_shows_why_winget_hides_the_version(visitor: Visito
     await page.get_by_role("link", name="1.0", exact=True).click()
     await expect(page.get_by_text("This version is hidden from winget")).to_be_visible()
     details = (await visitor.api.call("GET", "get_version_details", published.uid)).body
-    await expect(page.locator(".problem li")).to_have_text(details["winget_refusals"])
+    assert details["winget_refusals"] == [
+        "file_type_nested: is required with ZIP, and not ZIP",
+        "file_nested_path: is required with ZIP",
+    ]
+    reasons = ["Nested type is required with ZIP, and not ZIP", "Path inside the archive is required with ZIP"]
+    await expect(page.locator(".problem li")).to_have_text(reasons)
     await visitor.go(f"/packages/Acme.Trap/versions/{published.uid}")
     await expect(page.get_by_role("heading", name="Request failed")).to_be_visible()
+
+
+async def test_a_package_id_is_checked_while_typing(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/packages")
+    await page.get_by_text("Add package").first.click()
+    await page.get_by_label("Id", exact=True).fill("SingleWordId")
+    reason = "winget will not show this package: Package id must be two to eight parts"
+    await expect(page.get_by_role("status").filter(has_text=reason)).to_be_visible()
+    await page.get_by_label("Id", exact=True).fill("Acme.Anvil")
+    await expect(page.get_by_text("winget will not show")).to_have_count(0)
+
+
+async def test_a_package_that_winget_refuses_has_a_badge_and_no_command(visitor: Visitor) -> None:
+    await add_package(visitor.api, "SingleWordId", package_name="Anvil")
+    await publish(visitor.api, "SingleWordId", "1.0")
+    page = visitor.page
+    await visitor.go("/packages")
+    await expect(page.get_by_role("row", name="Anvil").get_by_text("Not in winget")).to_be_visible()
+    await page.get_by_role("link", name="Anvil").click()
+    await expect(page.get_by_text("winget does not show this package: Package id must be")).to_be_visible()
+    await expect(page.get_by_text("winget install")).to_have_count(0)
+    await expect(page.get_by_role("row", name="1.0").get_by_text("Not in winget")).to_be_visible()
+
+
+async def test_a_version_shows_its_size_author_and_the_end_of_its_link(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Anvil")
+    published = await publish(visitor.api, "Acme.Anvil", "1.0", content=b"a" * 2048)
+    page = visitor.page
+    await visitor.go("/packages/Acme.Anvil")
+    row = page.get_by_role("row", name="1.0")
+    await expect(row).to_contain_text("2 KiB")
+    await expect(row).to_contain_text("admin")
+    await visitor.go(f"/packages/Acme.Anvil/versions/{published.uid}")
+    await expect(page.get_by_role("row", name="Size")).to_contain_text("2 KiB")
+    await expect(page.get_by_role("row", name="Author")).to_contain_text("admin")
+    await expect(page.get_by_role("rowheader", name="Download link (expires")).to_be_visible()
+
+
+async def test_a_form_is_checked_on_submit_without_scripts(open_page: Open, tenant: Api) -> None:
+    visitor = await start_session(await open_page(java_script_enabled=False), tenant)
+    await visitor.go("/packages")
+    page = visitor.page
+    await page.get_by_text("Add package").first.click()
+    for label, text in (("Id", "SingleWordId"), ("Name", "Anvil"), ("Publisher", "Acme")):
+        await page.get_by_label(label, exact=True).fill(text)
+    await page.get_by_role("button", name="Add package").last.click()
+    await expect(page.get_by_text("winget will not show this package: Package id must be")).to_be_visible()
+    await expect(page.get_by_text("Nothing was saved")).to_be_visible()

@@ -12,6 +12,7 @@ from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.uploads import drop_file, expect_uploaded, select_files, sha256, upload_by_api, upload_row
 from tests.support.samples.msi_samples import MACHINE_MSI
+from tests.support.whole.publishing import add_package
 from tests.support.whole.services import Api
 
 pytestmark = pytest.mark.full
@@ -80,6 +81,41 @@ async def test_the_form_suggests_packages_with_the_typed_text(visitor: Visitor) 
     offered = visitor.page.locator("#packages option")
     await expect(offered).to_have_count(1)
     await expect(offered).to_have_attribute("value", "Acme.Editor")
+
+
+async def test_a_version_that_winget_refuses_is_published_after_a_warning(visitor: Visitor) -> None:
+    name = await upload_by_api(visitor.api, "a-file", MACHINE_MSI)
+    page = visitor.page
+    await visitor.go(f"/publish/{name}?package=Acme.Editor")
+    await page.get_by_label("Version").fill("1/0")
+    warning = "winget will not show this version: Version must not hold"
+    await expect(page.get_by_role("status").filter(has_text=warning)).to_be_visible()
+    await page.get_by_role("button", name="Publish").click()
+    await expect(page.get_by_role("alert").filter(has_text=warning)).to_be_focused()
+    assert (await visitor.api.call("GET", "find_packages")).body["total"] == 0
+    await page.get_by_role("button", name="Publish anyway").click()
+    await expect(page.get_by_role("heading", name="Version published", level=1)).to_be_visible()
+    await expect(page.locator("[data-published]").get_by_text(warning)).to_be_visible()
+
+
+async def test_a_file_that_is_no_installer_needs_a_confirmation(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Editor")
+    name = await upload_by_api(visitor.api, "a-file", b"no installer")
+    page = visitor.page
+    await visitor.go(f"/publish/{name}?package=Acme.Editor")
+    await expect(page.get_by_text("This file is not recognised as an installer.")).to_be_visible()
+    await page.get_by_label("Version").fill("1.0")
+    await page.locator("[name=file_type]").select_option("EXE")
+    await expect(page.get_by_text("Without a silent switch")).to_be_visible()
+    await page.get_by_label("Silent switch").fill("/S")
+    await expect(page.get_by_text("Without a silent switch")).to_be_hidden()
+    await page.get_by_label("Architecture").select_option("x64")
+    await expect(page.get_by_label("Scope")).to_have_value("machine")
+    await page.get_by_role("button", name="Publish").click()
+    await expect(page.get_by_label("Publish this file anyway")).to_be_focused()
+    await page.get_by_label("Publish this file anyway").check()
+    await page.get_by_role("button", name="Publish").click()
+    await expect(page.get_by_text("Version published.")).to_be_visible()
 
 
 async def test_a_finished_upload_is_announced_only_to_its_own_tenant(

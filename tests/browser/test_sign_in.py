@@ -33,6 +33,14 @@ async def test_a_wrong_password_keeps_the_requested_page(open_page: Open, tenant
     await expect(page).to_have_url(f"{tenant.base_url}/docs")
 
 
+async def test_a_wrong_password_keeps_the_username(open_page: Open, tenant: Api) -> None:
+    page = await open_page()
+    await page.goto(f"{tenant.base_url}/sign_in")
+    await submit_credentials(page, "wrong")
+    await expect(page.get_by_label("Username")).to_have_value("admin")
+    await expect(page.get_by_label("Password")).to_be_focused()
+
+
 async def test_over_plain_http_only_our_own_form_signs_in(open_page: Open, tenant: Api) -> None:
     page, named = await open_page(), replace(tenant, base_url=tenant.base_url.replace("127.0.0.1", "packages.test"))
     await sign_in(page, named)

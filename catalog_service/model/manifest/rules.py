@@ -2,7 +2,7 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from catalog_service.model.enumerations import FileType
@@ -12,6 +12,9 @@ from catalog_service.model.versions import PackageVersion
 _PART = r'[^.\s\\/:*?"<>|\x01-\x1f]{1,32}'
 PACKAGE_ID = re.compile(rf"{_PART}(?:\.{_PART}){{1,7}}")
 VERSION = re.compile(r'[^\\/:*?"<>|\x01-\x1f]+')
+BAD_PACKAGE_ID = "must be two to eight parts of at most 32 characters, with dots between them"
+STABLE = "stable"  # Clients refuse manifests with a channel, so they see one channel only.
+NOT_STABLE = "No version is in the channel stable."
 WINDOWS_FEATURE = re.compile("[A-Za-z0-9_-]+")
 # Types without an entry of Apps and Features, and types of which an archive may have several files.
 WITHOUT_ENTRY = {FileType.MSIX, FileType.APPX, FileType.FONT}
@@ -33,7 +36,7 @@ def contradictions(version: PackageVersion) -> Iterator[Contradiction]:
     """Yield the refused fields of one version."""
     manifest, kind = version.manifest, version.effective_type
     if not PACKAGE_ID.fullmatch(version.package_id):
-        yield Contradiction("package_id", "must be two to eight parts of at most 32 characters, with dots between them")
+        yield Contradiction("package_id", BAD_PACKAGE_ID)
     if not VERSION.fullmatch(version.version):
         yield Contradiction("package_version", 'must not hold \\ / : * ? " < > |')
     if kind in WITHOUT_ENTRY:
@@ -71,6 +74,19 @@ def _in_archive(version: PackageVersion) -> Iterator[Contradiction]:
         yield Contradiction("file_nested_path", "may be sent once only, but for portable programs and fonts")
     elif len(set(paths)) < len(paths):
         yield Contradiction("file_nested_path", "holds a path twice")
+
+
+def package_refusal(package_id: str, versions: Iterable[PackageVersion]) -> str:
+    """Return the reason why winget clients see no version of a package, the newest first; "" if they see one.
+
+    A package without versions has a reason only if its id is refused.
+    """
+    if not PACKAGE_ID.fullmatch(package_id):
+        return str(Contradiction("package_id", BAD_PACKAGE_ID))
+    reasons = [
+        next(map(str, contradictions(version)), "") if version.channel == STABLE else NOT_STABLE for version in versions
+    ]
+    return reasons[0] if reasons and all(reasons) else ""
 
 
 def winget_refusals(versions: Sequence[PackageVersion]) -> Mapping[str, Sequence[str]]:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import orjson
 
-from catalog_service.winget.installable import CHANNEL
+from catalog_service.model.manifest.rules import STABLE
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.fields import CODES, TEXTS, Field
 from catalog_service.winget.search.index import IndexSegment
@@ -126,7 +126,7 @@ class Query:
 
     @property
     def has_supported_channel(self) -> bool:
-        return self.channel.casefold() in {"", CHANNEL}
+        return self.channel.casefold() in {"", STABLE}
 
 
 def parse_query(parameters: Mapping[str, str]) -> Query:

@@ -2,14 +2,16 @@
 
 import asyncio
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
+from yarl import URL
 
 from common.errors import NotFound
 from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.pagination import paginate_list
+from gateway.dashboard.pagination import paginate
 
 # The pages have labels for these fields; they list all other fields by their names in the interface.
 PACKAGE_FIELDS = frozenset(
@@ -17,7 +19,7 @@ PACKAGE_FIELDS = frozenset(
 )
 VERSION_FIELDS = frozenset(
     {"uid", "package_id", "package_version", "channel", "file_architect", "file_type", "file_scope", "package_locale"}
-    | {"winget_refusals"}
+    | {"winget_refusals", "size", "published_at", "published_by"}
 )
 # A word in every shell. PowerShell splits a word that begins with a dash at its dots.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
@@ -26,15 +28,25 @@ _SPECIAL_IN_QUOTES = re.compile("[$`\u201c\u201d\u201e]")  # PowerShell takes th
 
 async def show(page: PageRequest, package_id: str) -> web.Response:
     """The page of a package."""
-    package, versions = await asyncio.gather(
-        page.fetch("get_package_details", package_id), page.fetch("get_package_versions", package_id)
+    refusal = ""
+
+    async def fetch_versions(offset: int, limit: int) -> tuple[Sequence[Any], int]:
+        nonlocal refusal
+        found = await page.fetch("find_versions", package_id, offset=str(offset), limit=str(limit))
+        refusal = found["winget_refusal"]
+        return found["versions"], found["total"]
+
+    package, part = await asyncio.gather(
+        page.fetch("get_package_details", package_id), paginate(page.request, fetch_versions)
     )
     return page.render(
         "package.html",
         package=package,
-        part=await paginate_list(page.request, versions),
+        part=part,
+        winget_refusal=refusal,
+        expires=_expiry(part.items[0]["download_url"]) if part.items else "",
         metadata=_other_fields(package, PACKAGE_FIELDS),
-        command=install_command(package_id, page.caller.tenant_id),
+        command="" if refusal else install_command(package_id, page.caller.tenant_id),
     )
 
 
@@ -45,8 +57,20 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
     )
     if version["PACKAGE_ID"] != package_id:
         raise NotFound("The package has no such version.", reason="other_packages_version")
-    metadata = _other_fields(details, VERSION_FIELDS)
-    return page.render("version.html", details=details, version=version, metadata=metadata)
+    return page.render(
+        "version.html",
+        details=details,
+        version=version,
+        expires=_expiry(version["INSTALLER_URL"]),
+        metadata=_other_fields(details, VERSION_FIELDS),
+    )
+
+
+def _expiry(url: str) -> str:
+    """The time in ISO 8601 until which a signed address is valid; "" for an address without one."""
+    expires = URL(url).query.get("expires", "")
+    is_signed = "signature" in URL(url).query and expires.isascii() and expires.isdecimal() and len(expires) <= 10
+    return datetime.fromtimestamp(int(expires), UTC).isoformat() if is_signed else ""
 
 
 def _other_fields(details: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:

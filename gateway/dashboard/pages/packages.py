@@ -1,4 +1,4 @@
-"""The page of the packages of a tenant."""
+"""The page of the packages of a tenant, and the check of a new package or version."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,16 @@ from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pagination import paginate
 
 PAGE_SIZE = 50  # packages
+CHECKED_FIELDS = ("package_id", "package_version", "file_type", "file_type_nested", "file_nested_path", "productcode")
 QUERY = ("text", "active", "sort", "descending")
+
+
+async def show_check(page: PageRequest) -> web.Response:
+    """The reasons why winget would refuse the fields in the query, of a form for a package or version."""
+    query = page.request.query
+    fields = {name: query[name] for name in CHECKED_FIELDS if name in query}
+    refusals = (await page.fetch("check_version", **fields))["winget_refusals"]
+    return page.render("check.html", refusals=refusals)
 
 
 async def show(page: PageRequest) -> web.Response:

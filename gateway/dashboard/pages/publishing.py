@@ -1,6 +1,7 @@
 """The pages for publishing: uploads, and the form that creates a version of an uploaded file."""
 
 from collections.abc import Mapping
+from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -10,7 +11,8 @@ from gateway.app_keys import STATIC_FILES
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pagination import paginate_list
 
-SUFFIXES = ".exe,.msi,.msix,.appx,.msixbundle,.appxbundle,.zip,.ttf,.otf,.ttc,.otc,.fnt"
+FONT_SUFFIXES = (".ttf", ".otf", ".ttc", ".otc", ".fnt")
+SUFFIXES = ",".join((".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip", *FONT_SUFFIXES))
 SWITCH_PREFIX = "switch_"
 MAX_POLLS = 40  # by a page, each a little later than the one before: three minutes in all
 
@@ -40,19 +42,27 @@ async def show_version(page: PageRequest, server_filename: str) -> web.Response:
     document: Any = page.request.app[STATIC_FILES].document
     schemas = document["components"]["schemas"]
     fields, polls = schemas["VersionFields"]["properties"], query.get("polls", "0")
+    switches = [field.removeprefix(SWITCH_PREFIX) for field in fields if field.startswith(SWITCH_PREFIX)]
     return page.render(
         "publish_version.html",
         file=file,
         name=name,
         package_id=package_id,
         by_hand="by_hand" in query,
+        is_unrecognised=_is_unrecognised(file),
         url_with=url_with,
         polls=int(polls) if polls.isdecimal() and len(polls) < 4 else 0,
         max_polls=MAX_POLLS,
         suggested_id=_suggested_id(file),
-        switches=[field.removeprefix(SWITCH_PREFIX) for field in fields if field.startswith(SWITCH_PREFIX)],
+        switches=[name for name in switches if name != "Silent"],
         values={schema: schemas[schema]["enum"] for schema in ("Architecture", "FileType", "Locale", "Scope")},
     )
+
+
+def _is_unrecognised(file: Mapping[str, Any]) -> bool:
+    """Whether an inspected file is no known installer. Fonts are not recognised by their content."""
+    is_font = PurePath(file["server_filename"]).suffix in FONT_SUFFIXES
+    return file["state"] != "waiting" and not file["file_type"] and not is_font
 
 
 def _suggested_id(file: Mapping[str, Any]) -> str:

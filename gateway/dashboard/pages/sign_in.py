@@ -47,9 +47,9 @@ async def sign_out(page: PageRequest) -> web.Response:
     return response
 
 
-def show_problems(request: web.Request, caller: Caller, next_url: str) -> None:
+def show_problems(request: web.Request, caller: Caller, next_url: str, username: str = "") -> None:
     """Show the problems of this request on the sign-in page, which redirects to `next_url` afterwards."""
-    request[PROBLEM_RENDERER] = lambda problem: _render(request, caller, next_url, problem)
+    request[PROBLEM_RENDERER] = lambda problem: _render(request, caller, next_url, problem, username)
 
 
 async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
@@ -58,7 +58,7 @@ async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
         raise ForeignForm
     form = await read_form(request, limit=CREDENTIALS_LIMIT)
     next_url = form.get("next") or ""
-    show_problems(request, caller, next_url)
+    show_problems(request, caller, next_url, form.get("username") or "")
     fields = {name: form.get(name) or "" for name in ("username", "password")}
     token = (await _post(request, caller, "login", fields))["message"]
     await _end_previous_session(request, caller)
@@ -83,7 +83,9 @@ async def _post(request: web.Request, caller: Caller, operation: str, fields: di
         return dict(await json_of(response))
 
 
-def _render(request: web.Request, caller: Caller, next_url: str, problem: Problem | None = None) -> web.Response:
+def _render(
+    request: web.Request, caller: Caller, next_url: str, problem: Problem | None = None, username: str = ""
+) -> web.Response:
     language = language_of(request)
     response = render_template(
         request,
@@ -93,6 +95,7 @@ def _render(request: web.Request, caller: Caller, next_url: str, problem: Proble
         status=problem.status if problem else 200,
         current_url=safe_next_url(next_url, caller),
         problem=localized(problem, language) if problem else "",
+        username=username,
     )
     response.headers.update(problem.headers if problem else {})
     # Without a referrer, browsers send the origin of our own form as `null`.

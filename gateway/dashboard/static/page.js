@@ -7,6 +7,8 @@
 //   data-problem                the place for the problem of a form
 // A form needs only `hx-post`, `hx-patch` or `hx-delete` with an address below `operations/`.
 
+import { clearFieldProblems, showFieldProblem } from "./field_problems.js";
+
 const message = (name) => document.getElementById("texts").dataset[name];
 
 // Every request proves that it comes from a page of this session.
@@ -45,15 +47,19 @@ const isPage = (xhr) => xhr.getResponseHeader("Content-Type")?.startsWith("text/
 const placeOfProblem = (element) =>
   (element.closest("form, dialog, [data-problems]") ?? document).querySelector("[data-problem]");
 
-const showProblem = (element, text) => {
+const showProblem = (element, problem) => {
+  const form = element.closest("form");
+  if (form && showFieldProblem(form, problem)) return;
   const place = placeOfProblem(element);
-  if (place) place.textContent = text;
-  else showToast(text);
+  if (place) place.textContent = problem.message;
+  else showToast(problem.message);
 };
 
 document.addEventListener("htmx:beforeRequest", ({ detail }) => {
   const place = placeOfProblem(detail.elt);
   if (place) place.textContent = "";
+  const form = detail.elt.closest("form");
+  if (form) clearFieldProblems(form);
 });
 
 document.addEventListener("htmx:afterRequest", ({ detail }) => {
@@ -69,7 +75,7 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
 
 // Failed requests of links.
 for (const name of ["htmx:sendError", "htmx:timeout"]) {
-  document.addEventListener(name, ({ detail }) => isOperation(detail.pathInfo.requestPath) || showProblem(detail.elt, message("failed")));
+  document.addEventListener(name, ({ detail }) => isOperation(detail.pathInfo.requestPath) || showProblem(detail.elt, { message: message("failed") }));
 }
 
 const fillPlaceholders = (address, form) =>
@@ -77,11 +83,12 @@ const fillPlaceholders = (address, form) =>
 
 const problemOf = (xhr) => {
   const page = isPage(xhr) && new DOMParser().parseFromString(xhr.responseText, "text/html");
-  if (page) return page.querySelector("main .problem")?.textContent ?? message("failed");
+  if (page) return { message: page.querySelector("main .problem")?.textContent ?? message("failed") };
   try {
-    return JSON.parse(xhr.responseText).detail;
+    const { detail, code } = JSON.parse(xhr.responseText);
+    return { message: detail, code };
   } catch {
-    return message("failed");
+    return { message: message("failed") };
   }
 };
 

@@ -1,5 +1,7 @@
-// The form for a new version of an uploaded file. It also creates a new package, and shows each problem at its field.
+// The form for a new version of an uploaded file. It also creates a new package. It shows each problem at its field, and
+// winget's reasons against the version before it is published.
 
+import { clearFieldProblems, showFieldProblem } from "./field_problems.js";
 import { callOperation } from "./operations.js";
 
 const PACKAGE_FIELDS = ["package_id", "package_name", "package_publisher", "package_description"];
@@ -15,6 +17,8 @@ document.addEventListener("submit", async (event) => {
   button.setAttribute("aria-busy", "true");
   showProblem(form, null);
   try {
+    const warnings = await loadWarnings(form);
+    if (!hasSeen(form, warnings, button)) return;
     const fields = new FormData(form);
     const packageId = fields.get("package_id");
     if (isNew(form)) {
@@ -26,6 +30,8 @@ document.addEventListener("submit", async (event) => {
     document.dispatchEvent(new CustomEvent("published", { detail: fields.get("server_filename") }));
     const done = document.querySelector("[data-published]");
     done.querySelector("[data-package-page]").href = `${document.body.dataset.home}/packages/${encodeURIComponent(packageId)}`;
+    showWarnings(done.querySelector("[data-winget-result]"), warnings);
+    document.querySelector("main h1").textContent = done.dataset.title;
     htmx.process(done);
     form.hidden = true;
     done.hidden = false;
@@ -64,45 +70,42 @@ const checkPackage = async (input) => {
 
 document.addEventListener("change", ({ target }) => target.matches("[data-package]") && checkPackage(target));
 
-// Suggest packages with the typed text in their id, name or publisher.
-const TYPING_PAUSE = 200; // ms
-let timer = 0;
+const showProblem = (form, problem) => {
+  clearFieldProblems(form);
+  const place = form.querySelector("[data-problem]");
+  place.textContent = "";
+  if (problem && !showFieldProblem(form, problem)) place.textContent = problem.message;
+};
 
-const suggestPackages = async (input) => {
-  const query = new URLSearchParams({ text: input.value.trim(), limit: 20 });
+// The warnings of winget about the fields. Without a response, the form can be published all the same.
+const CHECKED = ["package_id", "package_version", "file_type", "file_type_nested", "file_nested_path", "productcode"];
+const loadWarnings = async (form) => {
+  const fields = new FormData(form);
+  const query = new URLSearchParams(CHECKED.map((name) => [name, fields.get(name) ?? ""]));
   try {
-    const { packages } = await callOperation("GET", `${operation("find_packages")}?${query}`);
-    const options = packages.map(({ package_id: id, package_name: name }) => new Option(name, id));
-    input.list.replaceChildren(...options);
+    const answer = await fetch(`${document.body.dataset.home}/check?${query}`, { headers: { Accept: "text/html" } });
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    return [...page.querySelectorAll("#winget-check > .warning")].map((warning) => warning.textContent);
   } catch {
-    input.list.replaceChildren(); // The user can still type an id.
+    return [];
   }
 };
 
-document.addEventListener("input", ({ target }) => {
-  if (!target.matches("[data-package]")) return;
-  clearTimeout(timer);
-  timer = setTimeout(() => suggestPackages(target), TYPING_PAUSE);
-});
+const showWarnings = (place, warnings) => {
+  place.replaceChildren(...warnings.map((text) => Object.assign(document.createElement("span"), { textContent: text })));
+  place.hidden = !warnings.length;
+};
 
-// The message of an invalid field begins with its name in the interface.
-const showProblem = (form, problem) => {
-  for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
-  for (const note of form.querySelectorAll(".field-problem")) note.remove();
-  const place = form.querySelector("[data-problem]");
-  place.textContent = "";
-  if (!problem) return;
-  const [, name, reason] = /^(\w+): (.*)$/s.exec(problem.message) ?? [];
-  const field = { version_exists: "package_version", package_exists: "package_id" }[problem.code] ?? name;
-  const input = field && form.elements[field];
-  if (!input?.closest) return (place.textContent = problem.message);
-  const note = Object.assign(document.createElement("small"), { className: "field-problem", textContent: reason ?? problem.message });
-  note.id = `problem-${field}`;
-  input.setAttribute("aria-invalid", "true");
-  input.setAttribute("aria-errormessage", note.id);
-  input.closest("details")?.setAttribute("open", "");
-  input.after(note);
-  input.focus();
+// Returns whether the user has seen these warnings of winget. If not, they are shown, and the user submits again.
+const hasSeen = (form, warnings, button) => {
+  const place = form.querySelector("[data-winget-warning]");
+  const text = warnings.join("\n");
+  if (!text || form.dataset.seen === text) return true;
+  form.dataset.seen = text;
+  showWarnings(place, warnings);
+  button.textContent = place.dataset.anyway;
+  place.focus();
+  return false;
 };
 
 document.addEventListener("htmx:load", ({ detail }) => {

@@ -222,7 +222,7 @@ async def test_a_pending_version_is_found_by_an_equal_version_only(stores: Store
     await stores.catalog.versions.reserve(pending, version.version)
     find = stores.catalog.versions.find_equal_pending
 
-    assert await find(stores.pending(replace(version, uid="another"))) == pending
+    assert await find(stores.pending(replace(version, uid="another", published_by="bela"))) == pending
     assert await find(stores.pending(replace(version, server_filename="b.msi"))) is None
     assert await find(stores.pending(replace(version, switches=Switches()))) is None
     assert await find(stores.pending(version, package_uid="a later package")) is None

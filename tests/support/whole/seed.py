@@ -149,8 +149,9 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
     username = f"user-{marker}"
     added = await _create(api, "add_client", client_name=f"pc-{marker}")
     client = {"client_id": added["client_id"], "auth_token": added["auth_token"]}
-    group = (await _create(api, "add_blacklist_group", name=marker, package_ids=f"Hidden.{marker}"))["group_id"]
-    free = (await _create(api, "add_blacklist_group", name=f"free-{marker}", package_ids="Other.App"))["group_id"]
+    hidden = {"package_ids": f"Hidden.{marker}", "allow_unknown": "1"}
+    group = (await _create(api, "add_blacklist_group", name=marker, **hidden))["group_id"]
+    free = (await _create(api, "add_blacklist_group", name=f"free-{marker}", **hidden))["group_id"]
     entry = (await _create(api, "add_blacklist_entry", network="192.0.2.1", group=group))["entry_id"]
     await _create(api, "add_user", username=username, password=LONG_PASSWORD)
     assert (await api.call("POST", "publish_client", data={"version": "0.0.0.1"})).status == 200
@@ -182,6 +183,7 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         "package_active": "0",
         "server_filename": pending,
         "versions_uids": published.uid,
+        "allow_unknown": "1",
         "client_name": f"other-{marker}",
         "enabled": "0",
         "network": "192.0.2.2",

@@ -185,7 +185,7 @@ def test_a_service_has_only_the_keys_of_services_that_it_calls() -> None:
         "auth_service": {"auth_service_key", "upload_service_key", "client_registry_key"},
         "catalog_service": {"catalog_service_key", "upload_service_key", "client_registry_key"},
         "upload_service": {"upload_service_key"},
-        "client_registry": {"client_registry_key", "upload_service_key"},
+        "client_registry": {"client_registry_key", "upload_service_key", "catalog_service_key"},
     }
 
 

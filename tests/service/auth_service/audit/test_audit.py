@@ -208,6 +208,15 @@ async def test_the_log_of_a_period_can_be_read(auth: Auth, caller: Caller) -> No
     assert operations(await auth.audit_log(caller, since="2026-01-02", until="2026-01-03")) == ["day_2"]
 
 
+async def test_entries_are_filtered_by_outcome(auth: Auth, caller: Caller) -> None:
+    for operation, status in (("add_user", 201), ("login", 401), ("edit_settings", 200), ("add_client", 500)):
+        await record(auth, caller, operation, status=status)
+
+    assert operations(await auth.audit_log(caller, outcome="done")) == ["edit_settings", "add_user"]
+    assert operations(await auth.audit_log(caller, outcome="refused")) == ["add_client", "login"]
+    assert operations(await auth.audit_log(caller)) == ["add_client", "edit_settings", "login", "add_user"]
+
+
 @pytest.mark.parametrize("name", ["since", "until"])
 @pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "0001-01-01T00:00:00+23:59", "2026", "\0", "9" * 99])
 async def test_an_invalid_time_is_refused(auth: Auth, caller: Caller, name: str, text: str) -> None:

@@ -94,7 +94,9 @@ async def test_all_fields_of_a_version_are_returned(catalog: Catalog, caller: Ca
     uid = answer.body["UID"]
     returned = await version_details(catalog, caller, uid)
     own_fields = {"installer_url": "", "installer_sha256": "", "winget_refusals": []}
-    assert returned == {"uid": uid, "package_id": "acme.editor", **fields_sent, **VERSION, **own_fields}
+    assert returned.pop("published_at")
+    file_fields = {"size": 4096, "published_by": caller.username}
+    assert returned == {"uid": uid, "package_id": "acme.editor", **fields_sent, **VERSION, **own_fields, **file_fields}
 
 
 async def test_the_specified_responses_keep_exactly_their_fields(catalog: Catalog, caller: Caller) -> None:

@@ -51,10 +51,27 @@ async def test_results_have_the_newest_version_and_no_long_fields(catalog: Catal
                 "versions": 2,
                 "newest_version": "1.10",
                 "package_logo": "",
+                "winget_refusal": "",
             }
         ],
         "total": 1,
     }
+
+
+@pytest.mark.parametrize(
+    ("package_ids", "unknown"),
+    [
+        (["Zed.Editor", "acme.axb"], {"package_id": None}),
+        (["Zed.Editor", "zed.editr", "acme.b"], {"package_id": "zed.editr", "most_similar": "Zed.Editor"}),
+        (["Nothing.Like.It"], {"package_id": "Nothing.Like.It", "most_similar": ""}),
+    ],
+)
+async def test_the_first_unknown_package_has_its_most_similar_id(
+    catalog: Catalog, caller: Caller, package_ids: list[str], unknown: dict[str, str | None]
+) -> None:
+    answer = await catalog.call(caller, "POST", "unknown_package", json={"package_ids": package_ids})
+
+    assert answer.body == unknown
 
 
 @pytest.mark.parametrize(
@@ -158,3 +175,7 @@ async def test_a_logo_is_an_image_that_caches_may_store(catalog: Catalog, caller
 async def test_a_missing_logo_is_reported(catalog: Catalog, caller: Caller, package_id: str, code: str) -> None:
     answer = await catalog.call(caller, "GET", "get_package_logo", package_id)
     assert (answer.status, answer.body["code"]) == (404, code)
+
+
+async def test_packages_are_found_by_their_ids(catalog: Catalog, caller: Caller) -> None:
+    assert await find(catalog, caller, package_id="Zed.Editor,acme.axb,no.package") == (["acme.axb", "Zed.Editor"], 2)

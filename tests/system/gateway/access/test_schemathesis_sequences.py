@@ -10,6 +10,8 @@ from tests.support.whole.services import Api, Services, single_gateway
 
 SEQUENCES = ("--phases", "stateful", "--max-examples", "20", "--mode", "positive")
 OF_PACKAGES = ("--include-tag", "Packages", "--include-tag", "Package versions")
+# These reads use up the few examples, and no other operation uses their answers.
+READS = ("--exclude-operation-id", "find_versions", "--exclude-operation-id", "check_version")
 DONE = {"POST add_package_version", "GET get_specific_package_version", "DELETE delete_package_version"}
 
 pytestmark = pytest.mark.full
@@ -28,7 +30,7 @@ async def alias(services: Services, redis_url: str, tight: Api, request: pytest.
 
 
 async def test_requests_built_from_answers_are_answered_as_documented(tight: Api, alias: Api) -> None:
-    outcome = await fuzz(tight, *DETERMINISTIC, *SEQUENCES, *OF_PACKAGES, alias=alias)
+    outcome = await fuzz(tight, *DETERMINISTIC, *SEQUENCES, *OF_PACKAGES, *READS, alias=alias)
 
     assert outcome.exit_code == 0, outcome.report
     assert outcome.failed_answers() == 0, outcome

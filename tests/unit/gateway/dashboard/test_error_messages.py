@@ -10,7 +10,7 @@ from babel.messages.pofile import read_po
 
 from catalog_service.logos import service as logos
 from common.errors import Forbidden, InvalidField, Problem, UpstreamProblem
-from gateway.dashboard.error_messages import localized, localized_sentence
+from gateway.dashboard.error_messages import localized, localized_refusal, localized_sentence
 from gateway.dashboard.languages import ENGLISH, LANGUAGES
 from tests.support.tables import each
 
@@ -158,3 +158,16 @@ def test_a_winget_refusal_keeps_its_field_and_its_version() -> None:
     assert localized_sentence(sentence, "de").startswith(f"Die Version {uid} hat einen Installer")
     assert localized_sentence(sentence, ENGLISH) == sentence
     assert localized_sentence("package_version: holds a path twice", "de").startswith("package_version: enthält")
+
+
+@each(
+    ("sentence", "language", "text"),
+    [
+        ("package_id: is required with ZIP", ENGLISH, "Package id is required with ZIP"),
+        ("file_nested_path: is required with ZIP", "de", "Pfad im Archiv wird bei ZIP benötigt"),
+        ("commands: is required with ZIP", ENGLISH, "commands: is required with ZIP"),
+        ("No version is in the channel stable.", "de", "Keine Version ist im Kanal stable."),
+    ],
+)
+def test_a_winget_refusal_has_the_label_of_its_field(sentence: str, language: str, text: str) -> None:
+    assert localized_refusal(sentence, language) == text

@@ -1,0 +1,113 @@
+"""The versions of a package in pages, and winget's rules for fields of a form."""
+
+from typing import Any
+
+import pytest
+
+from common.auth.callers import Caller
+from tests.support.factories import make_caller
+from tests.support.services.catalog import Catalog
+
+
+@pytest.fixture
+async def caller(catalog: Catalog) -> Caller:
+    """The administrator of a tenant with a package."""
+    caller = make_caller().as_administrator("ada", "a session")
+    await catalog.add_package(caller)
+    return caller
+
+
+async def find_versions(catalog: Catalog, caller: Caller, **query: str) -> dict[str, Any]:
+    answer = await catalog.call(caller, "GET", "find_versions", "acme.editor", params=query)
+    assert answer.status == 200, answer.body
+    found: dict[str, Any] = answer.body
+    return found
+
+
+async def test_a_version_has_its_size_date_and_author(catalog: Catalog, caller: Caller) -> None:
+    uid = await catalog.add_version(caller)
+
+    found = await find_versions(catalog, caller)
+
+    (version,) = found["versions"]
+    assert (version["uid"], version["size"], version["published_by"], found["total"]) == (uid, 4096, "ada", 1)
+    assert version["published_at"].endswith("+00:00")
+    details = (await catalog.call(caller, "GET", "get_version_details", uid)).body
+    assert {name: details[name] for name in ("size", "published_at", "published_by")}.items() <= version.items()
+    assert "expires=" in version["download_url"]
+
+
+async def test_versions_are_found_in_pages_with_the_newest_first(catalog: Catalog, caller: Caller) -> None:
+    for version in ("1.9", "1.10", "1.2"):
+        await catalog.add_version(caller, package_version=version)
+
+    pages = [await find_versions(catalog, caller, offset=offset, limit="2") for offset in ("0", "2")]
+
+    assert [[row["package_version"] for row in page["versions"]] for page in pages] == [["1.10", "1.9"], ["1.2"]]
+    assert [page["total"] for page in pages] == [3, 3]
+
+
+async def test_a_version_that_winget_refuses_has_the_reason(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_version(caller, package_version="1/0")
+    await catalog.add_version(caller, package_version="0.9")
+
+    refusals = [row["winget_refusals"] for row in (await find_versions(catalog, caller))["versions"]]
+
+    assert refusals == [['package_version: must not hold \\ / : * ? " < > |'], []]
+
+
+async def test_versions_of_an_unknown_package_are_not_found(catalog: Catalog, caller: Caller) -> None:
+    answer = await catalog.call(caller, "GET", "find_versions", "acme.viewer")
+
+    assert (answer.status, answer.body["code"]) == (404, "package_not_found")
+
+
+ID_REASON = "package_id: must be two to eight parts of at most 32 characters, with dots between them"
+VERSION_REASON = 'package_version: must not hold \\ / : * ? " < > |'
+
+
+@pytest.mark.parametrize(
+    ("fields", "refusals"),
+    [
+        ({}, []),
+        ({"package_id": "Acme.Editor", "package_version": "1.0", "file_type": "EXE"}, []),
+        ({"package_id": "SingleWordId"}, [ID_REASON]),
+        ({"package_id": "", "package_version": ""}, []),
+        ({"package_version": "1/0"}, [VERSION_REASON]),
+        ({"package_id": "SingleWordId", "package_version": "1/0"}, [ID_REASON, VERSION_REASON]),
+        ({"file_type": "ZIP", "file_nested_path": ""}, ["file_nested_path: is required with ZIP"]),
+        (
+            {"file_type": "MSIX", "productcode": "{01234567-89AB-CDEF-0123-456789ABCDEF}"},
+            ["productcode: is not for MSIX, APPX and fonts"],
+        ),
+    ],
+)
+async def test_fields_are_checked_against_the_rules_of_winget(
+    catalog: Catalog, caller: Caller, fields: dict[str, str], refusals: list[str]
+) -> None:
+    answer = await catalog.call(caller, "GET", "check_version", params=fields)
+
+    assert answer.body == {"winget_refusals": refusals}
+
+
+@pytest.mark.parametrize(
+    ("package_id", "versions", "refusal"),
+    [
+        ("acme.a", [], ""),
+        ("single", [], ID_REASON),
+        ("acme.a", [{"package_version": "1/0"}], VERSION_REASON),
+        ("acme.a", [{"package_version": "1/0"}, {"package_version": "1.0"}], ""),
+        ("acme.a", [{"channel": "beta"}], "No version is in the channel stable."),
+    ],
+)
+async def test_a_found_package_has_the_reason_why_winget_sees_no_version(
+    catalog: Catalog, caller: Caller, package_id: str, versions: list[dict[str, str]], refusal: str
+) -> None:
+    await catalog.add_package(caller, package_id)
+    for version in versions:
+        await catalog.add_version(caller, package_id, **version)
+
+    found = await catalog.call(caller, "GET", "find_packages", params={"text": package_id})
+
+    (package,) = [row for row in found.body["packages"] if row["package_id"] == package_id]
+    assert package["winget_refusal"] == refusal
