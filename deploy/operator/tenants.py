@@ -94,5 +94,5 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         await MongoCatalogStore(catalog, uploads_age=0).forget_tenant(tenant_id)
         await MongoClientStore(clients).forget_tenant(tenant_id)
         stores = (MongoUploadStore(upload), MongoQuotaStore(upload), MongoDownloadStore(upload))
-        await forget_installers(tenant_id, storage.homes, *stores)
+        await forget_installers(tenant_id, storage.backends, *stores)
     return known
