@@ -14,8 +14,7 @@ import orjson
 
 from common.errors import Unavailable
 from common.telemetry import log, of_request
-from common.telemetry.spans import TRACEPARENT
-from common.telemetry.tracing import traces
+from common.telemetry.tracing import TRACEPARENT, traces
 
 Handle = Callable[["Event"], Awaitable[None]]
 Listener = Callable[["Event"], None]
