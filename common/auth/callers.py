@@ -6,7 +6,7 @@ the called service, which only its callers know. Services refuse requests withou
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from ipaddress import IPv6Network, ip_address
@@ -16,8 +16,7 @@ from typing import Any, Self
 import jwt
 import orjson
 
-from common.auth.signing import ALGORITHM, Keys
-from common.auth.tokens import TokenVerifier
+from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
 from common.tenants import Address, Tenant
@@ -103,14 +102,10 @@ class Caller:
         return cls(tenant=tenant, kind=Kind.SERVICE)
 
     def as_administrator(self, username: str, session_id: str) -> Self:
-        return self._identified(Kind.ADMINISTRATOR, username=username, session_id=session_id)
+        return replace(self, kind=Kind.ADMINISTRATOR, username=username, session_id=session_id)
 
     def as_client(self, client_id: str) -> Self:
-        return self._identified(Kind.CLIENT, client_id=client_id)
-
-    def _identified(self, kind: Kind, *, username: str = "", session_id: str = "", client_id: str = "") -> Self:
-        # `dataclasses.replace` takes twice as long.
-        return type(self)(self.tenant, kind, self.ip, username, session_id, client_id, self.base_url, self.deployment)
+        return replace(self, kind=Kind.CLIENT, client_id=client_id)
 
 
 def network_of(ip: str) -> str:

@@ -14,8 +14,7 @@ from uuid import uuid4
 import jwt
 
 from common.auth.session_scripts import CLOSE_ALL, OPEN, TOUCH
-from common.auth.signing import ALGORITHM, Keys
-from common.auth.tokens import TokenVerifier
+from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.tenant_version import tenant_version_key
 from common.concurrency.batching import Batcher
 from common.errors import NotAuthenticated

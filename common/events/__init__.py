@@ -31,10 +31,6 @@ class Outcome(StrEnum):
 Count = Callable[[Outcome], None]
 
 
-def ignore(_: Outcome) -> None:
-    """Count nothing."""
-
-
 @dataclass(frozen=True)
 class Event:
     """A CloudEvents 1.0 event of one tenant. `data` holds JSON values.
@@ -98,7 +94,7 @@ class Events(Protocol):
     async def publish(self, event: Event) -> None:
         """Publish an event; it will reach every subscriber. Raises EventsUnavailable."""
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = lambda _: None) -> None:
         """Handle every event of a type; subscribers of one `queue` name share them. `count` gets each outcome."""
 
     async def listen_ephemeral(self, event_type: str, listener: Listener) -> None:
