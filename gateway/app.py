@@ -21,7 +21,6 @@ from gateway import app_keys as keys
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.catalogs import CatalogCache
-from gateway.caching.client_releases import ClientReleaseCache
 from gateway.caching.package_responses import PackageResponseCache
 from gateway.dashboard.templating import set_up_templates
 from gateway.documentation.static_files import StaticFiles
@@ -76,9 +75,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             redis, keys=settings.session_key, lifetime=settings.session_lifetime, idle=settings.session_idle
         )
         tenants = app[keys.TENANTS] = TenantDirectory(services[AUTH])
-        clients = ClientDirectory(services[CLIENTS])
+        clients = app[keys.CLIENT_DIRECTORY] = ClientDirectory(services[CLIENTS])
         app[keys.AUTHENTICATOR] = Authenticator(settings, sessions, tenants, clients)
-        app[keys.CLIENT_RELEASES] = ClientReleaseCache(services[CLIENTS])
         app[keys.PACKAGE_RESPONSES] = PackageResponseCache(services[CATALOG], clients)
         catalogs = app[keys.CATALOGS] = CatalogCache(services[CATALOG], clients, budget=settings.catalog_memory)
         _add_gauges(app[METRICS], catalogs, recorder)

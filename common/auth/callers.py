@@ -6,6 +6,7 @@ the called service, which only its callers know. Services refuse requests withou
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
@@ -162,13 +163,11 @@ class Callers:
 
         Raises UntrustedCaller: the token is forged, expired, or for another service, operation or tenant.
         """
-        try:
+        with suppress(jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
             signed_operation, caller = self._tokens.verify(token)
-        except (jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
-            raise UntrustedCaller("This service answers the gateway only.") from None
-        if signed_operation != operation or caller.tenant_id != tenant_id:
-            raise UntrustedCaller("This service answers the gateway only.")
-        return caller
+            if signed_operation == operation and caller.tenant_id == tenant_id:
+                return caller
+        raise UntrustedCaller("This service answers the gateway only.")
 
 
 def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:

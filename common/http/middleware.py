@@ -18,7 +18,7 @@ from common.http.aiohttp_private import send_response
 from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import begin_request, log, request_id
-from common.telemetry.request_metrics import BROKEN_OFF, OTHER, RequestMetrics
+from common.telemetry.service_metrics import BROKEN_OFF, OTHER, RequestMetrics
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # The `target` and the `changes` of a write, for the audit log.
