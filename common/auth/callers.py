@@ -115,10 +115,7 @@ def network_of(ip: str) -> str:
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
-    """A token for one `operation` of one `service`.
-
-    The tenant's networks and client authentication are left out: only the gateway uses them.
-    """
+    """A token for one `operation` of one `service`, without settings of the tenant that only the gateway uses."""
     now = int(time.time())
     claims = {
         "aud": service,
@@ -159,10 +156,7 @@ class Callers:
         self._tokens = TokenVerifier(keys, audience=service, required=["op", "tenant"], parse=_parse_claims)
 
     def verify(self, token: str, *, operation: str, tenant_id: str) -> Caller:
-        """The caller that a token names.
-
-        Raises UntrustedCaller: the token is forged, expired, or for another service, operation or tenant.
-        """
+        """The caller that a token names. Raises UntrustedCaller, also for another service, operation or tenant."""
         with suppress(jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
             signed_operation, caller = self._tokens.verify(token)
             if signed_operation == operation and caller.tenant_id == tenant_id:

@@ -107,10 +107,7 @@ class Sessions:
         return SessionCheck(version or None, session if is_alive else None, is_changing=not version)
 
     def parse_token(self, token: str) -> Session:
-        """The session that a token names, whether alive or not.
-
-        Raises NotAuthenticated: the token is forged, or past its lifetime.
-        """
+        """The session that a token names, alive or not. Raises NotAuthenticated: it is forged or past its lifetime."""
         try:
             return self._tokens.verify(token)
         except (jwt.InvalidTokenError, UnicodeError, KeyError, ValueError):

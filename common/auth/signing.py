@@ -31,12 +31,7 @@ class Keys:
     """The current keys of one purpose."""
 
     def __init__(self, source: str | Path) -> None:
-        """`source` is the text of the keys, or the file that holds them.
-
-        Raises:
-            ValueError: a key is missing or too short, or there are too many.
-            OSError: the file cannot be read.
-        """
+        """`source` is the text of the keys, or their file. Raises ValueError for bad keys, OSError for the file."""
         self._file = source if isinstance(source, Path) else None
         self._file_state = _file_state(self._file) if self._file else None
         self._keys = parse_keys(self._file.read_text(encoding="utf-8") if self._file else str(source))
@@ -108,12 +103,7 @@ class TokenVerifier(Generic[Parsed]):
         self._verified: FifoCache[bytes, tuple[Parsed, int]] = FifoCache(MAX_TOKENS)
 
     def verify(self, token: str) -> Parsed:
-        """The parsed claims of a token.
-
-        Raises:
-            jwt.InvalidTokenError, UnicodeError, ValueError: the token is invalid or has expired.
-            And the errors of `parse`.
-        """
+        """The parsed claims of a token. Raises as `Keys.verify_token` does, and the errors of `parse`."""
         accepted = self._keys.accepted
         if accepted != self._accepted:
             self._accepted = accepted

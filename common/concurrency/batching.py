@@ -11,10 +11,7 @@ PAUSE = 0.002  # seconds between two calls under load, so that more callers can 
 
 
 class Batcher(Generic[Request, Result]):
-    """Sends all waiting requests as one batch, one batch at a time.
-
-    A request is never answered by a batch that was sent before the request came.
-    """
+    """Sends waiting requests in batches, one at a time. No request is answered by a batch sent before it came."""
 
     def __init__(self, send: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]]) -> None:
         """`send` returns the answers to at most `MAX_BATCH` requests, in their order."""

@@ -27,7 +27,7 @@ ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of the error that was answered
 # Renders this request's problems, if its protocol has its own form for them.
 ProblemRenderer = Callable[[Problem], web.Response]
-PROBLEM_RENDERER: web.RequestKey[ProblemRenderer] = web.RequestKey("telling")
+PROBLEM_RENDERER: web.RequestKey[ProblemRenderer] = web.RequestKey("problem_renderer")
 PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
 # The interface gives this status another meaning than HTTP does (section 7).
 TITLES = {407: "Storage Exceeded"}
@@ -81,10 +81,10 @@ def audit(
 def _listed(values: Sequence[str]) -> str:
     """One text of all values, or of the first and the number of the others if a header cannot hold all."""
     room = AUDIT_LIST_LIMIT
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         room -= len(json.dumps(value))
         if room < 0:
-            return f"{','.join(values[:place])} and {len(values) - place} more"
+            return f"{','.join(values[:index])} and {len(values) - index} more"
     return ",".join(values)
 
 

@@ -21,9 +21,7 @@ Report = Callable[[str], None]
 async def migrate(database: MongoDatabase, schema: Schema, report: Report = lambda _: None) -> None:
     """Run the outstanding migrations and create missing indexes; `report` gets the progress.
 
-    Raises:
-        SchemaIsNewer: a later version has migrated the database.
-        Migrating: another process has the lease.
+    Raises SchemaIsNewer, or Migrating if another process has the lease.
     """
     if not (await outstanding(database, schema)).sentences():
         return

@@ -75,9 +75,7 @@ class Authenticator:
     ) -> Caller:
         """The caller of an operation by the request's token, else the `visitor`.
 
-        Raises:
-            NotAuthenticated: the operation needs a token, and there is no valid one.
-            InvalidRequest: a client's form is not valid.
+        Raises NotAuthenticated if the operation needs a token and there is no valid one, InvalidRequest for a bad form.
         """
         match operation.access:
             case Access.ADMINISTRATOR:

@@ -39,10 +39,7 @@ class ClientDirectory:
         return await self._hidden.get_or_fetch(key, version, partial(self._fetch_hidden, client))
 
     async def latest_release(self, caller: Caller, version: str | None) -> bytes:
-        """The response of `client_version` in JSON, the same for all callers of a tenant at one base URL.
-
-        Raises UpstreamProblem or Unavailable.
-        """
+        """The JSON of `client_version`, one for each tenant and base URL. Raises UpstreamProblem or Unavailable."""
         key = (caller.tenant_id, caller.base_url)
         return await self._releases.get_or_fetch(key, version, partial(self._fetch_release, caller))
 

@@ -74,12 +74,7 @@ class PageRequest:
             raise Forbidden(detail, reason="foreign_page")
 
     async def fetch(self, operation: str, /, *values: str, **query: str) -> Any:
-        """The JSON response of a reading operation.
-
-        Raises:
-            UpstreamProblem: the problem of the operation.
-            Unavailable: the service does not answer.
-        """
+        """The JSON response of a reading operation. Raises its problem, or Unavailable."""
         row, segments = find_operation("GET", (operation, *values))
         async with self.request.app[SERVICES][row.service].open(
             self.caller,

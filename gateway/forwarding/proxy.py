@@ -137,12 +137,7 @@ def _check_utf8(headers: CIMultiDict[str]) -> None:
 
 
 async def relay(request: web.Request, response: Response) -> web.StreamResponse:
-    """Send a service's response to the caller.
-
-    Raises:
-        UpstreamProblem: the response is a problem.
-        Unavailable: the response is an error that is not meant for the caller.
-    """
+    """Send a service's response to the caller. Raises its problem; Unavailable for an error that is only for us."""
     if details := response.headers.get(AUDIT_HEADER):
         request[AUDIT_DETAILS] = json.loads(details)
     if request.method != "HEAD":
