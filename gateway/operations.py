@@ -11,7 +11,7 @@ from common.http.bodies import FORM_LIMIT
 
 
 class Access(StrEnum):
-    """The callers who may use an operation (section 5)."""
+    """The callers who may use an operation."""
 
     OPEN = "open"  # anyone from an allowed network
     CLIENT = "client"  # a Bearer token, else a client token, else anyone unless the tenant enforces tokens

@@ -62,7 +62,7 @@ class Kind(StrEnum):
 
 
 class Deployment(StrEnum):
-    """The form of this deployment's paths (the introduction's table)."""
+    """The form of this deployment's paths: with a tenant's id, or with `client/api` for the only tenant."""
 
     MULTI = "multi"
     SINGLE = "single"

@@ -1,4 +1,4 @@
-"""Administrators' sessions: a JWT names the user, Redis decides whether the session is alive (section 5.1).
+"""Administrators' sessions: a JWT names the user, Redis decides whether the session is alive.
 
 A session ends `lifetime` seconds after the login or `idle` seconds after its last use, by the clock of Redis. Without
 Redis every session is refused: a signature alone is never enough.

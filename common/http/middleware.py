@@ -29,7 +29,7 @@ FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of th
 ProblemRenderer = Callable[[Problem], web.Response]
 PROBLEM_RENDERER: web.RequestKey[ProblemRenderer] = web.RequestKey("problem_renderer")
 PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
-# The interface gives this status another meaning than HTTP does (section 7).
+# The interface gives this status another meaning than HTTP does.
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
 REVISION_HEADER = "X-Internal-Revision"  # of a response that gateways may cache, see `common.caching.tenant_version`

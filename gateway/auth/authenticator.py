@@ -1,4 +1,4 @@
-"""From a request to its caller: the tenant, the network, then a session token or a client token (section 5)."""
+"""From a request to its caller: the tenant, the network, then a session token or a client token."""
 
 from contextlib import suppress
 

@@ -14,7 +14,7 @@ from gateway.routing.target import Target
 
 
 async def page(request: web.Request, caller: Caller, target: Target) -> web.Response:
-    """Answer a browser's request for one of the pages (section 5.2, rule 5)."""
+    """Answer a browser's request for one of the pages."""
     target.check_complete()
     match target.operation.name, target.segments[1:]:
         case "docs/assets", (_, asset):

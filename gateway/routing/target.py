@@ -1,4 +1,4 @@
-"""Parses a request's path into a tenant and an operation (the introduction of the specification).
+"""Parses a request's path into a tenant and an operation.
 
 Each segment is decoded once and validated. The gateway builds the forwarded path from these segments, never from the
 raw path.
