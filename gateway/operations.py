@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property, partial
 from itertools import zip_longest
 
-from common.auth.callers import operation_of
+from common.auth.internal_tokens import operation_of
 from common.http.bodies import FORM_LIMIT
 
 

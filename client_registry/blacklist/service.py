@@ -7,7 +7,7 @@ from uuid import uuid4
 from client_registry.blacklist.model import Entry, EntryNotFound, Group, GroupNotFound
 from client_registry.blacklist.store import MongoBlacklistStore
 from client_registry.clients.model import uuid_text
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 
 
 class Blacklist:

@@ -10,7 +10,7 @@ from client_registry.clients.capacity import allocate_slot
 from client_registry.clients.hostnames import Resolver
 from client_registry.clients.model import Client, ClientLimitExceeded, ClientNotFound, ClientQuery, SlotTaken, uuid_text
 from client_registry.clients.tokens import ClientTokens, IssuedToken
-from common.auth.callers import Caller, Deployment
+from common.auth.internal_tokens import Caller, Deployment
 
 SIGHTING_INTERVAL = timedelta(minutes=1)
 

@@ -12,7 +12,7 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.typedefs import Handler, Middleware
 
-from common.auth.callers import Caller, Kind
+from common.auth.internal_tokens import Caller, Kind
 from common.errors import Overloaded, Problem, Unavailable, UpstreamProblem
 from common.http.aiohttp_private import send_response
 from common.mongo import MongoError

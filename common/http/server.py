@@ -19,7 +19,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from prometheus_client.core import Metric
 
-from common.auth.callers import Callers
+from common.auth.internal_tokens import Callers
 from common.auth.signing import Keys
 from common.concurrency.workers import WorkerSlot, run_workers
 from common.http.connection_limits import Runner, expect

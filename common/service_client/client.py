@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
+from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
 from common.auth.signing import Keys
 from common.concurrency.limits import ConcurrencyLimit, loop_timeout
 from common.errors import Unavailable

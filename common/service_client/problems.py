@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from aiohttp import ClientError
 
-from common.auth.callers import UntrustedCaller
+from common.auth.internal_tokens import UntrustedCaller
 from common.errors import Unavailable, UpstreamProblem
 from common.service_client.transport import Response
 

@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from typer import Option
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.errors import Problem
 from common.http.server import until_stopped
 from common.mongo import MongoError

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
 from common.errors import NotAuthenticated
 from common.http.forms import read_form

@@ -3,7 +3,7 @@
 from functools import partial
 from hashlib import sha256
 
-from common.auth.callers import Caller, hidden_digest
+from common.auth.internal_tokens import Caller, hidden_digest
 from common.service_client.client import ServiceClient, raise_problem
 from gateway.caching.response_cache import ResponseCache
 

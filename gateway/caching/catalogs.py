@@ -13,7 +13,7 @@ from weakref import finalize
 from aiohttp import web
 from multidict import CIMultiDict
 
-from common.auth.callers import HIDDEN, Caller, Kind
+from common.auth.internal_tokens import HIDDEN, Caller, Kind
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
 from common.service_client.client import Response, ServiceClient, raise_problem

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from common.auth.callers import HIDDEN, Caller, Kind
+from common.auth.internal_tokens import HIDDEN, Caller, Kind
 from common.errors import Overloaded, UpstreamProblem
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse

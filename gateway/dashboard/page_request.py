@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import aiohttp_jinja2
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.sessions import Session
 from common.errors import Forbidden, NotAuthenticated, Problem
 from common.http.middleware import CALLER, BytesResponse

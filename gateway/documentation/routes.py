@@ -4,7 +4,7 @@ import json
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.http.middleware import BytesResponse
 from gateway.app_keys import STATIC_FILES
 from gateway.dashboard.assets import asset_response

@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import InvalidRequest
 from common.http.middleware import BytesResponse
 from gateway import winget

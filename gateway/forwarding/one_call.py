@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Problem
 from common.http.forms import URLENCODED
 from common.service_client.client import ServiceClient, json_of

@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import ClientError, ClientResponse, web
 from multidict import CIMultiDict
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT, body

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from urllib.parse import unquote
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed, NotFound
 from gateway.operations import DASHBOARD, OPERATIONS, WINGET, Access, Operation
 

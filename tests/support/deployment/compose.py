@@ -18,7 +18,7 @@ from aiohttp import ClientSession, TCPConnector
 from docker import DockerClient
 from docker.models.containers import Container
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.servers.ports import free_port
 from tests.support.wait import until
 from tests.support.whole.services import Api

@@ -25,7 +25,7 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
 from auth_service.login.throttle_store import RedisFailureCounts
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.caching.tenant_version import TenantVersions
 from common.mongo import Document
 from common.redis import open_redis

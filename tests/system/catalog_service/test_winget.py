@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from aiohttp import FormData
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.api import Answer, read_answer
 from tests.support.services.catalog import picture
 from tests.support.whole.publishing import add_package, package_id, publish

@@ -2,7 +2,7 @@
 
 from aiohttp import FormData
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.whole.publishing import add_package, catalog, download, package_id
 from tests.support.whole.services import Api, Services
 

@@ -11,7 +11,7 @@ from pymongo import AsyncMongoClient
 
 from auth_service.app import create_app as create_auth_service
 from auth_service.settings import AuthSettings
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.http.server import management_of, serving
 from common.mongo import Document
 from tests.support.deployment.observability import alerts, panels, records

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.deployment.observability import aggregation_labels, alerts, panels, records
 from tests.support.servers.prometheus import Prometheus, run_prometheus, selectors
 from tests.support.wait import until

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.whole.seed import SeedData, seed_tenant
 from tests.support.whole.services import Services, single_gateway
 

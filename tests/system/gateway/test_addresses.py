@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.tenants import RESERVED, Tenant
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from aiohttp import web
 
-from common.auth.callers import HIDDEN, hidden_digest
+from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.http.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
 from tests.support.whole.gateways import at_gateway, run_gateway

@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 from yarl import URL
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.factories import make_tenant
 from tests.support.metrics import fetch_metrics
 from tests.support.whole.publishing import add_package, download, package_id, publish

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
 from common.http.middleware import AUDIT_HEADER
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
 from tests.support.samples.openapi import DOCUMENT

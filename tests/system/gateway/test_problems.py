@@ -12,7 +12,7 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 from yarl import URL
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.http.service_auth import REQUEST_IDS
 from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.http import connection_limits
 from tests.support.api import Answer
 from tests.support.tables import every_cell

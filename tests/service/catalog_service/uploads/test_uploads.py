@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from catalog_service.uploads import consumer
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.events import Count, Event, Events, EventsUnavailable, Handle, Listener
 from common.events.broker import open_events
 from tests.support.factories import make_caller

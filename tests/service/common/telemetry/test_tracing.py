@@ -11,7 +11,7 @@ from aiohttp import ClientSession, web
 from aiohttp.typedefs import Handler
 from multidict import CIMultiDict
 
-from common.auth.callers import INTERNAL_TOKEN, Callers, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Callers, sign
 from common.errors import Unavailable
 from common.http.middleware import problems
 from common.http.server import serving

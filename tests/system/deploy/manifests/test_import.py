@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from catalog_service.model.manifest.fields import Fields
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.tenants import VersionKey
 from deploy.publish.publisher import Publisher
 from deploy.publish.retrying_client import RetryingClient

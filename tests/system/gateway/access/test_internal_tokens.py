@@ -9,7 +9,7 @@ import pytest
 from aiohttp import ClientSession, UnixConnector
 from yarl import URL
 
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.auth.signing import ALGORITHM
 from gateway.operations import OPERATIONS, UPLOAD, Access
 from tests.support.api import Answer, read_answer

@@ -10,7 +10,7 @@ from uuid import uuid4
 import jwt
 import pytest
 
-from common.auth.callers import Caller, Deployment, sign
+from common.auth.internal_tokens import Caller, Deployment, sign
 from common.auth.sessions import AUDIENCE
 from common.auth.signing import ALGORITHM
 from common.tenants import Tenant

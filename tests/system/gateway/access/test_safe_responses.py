@@ -7,7 +7,7 @@ import pytest
 from aiohttp import ClientSession, UnixConnector, web
 from yarl import URL
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer, read_answer
 from tests.support.tables import every_cell

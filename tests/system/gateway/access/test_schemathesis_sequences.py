@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.whole.fuzz import DETERMINISTIC, fuzz, limited_tenant
 from tests.support.whole.services import Api, Services, single_gateway
 
