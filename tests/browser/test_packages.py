@@ -8,7 +8,7 @@ from playwright.async_api import expect
 from gateway.dashboard import pagination
 from tests.support.browser.administrators import Visitor
 from tests.support.services.catalog import picture
-from tests.support.whole.publishing import add_package, publish
+from tests.support.system.publishing import add_package, publish
 
 pytestmark = pytest.mark.full
 
