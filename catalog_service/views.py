@@ -16,8 +16,8 @@ from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.model import PackageSummary
 from catalog_service.packages.search import logo_tag
 from catalog_service.settings import CatalogSettings
-from common.auth.callers import Caller
 from common.auth.downloads import download_url
+from common.auth.internal_tokens import Caller
 
 
 def package(entry: CatalogEntry) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from auth_service.login.throttle import Throttle
 from auth_service.users.model import BadCredentials, TooManyFailures, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.service import Users
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.sessions import Sessions
 from common.errors import NotAuthenticated, Overloaded
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from auth_service.users.model import TooManyFailures
-from common.auth.callers import network_of
+from common.auth.internal_tokens import network_of
 from common.telemetry import log
 
 NETWORK_FAILURE_LIMIT = 10

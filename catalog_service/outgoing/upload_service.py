@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from catalog_service.model.packages import InstallerFile
 from catalog_service.versions.model import DamagedFile
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 
 RELEASE_BATCH = 100  # versions of one request

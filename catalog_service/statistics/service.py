@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from catalog_service.model.versions import VersionName
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.statistics.model import CatalogSummary, VersionDownloads
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Problem
 from common.telemetry import log
 

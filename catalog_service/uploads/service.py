@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from catalog_service.model.packages import FinishedUpload
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.uploads.store import MongoUploadStore
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 
 
 class FinishedUploads:

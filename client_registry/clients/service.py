@@ -19,7 +19,7 @@ from client_registry.clients.model import (
     uuid_text,
 )
 from client_registry.clients.tokens import ClientTokens, IssuedToken
-from common.auth.callers import Caller, Deployment
+from common.auth.internal_tokens import Caller, Deployment
 
 SIGHTING_INTERVAL = timedelta(minutes=1)
 SEEN_WITHIN = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from client_registry.releases.model import Installer, Release
 from client_registry.releases.store import MongoReleaseStore
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.concurrency.background import with_each
 from common.errors import InvalidField, Problem, Unavailable, UpstreamProblem
 from common.tenants import Tenant

@@ -18,7 +18,7 @@ from tests.support.browser.sample_tenant import fill_tenant
 from tests.support.browser.uploads import upload_by_api
 from tests.support.samples.msi_samples import MACHINE_MSI
 from tests.support.servers.stores import private_stores
-from tests.support.whole.services import Api, all_services
+from tests.support.system.services import Api, all_services
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "screenshots"
 SCREEN = {"width": 1280, "height": 800}

@@ -12,8 +12,8 @@ from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.model import Installer
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
-from common.auth.callers import Caller
 from common.auth.downloads import check_download
+from common.auth.internal_tokens import Caller
 from common.errors import StorageExceeded, Unavailable
 from common.service_client.client import open_service
 from tests.support.api import Answer

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, settings_for

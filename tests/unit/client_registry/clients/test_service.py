@@ -10,7 +10,7 @@ import pytest
 from client_registry.clients.model import Client, ClientLimitExceeded, ClientQuery, NameNotResolved, SlotTaken
 from client_registry.clients.service import Clients
 from client_registry.clients.tokens import ClientTokens
-from common.auth.callers import Caller, Deployment
+from common.auth.internal_tokens import Caller, Deployment
 from common.auth.signing import Keys
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 

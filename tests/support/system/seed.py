@@ -16,9 +16,9 @@ from yarl import URL
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.support.api import Answer
 from tests.support.services.catalog import picture
+from tests.support.system.publishing import INSTALLER, add_package, publish, send_chunk, upload
+from tests.support.system.services import PASSWORD, Api
 from tests.support.wait import until
-from tests.support.whole.publishing import INSTALLER, add_package, publish, send_chunk, upload
-from tests.support.whole.services import PASSWORD, Api
 
 LONG_PASSWORD = "a password of a user"
 CLIENTS = {Access.CLIENT, Access.PACKAGE_MANAGER}

@@ -6,7 +6,8 @@ the called service, which only its callers know. Services refuse requests withou
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from ipaddress import IPv6Network, ip_address
@@ -16,8 +17,7 @@ from typing import Any, Self
 import jwt
 import orjson
 
-from common.auth.signing import ALGORITHM, Keys
-from common.auth.tokens import TokenVerifier
+from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
 from common.tenants import Address, Tenant
@@ -62,7 +62,7 @@ class Kind(StrEnum):
 
 
 class Deployment(StrEnum):
-    """The form of this deployment's paths (the introduction's table)."""
+    """The form of this deployment's paths: with a tenant's id, or with `client/api` for the only tenant."""
 
     MULTI = "multi"
     SINGLE = "single"
@@ -103,14 +103,10 @@ class Caller:
         return cls(tenant=tenant, kind=Kind.SERVICE)
 
     def as_administrator(self, username: str, session_id: str) -> Self:
-        return self._identified(Kind.ADMINISTRATOR, username=username, session_id=session_id)
+        return replace(self, kind=Kind.ADMINISTRATOR, username=username, session_id=session_id)
 
     def as_client(self, client_id: str) -> Self:
-        return self._identified(Kind.CLIENT, client_id=client_id)
-
-    def _identified(self, kind: Kind, *, username: str = "", session_id: str = "", client_id: str = "") -> Self:
-        # `dataclasses.replace` takes twice as long.
-        return type(self)(self.tenant, kind, self.ip, username, session_id, client_id, self.base_url, self.deployment)
+        return replace(self, kind=Kind.CLIENT, client_id=client_id)
 
 
 def network_of(ip: str) -> str:
@@ -119,10 +115,7 @@ def network_of(ip: str) -> str:
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
-    """A token for one `operation` of one `service`.
-
-    The tenant's networks and client authentication are left out: only the gateway uses them.
-    """
+    """A token for one `operation` of one `service`, without settings of the tenant that only the gateway uses."""
     now = int(time.time())
     claims = {
         "aud": service,
@@ -163,17 +156,12 @@ class Callers:
         self._tokens = TokenVerifier(keys, audience=service, required=["op", "tenant"], parse=_parse_claims)
 
     def verify(self, token: str, *, operation: str, tenant_id: str) -> Caller:
-        """The caller that a token names.
-
-        Raises UntrustedCaller: the token is forged, expired, or for another service, operation or tenant.
-        """
-        try:
+        """The caller that a token names. Raises UntrustedCaller, also for another service, operation or tenant."""
+        with suppress(jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
             signed_operation, caller = self._tokens.verify(token)
-        except (jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
-            raise UntrustedCaller("This service answers the gateway only.") from None
-        if signed_operation != operation or caller.tenant_id != tenant_id:
-            raise UntrustedCaller("This service answers the gateway only.")
-        return caller
+            if signed_operation == operation and caller.tenant_id == tenant_id:
+                return caller
+        raise UntrustedCaller("This service answers the gateway only.")
 
 
 def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
