@@ -1,4 +1,4 @@
-"""The clients of a tenant (section 4.6), and how a token identifies one of them (section 5.2)."""
+"""The clients of a tenant, and how a token identifies one of them."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta

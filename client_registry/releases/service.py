@@ -1,4 +1,4 @@
-"""Releases of the client program, which `client_version` reports (section 4.2)."""
+"""Releases of the client program, which `client_version` reports."""
 
 import re
 from collections.abc import Callable
