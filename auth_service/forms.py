@@ -15,9 +15,7 @@ from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean
 from common.tenants import VersionKey, parse_network
 
-NETWORKS_LIMIT = 1000
 ENTRIES_LIMIT = 1000
-OPERATION_LIMIT = 64  # characters
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
 AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
 
@@ -39,7 +37,7 @@ def settings(form: Form) -> dict[str, object]:
     parsers: Mapping[str, Callable[[str], object]] = {
         "client_authentication": form.flag,
         "allowed_networks": lambda name: tuple(
-            parse_network(name, text) for text in form.texts(name, limit=128, most=NETWORKS_LIMIT)
+            parse_network(name, text) for text in form.texts(name, limit=128, most=1000)
         ),
         "version_key": lambda name: form.choice(name, VersionKey),
         "strict_installers": form.flag,
@@ -81,7 +79,7 @@ def selection(query: Form) -> Selection:
     return Selection(
         before=query.integer("before", default=MAX_INTEGER) if query.get("before") else None,
         user=query.text("user", limit=USERNAME_LIMIT, required=False),
-        operation=query.text("operation", limit=OPERATION_LIMIT, required=False),
+        operation=query.text("operation", limit=64, required=False),
         since=time("since", query.get("since")),
         until=time("until", query.get("until")),
         limit=_entries_limit(query),
