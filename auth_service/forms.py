@@ -16,6 +16,7 @@ from common.http.forms import MAX_INTEGER, Form, clean
 from common.tenants import VersionKey, parse_network
 
 ENTRIES_LIMIT = 1000
+OPERATION_LIMIT = 64  # characters
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
 AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
 
@@ -79,7 +80,7 @@ def selection(query: Form) -> Selection:
     return Selection(
         before=query.integer("before", default=MAX_INTEGER) if query.get("before") else None,
         user=query.text("user", limit=USERNAME_LIMIT, required=False),
-        operation=query.text("operation", limit=64, required=False),
+        operation=query.text("operation", limit=OPERATION_LIMIT, required=False),
         since=time("since", query.get("since")),
         until=time("until", query.get("until")),
         limit=_entries_limit(query),
