@@ -1,4 +1,4 @@
-"""Sign-in and sign-out, and the change of one's own password (sections 4.1 and 5.1)."""
+"""Sign-in and sign-out, and the change of one's own password."""
 
 from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit

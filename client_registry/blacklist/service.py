@@ -1,4 +1,4 @@
-"""Which packages are hidden from which clients (section 5.2)."""
+"""The packages that are hidden from clients."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -7,7 +7,7 @@ the called service, which only its callers know. Services refuse requests withou
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
 from ipaddress import IPv6Network, ip_address
@@ -103,10 +103,14 @@ class Caller:
         return cls(tenant=tenant, kind=Kind.SERVICE)
 
     def as_administrator(self, username: str, session_id: str) -> Self:
-        return replace(self, kind=Kind.ADMINISTRATOR, username=username, session_id=session_id)
+        return self._identified(Kind.ADMINISTRATOR, username=username, session_id=session_id)
 
     def as_client(self, client_id: str) -> Self:
-        return replace(self, kind=Kind.CLIENT, client_id=client_id)
+        return self._identified(Kind.CLIENT, client_id=client_id)
+
+    def _identified(self, kind: Kind, *, username: str = "", session_id: str = "", client_id: str = "") -> Self:
+        # `dataclasses.replace` takes twice as long.
+        return type(self)(self.tenant, kind, self.ip, username, session_id, client_id, self.base_url, self.deployment)
 
 
 def network_of(ip: str) -> str:

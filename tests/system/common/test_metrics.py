@@ -18,10 +18,10 @@ from tests.support.deployment.observability import alerts, panels, records
 from tests.support.factories import KEY, KEYS
 from tests.support.metrics import MetricSamples, fetch_metrics
 from tests.support.servers.prometheus import selectors
-from tests.support.wait import TIMEOUT, until
 from tests.support.system.publishing import add_package, download, package_id, publish, send_chunk, version_of
 from tests.support.system.seed import SeedData, seed_tenant
 from tests.support.system.services import Api, Services
+from tests.support.wait import TIMEOUT, until
 
 MetricKinds = dict[str, tuple[str, tuple[str, ...]]]
 
