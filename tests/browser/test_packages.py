@@ -19,7 +19,7 @@ async def test_a_new_tenant_adds_its_first_package_with_a_logo(visitor: Visitor,
     (tmp_path / "logo.png").write_bytes(picture(size=(64, 64)))
     page = visitor.page
     await visitor.go()
-    await page.get_by_role("link", name="Packages").click()
+    await page.get_by_role("link", name="Packages", exact=True).click()
     await expect(page.get_by_role("link", name="Publish an installer")).to_be_visible()
     await page.get_by_text("Add package").first.click()
     await page.get_by_label("Id").fill("Acme.Anvil&Söhne")
@@ -45,6 +45,24 @@ async def test_a_duplicate_package_is_reported_in_place(visitor: Visitor) -> Non
     await expect(page.get_by_label("Id", exact=True)).to_have_value("Acme.Anvil")
 
 
+async def test_a_check_of_a_field_keeps_the_problem_of_its_form(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Anvil")
+    await visitor.go("/packages")
+    page = visitor.page
+    await page.get_by_text("Add package").first.click()
+    for label, text in (("Name", "Anvil"), ("Publisher", "Acme"), ("Id", "Acme.Anvil")):
+        await page.get_by_label(label, exact=True).fill(text)
+    await page.get_by_role("button", name="Add package").last.click()
+    alert = page.locator("details").get_by_role("alert")
+    await expect(alert).to_be_visible()
+
+    async with page.expect_response(lambda response: "/check?" in response.url):
+        await page.get_by_label("Id", exact=True).dispatch_event("input")
+        await page.get_by_label("Id", exact=True).press_sequentially("s")
+
+    await expect(alert).to_be_visible()
+
+
 async def test_a_failed_search_keeps_the_list_and_shows_the_problem(visitor: Visitor) -> None:
     await add_package(visitor.api, "Acme.Anvil")
     await visitor.go("/packages")
@@ -61,7 +79,7 @@ async def test_a_failed_search_keeps_the_list_and_shows_the_problem(visitor: Vis
 async def test_a_link_without_a_response_shows_a_problem(visitor: Visitor) -> None:
     await visitor.go()
     await visitor.page.route("**/dashboard/packages", lambda route: route.abort())
-    await visitor.page.get_by_role("link", name="Packages").click()
+    await visitor.page.get_by_role("link", name="Packages", exact=True).click()
     await expect(visitor.page.get_by_text("The repository cannot be reached. Try again in a moment.")).to_be_visible()
 
 

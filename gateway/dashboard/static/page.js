@@ -56,9 +56,10 @@ const showProblem = (element, problem) => {
 };
 
 document.addEventListener("htmx:beforeRequest", ({ detail }) => {
+  const form = detail.elt.closest("form");
+  if (form !== detail.elt && form?.matches("[hx-post], [hx-patch], [hx-delete]")) return; // A field is checked; the problem of the form stays.
   const place = placeOfProblem(detail.elt);
   if (place) place.textContent = "";
-  const form = detail.elt.closest("form");
   if (form) clearFieldProblems(form);
 });
 
