@@ -44,7 +44,7 @@ _VALUES_SINCE = {
 }
 _TYPES_SINCE = {FileType.ZIP: 4, FileType.PORTABLE: 4, FileType.FONT: 12}
 WITH_NESTED = 4  # archives and portable programs
-LATEST_OF_HITS = 4  # Since this contract, all members of search results are supported.
+LATEST_OF_RESULTS = 4  # Since this contract, all members of search results are supported.
 
 
 @dataclass(frozen=True)
@@ -63,16 +63,16 @@ class Contract:
 
     def supports_all(self, record: Record) -> bool:
         """Whether it supports the whole search result of a package."""
-        return self.minor >= max(LATEST_OF_HITS, *record.since)
+        return self.minor >= max(LATEST_OF_RESULTS, *record.since)
 
-    def hit(self, record: Record) -> bytes:
+    def result_json(self, record: Record) -> bytes:
         """Return a package in a search result, in JSON, with the supported members."""
         if self.supports_all(record):
-            return record.hit
-        hit = orjson.loads(record.hit)
-        versions = zip(hit["Versions"], record.since, strict=True)
-        hit["Versions"] = [self.supported(version) for version, minor in versions if self.minor >= minor]
-        return orjson.dumps(hit)
+            return record.result_json
+        result = orjson.loads(record.result_json)
+        versions = zip(result["Versions"], record.since, strict=True)
+        result["Versions"] = [self.supported(version) for version, minor in versions if self.minor >= minor]
+        return orjson.dumps(result)
 
     def supported(self, members: Mapping[str, Any]) -> dict[str, Any]:
         """Return the supported members of an object, without those that are empty then."""

@@ -46,10 +46,10 @@ async def manifest_search(request: web.Request) -> web.Response:
         records, revision = await request.app[app_keys.WINGET_SEARCH].find(caller.tenant_id, search, hidden, contract)
     page = records[: search.page]
     rebuilt = sum(len(record.since) for record in page if not contract.supports_all(record))
-    hits = await asyncio.to_thread(_page, contract, page) if rebuilt > MANY else _page(contract, page)
-    body = [b'{"Data":[', b",".join(hits), b"]"]
-    if len(records) > len(hits):
-        body += [b',"ContinuationToken":', orjson.dumps(search.token(records[len(hits) - 1].package_id))]
+    results = await asyncio.to_thread(_page, contract, page) if rebuilt > MANY else _page(contract, page)
+    body = [b'{"Data":[', b",".join(results), b"]"]
+    if len(records) > len(results):
+        body += [b',"ContinuationToken":', orjson.dumps(search.token(records[len(results) - 1].package_id))]
     return _response(b"".join([*body, b"}"]) if records else b"", hidden, revision)
 
 
@@ -112,14 +112,14 @@ def _manifest(entry: WholeEntry, contract: Contract, query: Query, address: Addr
 
 def _page(contract: Contract, records: Sequence[Record]) -> Sequence[bytes]:
     """Return the first records in JSON that fit into a page."""
-    hits: list[bytes] = []
+    results: list[bytes] = []
     size = 0
-    for hit in map(contract.hit, records):
-        size += len(hit)
-        if hits and size > PAGE_SIZE:
+    for result in map(contract.result_json, records):
+        size += len(result)
+        if results and size > PAGE_SIZE:
             break
-        hits.append(hit)
-    return hits
+        results.append(result)
+    return results
 
 
 def _response(body: bytes, hidden: frozenset[str], revision: str) -> web.Response:

@@ -6,10 +6,11 @@ from contextlib import aclosing
 from typing import NamedTuple
 
 from catalog_service.catalog.reader import WholeEntry, WholeReader
+from catalog_service.catalog.segments import segments_of
 from catalog_service.revisions.model import Revisions
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
-from catalog_service.winget.search.index import Index, IndexSegment, Record, segments_of
+from catalog_service.winget.search.index import SIZE, Index, IndexSegment, Record
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
 from common.caching.tenant_cache import TenantCache, TooLarge
@@ -117,9 +118,9 @@ class WingetSearch:
 
 
 async def _cached_segments(index: Index) -> AsyncGenerator[IndexSegment, None]:
-    for segment in index.blocks:
+    for segment in index.segments:
         yield segment
 
 
 def _segments_of(entries: Sequence[WholeEntry]) -> Sequence[IndexSegment]:
-    return segments_of([record for record in map(record_of, entries) if record])
+    return segments_of([record for record in map(record_of, entries) if record], IndexSegment, SIZE)

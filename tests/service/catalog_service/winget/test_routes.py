@@ -233,7 +233,7 @@ async def test_many_versions_are_read_and_encoded_in_a_thread(
 
     monkeypatch.setattr("catalog_service.versions.store.version_of", record_function("reading", version_of))
     monkeypatch.setattr("catalog_service.winget.search.service.record_of", record_function("finding", record_of))
-    monkeypatch.setattr(Contract, "hit", record_function("telling", Contract.hit))
+    monkeypatch.setattr(Contract, "result_json", record_function("telling", Contract.result_json))
     monkeypatch.setattr("catalog_service.versions.store.MAX_IN_LOOP", 1)
     monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
     await catalog.add_package(caller, "Acme.Editor")

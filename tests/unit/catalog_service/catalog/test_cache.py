@@ -59,7 +59,7 @@ def test_changes_give_the_same_catalog_as_a_new_snapshot(
             package_id: fragment_of for package_id, fragment_of in {**expected, **fragments}.items() if fragment_of
         }
 
-    everything = [fragment_of for segment in catalog.segments for fragment_of in segment.fragments()]
+    everything = [fragment_of for segment in catalog.segments for fragment_of in segment.items()]
     assert everything == [fragment_of for _, fragment_of in sorted(expected.items())]
     assert all(0 < len(segment.ids) < 2 * SEGMENT for segment in catalog.segments)
     assert listed_ids(catalog, ALL) == sorted(expected)

@@ -133,7 +133,7 @@ async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPat
     running: list[int] = []
     other_turns = 0
 
-    def numbers_in(_: Match, block: IndexSegment) -> set[int]:
+    def numbers_in(_: Match, segment: IndexSegment) -> set[int]:
         running.append(other_turns)
         time.sleep(0.006)
         return {0}
