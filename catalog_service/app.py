@@ -9,7 +9,7 @@ from aiohttp import web
 
 from catalog_service import app_keys, views
 from catalog_service.catalog.cache import CatalogCache
-from catalog_service.catalog.reader import Entries
+from catalog_service.catalog.reader import read_entries
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.metrics import count_events, count_evictions, register_metrics
 from catalog_service.migrations import SCHEMA
@@ -93,17 +93,17 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
         app[app_keys.LOGOS] = LogoDecoder()
         app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.rule_versions)
-        entries = Entries(store.packages.read, store.versions.names)
+        read_names = partial(read_entries, store.packages.read, store.versions.names)
         catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
-            store.revisions, entries, views.rendered_package, memory=settings.catalog_memory
+            store.revisions.state, read_names, views.rendered_package, memory=settings.catalog_memory
         )
         register_metrics(app[METRICS], catalogs)
-        whole = Entries(store.packages.described, store.versions.versions)
+        read_whole = partial(read_entries, store.packages.described, store.versions.versions)
         search = app[app_keys.WINGET_SEARCH] = WingetSearch(
-            store.revisions, whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
+            store.revisions.state, read_whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
         )
         app[app_keys.SEARCH_LIMIT] = SearchLimit()
-        app[app_keys.SOURCE_ENTRIES] = SourceEntries(whole, search, store.packages.logos)
+        app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos)
         app[app_keys.LISTINGS] = Listings(catalogs, versions)
         app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
         sweeper = Sweeper(store, packages, versions, installers)

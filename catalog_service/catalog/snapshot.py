@@ -5,8 +5,9 @@ left out when segments are joined, without rendering.
 """
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from weakref import WeakSet, finalize
 
 from catalog_service.catalog.compression import Encoding, Part
 from catalog_service.catalog.segments import replaced_segments
@@ -121,3 +122,33 @@ class Snapshot:
     def _answer(self, view: View, encoding: Encoding) -> list[bytes]:
         parts = [segment.part(view, encoding) for segment in self.segments]
         return encoding.joined([part for part in parts if part.length])
+
+
+class Copy:
+    """Represents the bytes of one response that no other shares, while it exists."""
+
+
+class RetainedBytes:
+    """Counts memory still referenced by responses to slow clients after the cache dropped it."""
+
+    def __init__(self) -> None:
+        self._segments: WeakSet[Segment] = WeakSet()
+        self._copied = 0
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._segments) + self._copied
+
+    def track(self, segments: Iterable[Segment]) -> None:
+        """Count segments that the cache dropped, until nothing references them."""
+        self._segments.update(segments)
+
+    def copy(self, size: int) -> Copy:
+        """Count the bytes of a copy while it exists."""
+        copy = Copy()
+        self._copied += size
+        finalize(copy, self._release, size)
+        return copy
+
+    def _release(self, size: int) -> None:
+        self._copied -= size

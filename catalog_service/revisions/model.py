@@ -4,9 +4,8 @@ A write opens a change, writes, and then closes the change. After a crash in bet
 reader reads its package again instead of showing an old state.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,5 @@ class CatalogState:
         return None
 
 
-class Revisions(Protocol):
-    async def state(self, tenant_id: str, known: str) -> CatalogState:
-        """Return a catalog's state, without the latest changes if its revision is `known`."""
+# Returns the state of a tenant's catalog, without the latest changes if its revision is the second argument.
+StateReader = Callable[[str, str], Awaitable[CatalogState]]

@@ -5,9 +5,8 @@ from typing import Any
 
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.versions import Dependencies, PackageVersion
-from catalog_service.winget.contracts import WITH_NESTED, Contract
+from catalog_service.winget.contracts import WITH_NESTED, Contract, with_winget_names, without_empty
 from catalog_service.winget.installable import PACKAGED
-from catalog_service.winget.naming import with_winget_names, without_empty
 
 # Fields that have another place or another name in the protocol.
 ELSEWHERE = (

@@ -8,10 +8,9 @@ from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion
-from catalog_service.winget.contracts import Contract, since_contract
+from catalog_service.winget.contracts import Contract, since_contract, with_winget_names, without_empty
 from catalog_service.winget.installable import installable_versions
 from catalog_service.winget.manifest.installers import installer
-from catalog_service.winget.naming import with_winget_names, without_empty
 from catalog_service.winget.search.requests import Query
 
 DEFAULT_LANGUAGE = "en-US"
