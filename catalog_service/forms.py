@@ -1,4 +1,4 @@
-"""Parses and validates requests (sections 4.3 to 4.5)."""
+"""Parses and validates requests."""
 
 import asyncio
 import re
@@ -36,10 +36,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 async def new_package(request: web.Request) -> Package:
     """Return the package that `add_package` creates.
 
-    Raises:
-        InvalidField: a field is missing or not allowed.
-        Overloaded: other logos are being decoded.
-        ConnectionError: the caller closed the connection while the logo was decoded.
+    Raises InvalidField for a missing or forbidden field, Overloaded while other logos are decoded, or ConnectionError
+    if the caller closed the connection while the logo was decoded.
     """
     form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
     return package_of(form, await _logo(request, form) or b"")
@@ -104,9 +102,7 @@ def uid_in_path(request: web.Request) -> str:
 def version_uids(form: Form) -> tuple[str, ...]:
     """Return the versions that `delete_package_version` deletes, each once.
 
-    Raises:
-        InvalidField: the list is empty.
-        VersionNotFound: an item is not a UUID.
+    Raises InvalidField for an empty list, and VersionNotFound for an item that is not a UUID.
     """
     uids = form.texts("versions_uids", limit=ID_LIMIT)
     if not uids:
@@ -115,7 +111,7 @@ def version_uids(form: Form) -> tuple[str, ...]:
 
 
 def include_disabled(request: web.Request) -> bool:
-    """Whether the catalog shows inactive packages, by default not (section 4.2). Raises InvalidField."""
+    """Whether the catalog shows inactive packages, by default not. Raises InvalidField."""
     return flag("include_disabled", request.query.get("include_disabled", "false"))
 
 

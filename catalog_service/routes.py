@@ -164,8 +164,8 @@ async def delete_package_version(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
-    waiting = await request.app[app_keys.FINISHED_UPLOADS].unassigned(caller_of(request))
-    return json_response([asdict(upload) for upload in waiting])
+    uploads = await request.app[app_keys.FINISHED_UPLOADS].unassigned(caller_of(request))
+    return json_response([asdict(upload) for upload in uploads])
 
 
 @routes.get("/{tenant_id}/get_statistics")

@@ -1,4 +1,4 @@
-"""Builds the response bodies of packages and versions (sections 2.1 and 2.2)."""
+"""Builds the response bodies of packages and versions."""
 
 import csv
 import time
@@ -28,10 +28,10 @@ CSV_HEADER = ("package_id", "version", "uid", "day", "downloads")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # A spreadsheet runs a cell that begins with one of these.
 
 
-def package(entry: CatalogEntry) -> dict[str, Any]:
-    """Return a Package object; `VERSIONS` and `VERSIONS_UID` have the same order, newest first."""
+def rendered_package(entry: CatalogEntry) -> bytes:
+    """Return a Package object in JSON; `VERSIONS` and `VERSIONS_UID` have the same order, newest first."""
     package, versions = entry.package, entry.versions
-    return {
+    members = {
         "PACKAGE_ID": package.package_id,
         "PACKAGE_NAME": package.name,
         "PACKAGE_PUBLISHER": package.publisher,
@@ -41,10 +41,7 @@ def package(entry: CatalogEntry) -> dict[str, Any]:
         "VERSIONS": [version.version for version in versions],
         "VERSIONS_UID": [version.uid for version in versions],
     }
-
-
-def rendered_package(entry: CatalogEntry) -> bytes:
-    return orjson.dumps(package(entry))
+    return orjson.dumps(members)
 
 
 def expiry_time(lifetime: int) -> int:
@@ -202,18 +199,7 @@ def statistics(versions: Sequence[VersionDownloads], form: StatisticsFormat) -> 
             rows.writerows([*texts, day, downloads] for day, downloads in version.days.items())
         headers = {"Content-Disposition": 'attachment; filename="statistics.csv"'}
         return web.Response(text=text.getvalue(), content_type="text/csv", charset="utf-8", headers=headers)
-    return json_response(
-        [
-            {
-                "package_id": version.package_id,
-                "version": version.version,
-                "uid": version.uid,
-                "downloads": version.downloads,
-                "days": version.days,
-            }
-            for version in versions
-        ]
-    )
+    return json_response([{**vars(version), "downloads": version.downloads} for version in versions])
 
 
 def _csv_text(cell: str) -> str:
