@@ -33,9 +33,9 @@ class CatalogState:
         """Return the packages that may have changed since a revision, None if that may be all."""
         if revision == self.revision:
             return self.changing_ids
-        for place, change in enumerate(self.latest):
+        for position, change in enumerate(self.latest):
             if change.revision == revision:
-                return self.changing_ids | {later.package_id for later in self.latest[place + 1 :]}
+                return self.changing_ids | {later.package_id for later in self.latest[position + 1 :]}
         return None
 
 

@@ -26,7 +26,7 @@ def manifest(entry: WholeEntry, contract: Contract, query: Query, address: Addre
         {
             "PackageVersion": version,
             **contract.supported(_locales(entry.package, supported[0].manifest)),
-            "Installers": [installer(one, contract, address(one)) for one in supported],
+            "Installers": [installer(each, contract, address(each)) for each in supported],
         }
         for version, installers in installable_versions(entry).items()
         if requested in {"", version.casefold()}

@@ -44,7 +44,7 @@ def record_of(entry: WholeEntry) -> Record | None:
     texts = {field.mark + value for field, value in values if field in TEXTS}
     codes = {field.mark + folded(value) for field, value in values if field not in TEXTS}
     since = tuple(
-        min(since_contract(one.installer_type, one.nested_type) for one in of_version)
+        min(since_contract(version.installer_type, version.nested_type) for version in of_version)
         for of_version in installable.values()
     )
     return Record(package.package_id, tuple(sorted(texts)), tuple(sorted(codes)), orjson.dumps(result), since)
