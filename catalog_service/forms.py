@@ -15,7 +15,6 @@ from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
 from catalog_service.packages.model import Order, PackageQuery
 from catalog_service.statistics.model import StatisticsFormat
-from catalog_service.versions.model import VersionQuery
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, read_json
 from common.http.forms import Form, clean, flag, query_form, read_form
@@ -136,13 +135,10 @@ def statistics_query(request: web.Request) -> tuple[int, StatisticsFormat]:
     return days, query.choice("format", StatisticsFormat, default=StatisticsFormat.JSON)
 
 
-def version_query(request: web.Request) -> VersionQuery:
-    """Return the query of `find_versions`. Raises InvalidField."""
+def version_query(request: web.Request) -> tuple[int, int]:
+    """Return the offset and the limit of `find_versions`. Raises InvalidField."""
     query = query_form(request)
-    return VersionQuery(
-        offset=query.integer("offset", default=0),
-        limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
-    )
+    return query.integer("offset", default=0), query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT)
 
 
 def _uid(text: str) -> str:

@@ -76,7 +76,7 @@ def package_version(
     }
 
 
-def found_packages(packages: Sequence[PackageSummary], total: int) -> dict[str, Any]:
+def packages_page(packages: Sequence[PackageSummary], total: int) -> dict[str, Any]:
     """Return a page of packages, and the number of packages on all pages."""
     rows = [
         {
@@ -141,7 +141,7 @@ def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str
     }
 
 
-def found_version(
+def version_row(
     version: PackageVersion, refused: Sequence[str], caller: Caller, settings: CatalogSettings, *, expires: int
 ) -> dict[str, Any]:
     """Return a row of a package's versions."""

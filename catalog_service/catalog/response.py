@@ -1,4 +1,4 @@
-"""Builds the catalog response: 304 if unchanged, early headers for slow reads, back-pressure for slow clients."""
+"""The responses with the catalog, with early headers for slow reads and back-pressure for slow clients, and logos."""
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
@@ -46,6 +46,14 @@ async def catalog(request: web.Request, catalogs: CatalogCache, view: View) -> w
         return web.Response(body=b"".join(body.blocks), headers=headers)
     headers["Content-Length"] = str(body.length)
     return await _sent(request, web.StreamResponse(headers=headers), _sliced(body))
+
+
+def png(request: web.Request, image: bytes, tag: str, cache_control: str) -> web.Response:
+    """Respond with an image; 304 if `If-None-Match` has its tag."""
+    headers = {"ETag": f'"{tag}"', "Cache-Control": cache_control}
+    if if_none_match(request, headers["ETag"]):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=image, headers=headers, content_type="image/png")
 
 
 async def _late(

@@ -52,7 +52,6 @@ class PackageVersion:
     """One installer of a package, under a version string. `size` and `sha256` are set with its file.
 
     `published_by` is the name of a user, "" for versions of earlier releases. The store sets `published_at`.
-
     The file is `server_filename`, or an external one at `installer_url` with a declared `sha256` and `size` 0.
     """
 

@@ -15,7 +15,7 @@ from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import DamagedFile, PendingVersion, VersionPage, VersionQuery
+from catalog_service.versions.model import DamagedFile, PendingVersion, VersionPage
 from catalog_service.versions.store import MongoVersionStore
 from common.auth.callers import Caller
 from common.errors import Problem
@@ -59,13 +59,12 @@ class Versions:
         same_channel = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
         return version, winget_refusals(same_channel).get(uid, ())
 
-    async def page_with_refusals(self, caller: Caller, package_id: str, query: VersionQuery) -> VersionPage:
-        """Return a page of versions with the reasons why winget refuses them. Raises PackageNotFound."""
+    async def page_with_refusals(self, caller: Caller, package_id: str, offset: int, limit: int) -> VersionPage:
+        """Return at most `limit` versions with the reasons why winget refuses them. Raises PackageNotFound."""
         versions = await self.of_package(caller, package_id)
         by_channel = groupby(sorted(versions, key=attrgetter("channel")), key=attrgetter("channel"))
         refusals = {uid: reasons for _, group in by_channel for uid, reasons in winget_refusals([*group]).items()}
-        page = versions[query.offset : query.offset + query.limit]
-        rows = [(version, refusals.get(version.uid, ())) for version in page]
+        rows = [(version, refusals.get(version.uid, ())) for version in versions[offset : offset + limit]]
         return VersionPage(rows, len(versions), package_refusal(package_id, versions))
 
     async def add(self, caller: Caller, version: PackageVersion) -> str:

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from catalog_service import app_keys, views
 from catalog_service.catalog.reader import WholeEntry
-from catalog_service.catalog.response import IMMUTABLE
+from catalog_service.catalog.response import IMMUTABLE, png
 from catalog_service.model.manifest.rules import PACKAGE_ID
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import LogoNotFound
@@ -24,7 +24,7 @@ from catalog_service.winget.search.index import Record
 from catalog_service.winget.search.requests import Query
 from common.auth.callers import HIDDEN, hidden_digest
 from common.auth.downloads import check_download
-from common.http.bodies import if_none_match, read_body
+from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
 
 routes = web.RouteTableDef()
@@ -74,9 +74,7 @@ async def package_manifest(request: web.Request) -> web.Response:
     body = b""
     if entry and query.has_supported_channel:
         if logo := entry.package.logo:
-            url = icon_url(
-                caller, settings.download_key, package_id=entry.package.package_id, logo=logo, expires=expires
-            )
+            url = icon_url(caller, settings.download_key, entry.package.package_id, logo, expires=expires)
             entry = with_logo_icon(entry, url)
         build = partial(_manifest, entry, contract, query, address)
         body = await asyncio.to_thread(build) if len(entry.names) > MANY else build()
@@ -98,10 +96,7 @@ async def icon(request: web.Request) -> web.Response:
     logo = await request.app[app_keys.PACKAGE_SEARCH].logo(caller, package_id)
     if file_name(logo) != name:
         raise LogoNotFound(package_id=package_id)
-    headers = {"ETag": f'"{name}"', "Cache-Control": IMMUTABLE}
-    if if_none_match(request, headers["ETag"]):
-        return web.Response(status=304, headers=headers)
-    return web.Response(body=logo, headers=headers, content_type="image/png")
+    return png(request, logo, name, IMMUTABLE)
 
 
 def _manifest(entry: WholeEntry, contract: Contract, query: Query, address: Address) -> bytes:
