@@ -22,8 +22,7 @@ from catalog_service.settings import CatalogSettings
 from catalog_service.statistics.service import Statistics
 from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import sweep
-from catalog_service.uploads.consumer import UPLOAD_FINISHED, listen
-from catalog_service.uploads.service import FinishedUploads
+from catalog_service.uploads.service import UPLOAD_FINISHED, FinishedUploads
 from catalog_service.versions.inspections import Inspections
 from catalog_service.versions.listings import Listings
 from catalog_service.versions.service import Versions
@@ -100,11 +99,11 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[app_keys.SEARCH_LIMIT] = SearchLimit()
         app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos)
         app[app_keys.LISTINGS] = Listings(catalogs, versions)
-        app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
+        uploads = app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
 
         events = app[app_keys.EVENTS] if app_keys.EVENTS in app else await enter(open_events(settings.rabbitmq_url))
         count = count_events(app[METRICS], UPLOAD_FINISHED)
-        await readiness.then(lambda: listen(events, store.uploads, count))
+        await readiness.then(lambda: uploads.listen(events, count))
         pause, sweep_all = partial(asyncio.sleep, SWEEP_PAUSE), partial(sweep, store, packages, versions, installers)
         await enter(repeating("sweeper", sweep_all, pause, after=readiness.prepared))
         yield
