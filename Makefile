@@ -35,7 +35,7 @@ test-kubernetes: $(VENV)/.test  ## the Kubernetes manifests, as kustomize render
 
 fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's document
 	deploy/install-packages curl rabbitmq-server redis-server
-	$(BIN)/python -m tests.support.whole.fuzz 300
+	$(BIN)/python -m tests.support.system.fuzz 300
 
 fuzz-parsers: $(VENV)/.fuzz  ## twenty minutes of inputs made up for what reads strangers' bytes; Linux on x86_64 alone
 	$(BIN)/python -m tests.fuzz 60

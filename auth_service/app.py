@@ -59,12 +59,11 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await stack.enter_async_context(readiness.preparing("schema", prepare))
         readiness.check("redis", redis.ping)
 
-        passwords, networks = Passwords(), RedisKnownNetworks(redis)
+        passwords, throttle = Passwords(), Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis))
         lifetime, idle = settings.session_lifetime, settings.session_idle
         sessions = Sessions(redis, keys=settings.session_key, lifetime=lifetime, idle=idle)
-        app[USERS] = Users(MongoUserStore(database), passwords, sessions, networks)
+        app[USERS] = Users(MongoUserStore(database), passwords, sessions, throttle)
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), AuditSigner(settings.audit_key.get_secret_value()))
-        throttle = Throttle(RedisFailureCounts(redis), networks)
         app[LOGIN] = Login(app[USERS], passwords, throttle, sessions, app[AUDIT_LOG])
         app[TENANTS] = Tenants(MongoTenantStore(database), TenantVersions(redis))
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])

@@ -15,7 +15,6 @@ from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean
 from common.tenants import VersionKey, parse_network
 
-NETWORKS_LIMIT = 1000
 ENTRIES_LIMIT = 1000
 OPERATION_LIMIT = 64  # characters
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
@@ -39,7 +38,7 @@ def settings(form: Form) -> dict[str, object]:
     parsers: Mapping[str, Callable[[str], object]] = {
         "client_authentication": form.flag,
         "allowed_networks": lambda name: tuple(
-            parse_network(name, text) for text in form.texts(name, limit=128, most=NETWORKS_LIMIT)
+            parse_network(name, text) for text in form.texts(name, limit=128, most=1000)
         ),
         "version_key": lambda name: form.choice(name, VersionKey),
         "strict_installers": form.flag,

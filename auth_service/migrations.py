@@ -27,7 +27,5 @@ async def _chain(audit_key: SecretStr, database: MongoDatabase, done: Done) -> N
 
 def schema(audit_key: SecretStr) -> Schema:
     """The schema of the database; `audit_key` signs the audit log."""
-    return Schema(
-        [Migration("put into the chain what releases before it wrote into the audit log", partial(_chain, audit_key))],
-        INDEXES,
-    )
+    name = "put into the chain what releases before it wrote into the audit log"
+    return Schema([Migration(name, partial(_chain, audit_key))], INDEXES)

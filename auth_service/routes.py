@@ -85,7 +85,7 @@ async def get_audit_log(request: web.Request) -> web.StreamResponse:
     entries = request.app[AUDIT_LOG].select(caller_of(request).tenant_id, forms.selection(query))
     if forms.as_json_lines(query):
         return await views.send_json_lines(request, entries)
-    return json_response([views.audit_entry(entry) async for entry in entries if entry])
+    return json_response([entry.exported() async for entry in entries if entry])
 
 
 @routes.post("/{tenant_id}/find_tenant")

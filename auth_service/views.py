@@ -39,11 +39,6 @@ def user(user: User) -> dict[str, Any]:
     return {"username": user.username, "created_at": user.created_at}
 
 
-def audit_entry(chained: ChainedEntry) -> dict[str, Any]:
-    """An entry of the interface, and a line of an export."""
-    return {**chained.content(), "hash": chained.hash}
-
-
 async def send_json_lines(request: web.Request, entries: AsyncIterator[ChainedEntry | None]) -> web.StreamResponse:
     """Stream any number of entries of the audit log as JSON lines."""
     first = await anext(entries, None)  # A database error here still gets a status.
@@ -67,4 +62,4 @@ async def send_json_lines(request: web.Request, entries: AsyncIterator[ChainedEn
 
 
 def _line(entry: ChainedEntry | None) -> bytes:
-    return orjson.dumps(audit_entry(entry), option=orjson.OPT_APPEND_NEWLINE) if entry else b""
+    return orjson.dumps(entry.exported(), option=orjson.OPT_APPEND_NEWLINE) if entry else b""

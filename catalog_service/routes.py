@@ -12,6 +12,7 @@ from catalog_service.catalog.snapshot import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import logo_tag
+from catalog_service.statistics.views import statistics
 from catalog_service.versions.forms import form_refusals, new_version
 from common.http.forms import query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
@@ -117,7 +118,9 @@ async def find_versions(request: web.Request) -> web.Response:
     offset, limit = forms.version_query(request)
     page = await request.app[app_keys.VERSIONS].page_with_refusals(caller, package_id, offset, limit)
     expires = views.expiry_time(settings.download_lifetime)
-    rows = [views.version_row(*row, caller, settings, expires=expires) for row in page.rows]
+    uids = [version.uid for version, _ in page.rows]
+    downloads = await request.app[app_keys.STATISTICS].downloads_of(caller, uids, forms.STATISTICS_DAYS)
+    rows = [views.version_row(*row, caller, settings, downloads, expires=expires) for row in page.rows]
     return json_response({"versions": rows, "total": page.total, "winget_refusal": page.winget_refusal})
 
 
@@ -165,7 +168,7 @@ async def get_finished_uploads(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_statistics")
 async def get_statistics(request: web.Request) -> web.Response:
     days, form = forms.statistics_query(request)
-    return views.statistics(await request.app[app_keys.STATISTICS].downloads(caller_of(request), days), form)
+    return statistics(await request.app[app_keys.STATISTICS].downloads(caller_of(request), days), form)
 
 
 @routes.post("/{tenant_id}/catalog_summary")

@@ -5,7 +5,7 @@ from catalog_service.packages.service import Packages
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions.model import HiddenVersion, PendingVersion
 from catalog_service.versions.service import Versions
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.concurrency.background import with_each
 from common.errors import Problem
 from common.telemetry import log

@@ -1,15 +1,12 @@
 """Builds the response bodies of packages and versions."""
 
-import csv
 import time
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from io import StringIO
 from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
-from aiohttp import web
 
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.model.enumerations import Switch
@@ -19,13 +16,8 @@ from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.model import PackageSummary
 from catalog_service.packages.search import logo_tag
 from catalog_service.settings import CatalogSettings
-from catalog_service.statistics.model import StatisticsFormat, VersionDownloads
-from common.auth.callers import Caller
 from common.auth.downloads import download_url
-from common.http.middleware import json_response
-
-CSV_HEADER = ("package_id", "version", "uid", "day", "downloads")
-_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # A spreadsheet runs a cell that begins with one of these.
+from common.auth.internal_tokens import Caller
 
 
 def rendered_package(entry: CatalogEntry) -> bytes:
@@ -142,9 +134,15 @@ def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str
 
 
 def version_row(
-    version: PackageVersion, refused: Sequence[str], caller: Caller, settings: CatalogSettings, *, expires: int
+    version: PackageVersion,
+    refused: Sequence[str],
+    caller: Caller,
+    settings: CatalogSettings,
+    downloads: Mapping[str, int] | None,
+    *,
+    expires: int,
 ) -> dict[str, Any]:
-    """Return a row of a package's versions."""
+    """Return a row of a package's versions; `downloads` are by uid, None if they are not known now."""
     return {
         "uid": version.uid,
         "package_version": version.version,
@@ -159,6 +157,7 @@ def version_row(
         "download_url": installer_url(version, caller, settings, expires=expires),
         "published_at": version.published_at,
         "published_by": version.published_by,
+        "downloads": downloads[version.uid] if downloads else None,
         "winget_refusals": refused,
     }
 
@@ -186,22 +185,3 @@ def external_installer(version: PackageVersion) -> dict[str, str]:
     if not version.installer_url:
         return {}
     return {"installer_host": urlsplit(version.installer_url).netloc, "sha256": version.sha256}
-
-
-def statistics(versions: Sequence[VersionDownloads], form: StatisticsFormat) -> web.Response:
-    """Return the downloads: JSON with one object per version, or CSV with one row per version and day."""
-    if form is StatisticsFormat.CSV:
-        text = StringIO()
-        rows = csv.writer(text)
-        rows.writerow(CSV_HEADER)
-        for version in versions:
-            texts = [_csv_text(cell) for cell in (version.package_id, version.version, version.uid)]
-            rows.writerows([*texts, day, downloads] for day, downloads in version.days.items())
-        headers = {"Content-Disposition": 'attachment; filename="statistics.csv"'}
-        return web.Response(text=text.getvalue(), content_type="text/csv", charset="utf-8", headers=headers)
-    return json_response([{**vars(version), "downloads": version.downloads} for version in versions])
-
-
-def _csv_text(cell: str) -> str:
-    """Return a cell that spreadsheets take for text."""
-    return f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell

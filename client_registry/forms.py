@@ -14,10 +14,6 @@ from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, flag, query_form
 from common.tenants import parse_network
 
-PACKAGE_ID_LIMIT = 128
-GROUP_NAME_LIMIT = 256
-FILE_NAME_LIMIT = 256
-NETWORK_LIMIT = 128
 TOKEN_LIMIT = 4096
 PAGE, PAGE_LIMIT = 50, 100  # clients
 
@@ -47,7 +43,7 @@ def new_entry(form: Form) -> Entry:
     """
     client_id = form.text("client_id", limit=TOKEN_LIMIT, required=False)
     group_id = form.text("group", limit=TOKEN_LIMIT, required=False)
-    network_text = form.text("network", limit=NETWORK_LIMIT, required=False)
+    network_text = form.text("network", limit=128, required=False)
     package_ids = _package_ids(form)
     if not package_ids and not group_id:
         raise InvalidField("package_ids", "is required where no group is given", reason="required_without_group")
@@ -74,7 +70,7 @@ def allows_unknown(form: Form) -> bool:
 
 def new_group(form: Form) -> tuple[str, tuple[str, ...]]:
     """The name and the package ids of a group."""
-    name, package_ids = form.text("name", limit=GROUP_NAME_LIMIT), _package_ids(form)
+    name, package_ids = form.text("name", limit=256), _package_ids(form)
     if not package_ids:
         raise InvalidField("package_ids", "is required", reason="required")
     return name, package_ids
@@ -83,7 +79,7 @@ def new_group(form: Form) -> tuple[str, tuple[str, ...]]:
 def new_release(form: Form) -> tuple[str, str]:
     """The version, and the name of an uploaded file; "" for none."""
     version = release_version("version", form.text("version", limit=32).strip())
-    return version, form.text("server_filename", limit=FILE_NAME_LIMIT, required=False)
+    return version, form.text("server_filename", limit=256, required=False)
 
 
 async def client_credentials(request: web.Request) -> tuple[str, int]:
@@ -97,4 +93,4 @@ async def client_credentials(request: web.Request) -> tuple[str, int]:
 
 
 def _package_ids(form: Form) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(form.texts("package_ids", limit=PACKAGE_ID_LIMIT)))
+    return tuple(dict.fromkeys(form.texts("package_ids", limit=128)))

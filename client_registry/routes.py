@@ -165,7 +165,7 @@ async def identify_client(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/hidden_packages")
 async def hidden_packages(request: web.Request) -> web.Response:
-    """Internal: the packages that are hidden from the caller, for the gateway."""
+    """Internal: the packages that are hidden from the caller, for the gateway and catalog_service."""
     return json_response({"package_ids": await request.app[BLACKLIST].hidden_from(caller_of(request))})
 
 

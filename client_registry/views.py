@@ -9,8 +9,8 @@ from client_registry.clients.model import Client
 from client_registry.releases.model import Release
 from client_registry.releases.service import BEFORE_THE_FIRST
 from client_registry.settings import RegistrySettings
-from common.auth.callers import Caller
 from common.auth.downloads import download_url
+from common.auth.internal_tokens import Caller
 
 
 def client(client: Client) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 class Problem(Exception):
     """Something the caller is told about; the base of every error that a service raises on purpose.
 
-    `status` and `code` are part of the interface (section 7, and RFC 9457 for the body); `detail` is one sentence for
+    `status` and `code` are part of the interface (RFC 9457 for the body); `detail` is one sentence for
     the person who reads it. `retry_after` is in seconds. `members` stand in the body beside the standard ones, for
     programs. `params` are the values in `detail`, by name: the dashboard translates a problem by its code and these.
     A `reason` among them is more precise than the code. `text` is the detail of a class that always says the same; it
@@ -62,7 +62,7 @@ class BodyTooLarge(Problem):
 
 
 class NotAuthenticated(Problem):
-    """Invalid, expired or missing token or credentials (section 5.1)."""
+    """Invalid, expired or missing token or credentials."""
 
     status = 401
     code = "not_authenticated"

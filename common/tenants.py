@@ -19,7 +19,7 @@ _TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
 
 class VersionKey(StrEnum):
-    """The unit that is unique within a package: the version string (section 9), or one installer of it."""
+    """The unit that is unique within a package: the version string, or one installer of it."""
 
     VERSION = "version"
     INSTALLER = "installer"
@@ -44,7 +44,7 @@ class Tenant:
     source_agreements: str = ""
 
     def allows(self, address: Address) -> bool:
-        """Whether callers from this address are allowed (section 5.2)."""
+        """Whether callers from this address are allowed."""
         return not self.allowed_networks or contains(self.allowed_networks, address)
 
     def to_document(self) -> dict[str, Any]:

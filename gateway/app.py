@@ -16,18 +16,16 @@ from common.http.server import Service, watched_app
 from common.http.single_route import CATCH_ALL_ROUTE
 from common.redis import open_redis
 from common.service_client.client import open_service
-from common.telemetry.metrics import METRICS
+from common.telemetry.metrics import METRICS, Metrics
 from gateway import app_keys as keys
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.catalogs import CatalogCache
-from gateway.caching.client_releases import ClientReleaseCache
 from gateway.caching.package_responses import PackageResponseCache
 from gateway.dashboard.templating import set_up_templates
 from gateway.documentation.static_files import StaticFiles
 from gateway.forwarding.audit import AuditRecorder
 from gateway.forwarding.proxy import LONG_FORMS, MAX_LONG_FORMS
-from gateway.metrics import register_metrics
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.routes import dispatch
 from gateway.routing.tenant_directory import TenantDirectory
@@ -77,17 +75,24 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             redis, keys=settings.session_key, lifetime=settings.session_lifetime, idle=settings.session_idle
         )
         tenants = app[keys.TENANTS] = TenantDirectory(services[AUTH])
-        clients = ClientDirectory(services[CLIENTS])
+        clients = app[keys.CLIENT_DIRECTORY] = ClientDirectory(services[CLIENTS])
         app[keys.AUTHENTICATOR] = Authenticator(settings, sessions, tenants, clients)
-        app[keys.CLIENT_RELEASES] = ClientReleaseCache(services[CLIENTS])
         app[keys.PACKAGE_RESPONSES] = PackageResponseCache(services[CATALOG], clients)
         catalogs = app[keys.CATALOGS] = CatalogCache(services[CATALOG], clients, budget=settings.catalog_memory)
-        register_metrics(app[METRICS], catalogs, recorder)
+        _add_gauges(app[METRICS], catalogs, recorder)
         if keys.EVENTS not in app and settings.rabbitmq_url:
             app[keys.EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url))
         if keys.EVENTS in app:
             await app[keys.EVENTS].listen_ephemeral(UPLOAD_FINISHED, app[keys.EVENT_HUB].publish)
         yield
+
+
+def _add_gauges(metrics: Metrics, catalogs: CatalogCache, recorder: AuditRecorder) -> None:
+    service = metrics.service
+    metrics.gauge("pkgrepo_catalog_bytes", "Bytes of catalogs in memory.", lambda: catalogs.used_bytes, service=service)
+    metrics.gauge("pkgrepo_catalogs", "Catalogs in memory.", lambda: catalogs.count, service=service)
+    pending = "Entries that the audit log has not taken yet."
+    metrics.gauge("pkgrepo_audit_waiting", pending, lambda: recorder.pending_count)
 
 
 async def _close_event_streams(app: web.Application) -> None:

@@ -8,8 +8,8 @@ from common.auth.sessions import Sessions
 from common.events import Events
 from common.service_client.client import ServiceClient
 from gateway.auth.authenticator import Authenticator
+from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.catalogs import CatalogCache
-from gateway.caching.client_releases import ClientReleaseCache
 from gateway.caching.package_responses import PackageResponseCache
 from gateway.documentation.static_files import StaticFiles
 from gateway.forwarding.audit import AuditRecorder
@@ -24,7 +24,7 @@ AUTHENTICATOR = web.AppKey("authenticator", Authenticator)
 AUDIT_RECORDER = web.AppKey("audit_recorder", AuditRecorder)
 CATALOGS = web.AppKey("catalogs", CatalogCache)
 PACKAGE_RESPONSES = web.AppKey("package_responses", PackageResponseCache)
-CLIENT_RELEASES = web.AppKey("client_releases", ClientReleaseCache)
+CLIENT_DIRECTORY = web.AppKey("client_directory", ClientDirectory)
 STATIC_FILES = web.AppKey("static_files", StaticFiles)
 SESSIONS = web.AppKey("sessions", Sessions)
 EVENTS: web.AppKey[Events] = web.AppKey("events")

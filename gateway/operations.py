@@ -6,12 +6,12 @@ from enum import StrEnum
 from functools import cached_property, partial
 from itertools import zip_longest
 
-from common.auth.callers import operation_of
+from common.auth.internal_tokens import operation_of
 from common.http.bodies import FORM_LIMIT
 
 
 class Access(StrEnum):
-    """The callers who may use an operation (section 5)."""
+    """The callers who may use an operation."""
 
     OPEN = "open"  # anyone from an allowed network
     CLIENT = "client"  # a Bearer token, else a client token, else anyone unless the tenant enforces tokens

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.settings import Key, Listen, Origin, RabbitUrl, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
 from common.tenants import Network, is_tenant_id
 

@@ -23,10 +23,6 @@ class SequenceConflict(Exception):
     """Another entry has this number already."""
 
 
-class DuplicateEntry(Exception):
-    """This entry is in the log already."""
-
-
 @dataclass(frozen=True)
 class AuditEntry:
     """A write or a sign-in of one administrator or operator.
@@ -80,7 +76,7 @@ class ChainedEntry:
         return Head(self.sequence, self.hash)
 
     def content(self) -> dict[str, Any]:
-        """The signed content as JSON values, which the interface and exports show too."""
+        """The signed content as JSON values."""
         entry = self.entry
         return {
             "tenant_id": self.tenant_id,
@@ -96,6 +92,10 @@ class ChainedEntry:
             "request_id": entry.request_id,
             "previous": self.previous,
         }
+
+    def exported(self) -> dict[str, Any]:
+        """The content with its signature: an entry of the interface, and a line of an export."""
+        return {**self.content(), "hash": self.hash}
 
 
 @dataclass(frozen=True)

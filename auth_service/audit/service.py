@@ -6,15 +6,7 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from auth_service.audit.chain import AuditSigner
-from auth_service.audit.model import (
-    AuditBusy,
-    AuditEntry,
-    ChainedEntry,
-    DuplicateEntry,
-    Head,
-    Selection,
-    SequenceConflict,
-)
+from auth_service.audit.model import AuditBusy, AuditEntry, ChainedEntry, Head, Selection, SequenceConflict
 from auth_service.audit.store import MongoAuditStore
 from common.telemetry import log
 
@@ -72,10 +64,10 @@ class Audit:
             for _ in range(ATTEMPTS):
                 chained = self._signer.sign(tenant_id, await self.head(tenant_id), entry)
                 try:
-                    await self._store.add(chained)
+                    is_new = await self._store.add(chained)
                 except SequenceConflict:
                     continue
-                except DuplicateEntry:
+                if not is_new:
                     return
                 await self._store.save_head(tenant_id, self._signer.sign_head(tenant_id, chained.head))
                 # Logs are stored elsewhere: their heads are evidence that nobody at the database can change.

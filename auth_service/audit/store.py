@@ -8,16 +8,7 @@ import bson
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.model import (
-    AuditEntry,
-    ChainedEntry,
-    DuplicateEntry,
-    Head,
-    Outcome,
-    Selection,
-    SequenceConflict,
-    SignedHead,
-)
+from auth_service.audit.model import AuditEntry, ChainedEntry, Head, Outcome, Selection, SequenceConflict, SignedHead
 from common.mongo import Document, Indexes, MongoDatabase
 
 AUDIT_INDEXES: Indexes = {
@@ -44,14 +35,15 @@ class MongoAuditStore:
         self._heads = database["audit_heads"]
         self._unchained = database["audit"]
 
-    async def add(self, chained: ChainedEntry) -> None:
-        """Raises SequenceConflict or DuplicateEntry."""
+    async def add(self, chained: ChainedEntry) -> bool:
+        """Add an entry; False if the log has it already. Raises SequenceConflict."""
         try:
             await self._log.insert_one(_document(chained))
         except DuplicateKeyError as error:
             if "sequence" in (error.details or {}).get("keyPattern", {}):
                 raise SequenceConflict from None
-            raise DuplicateEntry from None
+            return False
+        return True
 
     async def newest(self, tenant_id: str) -> Head:
         document = await self._log.find_one({"tenant_id": tenant_id}, sort=[("sequence", DESCENDING)])
@@ -126,7 +118,7 @@ def parse_document(document: Document) -> ChainedEntry | None:
 
 
 def _has_right_types(chained: ChainedEntry) -> bool:
-    content = {**chained.content(), "hash": chained.hash}
+    content = chained.exported()
     numbers = [content.pop("sequence"), content.pop("status")]
     target, changes = content.pop("target"), content.pop("changes")
     texts = [*content.values(), *target, *target.values(), *changes]

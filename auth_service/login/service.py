@@ -1,4 +1,4 @@
-"""Sign-in and sign-out, and the change of one's own password (sections 4.1 and 5.1)."""
+"""Sign-in and sign-out, and the change of one's own password."""
 
 from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
@@ -6,7 +6,7 @@ from auth_service.login.throttle import Throttle
 from auth_service.users.model import BadCredentials, TooManyFailures, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.service import Users
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.sessions import Sessions
 from common.errors import NotAuthenticated, Overloaded
 

@@ -10,11 +10,9 @@ A network is an IPv4 address or the /64 network of an IPv6 address. A user's kno
 logins, so failures from elsewhere do not lock the user out there.
 """
 
-from collections.abc import Mapping
-from typing import Protocol
-
+from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.users.model import TooManyFailures
-from common.auth.callers import network_of
+from common.auth.internal_tokens import network_of
 from common.telemetry import log
 
 NETWORK_FAILURE_LIMIT = 10
@@ -24,32 +22,10 @@ RECORDED_REFUSALS = 60  # per minute and tenant, in the audit log
 MINUTE = 60  # seconds
 
 
-class FailureCounts(Protocol):
-    """Counts failures by name; a count is deleted `window` seconds after its first failure."""
-
-    async def count(self, name: str, window: int) -> int:
-        """Add one failure and return the count."""
-
-    async def wait(self, limits: Mapping[str, int]) -> int:
-        """Seconds until every count is below its limit again."""
-
-    async def forget(self, name: str) -> None: ...
-
-
-class KnownNetworks(Protocol):
-    """The networks of each user's last logins."""
-
-    async def add(self, tenant_id: str, username: str, network: str) -> None: ...
-
-    async def contains(self, tenant_id: str, username: str, network: str) -> bool: ...
-
-    async def forget(self, tenant_id: str, username: str) -> None: ...
-
-
 class Throttle:
     """Refuses to compare passwords after too many failures."""
 
-    def __init__(self, failures: FailureCounts, networks: KnownNetworks) -> None:
+    def __init__(self, failures: RedisFailureCounts, networks: RedisKnownNetworks) -> None:
         self._failures = failures
         self._networks = networks
 

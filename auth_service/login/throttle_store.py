@@ -34,16 +34,18 @@ return login and redis.call('TIME')[1] - login < tonumber(ARGV[2]) and 1 or 0
 
 
 class RedisFailureCounts:
-    """Implements `auth_service.login.throttle.FailureCounts`. Raises RedisError if Redis does not answer."""
+    """Counts failures by name. Raises RedisError if Redis does not answer."""
 
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis
         self._count: Any = redis.register_script(_COUNT)
 
     async def count(self, name: str, window: int) -> int:
+        """Add one failure and return the count, which is deleted `window` seconds after its first failure."""
         return int(await self._count(keys=[_key(name)], args=[window]))
 
     async def wait(self, limits: Mapping[str, int]) -> int:
+        """Seconds until every count is below its limit again."""
         longest = 0
         for name, limit in limits.items():
             if int(await self._redis.get(_key(name)) or 0) >= limit:
@@ -55,7 +57,7 @@ class RedisFailureCounts:
 
 
 class RedisKnownNetworks:
-    """Implements `auth_service.login.throttle.KnownNetworks`. Raises RedisError if Redis does not answer."""
+    """The networks of each user's last logins. Raises RedisError if Redis does not answer."""
 
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 
 

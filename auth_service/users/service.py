@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from auth_service.login.throttle import KnownNetworks
+from auth_service.login.throttle import Throttle
 from auth_service.users.model import USERNAME_LIMIT, LastUser, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.store import MongoUserStore
@@ -26,13 +26,11 @@ def parse_username(text: str) -> str:
 class Users:
     """Creates, lists and deletes users, and resets their passwords."""
 
-    def __init__(
-        self, store: MongoUserStore, passwords: Passwords, sessions: Sessions, networks: KnownNetworks
-    ) -> None:
+    def __init__(self, store: MongoUserStore, passwords: Passwords, sessions: Sessions, throttle: Throttle) -> None:
         self._store = store
         self._passwords = passwords
         self._sessions = sessions
-        self._networks = networks
+        self._throttle = throttle
 
     async def create(self, tenant_id: str, username: str, password: str) -> None:
         """Add a user. Raises InvalidField for an invalid name or password, UserExists for a duplicate name."""
@@ -60,7 +58,7 @@ class Users:
             raise LastUser
         async with self._sessions.close_all_around(tenant_id, username):
             is_deleted = await self._store.delete(tenant_id, username)
-        await self._networks.forget(tenant_id, username)
+        await self._throttle.forget_networks(tenant_id, username)
         if not is_deleted:
             raise UserNotFound(username=username)
 

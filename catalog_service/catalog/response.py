@@ -9,7 +9,7 @@ from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
 from catalog_service.catalog.snapshot import View
 from catalog_service.revisions.model import CatalogState
-from common.auth.callers import HIDDEN, hidden_digest
+from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.caching.tenant_cache import RevisionCheck
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import caller_of

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from catalog_service.model.packages import InstallerFile
 from catalog_service.versions.model import DamagedFile
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 
 RELEASE_BATCH = 100  # versions of one request
@@ -66,9 +66,14 @@ class UploadService:
         answer = await self._service.json(caller, "damaged_installers")
         return _DAMAGED_FILES.validate_python(answer["installers"])
 
-    async def download_counts(self, caller: Caller, days: int) -> Mapping[str, Mapping[str, int]]:
-        """Return the downloads of all versions in the last days, by version uid and day. Raises Unavailable."""
-        body = {"days": days, "version_uids": []}
+    async def download_counts(
+        self, caller: Caller, days: int, version_uids: Sequence[str] = ()
+    ) -> Mapping[str, Mapping[str, int]]:
+        """Return the downloads of the last days by version uid and day, of these versions or of all of them.
+
+        Raises Unavailable.
+        """
+        body = {"days": days, "version_uids": list(version_uids)}
         answer = await self._service.json(caller, "download_counts", body, timeout=STATISTICS_TIMEOUT)
         versions: Mapping[str, Mapping[str, int]] = answer["versions"]
         return versions

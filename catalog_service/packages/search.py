@@ -14,7 +14,7 @@ from catalog_service.model.packages import PackageNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.model import PackageQuery, PackageSummary
 from catalog_service.packages.store import MongoPackageStore
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import NotFound
 
 

@@ -3,7 +3,7 @@
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound
 from catalog_service.packages.store import MongoPackageStore
 from catalog_service.versions.service import Versions
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 
 
 class Packages:

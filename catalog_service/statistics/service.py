@@ -2,12 +2,14 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.statistics.model import CatalogSummary, VersionDownloads
 from catalog_service.store import MongoCatalogStore
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
+from common.errors import Problem
+from common.telemetry import log
 
 MOST_DOWNLOADED = 5  # packages of a summary
 
@@ -25,6 +27,15 @@ class Statistics:
         names = await self._store.versions.names_of(caller.tenant_id, list(counts)) if counts else ()
         versions = [VersionDownloads(name.package_id, name.version, name.uid, counts[name.uid]) for name in names]
         return sorted(versions, key=lambda each: (-each.downloads, each.package_id, each.version, each.uid))
+
+    async def downloads_of(self, caller: Caller, version_uids: Sequence[str], days: int) -> Mapping[str, int] | None:
+        """Return the downloads of these versions in the last days; None if upload_service does not say."""
+        try:
+            counts = await self._installers.download_counts(caller, days, version_uids) if version_uids else {}
+        except Problem as problem:
+            log.warning("downloads_unknown", tenant_id=caller.tenant_id, problem=problem.code)
+            return None
+        return {uid: sum(counts.get(uid, {}).values()) for uid in version_uids}
 
     async def summary(self, caller: Caller, days: int) -> CatalogSummary:
         """Return the numbers of the catalog and its downloads in the last days. Raises Unavailable."""

@@ -7,7 +7,7 @@ from pydantic import TypeAdapter
 from catalog_service.model.packages import FinishedUpload
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.uploads.store import MongoUploadStore
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.events import Count, Event, Events
 
 QUEUE = "catalog_service"

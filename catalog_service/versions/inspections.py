@@ -10,7 +10,7 @@ from catalog_service.model.enumerations import Architecture, FileType
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.versions.model import IDENTIFIERS_OF
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import InvalidField, Overloaded, Unavailable, UpstreamProblem
 from common.http.forms import Form
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.model.versions import PackageVersion
 from catalog_service.versions.service import Versions
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.caching.bounded_cache import FifoCache
 
 MEMORY = 8 << 20  # bytes

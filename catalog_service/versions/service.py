@@ -17,7 +17,7 @@ from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.versions.model import DamagedFile, PendingVersion, VersionPage
 from catalog_service.versions.store import MongoVersionStore
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Problem
 from common.tenants import Tenant, VersionKey
 

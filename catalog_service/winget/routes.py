@@ -22,8 +22,8 @@ from catalog_service.winget.manifest.manifest import Address, manifest
 from catalog_service.winget.search import requests
 from catalog_service.winget.search.index import Record
 from catalog_service.winget.search.requests import Query
-from common.auth.callers import HIDDEN, hidden_digest
 from common.auth.downloads import check_download
+from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
 

@@ -1,4 +1,4 @@
-"""Which packages are hidden from which clients (section 5.2)."""
+"""The packages that are hidden from clients."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -8,7 +8,7 @@ from client_registry.blacklist.model import Entry, EntryNotFound, Group, GroupNo
 from client_registry.blacklist.store import MongoBlacklistStore
 from client_registry.clients.model import uuid_text
 from client_registry.outgoing.catalog_service import CatalogService
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 
 
 class Blacklist:

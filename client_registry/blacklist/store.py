@@ -17,10 +17,7 @@ BLACKLIST_INDEXES: Indexes = {
         IndexModel(["tenant_id", "client_id"]),
         IndexModel(["tenant_id", "group_id"]),
     ],
-    "groups": [
-        IndexModel(["tenant_id", "group_id"], unique=True),
-        IndexModel(["tenant_id", "name_key"], unique=True),
-    ],
+    "groups": [IndexModel(["tenant_id", name], unique=True) for name in ("group_id", "name_key")],
 }
 
 

@@ -5,7 +5,7 @@ import re
 import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import Any
 
 from client_registry.clients.model import NameNotResolved
 from common.errors import InvalidField
@@ -18,11 +18,6 @@ _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 
 Lookup = Callable[..., list[tuple[Any, ...]]]
-
-
-class Resolver(Protocol):
-    async def resolve(self, name: str) -> str:
-        """One IP address of a host. Raises NameNotResolved."""
 
 
 def host_name(field: str, text: str) -> str:
@@ -46,6 +41,7 @@ class SystemResolver:
         self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="resolver")
 
     async def resolve(self, name: str) -> str:
+        """One IP address of a host. Raises NameNotResolved."""
         try:
             async with asyncio.timeout(self._timeout):
                 results = await asyncio.get_running_loop().run_in_executor(

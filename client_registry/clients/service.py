@@ -1,14 +1,12 @@
-"""The clients of a tenant (section 4.6), and how a token identifies one of them (section 5.2)."""
+"""The clients of a tenant, and how a token identifies one of them."""
 
 from collections.abc import Callable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from typing import Protocol
 from uuid import uuid4
 
 from client_registry.clients.capacity import allocate_slot
-from client_registry.clients.hostnames import Resolver
+from client_registry.clients.hostnames import SystemResolver
 from client_registry.clients.model import (
     Client,
     ClientLimitExceeded,
@@ -18,43 +16,12 @@ from client_registry.clients.model import (
     SlotTaken,
     uuid_text,
 )
+from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens, IssuedToken
-from common.auth.callers import Caller, Deployment
+from common.auth.internal_tokens import Caller, Deployment
 
 SIGHTING_INTERVAL = timedelta(minutes=1)
 SEEN_WITHIN = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
-
-
-class ClientStore(Protocol):
-    """Stores clients; names, tokens and slots are unique within the tenant."""
-
-    async def list(self, tenant_id: str) -> Sequence[Client]: ...
-
-    async def find(self, tenant_id: str, query: ClientQuery) -> tuple[Sequence[Client], int]: ...
-
-    async def count_seen(self, tenant_id: str, since: Mapping[str, datetime]) -> Mapping[str, int]: ...
-
-    async def count(self, tenant_id: str) -> int: ...
-
-    async def slots(self, tenant_id: str) -> AbstractSet[int]: ...
-
-    async def add(self, tenant_id: str, client: Client, *, digest: str, slot: int) -> None:
-        """Raises ClientExists for a duplicate name, SlotTaken for a duplicate slot."""
-
-    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
-        """The client whose token has one of these digests."""
-
-    async def record_sighting(
-        self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
-    ) -> None:
-        """Store the sighting and the first digest, if the client's token still has one of the digests."""
-
-    async def set_enabled(self, tenant_id: str, client_id: str, enabled: bool) -> bool: ...
-
-    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool: ...
-
-    async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
-        """Delete a client and its blacklist entries in one transaction; False if there is no such client."""
 
 
 class Clients:
@@ -62,9 +29,9 @@ class Clients:
 
     def __init__(
         self,
-        store: ClientStore,
+        store: MongoClientStore,
         tokens: ClientTokens,
-        resolver: Resolver,
+        resolver: SystemResolver,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store

@@ -21,7 +21,7 @@ CLIENT_INDEXES: Indexes = {
 
 
 class MongoClientStore:
-    """One document per client."""
+    """One document per client; names, tokens and slots are unique within the tenant."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._database = database
@@ -76,6 +76,7 @@ class MongoClientStore:
         return {document["seat"] async for document in cursor}
 
     async def add(self, tenant_id: str, client: Client, *, digest: str, slot: int) -> None:
+        """Raises ClientExists for a duplicate name, SlotTaken for a duplicate slot."""
         keys = {"name_key": client.name.casefold(), "token_digest": digest, "seat": slot}
         try:
             await self._clients.insert_one({"tenant_id": tenant_id, **vars(client), **keys})
@@ -85,13 +86,14 @@ class MongoClientStore:
             raise ClientExists(name=client.name) from None
 
     async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
+        """The client whose token has one of these digests."""
         document = await self._clients.find_one({"tenant_id": tenant_id, "token_digest": {"$in": list(digests)}})
         return _client(document) if document else None
 
     async def record_sighting(
         self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
     ) -> None:
-        # If the client got another token meanwhile, that one stays.
+        """Store the sighting and the first digest, if the client's token still has one of the digests."""
         await self._clients.update_one(
             {"tenant_id": tenant_id, "client_id": client_id, "token_digest": {"$in": list(digests)}},
             {"$set": {"token_digest": digests[0], "ip": ip, "program": program, "last_seen": at}},
@@ -104,6 +106,8 @@ class MongoClientStore:
         return await self._set(tenant_id, client_id, {"token_digest": digest, "token_hint": hint})
 
     async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
+        """Delete a client and its blacklist entries; False if there is no such client."""
+
         async def delete_both(session: AsyncIOMotorClientSession) -> bool:
             client = {"tenant_id": tenant_id, "client_id": client_id}
             with_token = {**client, "token_digest": {"$in": list(digests)}}

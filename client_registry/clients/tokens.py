@@ -1,4 +1,4 @@
-"""Client tokens: shown once, stored as a keyed digest, so that a stolen database reveals none (section 5.2)."""
+"""Client tokens: shown once, stored as a keyed digest, so that a stolen database reveals none."""
 
 from dataclasses import dataclass
 from uuid import uuid4

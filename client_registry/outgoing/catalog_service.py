@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from client_registry.releases.model import Installer
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 
 

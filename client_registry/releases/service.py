@@ -1,14 +1,14 @@
-"""Releases of the client program, which `client_version` reports (section 4.2)."""
+"""Releases of the client program, which `client_version` reports."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
 from uuid import uuid4
 
+from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.model import Installer, Release
 from client_registry.releases.store import MongoReleaseStore
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.concurrency.background import with_each
 from common.errors import InvalidField, Problem, Unavailable, UpstreamProblem
 from common.tenants import Tenant
@@ -26,22 +26,17 @@ def release_version(field: str, text: str) -> str:
     return ".".join(str(part) for part in parts)
 
 
-class Installers(Protocol):
-    """The files of releases; see `client_registry.outgoing.upload_service`."""
-
-    async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer: ...
-
-    async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None: ...
-
-
 class Releases:
     """Publishes versions of the client program and finds the latest."""
 
     def __init__(
-        self, store: MongoReleaseStore, installers: Installers, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        store: MongoReleaseStore,
+        files: UploadService,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
-        self._installers = installers
+        self._files = files
         self._now = now
 
     async def latest(self, tenant_id: str) -> Release | None:
@@ -75,12 +70,12 @@ class Releases:
     async def _undo(self, unfinished: tuple[str, str]) -> None:
         tenant_id, uid = unfinished
         await self._store.abandon(tenant_id, uid)  # From here on it cannot be activated any more.
-        await self._installers.release_installers(Caller.service(Tenant(tenant_id)), [uid])
+        await self._files.release_installers(Caller.service(Tenant(tenant_id)), [uid])
         await self._store.remove(tenant_id, uid)
 
     async def _claim(self, caller: Caller, server_filename: str, uid: str) -> Installer:
         try:
-            return await self._installers.claim_installer(caller, server_filename, uid)
+            return await self._files.claim_installer(caller, server_filename, uid)
         except Problem as problem:
             if isinstance(problem, UpstreamProblem) and problem.status < 500:
                 await self._store.remove(caller.tenant_id, uid)

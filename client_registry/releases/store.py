@@ -43,17 +43,14 @@ class MongoReleaseStore:
 
     async def activate(self, tenant_id: str, release: Release) -> bool:
         """Publish a reserved release; False if the reservation is gone."""
-        result = await self._releases.update_one(
-            {"tenant_id": tenant_id, "uid": release.uid, "status": PENDING}, {"$set": _published(release)}
-        )
+        pending = {"tenant_id": tenant_id, "uid": release.uid, "status": PENDING}
+        result = await self._releases.update_one(pending, {"$set": _published(release)})
         return result.matched_count == 1
 
     async def abandon(self, tenant_id: str, uid: str) -> None:
         """Free the version of an unfinished release; `unfinished` still returns the release."""
-        await self._releases.update_one(
-            {"tenant_id": tenant_id, "uid": uid, "status": PENDING},
-            {"$set": {"status": ABANDONED}, "$unset": {"version": ""}},
-        )
+        pending = {"tenant_id": tenant_id, "uid": uid, "status": PENDING}
+        await self._releases.update_one(pending, {"$set": {"status": ABANDONED}, "$unset": {"version": ""}})
 
     async def remove(self, tenant_id: str, uid: str) -> None:
         """Delete an unfinished release."""

@@ -6,7 +6,7 @@ catalog_service and client_registry make them, upload_service checks them.
 import re
 from urllib.parse import quote
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.signing import Keys
 from common.errors import Forbidden
 

@@ -18,14 +18,14 @@ TOUCH = """
 local now = tonumber(redis.call('TIME')[1])
 local run = string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')
 local answers = {}
-for place, key in ipairs(KEYS) do
-  local kept = redis.call('GET', key)
-  if place > tonumber(ARGV[2]) then
-    answers[place] = kept == '' and '' or run .. (kept or '')
+for index, key in ipairs(KEYS) do
+  local value = redis.call('GET', key)
+  if index > tonumber(ARGV[2]) then
+    answers[index] = value == '' and '' or run .. (value or '')
   else
-    local left = kept and tonumber(kept) - now or 0
-    if left > 0 then redis.call('EXPIRE', key, math.min(left, ARGV[1])) elseif kept then redis.call('DEL', key) end
-    answers[place] = left > 0 and 1 or 0
+    local left = value and tonumber(value) - now or 0
+    if left > 0 then redis.call('EXPIRE', key, math.min(left, ARGV[1])) elseif value then redis.call('DEL', key) end
+    answers[index] = left > 0 and 1 or 0
   end
 end
 return answers

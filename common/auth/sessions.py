@@ -1,4 +1,4 @@
-"""Administrators' sessions: a JWT names the user, Redis decides whether the session is alive (section 5.1).
+"""Administrators' sessions: a JWT names the user, Redis decides whether the session is alive.
 
 A session ends `lifetime` seconds after the login or `idle` seconds after its last use, by the clock of Redis. Without
 Redis every session is refused: a signature alone is never enough.
@@ -14,8 +14,7 @@ from uuid import uuid4
 import jwt
 
 from common.auth.session_scripts import CLOSE_ALL, OPEN, TOUCH
-from common.auth.signing import ALGORITHM, Keys
-from common.auth.tokens import TokenVerifier
+from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.tenant_version import tenant_version_key
 from common.concurrency.batching import Batcher
 from common.errors import NotAuthenticated
@@ -108,10 +107,7 @@ class Sessions:
         return SessionCheck(version or None, session if is_alive else None, is_changing=not version)
 
     def parse_token(self, token: str) -> Session:
-        """The session that a token names, whether alive or not.
-
-        Raises NotAuthenticated: the token is forged, or past its lifetime.
-        """
+        """The session that a token names, alive or not. Raises NotAuthenticated: it is forged or past its lifetime."""
         try:
             return self._tokens.verify(token)
         except (jwt.InvalidTokenError, UnicodeError, KeyError, ValueError):

@@ -1,20 +1,21 @@
-"""Signing keys, and how one key replaces another.
+"""Signing keys, how one key replaces another, and tokens that are signed with them.
 
 A key has at least 32 characters and no white space. Of two keys, the first signs and both are accepted. To replace a
 key, put the new one behind the old one, then before it, then remove the old one; all services must know each step
 before the next. Keys in a file are read again when the file changes.
 """
 
-import hashlib
 import hmac
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import jwt
 from jwt.types import Options
 
+from common.caching.bounded_cache import FifoCache
 from common.telemetry import log
 
 LENGTH = 32  # characters of a key, at least
@@ -22,18 +23,15 @@ MAX_KEYS = 2
 RELOAD_INTERVAL = 1.0  # seconds until a changed file is noticed
 ALGORITHM = "HS256"
 CLOCK_SKEW = 10  # seconds that two hosts' clocks may differ
+MAX_TOKENS = 4096  # that a verifier remembers
+Parsed = TypeVar("Parsed")
 
 
 class Keys:
     """The current keys of one purpose."""
 
     def __init__(self, source: str | Path) -> None:
-        """`source` is the text of the keys, or the file that holds them.
-
-        Raises:
-            ValueError: a key is missing or too short, or there are too many.
-            OSError: the file cannot be read.
-        """
+        """`source` is the text of the keys, or their file. Raises ValueError for bad keys, OSError for the file."""
         self._file = source if isinstance(source, Path) else None
         self._file_state = _file_state(self._file) if self._file else None
         self._keys = parse_keys(self._file.read_text(encoding="utf-8") if self._file else str(source))
@@ -52,7 +50,7 @@ class Keys:
 
     def digests(self, text: str) -> tuple[str, ...]:
         """The HMAC-SHA256 of a text under each key, in hexadecimal; the first is under the signing key."""
-        return tuple(hmac.new(key.encode(), text.encode(), hashlib.sha256).hexdigest() for key in self.accepted)
+        return tuple(hmac.new(key.encode(), text.encode(), sha256).hexdigest() for key in self.accepted)
 
     def verify_digest(self, text: str, digest: str) -> bool:
         """Whether this is the text's digest under any of the keys; compares in constant time."""
@@ -84,6 +82,41 @@ class Keys:
             log.error("key_file_not_taken", file=str(file), error=type(error).__name__)
         else:
             log.info("key_file_taken", file=str(file), keys=len(self._keys))
+
+
+class TokenVerifier(Generic[Parsed]):
+    """Verifies JSON web tokens of one audience. Valid tokens are cached by their digests.
+
+    The expiry is checked each time. A change of the keys empties the cache.
+    """
+
+    def __init__(
+        self, keys: Keys, *, audience: str, required: Sequence[str], parse: Callable[[Mapping[str, Any]], Parsed]
+    ) -> None:
+        """`parse` turns the claims into the result, or raises."""
+        self._keys = keys
+        self._audience = audience
+        self._required = required
+        self._parse = parse
+        self._accepted = keys.accepted
+        # The results and their expiry in seconds since 1970, by the digests of the tokens.
+        self._verified: FifoCache[bytes, tuple[Parsed, int]] = FifoCache(MAX_TOKENS)
+
+    def verify(self, token: str) -> Parsed:
+        """The parsed claims of a token. Raises as `Keys.verify_token` does, and the errors of `parse`."""
+        accepted = self._keys.accepted
+        if accepted != self._accepted:
+            self._accepted = accepted
+            self._verified.clear()
+        digest = sha256(token.encode()).digest()
+        if cached := self._verified.get(digest):
+            parsed, expires = cached
+            if time.time() < expires + CLOCK_SKEW:
+                return parsed
+        claims = self._keys.verify_token(token, audience=self._audience, required=self._required)
+        parsed = self._parse(claims)
+        self._verified.put(digest, (parsed, int(claims["exp"])))
+        return parsed
 
 
 def parse_keys(text: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from typing import Generic, Protocol, TypeVar
 
-from common.concurrency.single_flight import SingleFlight
+from common.concurrency.batching import SingleFlight
 
 MAX_TENANTS = 10_000  # with a cache entry, however small
 

@@ -1,4 +1,4 @@
-"""Sends concurrent requests to a store in one command."""
+"""Fewer calls for concurrent callers: one command for their requests, or one result for all of them."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,14 +7,11 @@ from typing import Generic, TypeVar
 Request = TypeVar("Request")
 Result = TypeVar("Result")
 MAX_BATCH = 512  # requests
-PAUSE = 0.002  # seconds between two batches under load, so that more requests can join
+PAUSE = 0.002  # seconds between two calls under load, so that more callers can join
 
 
 class Batcher(Generic[Request, Result]):
-    """Sends all waiting requests as one batch, one batch at a time.
-
-    A request is never answered by a batch that was sent before the request came.
-    """
+    """Sends waiting requests in batches, one at a time. No request is answered by a batch sent before it came."""
 
     def __init__(self, send: Callable[[Sequence[Request]], Awaitable[Sequence[Result]]]) -> None:
         """`send` returns the answers to at most `MAX_BATCH` requests, in their order."""
@@ -48,3 +45,28 @@ class Batcher(Generic[Request, Result]):
             self._waiting = []
         finally:
             self._task = None
+
+
+class SingleFlight(Generic[Result]):
+    """Shares the results of an operation among concurrent callers, one call at a time.
+
+    A caller never receives the result of a call that started before it: it waits for the next call.
+    """
+
+    def __init__(self, operation: Callable[[], Awaitable[Result]]) -> None:
+        self._operation = operation
+        self._running: asyncio.Task[Result] | None = None
+        self._next: asyncio.Task[Result] | None = None
+
+    async def run(self) -> Result:
+        """Return the result of the next call. Raises its error."""
+        if self._next is None:
+            self._next = asyncio.create_task(self._call(self._running))
+        return await asyncio.shield(self._next)  # A caller that is cancelled does not cancel the call.
+
+    async def _call(self, before: asyncio.Task[Result] | None) -> Result:
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+            await asyncio.sleep(PAUSE)
+        self._running, self._next = self._next, None
+        return await self._operation()

@@ -31,12 +31,8 @@ async def run_confined(
 ) -> bytes:
     """Run `python -m module` with nothing but its input, and return its output of at most `output_limit` bytes.
 
-    `wall_time` is in seconds. The process is gone when this function returns, raises or is cancelled.
-
-    Raises:
-        ConfinedProcessFailed: the process failed.
-        TimeoutError: it did not end within `wall_time`.
-        Unavailable: this machine can start no process now.
+    The process is gone when this function returns, raises or is cancelled. Raises ConfinedProcessFailed, TimeoutError
+    after `wall_time` seconds, or Unavailable if this machine can start no process now.
     """
     process = await _start(module, arguments, PIPE if isinstance(stdin, bytes) else stdin)
     try:

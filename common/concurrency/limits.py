@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import count
 from math import ceil
-from types import TracebackType
 
 from common.errors import Overloaded
 
@@ -109,33 +108,27 @@ class FairConcurrencyLimit:
         return len(self._active) < self._limit and tenant_id not in self._active and not is_cancelled
 
 
-class loop_timeout:  # noqa: N801  it reads as `async with loop_timeout(3):`
-    """Raises TimeoutError after so many seconds, counted in ticks of the event loop.
+@asynccontextmanager
+async def loop_timeout(timeout: float) -> AsyncIterator[None]:
+    """Raise TimeoutError after so many seconds, counted in ticks of the event loop.
 
     A busy loop may be late by seconds while the awaited response has long arrived. A late tick counts as one tick, so
     our own delay is not taken for the other side's.
     """
+    loop, remaining = asyncio.get_running_loop(), ceil(timeout / TICK)
+    timer: asyncio.TimerHandle
 
-    __slots__ = ("_limit", "_loop", "_remaining", "_timer")
-
-    def __init__(self, timeout: float) -> None:
-        self._remaining = ceil(timeout / TICK)
-        self._limit = asyncio.timeout(None)
-        self._loop = asyncio.get_running_loop()
-
-    async def __aenter__(self) -> None:
-        await self._limit.__aenter__()
-        self._timer = self._loop.call_later(TICK, self._tick)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._timer.cancel()
-        await self._limit.__aexit__(kind, error, trace)
-
-    def _tick(self) -> None:
-        self._remaining -= 1
-        if self._remaining > 0:
-            self._timer = self._loop.call_later(TICK, self._tick)
+    def tick() -> None:
+        nonlocal remaining, timer
+        remaining -= 1
+        if remaining > 0:
+            timer = loop.call_later(TICK, tick)
         else:
-            self._limit.reschedule(self._loop.time())
+            limit.reschedule(loop.time())
+
+    async with asyncio.timeout(None) as limit:
+        timer = loop.call_later(TICK, tick)
+        try:
+            yield
+        finally:
+            timer.cancel()

@@ -14,8 +14,7 @@ import orjson
 
 from common.errors import Unavailable
 from common.telemetry import log, of_request
-from common.telemetry.spans import TRACEPARENT
-from common.telemetry.tracing import traces
+from common.telemetry.tracing import TRACEPARENT, traces
 
 Handle = Callable[["Event"], Awaitable[None]]
 Listener = Callable[["Event"], None]
@@ -30,10 +29,6 @@ class Outcome(StrEnum):
 
 
 Count = Callable[[Outcome], None]
-
-
-def ignore(_: Outcome) -> None:
-    """Count nothing."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +94,7 @@ class Events(Protocol):
     async def publish(self, event: Event) -> None:
         """Publish an event; it will reach every subscriber. Raises EventsUnavailable."""
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = lambda _: None) -> None:
         """Handle every event of a type; subscribers of one `queue` name share them. `count` gets each outcome."""
 
     async def listen_ephemeral(self, event_type: str, listener: Listener) -> None:

@@ -10,11 +10,10 @@ import aio_pika
 from aio_pika.abc import AbstractChannel, AbstractConnection, AbstractIncomingMessage, AbstractQueue
 from yarl import URL
 
-from common.events import Count, Event, EventsUnavailable, Handle, Listener, ignore, traced_event
-from common.events.deliveries import RETRY_PAUSE, Subscriber, process_delivery
+from common.events import Count, Event, EventsUnavailable, Handle, Listener, traced_event
+from common.events.deliveries import RETRY_PAUSE, SYSTEM, Subscriber, process_delivery
 from common.telemetry import log
 
-SYSTEM = "rabbitmq"
 EXCHANGE = "uploads"
 DEAD_EXCHANGE = "uploads.dead"
 # For ephemeral listeners: with their queues at `EXCHANGE`, an event without subscribers would count as stored.
@@ -62,7 +61,7 @@ class RabbitEvents:
             exchange = await (await self._publishing_channel()).get_exchange(name, ensure=False)
             await exchange.publish(message, event.routing_key, mandatory=mandatory, timeout=PUBLISH_TIMEOUT)
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = lambda _: None) -> None:
         """Start at once, or as soon as the broker is available."""
         self._start(queue, partial(self._consume, Subscriber(queue, event_type, handle, count)))
 
@@ -134,7 +133,7 @@ class RabbitEvents:
 
         async def process(message: AbstractIncomingMessage) -> None:
             with suppress(*BROKER_ERRORS):  # Without our answer the broker delivers it again.
-                await process_delivery(message, subscriber, SYSTEM, lambda: self._closed)
+                await process_delivery(message, subscriber, lambda: self._closed)
 
         async with self._consuming() as channel:
             await channel.set_qos(prefetch_count=32)

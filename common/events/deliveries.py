@@ -11,6 +11,7 @@ from common.events import Count, Event, Handle, Outcome, handle_event
 from common.mongo import MongoError, WriteRejected
 from common.telemetry import log
 
+SYSTEM = "rabbitmq"
 MAX_DELIVERIES = 5
 RETRY_PAUSE = 1  # seconds
 
@@ -26,9 +27,9 @@ class Subscriber:
 
 
 async def process_delivery(
-    message: AbstractIncomingMessage, subscriber: Subscriber, system: str, closed: Callable[[], bool]
+    message: AbstractIncomingMessage, subscriber: Subscriber, closed: Callable[[], bool]
 ) -> None:
-    """Handle an event that `system` delivers; one that is invalid or fails repeatedly becomes a dead letter.
+    """Handle an event that the broker delivers; one that is invalid or fails repeatedly becomes a dead letter.
 
     An event that fails while we are being `closed` returns to the queue with the connection.
     """
@@ -45,7 +46,7 @@ async def process_delivery(
     # Retried here and not by redelivery: the broker counts a lost connection as a delivery, too.
     for _ in range(MAX_DELIVERIES):
         try:
-            await _handle_when_available(subscriber.handle, event, system, closed)
+            await _handle_when_available(subscriber.handle, event, closed)
         except Exception as error:  # noqa: BLE001  any error is a failure of the event
             if closed():
                 return  # The failure may be ours.
@@ -58,11 +59,11 @@ async def process_delivery(
     await message.reject(requeue=False)
 
 
-async def _handle_when_available(handle: Handle, event: Event, system: str, closed: Callable[[], bool]) -> None:
+async def _handle_when_available(handle: Handle, event: Event, closed: Callable[[], bool]) -> None:
     """Handle an event, and wait for stores and services that are away: that is no failure of the event."""
     while True:
         try:
-            return await handle_event(handle, event, system)
+            return await handle_event(handle, event, SYSTEM)
         except (MongoError, Unavailable) as error:
             if closed() or isinstance(error, WriteRejected):
                 raise

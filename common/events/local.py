@@ -1,6 +1,6 @@
 """Events inside one process."""
 
-from common.events import Count, Event, EventsUnavailable, Handle, Listener, Outcome, handle_event, ignore, traced_event
+from common.events import Count, Event, EventsUnavailable, Handle, Listener, Outcome, handle_event, traced_event
 from common.telemetry import log
 
 SYSTEM = "in_process"
@@ -29,7 +29,7 @@ class LocalEvents:
             for listener in self._listeners.get(event.type, ()):
                 listener(traced)
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = lambda _: None) -> None:
         self._handlers.setdefault(event_type, {})[queue] = handle, count
 
     async def listen_ephemeral(self, event_type: str, listener: Listener) -> None:

@@ -94,9 +94,7 @@ async def multipart_events(
 ) -> AsyncIterator[MultipartSegment | bytes | None]:
     """Parse a multipart body as it arrives: the head of each segment, its bytes in blocks, None at its end.
 
-    Raises:
-        InvalidRequest: the body is not well-formed multipart.
-        BodyTooLarge: it is longer than `limit`, heads included.
+    Raises InvalidRequest for malformed multipart, and BodyTooLarge above `limit` bytes, heads included.
     """
     _, options = parse_options_header(request.headers.get("Content-Type", ""))
     try:

@@ -123,10 +123,7 @@ def query_form(request: web.Request) -> Form:
 
 
 async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
-    """The form of a request: url-encoded, multipart, or empty; at most `limit` bytes.
-
-    Raises InvalidRequest or BodyTooLarge.
-    """
+    """The form of a request: url-encoded, multipart, or empty. Raises InvalidRequest or BodyTooLarge."""
     if not request.body_exists:
         return Form()  # Client libraries send any content type without a body.
     kind = content_type = request.headers.get("Content-Type", "")

@@ -12,13 +12,13 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.typedefs import Handler, Middleware
 
-from common.auth.callers import Caller, Kind
+from common.auth.internal_tokens import Caller, Kind
 from common.errors import Overloaded, Problem, Unavailable, UpstreamProblem
 from common.http.aiohttp_private import send_response
 from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import begin_request, log, request_id
-from common.telemetry.request_metrics import BROKEN_OFF, OTHER, RequestMetrics
+from common.telemetry.service_metrics import BROKEN_OFF, OTHER, RequestMetrics
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # The `target` and the `changes` of a write, for the audit log.
@@ -27,9 +27,9 @@ ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of the error that was answered
 # Renders this request's problems, if its protocol has its own form for them.
 ProblemRenderer = Callable[[Problem], web.Response]
-PROBLEM_RENDERER: web.RequestKey[ProblemRenderer] = web.RequestKey("telling")
+PROBLEM_RENDERER: web.RequestKey[ProblemRenderer] = web.RequestKey("problem_renderer")
 PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.METH_DELETE})
-# The interface gives this status another meaning than HTTP does (section 7).
+# The interface gives this status another meaning than HTTP does.
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
 REVISION_HEADER = "X-Internal-Revision"  # of a response that gateways may cache, see `common.caching.tenant_version`
@@ -81,10 +81,10 @@ def audit(
 def _listed(values: Sequence[str]) -> str:
     """One text of all values, or of the first and the number of the others if a header cannot hold all."""
     room = AUDIT_LIST_LIMIT
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         room -= len(json.dumps(value))
         if room < 0:
-            return f"{','.join(values[:place])} and {len(values) - place} more"
+            return f"{','.join(values[:index])} and {len(values) - index} more"
     return ",".join(values)
 
 

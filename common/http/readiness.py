@@ -10,7 +10,7 @@ from aiohttp.typedefs import Handler
 from common.concurrency.background import running
 from common.errors import Unavailable
 from common.http.connection_limits import expect
-from common.http.middleware import OPEN_PATHS, json_response, problems
+from common.http.middleware import OPEN_PATHS, json_response
 from common.mongo import MongoError
 from common.mongo.schema import SchemaError
 from common.telemetry import log
@@ -125,21 +125,12 @@ class Readiness:
 READINESS = web.AppKey("readiness", Readiness)
 
 
-def add_probes(app: web.Application) -> None:
-    """Add `/livez`, and `/readyz`, which answers 503 with the missing dependencies, or while the service stops."""
-    app[READINESS] = Readiness()
-    _route(app)
+def add_probes(app: web.Application, readiness: Readiness | None = None) -> None:
+    """Add `/livez`, and `/readyz`, which answers 503 with the missing dependencies, or while the service stops.
 
-
-def probes_of(app: web.Application) -> web.Application:
-    """An application with the same probes only."""
-    probes = web.Application(middlewares=[problems])
-    probes[READINESS] = app[READINESS]
-    _route(probes)
-    return probes
-
-
-def _route(app: web.Application) -> None:
+    `readiness` is that of another application with the same probes.
+    """
+    app[READINESS] = readiness or Readiness()
     app.router.add_get("/livez", _livez, expect_handler=expect)
     app.router.add_get("/readyz", _readyz, expect_handler=expect)
 

@@ -20,12 +20,12 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 from prometheus_client.core import Metric
 
-from common.auth.callers import Callers
+from common.auth.internal_tokens import Callers
 from common.auth.signing import Keys
 from common.concurrency.workers import WorkerSlot, run_workers
 from common.http.connection_limits import Runner, expect
 from common.http.middleware import observe_requests, problems
-from common.http.readiness import READINESS, add_probes, only_when_ready, probes_of
+from common.http.readiness import READINESS, add_probes, only_when_ready
 from common.http.service_auth import require_internal_token
 from common.http.tracing import tracing_middlewares
 from common.mongo import MongoError
@@ -95,7 +95,8 @@ def watched_app(
 
 def management_of(app: web.Application, *others: web.Application) -> web.Application:
     """The application for operators: the probes of `app`, and the metrics of all applications of this process."""
-    management = probes_of(app)
+    management = web.Application(middlewares=[problems])
+    add_probes(management, app[READINESS])
     handler = metrics_handler([each[METRICS] for each in (app, *others)])
     management.router.add_get("/metrics", handler, expect_handler=expect)
     return management

@@ -5,7 +5,7 @@ import re
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Callers, UntrustedCaller, operation_of
+from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, Callers, UntrustedCaller, operation_of
 from common.http.middleware import CALLER, OPEN_PATHS, route_of
 from common.telemetry import begin_request
 

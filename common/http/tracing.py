@@ -5,12 +5,11 @@ from contextlib import suppress
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
-from common.auth.callers import Callers, UntrustedCaller
+from common.auth.internal_tokens import Callers, UntrustedCaller
 from common.http.middleware import FAILURE, OPEN_PATHS, ROUTE, route_of, tenant_of
 from common.http.service_auth import authenticate_caller
 from common.telemetry import request_id
-from common.telemetry.spans import TRACEPARENT
-from common.telemetry.tracing import traces
+from common.telemetry.tracing import TRACEPARENT, traces
 
 
 def tracing_middlewares(callers: Callers | None = None) -> list[Middleware]:

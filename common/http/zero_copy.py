@@ -36,9 +36,7 @@ class SocketSink:
     async def fill(self, length: int, move: Move) -> None:
         """Send `length` bytes by repeated calls of `move(descriptor, limit)`.
 
-        Raises:
-            ConnectionResetError: the caller has gone, or read too slowly.
-            EOFError: the source ended early.
+        Raises ConnectionResetError if the caller has gone or reads too slowly, EOFError if the source ends early.
         """
         while length:
             if self._request.transport is None:

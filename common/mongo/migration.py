@@ -18,16 +18,10 @@ RENEWAL = 5.0  # seconds
 Report = Callable[[str], None]
 
 
-def ignore(_: str) -> None:
-    """Report nothing."""
-
-
-async def migrate(database: MongoDatabase, schema: Schema, report: Report = ignore) -> None:
+async def migrate(database: MongoDatabase, schema: Schema, report: Report = lambda _: None) -> None:
     """Run the outstanding migrations and create missing indexes; `report` gets the progress.
 
-    Raises:
-        SchemaIsNewer: a later version has migrated the database.
-        Migrating: another process has the lease.
+    Raises SchemaIsNewer, or Migrating if another process has the lease.
     """
     if not (await outstanding(database, schema)).sentences():
         return
@@ -44,7 +38,7 @@ async def migrate(database: MongoDatabase, schema: Schema, report: Report = igno
 async def migrate_again(database: MongoDatabase, schema: Schema, version: int) -> None:
     """Migrate records from a database of this version after they were put into a newer database."""
     for number, migration in list(enumerate(schema.migrations, start=1))[version:]:
-        await migration.work(database, _Progress(database.name, number, migration, ignore).done)
+        await migration.work(database, _Progress(database.name, number, migration, lambda _: None).done)
 
 
 class Lease:

@@ -57,10 +57,7 @@ class Migration:
 
 @dataclass(frozen=True)
 class Schema:
-    """The migrations of a service in order, and its indexes, which are created after them.
-
-    A migration that needs an index creates it itself.
-    """
+    """The migrations of a service in order, and its indexes, created last; a migration creates those that it needs."""
 
     migrations: Sequence[Migration]
     indexes: Indexes

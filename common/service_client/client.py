@@ -12,7 +12,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
+from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
 from common.auth.signing import Keys
 from common.concurrency.limits import ConcurrencyLimit, loop_timeout
 from common.errors import Unavailable
@@ -36,10 +36,7 @@ JSON = {"Content-Type": "application/json"}
 
 
 class ServiceClient:
-    """Calls one other service.
-
-    Short requests, slow requests and streams have separate connections, so that slow ones never delay short ones.
-    """
+    """Calls one other service. Slow requests and streams have their own connections, and never delay short ones."""
 
     def __init__(
         self, short: HttpTransport, slow: HttpTransport, streams: ClientSession, base: str, *, service: str, keys: Keys
@@ -58,10 +55,7 @@ class ServiceClient:
     ) -> Any:
         """Call an internal operation with a JSON body and return its JSON response; `timeout` is in seconds.
 
-        Raises:
-            UpstreamProblem: the service answered with a problem.
-            Unavailable: it did not answer.
-            Overloaded: too many requests wait for it.
+        Raises UpstreamProblem, Unavailable without an answer, or Overloaded if too many requests wait.
         """
         data = orjson.dumps(body or {})
         async with self.open(caller, "POST", [operation], headers=JSON, data=data, timeout=timeout) as response:
@@ -95,9 +89,7 @@ class ServiceClient:
         is encoded. `timeout` is the seconds from the sent body until the response begins, or until a small one is
         complete. `streamed` is for bodies that take their time.
 
-        Raises:
-            Unavailable: the service did not answer, or not completely.
-            Overloaded: too many requests wait for it.
+        Raises Unavailable without a complete answer, Overloaded if too many requests wait for the service.
         """
         path = "/".join(["", *[quote(segment, safe="") for segment in (caller.tenant_id, *segments)]])
         target = f"{path}?{query}" if query else path

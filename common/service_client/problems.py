@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 from aiohttp import ClientError
 
-from common.auth.callers import UntrustedCaller
+from common.auth.internal_tokens import UntrustedCaller
 from common.errors import Unavailable, UpstreamProblem
 from common.service_client.transport import Response
 
@@ -33,7 +33,7 @@ async def _problem_of(response: Response) -> UpstreamProblem | Unavailable:
     if code == UntrustedCaller.code:
         # The service rejected our token, not the caller's: the two services have different keys.
         return Unavailable("The services do not trust each other; their keys differ.")
-    retry_after = response.headers.get("Retry-After", "")
+    retry_after, params = response.headers.get("Retry-After", ""), problem.get("params")
     return UpstreamProblem(
         detail,
         status=response.status,
@@ -41,9 +41,5 @@ async def _problem_of(response: Response) -> UpstreamProblem | Unavailable:
         retry_after=int(retry_after) if retry_after.isdigit() else None,
         content_range=response.headers.get("Content-Range", ""),
         members={name: value for name in MEMBERS if type(value := problem.get(name)) is int and value >= 0},
-        params=_params(problem.get("params")),
+        params={name: str(value) for name, value in params.items()} if isinstance(params, dict) else {},
     )
-
-
-def _params(values: object) -> dict[str, str]:
-    return {name: str(value) for name, value in values.items()} if isinstance(values, dict) else {}

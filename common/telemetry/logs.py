@@ -91,7 +91,7 @@ def _redacted(name: str, value: Any) -> Any:
         case _ if _is_secret(name):
             return HIDDEN
         case str():
-            return _SECRETS.sub(_hide, value) if any(hint in value for hint in _HINTS) else value
+            return _SECRETS.sub(rf"\g<before>{HIDDEN}", value) if any(hint in value for hint in _HINTS) else value
         case Mapping():
             return {str(inner): _redacted(str(inner), item) for inner, item in value.items()}
         case list() | tuple() | set() | frozenset():
@@ -103,10 +103,6 @@ def _redacted(name: str, value: Any) -> Any:
 @lru_cache(maxsize=1024)
 def _is_secret(name: str) -> bool:
     return _SECRET_NAMES.search(name) is not None
-
-
-def _hide(match: re.Match[str]) -> str:
-    return f"{match['before'] or ''}{HIDDEN}"
 
 
 _SHARED: list[structlog.typing.Processor] = [

@@ -19,8 +19,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from common.concurrency.background import running
 from common.telemetry.logs import log
-from common.telemetry.process_metrics import EventLoopLag, ProcessMetrics
-from common.telemetry.request_metrics import RequestMetrics
+from common.telemetry.service_metrics import EventLoopLag, ProcessMetrics, RequestMetrics
 from common.telemetry.worker_metrics import SharedMetrics, merge
 
 TIMEOUT = 2.0  # seconds for a source

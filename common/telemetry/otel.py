@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping
 from threading import Thread
-from types import TracebackType
 from typing import Self
 
 from opentelemetry import context, trace
@@ -16,7 +15,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from common.telemetry.logs import TRACE_ID
 from common.telemetry.metrics import software_version
-from common.telemetry.spans import NOOP_SPAN, TRACEPARENT, NoopSpan
+from common.telemetry.tracing import NOOP_SPAN, TRACEPARENT, NoopSpan
 
 CLOSE_TIMEOUT = 2.0  # seconds
 CLIENT_ERROR, SERVER_ERROR = 400, 500  # the lowest status that is an error of a client span, of a server span
@@ -103,13 +102,11 @@ class Span(NoopSpan):
         self._log_token = TRACE_ID.set(trace.format_trace_id(ids.trace_id)) if ids.trace_flags.sampled else None
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         if self._log_token is not None:
             TRACE_ID.reset(self._log_token)
         context.detach(self._before)
-        self.end(self._error or (kind.__name__ if kind else ""))
+        self.end(self._error or (error.__name__ if error else ""))
 
 
 def _parse(traceparent: str) -> context.Context:

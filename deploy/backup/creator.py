@@ -44,7 +44,7 @@ class BackupCreator:
             await claim_storage(self.storage, upload)
             # Read before the records: records may be of a later schema than the manifest says, not of an earlier one.
             schemas = await versions(upload)
-            source = InstallerSource(MongoMoveStore(upload).find, self.storage.homes)
+            source = InstallerSource(MongoMoveStore(upload).find, self.storage.backends)
             stored = MongoScrubStore(upload)
             self.progress.start("checking", await stored.total_size(None))
             missing = []

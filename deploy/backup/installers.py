@@ -93,14 +93,14 @@ class InstallerSource:
     """The installers of a running installation. `find` reads a record again; None if it was deleted."""
 
     find: Callable[[Upload], Awaitable[Upload | None]]
-    homes: StorageBackends
+    backends: StorageBackends
 
     async def copy(self, upload: Upload, target: Path, progress: FileProgress) -> CopyOutcome:
-        """Copy an installer, also if it moves to another home meanwhile. Raises Unavailable."""
+        """Copy an installer, also if it moves to another storage meanwhile. Raises Unavailable."""
         done = progress.done
         while True:
             try:
-                await copy_installer(self.homes.of(upload).read(upload, 0, upload.size), upload, target, progress)
+                await copy_installer(self.backends.of(upload).read(upload, 0, upload.size), upload, target, progress)
             except (InstallerMissing, InstallerAltered) as problem:
                 progress.update(done)
                 current = await self.find(upload)

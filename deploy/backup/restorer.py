@@ -131,10 +131,10 @@ class BackupRestorer:
             )
 
     async def _restore_installer(self, upload: Upload) -> CopyOutcome:
-        """Copy an installer to the home that the settings choose, unless it is there."""
-        home = self.storage.homes.get(self.storage.chosen)
+        """Copy an installer to the storage that the settings choose, unless it is there."""
+        backend = self.storage.backends.get(self.storage.chosen)
         source = self.folder.file(upload.tenant_id, upload.server_filename)
-        if await home.size(upload) == upload.size:
+        if await backend.size(upload) == upload.size:
             self.progress.advance(upload.size)
             return CopyOutcome.COPIED
         if not is_plain_file(source):
@@ -144,7 +144,7 @@ class BackupRestorer:
                 blocks = read_blocks(source, 0, upload.size)
                 await copy_installer(blocks, upload, self.storage.path(upload), self.progress)
             elif await is_intact(source, upload):
-                await home.put(upload, source)
+                await backend.put(upload, source)
                 self.progress.advance(upload.size)
             else:
                 return CopyOutcome.ALTERED
@@ -162,7 +162,7 @@ class BackupRestorer:
                     await restore_documents(client, database, collection, documents(records / entry.name))
 
     async def _update_uploads(self, upload: MongoDatabase) -> None:
-        """Set the home of the installers, remove unfinished work, and correct the quota.
+        """Set the storage of the installers, remove unfinished work, and correct the quota.
 
         The uploads of the last day are announced again; a repeated event changes nothing. Unassigned uploads count as
         new, so that the age of the backup does not expire them.
@@ -171,8 +171,8 @@ class BackupRestorer:
         recent = {"announced": True, "updated_at": {"$gt": self.backup.manifest.made_at - ANNOUNCED_AGAIN}}
         as_new = {"announced": False, "updated_at": datetime.now(UTC)}
         with long_timeout():
-            home = {"$set": {"home": self.storage.chosen}, "$unset": UNFINISHED_WORK}
-            await upload["uploads"].update_many({}, home)
+            update = {"$set": {"home": self.storage.chosen}, "$unset": UNFINISHED_WORK}
+            await upload["uploads"].update_many({}, update)
             await upload["uploads"].update_many(recent, {"$set": {"announced": False}})
             await upload["uploads"].update_many({"status": Status.COMPLETE}, {"$set": as_new})
         ledgers = Reconciliation(MongoQuotaStore(upload), pause=0)

@@ -35,16 +35,16 @@ async def no_service_connected(client: Client) -> bool:
 
 
 async def require_empty(client: Client, storage: Storage) -> None:
-    """Raise BackupProblem if a database has any record, or a home any installer. Raises Unavailable."""
+    """Raise BackupProblem if a database has any record, or a storage any installer. Raises Unavailable."""
     for database, collection in await collections(client):
         if (database, collection) != IDENTITY and await client[database][collection].find_one({}, {"_id": True}):
             raise BackupProblem(
                 f"the databases are not empty, {database}.{collection} has records; restore into new databases"
             )
-    for home in storage.homes.kinds:
-        async for stored in storage.homes.get(home).list_files():
+    for kind in storage.backends.kinds:
+        async for stored in storage.backends.get(kind).list_files():
             name = f"{stored.tenant_id}/{stored.server_filename}"
-            raise BackupProblem(f"the storage `{home}` is not empty: it has {name}; restore into a new storage")
+            raise BackupProblem(f"the storage `{kind}` is not empty: it has {name}; restore into a new storage")
 
 
 async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
@@ -53,10 +53,10 @@ async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
     A restore does not take the id of the backup, so the storage of the earlier installation, such as a bucket, stays
     its own. Raises BackupProblem if storage belongs to another database, and Unavailable.
     """
-    identity = StorageOwnership(MongoFileIndex(upload), storage.homes, storage.folder)
-    for home in storage.homes.kinds:
-        if not await identity.is_ours(home):
-            raise BackupProblem(f"the storage `{home}` does not belong to this database: their ids differ")
+    identity = StorageOwnership(MongoFileIndex(upload), storage.backends, storage.folder)
+    for kind in storage.backends.kinds:
+        if not await identity.is_ours(kind):
+            raise BackupProblem(f"the storage `{kind}` does not belong to this database: their ids differ")
 
 
 class RestoreMarker:

@@ -78,5 +78,5 @@ async def _export(where: StoreAddresses, tenant_id: str, since: datetime | None)
             if entry is None:
                 is_complete = False
             else:
-                sys.stdout.write(json.dumps({**entry.content(), "hash": entry.hash}, sort_keys=True) + "\n")
+                sys.stdout.write(json.dumps(entry.exported(), sort_keys=True) + "\n")
     return is_complete

@@ -137,9 +137,6 @@ for _name, _command in COMMANDS.items():
 
 def _load(name: str) -> Any:
     """Import a command."""
-    from common.telemetry import configure_logs
-
-    configure_logs("error")
     module, attribute, text = COMMANDS[name]
     command = getattr(import_module(f"deploy.cli.{module}"), attribute)
     group = typer.Typer(pretty_exceptions_enable=False)
@@ -153,6 +150,10 @@ def _load(name: str) -> Any:
 
 def main() -> None:
     """Run the command; an expected failure is one line."""
+    if any(argument in COMMANDS for argument in sys.argv[1:2]):
+        from common.telemetry import configure_logs
+
+        configure_logs("error")
     try:
         app()
     except Exception as error:

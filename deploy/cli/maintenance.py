@@ -101,8 +101,8 @@ class ScrubRun:
                 async def advance(size: int) -> None:
                     progress.advance(bar, size)
 
-                identity = StorageOwnership(MongoFileIndex(upload), self.storage.homes, self.storage.folder)
-                work = Scrub(store, self.storage.homes, identity, after_block=advance)
+                identity = StorageOwnership(MongoFileIndex(upload), self.storage.backends, self.storage.folder)
+                work = Scrub(store, self.storage.backends, identity, after_block=advance)
                 done = 0
                 async for installer in store.complete_uploads(self.tenant_id):
                     try:

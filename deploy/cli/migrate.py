@@ -82,8 +82,8 @@ def migrate_storage(
     """
     where = store_addresses(data)
     opened = open_storage(where.installers)
-    for home in StorageKind:
-        opened.require(home)
+    for kind in StorageKind:
+        opened.require(kind)
     migration = StorageMigration(opened, to or opened.chosen)
     run_interruptible(migration.run(where))
     migration.report()
@@ -113,9 +113,9 @@ class StorageMigration:
                 async def advance(count: int) -> None:
                     progress.advance(bar, count)
 
-                homes, staging = self._storage.homes, self._storage.staging
-                ownership = StorageOwnership(MongoFileIndex(database), homes, self._storage.folder)
-                mover = Mover(store, homes, staging, self._target, ownership, after_block=advance)
+                backends, staging = self._storage.backends, self._storage.staging
+                ownership = StorageOwnership(MongoFileIndex(database), backends, self._storage.folder)
+                mover = Mover(store, backends, staging, self._target, ownership, after_block=advance)
                 while (await store.remaining(source, self._upload_ids(Outcome.FAILED)))[0]:
                     async for upload, outcome in mover.moves():
                         self._outcomes[upload.upload_id] = outcome

@@ -9,7 +9,7 @@ from typing import Annotated
 from rich.console import Console
 from typer import BadParameter, Option
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.http.server import until_stopped
 from common.telemetry import configure_logs
 from deploy.local.demo import publish_samples

@@ -15,7 +15,7 @@ from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.events.local import LocalEvents
 from common.http.middleware import ROUTE, BytesResponse
 from common.http.readiness import READINESS

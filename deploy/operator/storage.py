@@ -17,7 +17,7 @@ class Storage:
     """`folder` is shared by all replicas, `chosen` is the kind of storage for new installers."""
 
     folder: Path
-    homes: StorageBackends
+    backends: StorageBackends
     staging: Staging
     chosen: StorageKind
 
@@ -25,9 +25,9 @@ class Storage:
         """The path of an installer in the folder. Raises ValueError for a record whose names lead elsewhere."""
         return FolderStorage(self.folder, PartFiles(self.folder)).path(upload)
 
-    def require(self, home: StorageKind) -> None:
+    def require(self, kind: StorageKind) -> None:
         """Raise BadSetting if the settings lack this storage."""
-        if home not in self.homes.kinds:
+        if kind not in self.backends.kinds:
             raise BadSetting("S3_URL: is missing; set it as for the upload service")
 
 

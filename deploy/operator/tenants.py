@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from auth_service.login.throttle_store import RedisKnownNetworks
+from auth_service.login.throttle import Throttle
+from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
 from auth_service.users.passwords import Passwords
@@ -52,7 +53,8 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         # These sessions are only ended, and none is signed, so the key does not matter.
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
         known_networks = RedisKnownNetworks(redis)
-        users = Users(MongoUserStore(database), Passwords(), sessions, known_networks)
+        throttle = Throttle(RedisFailureCounts(redis), known_networks)
+        users = Users(MongoUserStore(database), Passwords(), sessions, throttle)
         yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_networks)
 
 
@@ -94,5 +96,5 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         await MongoCatalogStore(catalog, uploads_age=0).forget_tenant(tenant_id)
         await MongoClientStore(clients).forget_tenant(tenant_id)
         stores = (MongoUploadStore(upload), MongoQuotaStore(upload), MongoDownloadStore(upload))
-        await forget_installers(tenant_id, storage.homes, *stores)
+        await forget_installers(tenant_id, storage.backends, *stores)
     return known

@@ -131,7 +131,7 @@ class TenantExporter:
         return entries
 
     async def _write_installer(self, archive: ArchiveWriter, entry: Entry, store: MongoUploadStore) -> None:
-        """Write an installer, also if it moves to another home meanwhile. Raises InstallerDeleted."""
+        """Write an installer, also if it moves to another storage meanwhile. Raises InstallerDeleted."""
         position, done, failed_home = archive.position, self.progress.done, None
         while True:
             upload = await store.find_installer(self.tenant_id, entry.name)
@@ -143,7 +143,7 @@ class TenantExporter:
                 )
             archive.go_back(position)
             archive.header(FILES + entry.name, entry.size)
-            blocks = self.storage.homes.of(upload).read(upload, 0, upload.size)
+            blocks = self.storage.backends.of(upload).read(upload, 0, upload.size)
             try:
                 async with aclosing(verify_blocks(blocks, upload)) as verified:
                     async for block in verified:

@@ -1,10 +1,10 @@
-"""From a request to its caller: the tenant, the network, then a session token or a client token (section 5)."""
+"""From a request to its caller: the tenant, the network, then a session token or a client token."""
 
 from contextlib import suppress
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
 from common.errors import NotAuthenticated
 from common.http.forms import read_form
@@ -48,8 +48,10 @@ class Authenticator:
         """
         settings, tenant_id, operation = self._settings, target.tenant_id, target.operation
         address = caller_address(request, settings.trusted_proxies)
+        # To read a session renews its idle time, so other addresses wait for the network check; `identify` reads then.
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
-        check = await self.check_session(request, operation, tenant_id, is_allowed=is_allowed)
+        token = _session_token(request) if is_allowed and operation.access in WITH_SESSION else ""
+        check = await self._touch(tenant_id, token)
         request[TENANT_VERSION] = check.tenant_version
         tenant = await self._tenants.find(tenant_id, check.tenant_version, is_changing=check.is_changing)
         if not tenant.allows(address):
@@ -59,15 +61,8 @@ class Authenticator:
         request[CALLER] = visitor  # for the log
         return await self.identify(request, operation, visitor, check)
 
-    async def check_session(
-        self, request: web.Request, operation: Operation, tenant_id: str, *, is_allowed: bool
-    ) -> SessionCheck:
-        """Read the tenant's version and the session of the request's token.
-
-        Reading a session renews its idle time, which only allowed addresses may do. For other addresses, `identify`
-        reads it after the network check. Raises RedisError if Redis does not answer and the request has a token.
-        """
-        token = _session_token(request) if is_allowed and operation.access in WITH_SESSION else ""
+    async def _touch(self, tenant_id: str, token: str) -> SessionCheck:
+        """Read the tenant's version and a token's session. Raises RedisError only if there is a token."""
         try:
             return await self._sessions.touch(tenant_id, token)
         except RedisError:
@@ -80,9 +75,7 @@ class Authenticator:
     ) -> Caller:
         """The caller of an operation by the request's token, else the `visitor`.
 
-        Raises:
-            NotAuthenticated: the operation needs a token, and there is no valid one.
-            InvalidRequest: a client's form is not valid.
+        Raises NotAuthenticated if the operation needs a token and there is no valid one, InvalidRequest for a bad form.
         """
         match operation.access:
             case Access.ADMINISTRATOR:

@@ -1,14 +1,16 @@
-"""Looks up clients by their tokens, and the packages that are hidden from them; caches both for some seconds."""
+"""Looks up clients, the packages hidden from them, and the latest client program; caches all for some seconds."""
 
 from functools import partial
 from hashlib import sha256
 
-from common.auth.callers import Caller, hidden_digest
-from common.service_client.client import ServiceClient
+from common.auth.internal_tokens import Caller, hidden_digest
+from common.service_client.client import ServiceClient, raise_problem
 from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 30.0  # seconds: the longest delay of a change whose new version did not reach Redis
 MAX_CLIENTS = 20_000
+RELEASE_MAX_AGE = 1.0  # seconds; the response may have a signed address, which expires
+MAX_RELEASES = 10_000  # one for each tenant and base URL
 
 
 class UnknownClient(Exception):
@@ -22,6 +24,9 @@ class ClientDirectory:
         self._client_registry = client_registry
         self._ids: ResponseCache[tuple[str, bytes, str, int], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
         self._hidden: ResponseCache[tuple[str, str, str], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
+        self._releases: ResponseCache[tuple[str, str], bytes] = ResponseCache(
+            max_age=RELEASE_MAX_AGE, limit=MAX_RELEASES
+        )
 
     async def identify(self, visitor: Caller, token: str, program: int, version: str | None) -> str:
         """The id of the client with this token and program number. Raises UnknownClient, which is not cached."""
@@ -33,6 +38,11 @@ class ClientDirectory:
         key = (client.tenant_id, client.client_id, client.ip)
         return await self._hidden.get_or_fetch(key, version, partial(self._fetch_hidden, client))
 
+    async def latest_release(self, caller: Caller, version: str | None) -> bytes:
+        """The JSON of `client_version`, one for each tenant and base URL. Raises UpstreamProblem or Unavailable."""
+        key = (caller.tenant_id, caller.base_url)
+        return await self._releases.get_or_fetch(key, version, partial(self._fetch_release, caller))
+
     async def _fetch_id(self, visitor: Caller, token: str, program: int) -> str:
         form = {"auth_token": token, "client": program}
         client_id = (await self._client_registry.json(visitor, "identify_client", form))["client_id"]
@@ -42,3 +52,8 @@ class ClientDirectory:
 
     async def _fetch_hidden(self, client: Caller) -> str:
         return hidden_digest((await self._client_registry.json(client, "hidden_packages"))["package_ids"])
+
+    async def _fetch_release(self, caller: Caller) -> bytes:
+        async with self._client_registry.open(caller, "POST", ["client_version"]) as response:
+            await raise_problem(response)
+            return await response.read()

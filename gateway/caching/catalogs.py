@@ -13,7 +13,7 @@ from weakref import finalize
 from aiohttp import web
 from multidict import CIMultiDict
 
-from common.auth.callers import HIDDEN, Caller, Kind
+from common.auth.internal_tokens import HIDDEN, Caller, Kind
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
 from common.service_client.client import Response, ServiceClient, raise_problem
@@ -91,13 +91,7 @@ class CatalogCache:
         self._catalogs: ResponseCache[View, Catalog | None] = ResponseCache(max_age=MAX_AGE, limit=budget, size=_size)
 
     async def find(self, request: web.Request, caller: Caller) -> Catalog | None:
-        """The catalog for this caller; None if the request must be forwarded.
-
-        Raises:
-            UpstreamProblem: catalog_service answered with a problem.
-            Unavailable: a service did not answer.
-            Overloaded: too many calls of a service wait.
-        """
+        """The catalog for this caller; None to forward it. Raises UpstreamProblem, Unavailable or Overloaded."""
         version = request[TENANT_VERSION]
         include_disabled = QUERIES.get(request.rel_url.raw_query_string)
         if version is None or include_disabled is None:

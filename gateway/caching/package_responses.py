@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from common.auth.callers import HIDDEN, Caller, Kind
+from common.auth.internal_tokens import HIDDEN, Caller, Kind
 from common.errors import Overloaded, UpstreamProblem
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse
@@ -71,12 +71,7 @@ class PackageResponseCache:
         )
 
     async def find(self, request: web.Request, caller: Caller, target: Target) -> web.Response | None:
-        """The response; None if the request must be forwarded.
-
-        Raises:
-            UpstreamProblem: catalog_service answered with a problem.
-            Unavailable: a service did not answer.
-        """
+        """The response; None if the request must be forwarded. Raises UpstreamProblem or Unavailable."""
         operation, version = target.operation, request[TENANT_VERSION]
         is_search = operation.method == "POST"
         if version is None or request.method == "HEAD" or (request.body_exists and not is_search):

@@ -4,7 +4,7 @@ import re
 
 from aiohttp import web
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.http.middleware import BytesResponse
 from common.tenants import is_tenant_id
 from gateway.app_keys import SETTINGS

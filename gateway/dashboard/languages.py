@@ -10,7 +10,7 @@ from babel import negotiate_locale
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import NotFound
 from gateway.dashboard.redirects import safe_next_url
 from gateway.routing.client_address import is_https

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import aiohttp_jinja2
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.sessions import Session
 from common.errors import Forbidden, NotAuthenticated, Problem
 from common.http.middleware import CALLER, BytesResponse
@@ -74,12 +74,7 @@ class PageRequest:
             raise Forbidden(detail, reason="foreign_page")
 
     async def fetch(self, operation: str, /, *values: str, **query: str) -> Any:
-        """The JSON response of a reading operation.
-
-        Raises:
-            UpstreamProblem: the problem of the operation.
-            Unavailable: the service does not answer.
-        """
+        """The JSON response of a reading operation. Raises its problem, or Unavailable."""
         row, segments = find_operation("GET", (operation, *values))
         async with self.request.app[SERVICES][row.service].open(
             self.caller,

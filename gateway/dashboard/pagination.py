@@ -6,6 +6,8 @@ from typing import Any
 
 from aiohttp import web
 
+from gateway.dashboard.page_request import PageRequest
+
 PAGE_SIZE = 20  # items; a page of clients with all actions has 40 kB
 MAX_PAGE = 1_000_000
 
@@ -39,6 +41,18 @@ async def paginate(request: web.Request, fetch: FetchItems, *, size: int | None 
     previous_url, next_url = (str(request.rel_url.update_query(page=str(n))) for n in (number - 1, number + 1))
     first = (number - 1) * size + 1
     return ListPart(items, first, total, previous_url if number > 1 else "", next_url if number < parts else "")
+
+
+async def paginate_operation(
+    page: PageRequest, operation: str, name: str, *, size: int | None = None, **query: str
+) -> ListPart:
+    """The part of the list `name` in the response of an operation, which takes `offset` and `limit`."""
+
+    async def fetch(offset: int, limit: int) -> tuple[Sequence[Any], int]:
+        response = await page.fetch(operation, **query, offset=str(offset), limit=str(limit))
+        return response[name], response["total"]
+
+    return await paginate(page.request, fetch, size=size)
 
 
 async def paginate_list(request: web.Request, items: Sequence[Any]) -> ListPart:

@@ -5,7 +5,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from gateway.routing.target import Target
 
 # Printable characters of a path or query; never `//host`, `\\host` or a control character, which lead to other sites.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import MethodNotAllowed, NotAuthenticated
 from common.http.middleware import PROBLEM_RENDERER
 from gateway.dashboard.assets import asset_response

@@ -23,12 +23,9 @@ def localize_problems(request: web.Request) -> None:
 
 
 async def execute_for_session(page: PageRequest, path: tuple[str, ...]) -> web.StreamResponse:
-    """Execute the operation of an address.
+    """Execute the operation of an address. Raises its problem.
 
-    Raises:
-        NoSuchOperation: there is none, or administrators may not use it.
-        Forbidden: a write without the CSRF token of the session.
-        Problem: any problem of the operation.
+    Raises NoSuchOperation if administrators may not use it, Forbidden for a write without the session's CSRF token.
     """
     operation, segments = find_operation(page.request.method, path)
     if operation.access is not Access.ADMINISTRATOR:

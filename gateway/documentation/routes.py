@@ -4,7 +4,7 @@ import json
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.http.middleware import BytesResponse
 from gateway.app_keys import STATIC_FILES
 from gateway.dashboard.assets import asset_response
@@ -14,7 +14,7 @@ from gateway.routing.target import Target
 
 
 async def page(request: web.Request, caller: Caller, target: Target) -> web.Response:
-    """Answer a browser's request for one of the pages (section 5.2, rule 5)."""
+    """Answer a browser's request for one of the pages."""
     target.check_complete()
     match target.operation.name, target.segments[1:]:
         case "docs/assets", (_, asset):

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Overloaded, Problem
 from common.service_client.client import ServiceClient
 from common.telemetry import log, request_id

@@ -2,11 +2,11 @@
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import InvalidRequest
 from common.http.middleware import BytesResponse
 from gateway import winget
-from gateway.app_keys import AUDIT_RECORDER, CATALOGS, CLIENT_RELEASES, PACKAGE_RESPONSES, SERVICES
+from gateway.app_keys import AUDIT_RECORDER, CATALOGS, CLIENT_DIRECTORY, PACKAGE_RESPONSES, SERVICES
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.forwarding.one_call import one_call
 from gateway.forwarding.proxy import forward
@@ -45,7 +45,7 @@ async def _cached(request: web.Request, caller: Caller, target: Target) -> web.S
     """The response from the operation's cache; None if it has none, or if the request must be forwarded."""
     match target.operation.cache:
         case CacheKind.RELEASE:
-            latest = await request.app[CLIENT_RELEASES].latest(caller, request[TENANT_VERSION])
+            latest = await request.app[CLIENT_DIRECTORY].latest_release(caller, request[TENANT_VERSION])
             return BytesResponse(body=latest, content_type="application/json")
         case CacheKind.CATALOG if catalog := await request.app[CATALOGS].find(request, caller):
             return await catalog.send(request)

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Problem
 from common.http.forms import URLENCODED
 from common.service_client.client import ServiceClient, json_of
@@ -23,10 +23,7 @@ async def one_call(
 ) -> web.StreamResponse:
     """Store the file, then create; discard the file if creating is refused.
 
-    Raises:
-        UpstreamProblem: a service answered with a problem.
-        Unavailable: a service did not answer.
-        InvalidRequest: the caller's body broke off.
+    Raises UpstreamProblem, Unavailable, or InvalidRequest if the caller's body broke off.
     """
     stored = await _store(request, upload_service, caller, target)
     fields, server_filename = [*map(tuple, stored["fields"])], stored["server_filename"]

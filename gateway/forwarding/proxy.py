@@ -8,7 +8,7 @@ from typing import Any
 from aiohttp import ClientError, ClientResponse, web
 from multidict import CIMultiDict
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT, body
@@ -137,12 +137,7 @@ def _check_utf8(headers: CIMultiDict[str]) -> None:
 
 
 async def relay(request: web.Request, response: Response) -> web.StreamResponse:
-    """Send a service's response to the caller.
-
-    Raises:
-        UpstreamProblem: the response is a problem.
-        Unavailable: the response is an error that is not meant for the caller.
-    """
+    """Send a service's response to the caller. Raises its problem; Unavailable for an error that is only for us."""
     if details := response.headers.get(AUDIT_HEADER):
         request[AUDIT_DETAILS] = json.loads(details)
     if request.method != "HEAD":

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.errors import InvalidRequest
 from common.tenants import Address, Network, plain_address
 from gateway.settings import GatewaySettings

@@ -1,4 +1,4 @@
-"""Parses a request's path into a tenant and an operation (the introduction of the specification).
+"""Parses a request's path into a tenant and an operation.
 
 Each segment is decoded once and validated. The gateway builds the forwarded path from these segments, never from the
 raw path.
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from urllib.parse import unquote
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed, NotFound
 from gateway.operations import DASHBOARD, OPERATIONS, WINGET, Access, Operation
 
@@ -42,12 +42,7 @@ class Target:
 
     @staticmethod
     def parse(method: str, raw_path: str, deployment: Deployment, single_tenant_id: str) -> "Target":
-        """Parse the path of a request line.
-
-        Raises:
-            NoSuchOperation: the path is not well-formed or names no operation.
-            MethodNotAllowed: the operation has other methods.
-        """
+        """Parse the path of a request line. Raises NoSuchOperation, also for a malformed path, or MethodNotAllowed."""
         path = raw_path.partition("?")[0]
         parse = _parse_cached if len(path) <= _CACHED_LENGTH else _parse
         return parse(method, path, deployment, single_tenant_id)
@@ -123,10 +118,7 @@ def _by_first_part() -> dict[str, list[Operation]]:
 
 
 def find_operation(method: str, segments: tuple[str, ...]) -> tuple[Operation, tuple[str, ...]]:
-    """The operation of a path whose segments after its prefix are these, and the segments.
-
-    Raises NoSuchOperation or MethodNotAllowed.
-    """
+    """The operation of a path after its prefix, and its segments. Raises NoSuchOperation or MethodNotAllowed."""
     rows = _by_first_part().get(segments[0] if segments else "", ())
     matching = [row for row in rows if row.matches(segments)]
     # A complete path is preferred to the beginning of a longer one: `docs` to `docs/assets/{asset}`.

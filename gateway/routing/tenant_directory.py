@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Forbidden, NotFound, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import Address, Tenant, is_tenant_id

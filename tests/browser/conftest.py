@@ -9,9 +9,9 @@ from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright
 from gateway.dashboard.page_request import PageRequest
 from tests.support.browser.administrators import Visitor, launch_browser, start_session
 from tests.support.browser.uploads import CHUNK
-from tests.support.whole.pages import SCRIPT
-from tests.support.whole.seed import SeedData, seed_tenant
-from tests.support.whole.services import Api, Services
+from tests.support.system.pages import SCRIPT
+from tests.support.system.seed import SeedData, seed_tenant
+from tests.support.system.services import Api, Services
 
 # The console messages of the browser and htmx for problems and aborted requests.
 EXPECTED_ERRORS = (

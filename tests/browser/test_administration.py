@@ -10,9 +10,9 @@ from common.errors import Unavailable
 from common.service_client.client import ServiceClient
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
+from tests.support.system.publishing import add_package, catalog, package_id, upload
+from tests.support.system.services import Services
 from tests.support.wait import until
-from tests.support.whole.publishing import add_package, catalog, package_id, upload
-from tests.support.whole.services import Services
 
 pytestmark = pytest.mark.full
 LONG_PASSWORD = "a password of theirs"

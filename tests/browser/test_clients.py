@@ -5,7 +5,7 @@ from playwright.async_api import Locator, Route, expect
 
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
-from tests.support.whole.services import Services
+from tests.support.system.services import Services
 
 pytestmark = pytest.mark.full
 NAME = "pc-0042.example.com"

@@ -9,8 +9,8 @@ from playwright.async_api import Page, expect
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, sign_in, start_session
 from tests.support.browser.uploads import interrupt_after, select_files, upload_row
-from tests.support.whole.publishing import add_package
-from tests.support.whole.services import Api
+from tests.support.system.publishing import add_package
+from tests.support.system.services import Api
 
 pytestmark = pytest.mark.full
 PHONE = {"width": 390, "height": 844}

@@ -9,8 +9,8 @@ from gateway.dashboard import pagination
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.services.catalog import picture
-from tests.support.whole.publishing import add_package, publish
-from tests.support.whole.services import Api
+from tests.support.system.publishing import add_package, publish
+from tests.support.system.services import Api
 
 pytestmark = pytest.mark.full
 

@@ -10,9 +10,9 @@ from tests.browser.conftest import Open
 from tests.support.browser.accessibility import severe_findings
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.pages import page_paths, transferred_bytes
-from tests.support.whole.publishing import add_package
-from tests.support.whole.seed import SeedData
-from tests.support.whole.services import PASSWORD, Api
+from tests.support.system.publishing import add_package
+from tests.support.system.seed import SeedData
+from tests.support.system.services import PASSWORD, Api
 
 pytestmark = pytest.mark.full
 WIDE, NARROW = {"width": 1280, "height": 720}, {"width": 360, "height": 740}

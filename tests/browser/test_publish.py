@@ -12,8 +12,8 @@ from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.uploads import drop_file, expect_uploaded, select_files, sha256, upload_by_api, upload_row
 from tests.support.samples.msi_samples import MACHINE_MSI
-from tests.support.whole.publishing import add_package
-from tests.support.whole.services import Api
+from tests.support.system.publishing import add_package
+from tests.support.system.services import Api
 
 pytestmark = pytest.mark.full
 

@@ -7,7 +7,7 @@ from playwright.async_api import expect
 
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, sign_in, start_session, submit_credentials
-from tests.support.whole.services import PASSWORD, Api
+from tests.support.system.services import PASSWORD, Api
 
 pytestmark = pytest.mark.full
 

@@ -10,8 +10,8 @@ from tests.support.browser.administrators import sign_in, start_session
 from tests.support.browser.pages import page_paths
 from tests.support.browser.uploads import expect_uploaded, select_files, sha256
 from tests.support.samples.msi_samples import MACHINE_MSI
-from tests.support.whole.seed import SeedData
-from tests.support.whole.services import Api
+from tests.support.system.seed import SeedData
+from tests.support.system.services import Api
 
 
 async def test_every_page_opens_and_is_accessible(open_page: Open, seed_data: SeedData) -> None:

@@ -9,8 +9,8 @@ from playwright.async_api import Route, expect
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session, submit_credentials
 from tests.support.browser.uploads import CHUNK, expect_uploaded, interrupt_after, select_files, sha256, upload_row
+from tests.support.system.services import Services
 from tests.support.wait import until
-from tests.support.whole.services import Services
 
 pytestmark = [pytest.mark.full, pytest.mark.usefixtures("small_chunks")]
 

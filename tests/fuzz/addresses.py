@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 from yarl import URL
 
 from catalog_service.model.external_installers import is_public, parse_address
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.errors import InvalidField, Problem
 from common.tenants import bounds, contains, is_tenant_id, parse_network, plain_address
 from gateway.routing.client_address import base_url, caller_address, is_https

@@ -8,8 +8,8 @@ from urllib.parse import parse_qs, urlsplit
 import jwt
 from redis.asyncio import Redis
 
-from common.auth.callers import Caller, Callers, Deployment, Kind, UntrustedCaller
 from common.auth.downloads import download_url
+from common.auth.internal_tokens import Caller, Callers, Deployment, Kind, UntrustedCaller
 from common.auth.sessions import Session, SessionCheck, Sessions
 from common.auth.signing import ALGORITHM
 from common.errors import NotAuthenticated

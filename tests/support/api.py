@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from aiohttp import ClientSession
 
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.http.middleware import AUDIT_HEADER
 from tests.support.factories import KEY
 

@@ -9,9 +9,9 @@ import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from tests.support.servers.users import as_user
+from tests.support.system.commands import CommandRecorder
+from tests.support.system.services import Api, Services, all_services
 from tests.support.wait import TIMEOUT
-from tests.support.whole.commands import CommandRecorder
-from tests.support.whole.services import Api, Services, all_services
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
-from common.auth.callers import Caller, Kind
+from common.auth.internal_tokens import Caller, Kind
 from common.auth.signing import Keys
 from common.tenants import Tenant
 

@@ -6,10 +6,10 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.processes.cluster import SHORT_PAUSES, Cluster, run_cluster
 from tests.support.servers.stores import private_stores
-from tests.support.whole.services import Api, Services, single_gateway
+from tests.support.system.services import Api, Services, single_gateway
 
 
 @pytest.fixture(params=list(Deployment))

@@ -1,7 +1,6 @@
 """The outbox: a record with `announced: false` is the message, and stays until the broker has confirmed it."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -12,7 +11,7 @@ from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.uploads.store import MongoUploadStore
 
-BATCH = 9  # events that are published at once
+PUBLISHERS = 9  # events that are published at once
 FINISHED = "upload.finished"
 
 
@@ -36,31 +35,34 @@ class Outbox:
                 await self.wakeup.wait()
 
     async def relay(self) -> None:
-        """Publish all that is not announced; what cannot be published now stays for the next call."""
-        self.wakeup.clear()
-        while uploads := [upload async for upload in self._lease_batch()]:
-            if not all(await asyncio.gather(*map(self._publish, uploads))):
-                log.warning("announcements_waiting")
-                return
-            if len(uploads) < BATCH:  # The last query found nothing more.
-                return
+        """Publish all that is not announced; what cannot be published now stays for the next call.
 
-    async def _lease_batch(self) -> AsyncIterator[Upload]:
-        for _ in range(BATCH):
+        A record that fails delays no other one; its error is raised at the end.
+        """
+        self.wakeup.clear()
+        slots, unavailable = asyncio.Semaphore(PUBLISHERS), asyncio.Event()
+        publications: list[asyncio.Task[None]] = []
+        while not unavailable.is_set():
+            await slots.acquire()
             upload = await self.store.lease_unannounced()
             if upload is None:
-                return
-            yield upload
+                break
+            publication = asyncio.create_task(self._publish(upload, unavailable))
+            publication.add_done_callback(lambda _: slots.release())
+            publications.append(publication)
+        await asyncio.gather(*publications)
+        if unavailable.is_set():
+            log.warning("announcements_waiting")
 
-    async def _publish(self, upload: Upload) -> bool:
-        """Publish the event of one upload; False when the broker is not available."""
+    async def _publish(self, upload: Upload, unavailable: asyncio.Event) -> None:
+        """Publish the event of an upload; set `unavailable` if the broker is not available."""
         await self._finalize(upload)
         try:
             await self.events.publish(finished_event(upload, datetime.now(UTC)))
         except EventsUnavailable:
-            return False
-        await self.store.mark_announced(upload)
-        return True
+            unavailable.set()
+        else:
+            await self.store.mark_announced(upload)
 
     async def _finalize(self, upload: Upload) -> None:
         """Give a file its name if the process that completed it died before."""

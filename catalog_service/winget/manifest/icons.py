@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 from catalog_service.catalog.reader import Entry, WholeEntry
 from catalog_service.model.manifest.package import Icon
-from common.auth.callers import Caller
 from common.auth.downloads import signed_query
+from common.auth.internal_tokens import Caller
 from common.auth.signing import Keys
 
 # Widths in pixels of square icons that the client has a word for; it calls every other size `custom`.

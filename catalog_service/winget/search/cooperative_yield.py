@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.concurrency.limits import ConcurrencyLimit
 
 STRETCH = 0.005  # seconds between two pauses

@@ -1,13 +1,11 @@
 """The page of the packages of a tenant, and the check of a new package or version."""
 
-from collections.abc import Sequence
-from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
 
 from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.pagination import paginate
+from gateway.dashboard.pagination import paginate_operation
 
 PAGE_SIZE = 50  # packages
 CHECKED_FIELDS = ("package_id", "package_version", "file_type", "file_type_nested", "file_nested_path", "productcode")
@@ -26,14 +24,10 @@ async def show(page: PageRequest) -> web.Response:
     """The page. The query has the filter and the order of `find_packages`."""
     query = {name: page.request.query.get(name, "") for name in QUERY}
 
-    async def fetch(offset: int, limit: int) -> tuple[Sequence[Any], int]:
-        matches = await page.fetch("find_packages", **query, offset=str(offset), limit=str(limit))
-        return matches["packages"], matches["total"]
-
     def url_with(**changes: str) -> str:
         """The first part of this list with changes to its query."""
         changed = {name: value for name, value in {**query, **changes}.items() if value}
         return f"{page.home}/packages{'?' if changed else ''}{urlencode(changed)}"
 
-    part = await paginate(page.request, fetch, size=PAGE_SIZE)
+    part = await paginate_operation(page, "find_packages", "packages", size=PAGE_SIZE, **query)
     return page.render("packages.html", part=part, query=query, url_with=url_with)

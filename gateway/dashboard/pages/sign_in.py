@@ -5,7 +5,7 @@ from urllib.parse import urlencode
 
 from aiohttp import web
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Forbidden, Problem
 from common.http.forms import URLENCODED, read_form
 from common.http.middleware import PROBLEM_RENDERER

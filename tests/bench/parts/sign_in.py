@@ -5,7 +5,7 @@ import time
 from statistics import median
 
 from auth_service.login.throttle_store import RedisFailureCounts
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.redis import open_redis
 from tests.bench.report import PartResult, Section
 from tests.bench.scale import Run

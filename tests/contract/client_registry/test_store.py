@@ -13,6 +13,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from client_registry.blacklist.model import Entry, Group, GroupExists, GroupInUse, GroupNotFound
 from client_registry.blacklist.service import Blacklist
 from client_registry.blacklist.store import MongoBlacklistStore
+from client_registry.clients.hostnames import SystemResolver
 from client_registry.clients.model import Client, ClientExists, ClientLimitExceeded, ClientNotFound, SlotTaken
 from client_registry.clients.service import Clients
 from client_registry.clients.store import MongoClientStore
@@ -75,8 +76,10 @@ class NoCatalog(CatalogService):
         pass
 
 
-class NoResolver:
+class NoResolver(SystemResolver):
     """Resolves no name, as in the multi-tenant deployment."""
+
+    def __init__(self) -> None: ...
 
     async def resolve(self, name: str) -> str:
         raise AssertionError(name)

@@ -11,7 +11,7 @@ from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
 from catalog_service.views import external_installer
-from common.auth.callers import operation_of
+from common.auth.internal_tokens import operation_of
 from tests.support.samples.openapi import DOCUMENT, PATH, resolve_ref
 from tests.support.samples.winget_factories import make_version
 from tests.support.tables import each

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog, serving_catalog
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.caching.tenant_version import TenantVersions
 from common.redis import Redis, RedisError, open_redis
 from gateway.operations import CLIENTS, OPERATIONS

@@ -7,7 +7,7 @@ from typing import Literal
 
 from playwright.async_api import Browser, Page, Playwright, expect
 
-from tests.support.whole.services import PASSWORD, Api
+from tests.support.system.services import PASSWORD, Api
 
 CHROMIUM = Path(__file__).with_name("chromium_without_netlink.py")
 FLAGS = [

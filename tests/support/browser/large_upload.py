@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.support.browser.administrators import Visitor, launch_browser, sign_in
 from tests.support.servers.stores import private_stores
-from tests.support.whole.services import all_services
+from tests.support.system.services import all_services
 
 BLOCK = 8 << 20  # bytes
 TIMEOUT = 3_600_000  # ms

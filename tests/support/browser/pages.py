@@ -2,7 +2,7 @@
 
 from gateway.dashboard.routes import PAGES
 from tests.support.browser.administrators import Visitor
-from tests.support.whole.seed import SeedData
+from tests.support.system.seed import SeedData
 
 
 def page_paths(seed_data: SeedData) -> dict[str, str]:

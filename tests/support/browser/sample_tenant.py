@@ -7,8 +7,8 @@ from aiohttp import FormData
 from PIL import Image, ImageDraw, ImageFont
 
 from tests.support.samples.msi_samples import MACHINE_MSI
-from tests.support.whole.publishing import publish
-from tests.support.whole.services import Api
+from tests.support.system.publishing import publish
+from tests.support.system.services import Api
 
 PACKAGES = (
     (

@@ -5,6 +5,8 @@ python -m tests.support.browser.screenshots
 
 import asyncio
 import io
+import random
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
@@ -12,16 +14,19 @@ from uuid import uuid4
 from PIL import Image
 from playwright.async_api import Page, async_playwright
 
+from common.mongo import open_database
 from gateway.dashboard.routes import PAGES
 from tests.support.browser.administrators import Visitor, launch_browser, sign_in
 from tests.support.browser.sample_tenant import fill_tenant
 from tests.support.browser.uploads import upload_by_api
 from tests.support.samples.msi_samples import MACHINE_MSI
 from tests.support.servers.stores import private_stores
-from tests.support.whole.services import Api, all_services
+from tests.support.system.services import Api, all_services
+from upload_service.downloads.store import Download, MongoDownloadStore
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "screenshots"
 SCREEN = {"width": 1280, "height": 800}
+SATURDAY = 5  # as `weekday` counts
 COLOURS = 128  # of a screenshot; a page has few
 
 
@@ -35,7 +40,23 @@ async def save_screenshots() -> None:
             async with all_services(sockets, stores.mongo_url, stores.redis_url, stores.rabbitmq_url) as services:
                 api = await services.tenant(tenant_id="acme", storage_quota=5 << 20, max_clients=50)
                 await fill_tenant(api)
+                await _add_downloads(stores.mongo_url, api)
                 await _save_all(api)
+
+
+async def _add_downloads(mongo_url: str, api: Api) -> None:
+    """Add downloads of thirty days, more of the first packages and fewer at weekends."""
+    packages = (await api.call("POST", "get_packages")).body
+    midnight, choice = datetime.now(UTC).replace(hour=0), random.Random(1)  # noqa: S311  numbers, not secrets
+    days = [midnight - timedelta(days=number) for number in range(30)]
+    async with open_database(mongo_url, "upload") as database:
+        downloads = [
+            Download(api.tenant_id, package["VERSIONS_UID"][0], str(uuid4()), day)
+            for rank, package in enumerate(packages)
+            for day in days
+            for _ in range(choice.randrange(60 // (rank + 1) // (1 if day.weekday() < SATURDAY else 5) + 1))
+        ]
+        await MongoDownloadStore(database).add(downloads)
 
 
 async def _save_all(api: Api) -> None:
@@ -49,6 +70,8 @@ async def _save_all(api: Api) -> None:
             await _save(page, f"sign-in-{scheme}")
             visitor = await sign_in(page, api)
             for row in PAGES:
+                if row.path == "check":  # a part of a page
+                    continue
                 await _save_page(visitor, row.path, values, scheme)
         await browser.close()
 

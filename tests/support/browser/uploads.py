@@ -10,8 +10,8 @@ from pathlib import Path
 from playwright.async_api import Locator, Page, Route, expect
 
 from tests.support.browser.administrators import Visitor
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.services import Api
 
 CHUNK = 64 << 10  # bytes
 

@@ -18,10 +18,10 @@ from aiohttp import ClientSession, TCPConnector
 from docker import DockerClient
 from docker.models.containers import Container
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.servers.ports import free_port
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.services import Api
 
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "deploy" / "compose.yaml"

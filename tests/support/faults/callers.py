@@ -13,8 +13,8 @@ from aiohttp import ClientError
 from yarl import URL
 
 from tests.support.api import Answer
-from tests.support.whole.publishing import Published, add_package, package_id, publish, version_of
-from tests.support.whole.services import PASSWORD, Api
+from tests.support.system.publishing import Published, add_package, package_id, publish, version_of
+from tests.support.system.services import PASSWORD, Api
 
 CHUNK = 1 << 19  # bytes
 PAUSE = 0.02  # seconds between two requests of one caller

@@ -9,8 +9,8 @@ from pymongo import AsyncMongoClient
 
 from common.mongo import Document
 from tests.support.processes.cluster import Cluster
-from tests.support.whole.publishing import Published
-from tests.support.whole.services import Api
+from tests.support.system.publishing import Published
+from tests.support.system.services import Api
 
 COMPLETE = ("complete", "linked")
 TRANSFERS = "transfers"

@@ -12,9 +12,9 @@ from tests.support.faults.results import Outcome
 from tests.support.faults.retrying_uploader import RetryingClient
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.failpoint_control import single_replica
+from tests.support.system.publishing import INSTALLER, package_id
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.publishing import INSTALLER, package_id
-from tests.support.whole.services import Api
 
 CONCURRENCY = 10  # versions being published
 SWEEP_AGE = 61  # seconds after which sweeper and collector process incomplete work

@@ -17,9 +17,9 @@ from tests.support.faults.results import Outcome
 from tests.support.faults.retrying_uploader import RequestRejected, RetryingClient
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica import Replica
+from tests.support.system.publishing import Published, add_package, package_id, send_chunk
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.publishing import Published, add_package, package_id, send_chunk
-from tests.support.whole.services import Api
 
 SIZE = 1 << 20  # bytes of an installer, sent in two chunks
 LEASE = 16  # seconds after which the lease of a killed upload service has expired

@@ -9,9 +9,9 @@ from itertools import count
 
 from tests.support.faults.retrying_uploader import RetryingClient
 from tests.support.processes.cluster import Cluster
+from tests.support.system.publishing import Published, add_package, package_id
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.publishing import Published, add_package, package_id
-from tests.support.whole.services import Api
 
 SIZE = 4000  # bytes of an installer, sent in two chunks
 PUBLISHER_COUNT = 4

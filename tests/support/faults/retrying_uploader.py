@@ -9,8 +9,8 @@ from uuid import uuid4
 from aiohttp import ClientError
 
 from tests.support.api import Answer
-from tests.support.whole.publishing import INSTALLER, Published, send_chunk
-from tests.support.whole.services import Api
+from tests.support.system.publishing import INSTALLER, Published, send_chunk
+from tests.support.system.services import Api
 
 TIMEOUT = 60.0  # seconds for one request with its retries
 PAUSE = 0.05  # seconds between two attempts

@@ -17,9 +17,9 @@ from tests.support.faults.publishers import run_publishers, wait_until_announced
 from tests.support.faults.results import Outcome
 from tests.support.processes.cluster import Cluster
 from tests.support.servers.stores import Server, target_of
+from tests.support.system.publishing import upload
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.publishing import upload
-from tests.support.whole.services import Api
 
 Result = TypeVar("Result")
 UPLOADS = 200

@@ -15,8 +15,8 @@ from yarl import URL
 from tests.support.api import Answer, read_answer
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.failpoint_control import StepControl
-from tests.support.whole.publishing import INSTALLER, Published, package_id, send_chunk
-from tests.support.whole.services import Api
+from tests.support.system.publishing import INSTALLER, Published, package_id, send_chunk
+from tests.support.system.services import Api
 
 TIMEOUT = 60.0  # seconds for one request or announcement with its retries
 PAUSE = 0.05  # seconds between two attempts

@@ -25,7 +25,7 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
 from auth_service.login.throttle_store import RedisFailureCounts
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.caching.tenant_version import TenantVersions
 from common.mongo import Document
 from common.redis import open_redis
@@ -36,7 +36,7 @@ from tests.support.processes.replica import Replica
 from tests.support.servers.ports import free_port
 from tests.support.servers.proxy import Proxy, run_proxy
 from tests.support.servers.stores import Stores
-from tests.support.whole.services import Services
+from tests.support.system.services import Services
 
 DATABASES = ("auth", "catalog", "upload", "clients")
 # Short pauses, in seconds, of the background work of the services.

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from deploy.publish.http_client import Credentials, HttpClient, open_http_client
 from tests.support.processes.fork_server import Program, start_program
-from tests.support.whole.services import PASSWORD, Api
+from tests.support.system.services import PASSWORD, Api
 
 TIMEOUT = 180  # seconds; reached only when something hangs
 

@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from aiohttp import ClientSession, UnixConnector
 
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from tests.support.api import Answer, ServiceApi
 from tests.support.factories import KEY
 from tests.support.processes.cluster import Cluster
@@ -35,7 +35,7 @@ class SkewedClockApi(ServiceApi):
     ahead: float = 0
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
-        with patch("common.auth.callers.time.time", return_value=time.time() + self.ahead):
+        with patch("common.auth.internal_tokens.time.time", return_value=time.time() + self.ahead):
             token = sign(KEY, caller, service=self.service, operation=operation)
         headers = {**request.pop("headers", {}), INTERNAL_TOKEN: token}
         return await super().call(caller, method, operation, *segments, headers=headers, **request)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.services.upload import UploadApi
 

@@ -17,7 +17,7 @@ from auth_service.login.throttle import NETWORK_FAILURE_LIMIT
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
 from auth_service.users.service import Users
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.sessions import Session, Sessions
 from common.errors import NotAuthenticated, Problem
 from common.http.middleware import json_response, problems

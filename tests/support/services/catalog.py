@@ -21,7 +21,7 @@ from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import sweep
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.errors import NotFound, Problem
 from common.events import Events
 from common.events.local import LocalEvents

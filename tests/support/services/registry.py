@@ -11,7 +11,7 @@ from motor.motor_asyncio import AsyncIOMotorClient
 
 from client_registry.app import create_app
 from client_registry.settings import RegistrySettings
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import NotFound, Problem
 from common.http.middleware import json_response, problems
 from common.http.server import serving

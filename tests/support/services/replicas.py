@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads

@@ -12,8 +12,8 @@ from uuid import uuid4
 
 from aiohttp import BytesIOPayload, ClientSession, MultipartWriter
 
-from common.auth.callers import Caller
 from common.auth.downloads import download_url
+from common.auth.internal_tokens import Caller
 from common.auth.signing import Keys
 from common.events import Event, Events
 from common.events.local import LocalEvents

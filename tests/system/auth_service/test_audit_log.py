@@ -20,10 +20,10 @@ from tests.support.api import Answer
 from tests.support.factories import KEYS
 from tests.support.metrics import fetch_metrics
 from tests.support.servers.ports import free_port
+from tests.support.system.publishing import publish_in_one_call, send_chunk, upload
+from tests.support.system.seed import UNKNOWN, SeedData, seed_tenant, segments, title
+from tests.support.system.services import PASSWORD, Api, Services
 from tests.support.wait import TIMEOUT, until
-from tests.support.whole.publishing import publish_in_one_call, send_chunk, upload
-from tests.support.whole.seed import UNKNOWN, SeedData, seed_tenant, segments, title
-from tests.support.whole.services import PASSWORD, Api, Services
 
 AUDITED = [row for row in OPERATIONS if row.audited]
 # Only the last chunk of a file is recorded. auth_service records logins and logouts.

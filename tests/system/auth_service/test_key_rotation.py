@@ -24,9 +24,9 @@ from deploy.local.folder import SERVICES, new_key, write_secret
 from tests.support.factories import make_caller
 from tests.support.processes.cluster import Cluster, run_cluster
 from tests.support.servers.stores import private_stores
+from tests.support.system.publishing import add_package, package_id, publish, version_of
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.publishing import add_package, package_id, publish, version_of
-from tests.support.whole.services import Api
 from upload_service.settings import UploadSettings
 
 KEYS = [f"{name}_key" for name in SERVICES]

@@ -18,9 +18,9 @@ from common.events.broker import EXCHANGE
 from tests.support.faults.publishers import wait_until_announced
 from tests.support.faults.stores import QUEUE, exited_processes, pids
 from tests.support.processes.cluster import Cluster
+from tests.support.system.publishing import add_package, package_id, publish, upload
+from tests.support.system.services import Api
 from tests.support.wait import TIMEOUT, until
-from tests.support.whole.publishing import add_package, package_id, publish, upload
-from tests.support.whole.services import Api
 
 pytestmark = pytest.mark.full  # tests/contract/common/events/test_events.py has a sample.
 DOCUMENT_LIMIT = 16 << 20  # bytes of a MongoDB document; the other fields of a record need a few hundred

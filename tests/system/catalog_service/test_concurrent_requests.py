@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from tests.support.api import Answer
-from tests.support.whole.publishing import INSTALLER, add_package, catalog, package_id, upload
-from tests.support.whole.services import Api
+from tests.support.system.publishing import INSTALLER, add_package, catalog, package_id, upload
+from tests.support.system.services import Api
 
 CALLERS = 30
 SIZE = 1000  # bytes of an installer

@@ -15,8 +15,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from tests.support.api import Answer
 from tests.support.servers.certificates import make_certificate
-from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish
-from tests.support.whole.services import Api, Services
+from tests.support.system.publishing import INSTALLER, add_package, package_id, publish
+from tests.support.system.services import Api, Services
 from tests.support.winget.client import WingetClient
 from tests.support.winget.rules import AnswerRejected
 

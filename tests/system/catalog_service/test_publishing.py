@@ -10,8 +10,7 @@ from aiohttp import FormData
 from tests.support.faults.retrying_uploader import RetryingClient
 from tests.support.samples.msi_samples import MACHINE_MSI
 from tests.support.samples.pe_builder import make_zip
-from tests.support.wait import until
-from tests.support.whole.publishing import (
+from tests.support.system.publishing import (
     INSTALLER,
     add_package,
     catalog,
@@ -23,7 +22,8 @@ from tests.support.whole.publishing import (
     upload,
     version_of,
 )
-from tests.support.whole.services import Api, Services
+from tests.support.system.services import Api, Services
+from tests.support.wait import until
 
 
 async def test_an_installer_sent_in_chunks_is_downloaded_unchanged(either: Api) -> None:

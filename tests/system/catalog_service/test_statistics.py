@@ -3,9 +3,9 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tests.support.system.publishing import Published, add_package, download, package_id, publish, version_of
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.publishing import Published, add_package, download, package_id, publish, version_of
-from tests.support.whole.services import Api
 
 
 async def downloaded_version(api: Api) -> Published:

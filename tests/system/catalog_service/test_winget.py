@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from aiohttp import FormData
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.api import Answer, read_answer
 from tests.support.services.catalog import picture
-from tests.support.whole.publishing import add_package, package_id, publish
-from tests.support.whole.raw_http import send_raw
-from tests.support.whole.services import Api, Services
+from tests.support.system.publishing import add_package, package_id, publish
+from tests.support.system.raw_http import send_raw
+from tests.support.system.services import Api, Services
 from tests.support.winget.client import CONTRACTS, Installed, WingetClient
 from tests.support.winget.rules import AnswerRejected
 

@@ -2,9 +2,9 @@
 
 from aiohttp import FormData
 
-from common.auth.callers import Deployment
-from tests.support.whole.publishing import add_package, catalog, download, package_id
-from tests.support.whole.services import Api, Services
+from common.auth.internal_tokens import Deployment
+from tests.support.system.publishing import add_package, catalog, download, package_id
+from tests.support.system.services import Api, Services
 
 
 async def add_client(api: Api, name: str = "pc-17") -> dict[str, str]:

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.servers.otlp_server import Collector, Span
-from tests.support.whole.log_scenario import FOREIGN_TRACE, LogScenario, call_everywhere, run_log_scenario
-from tests.support.whole.services import Api
+from tests.support.system.log_scenario import FOREIGN_TRACE, LogScenario, call_everywhere, run_log_scenario
+from tests.support.system.services import Api
 
 ID = re.compile(r"[0-9a-f]{32}")
 A_TOKEN = "eyJ"  # the beginning of every signed token

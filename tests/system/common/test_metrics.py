@@ -11,17 +11,17 @@ from pymongo import AsyncMongoClient
 
 from auth_service.app import create_app as create_auth_service
 from auth_service.settings import AuthSettings
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.http.server import management_of, serving
 from common.mongo import Document
 from tests.support.deployment.observability import alerts, panels, records
 from tests.support.factories import KEY, KEYS
 from tests.support.metrics import MetricSamples, fetch_metrics
 from tests.support.servers.prometheus import selectors
+from tests.support.system.publishing import add_package, download, package_id, publish, send_chunk, version_of
+from tests.support.system.seed import SeedData, seed_tenant
+from tests.support.system.services import Api, Services
 from tests.support.wait import TIMEOUT, until
-from tests.support.whole.publishing import add_package, download, package_id, publish, send_chunk, version_of
-from tests.support.whole.seed import SeedData, seed_tenant
-from tests.support.whole.services import Api, Services
 
 MetricKinds = dict[str, tuple[str, tuple[str, ...]]]
 

@@ -7,12 +7,12 @@ from uuid import uuid4
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.deployment.observability import aggregation_labels, alerts, panels, records
 from tests.support.servers.prometheus import Prometheus, run_prometheus, selectors
+from tests.support.system.publishing import add_package, package_id, publish, version_of
+from tests.support.system.services import Api, Services
 from tests.support.wait import until
-from tests.support.whole.publishing import add_package, package_id, publish, version_of
-from tests.support.whole.services import Api, Services
 
 pytestmark = pytest.mark.full  # test_metrics.py checks the names of the metrics.
 QUERIES = {f"{panel.title} ({number})": text for panel in panels() for number, text in enumerate(panel.queries, 1)}

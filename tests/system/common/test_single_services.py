@@ -15,8 +15,8 @@ import pytest
 from aiohttp import ClientConnectionError, ClientSession, UnixConnector
 
 from tests.support.processes.fork_server import Program, start_program
+from tests.support.system.services import Services
 from tests.support.wait import until
-from tests.support.whole.services import Services
 
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 KEYS = ("INTERNAL_KEY", "SESSION_KEY", "AUDIT_KEY", "DOWNLOAD_KEY", "CLIENT_TOKEN_KEY")

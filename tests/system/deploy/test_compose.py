@@ -10,9 +10,9 @@ import pytest
 from yarl import URL
 
 from tests.support.deployment.compose import SCALE, SERVICES, ComposeProject, run_compose
+from tests.support.system.publishing import INSTALLER, add_package, package_id, publish, send_chunk
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish, send_chunk
-from tests.support.whole.services import Api
 
 STORES = ("mongodb", "redis", "rabbitmq")
 CHUNK = 1 << 20  # bytes

@@ -21,9 +21,9 @@ from tests.support.deployment.compose import SERVICES, START_TIMEOUT, ComposePro
 from tests.support.faults.callers import CountingApi, run_callers
 from tests.support.samples.stalled_chunk import BOUNDARY, HEAD, TAIL
 from tests.support.servers.stores import REQUIRED_STORES
+from tests.support.system.publishing import add_package, download, package_id, publish, send_chunk, version_of
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.publishing import add_package, download, package_id, publish, send_chunk, version_of
-from tests.support.whole.services import Api
 
 SCALE = dict.fromkeys(SERVICES, 2) | {"upload_service": 3}
 CHUNK = 1 << 20  # bytes

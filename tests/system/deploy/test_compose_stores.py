@@ -25,8 +25,8 @@ from deploy.cluster.secrets import ClusterSecrets
 from deploy.operator.schemas import KNOWN
 from tests.support.deployment.compose import SERVICES, ComposeProject, run_compose, run_compose_of_release_0_1_0
 from tests.support.servers.rights import excess_mongodb_rights, excess_rabbitmq_rights, excess_redis_rights
-from tests.support.whole.publishing import Published, add_package, download, package_id, publish, version_of
-from tests.support.whole.services import Api
+from tests.support.system.publishing import Published, add_package, download, package_id, publish, version_of
+from tests.support.system.services import Api
 
 PASSWORD = token_urlsafe(24)  # of the single user in release 0.1.0
 

@@ -15,8 +15,8 @@ from tests.support.factories import KEY
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 from tests.support.servers.start import add_redis_users, mongod_with_users
 from tests.support.servers.users import as_user
-from tests.support.whole.publishing import add_package, package_id, publish
-from tests.support.whole.services import PASSWORD, Services, all_services
+from tests.support.system.publishing import add_package, package_id, publish
+from tests.support.system.services import PASSWORD, Services, all_services
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.stores import StoreAddresses
 from tests.support.factories import KEY, make_tenant
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
-from tests.support.whole.services import Services
+from tests.support.system.services import Services
 
 OPERATOR = f"operator/{getpass.getuser()}"
 

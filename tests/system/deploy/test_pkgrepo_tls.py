@@ -15,12 +15,12 @@ import pytest
 from aiohttp import ClientConnectorCertificateError, ClientError, ClientSession, TCPConnector
 from yarl import URL
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from deploy.local.demo import SAMPLES
 from gateway.forwarding.proxy import SPLICE_THRESHOLD
 from tests.support.processes.pkgrepo_command import RunningPkgrepo, pkgrepo, run_pkgrepo
-from tests.support.whole.publishing import add_package, package_id, publish, version_of
-from tests.support.whole.services import Api
+from tests.support.system.publishing import add_package, package_id, publish, version_of
+from tests.support.system.services import Api
 from tests.support.winget.client import WingetClient
 
 

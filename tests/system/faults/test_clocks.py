@@ -16,8 +16,8 @@ from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica import Replica
 from tests.support.processes.replica_client import SERVICE, SkewedClockApi, connect_to_replica
 from tests.support.samples.stalled_chunk import StalledChunk
+from tests.support.system.services import bearer
 from tests.support.wait import until
-from tests.support.whole.services import bearer
 
 LIBRARY = "/usr/$LIB/faketime/libfaketime.so.1"  # The loader knows what $LIB is here.
 TWO_HOURS = 7200  # seconds

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from yarl import URL
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.factories import KEYS, make_caller
 from tests.support.faults.invariants import missing_versions, violations

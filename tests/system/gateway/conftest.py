@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from common.auth.callers import Deployment
-from tests.support.whole.seed import SeedData, seed_tenant
-from tests.support.whole.services import Services, single_gateway
+from common.auth.internal_tokens import Deployment
+from tests.support.system.seed import SeedData, seed_tenant
+from tests.support.system.services import Services, single_gateway
 
 
 @pytest.fixture(scope="session", params=[Deployment.MULTI, pytest.param(Deployment.SINGLE, marks=pytest.mark.full)])

@@ -2,16 +2,16 @@
 
 from urllib.parse import urlsplit
 
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.tenants import RESERVED, Tenant
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
 from tests.support.factories import KEY
+from tests.support.system.raw_http import send_raw
+from tests.support.system.routes import ROUTES
+from tests.support.system.seed import UNKNOWN, segments, title
+from tests.support.system.services import Api, Services
 from tests.support.tables import every_cell
-from tests.support.whole.raw_http import send_raw
-from tests.support.whole.routes import ROUTES
-from tests.support.whole.seed import UNKNOWN, segments, title
-from tests.support.whole.services import Api, Services
 
 TABLE = {row.name for row in OPERATIONS}
 INTERNAL = sorted({(route.word, route.service) for route in ROUTES if route.word not in TABLE})

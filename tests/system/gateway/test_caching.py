@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 import pytest
 from aiohttp import web
 
-from common.auth.callers import HIDDEN, hidden_digest
+from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.http.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
-from tests.support.whole.gateways import at_gateway, run_gateway
-from tests.support.whole.publishing import add_package, catalog, publish
-from tests.support.whole.services import Api, Services
-from tests.support.whole.stub_service import serve_handler
+from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.publishing import add_package, catalog, publish
+from tests.support.system.services import Api, Services
+from tests.support.system.stub_service import serve_handler
 
 ETAG = '"7-identity"'
 

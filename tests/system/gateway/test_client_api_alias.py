@@ -6,12 +6,12 @@ from uuid import uuid4
 import pytest
 from yarl import URL
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.factories import make_tenant
 from tests.support.metrics import fetch_metrics
-from tests.support.whole.publishing import add_package, download, package_id, publish
-from tests.support.whole.raw_http import send_raw
-from tests.support.whole.services import PASSWORD, Api, Services
+from tests.support.system.publishing import add_package, download, package_id, publish
+from tests.support.system.raw_http import send_raw
+from tests.support.system.services import PASSWORD, Api, Services
 from tests.support.winget.client import WingetClient
 
 

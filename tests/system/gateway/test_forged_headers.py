@@ -3,15 +3,15 @@
 from collections.abc import Iterator
 from typing import Any
 
-from common.auth.callers import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
 from common.http.middleware import AUDIT_HEADER
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS
 from tests.support.factories import KEY, make_tenant
-from tests.support.whole.gateways import at_gateway, run_gateway
-from tests.support.whole.publishing import add_package, package_id, publish
-from tests.support.whole.seed import UNKNOWN, segments
-from tests.support.whole.services import Api, Services
+from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.publishing import add_package, package_id, publish
+from tests.support.system.seed import UNKNOWN, segments
+from tests.support.system.services import Api, Services
 
 
 def forged() -> Iterator[tuple[str, str]]:

@@ -7,11 +7,11 @@ from uuid import uuid4
 from gateway.forwarding.proxy import REQUEST_HEADERS
 from gateway.operations import OPERATIONS, is_value
 from tests.support.api import Answer
+from tests.support.system.publishing import send_chunk
+from tests.support.system.raw_http import send_raw
+from tests.support.system.seed import SeedData, segments, title
+from tests.support.system.services import Api
 from tests.support.tables import every_cell, sampled
-from tests.support.whole.publishing import send_chunk
-from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import SeedData, segments, title
-from tests.support.whole.services import Api
 
 SPLITS = ("\r\nX-Injected: 1", "\nX-Injected: 1", "\rX-Injected: 1", "\r\n\r\nHTTP/1.1 200 OK\r\nX-Injected: 1")
 # Line breaks in addresses: escaped once, twice, overlong, and as characters that some programs truncate to CR and LF.

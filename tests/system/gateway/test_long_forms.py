@@ -7,8 +7,8 @@ import pytest
 from aiohttp import FormData
 
 from common.http.bodies import FORM_LIMIT
+from tests.support.system.services import Api, Services
 from tests.support.wait import until
-from tests.support.whole.services import Api, Services
 
 LONG, SHORT = bytes(FORM_LIMIT), bytes(1000)
 

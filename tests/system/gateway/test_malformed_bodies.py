@@ -9,15 +9,15 @@ from urllib.parse import urlencode
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
 from tests.support.samples.openapi import DOCUMENT
+from tests.support.system.forms import CHUNK, FORM, MULTIPART, TRANSFER, Body, encoded, good_form, multipart, part
+from tests.support.system.raw_http import send_raw
+from tests.support.system.seed import UNKNOWN, SeedData, seed_tenant, segments, title
+from tests.support.system.services import Services, single_gateway
 from tests.support.tables import every_cell
-from tests.support.whole.forms import CHUNK, FORM, MULTIPART, TRANSFER, Body, encoded, good_form, multipart, part
-from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import UNKNOWN, SeedData, seed_tenant, segments, title
-from tests.support.whole.services import Services, single_gateway
 
 
 def packed(body: Body, coding: str, content: bytes | None = None) -> Body:

@@ -15,11 +15,11 @@ from common.errors import Overloaded
 from common.http.middleware import problem_response
 from common.service_client.client import CONNECTIONS
 from tests.support.api import Answer, read_answer
+from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.problems import check_problem
+from tests.support.system.services import PASSWORD, Api, Services
+from tests.support.system.stub_service import serve_handler
 from tests.support.wait import until
-from tests.support.whole.gateways import at_gateway, run_gateway
-from tests.support.whole.problems import check_problem
-from tests.support.whole.services import PASSWORD, Api, Services
-from tests.support.whole.stub_service import serve_handler
 
 SOON = 60  # seconds: an upper bound for a busy machine
 AT_ONE_INSTANT = 1000

@@ -12,19 +12,19 @@ from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 from yarl import URL
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.http.service_auth import REQUEST_IDS
 from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import make_tenant
+from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.problems import MEMBERS, check_error, check_problem
+from tests.support.system.publishing import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
+from tests.support.system.raw_http import read_raw, send_raw
+from tests.support.system.seed import UNKNOWN, segments, title
+from tests.support.system.services import SINGLE_TENANT, Api, Services
+from tests.support.system.stub_service import serve_handler
 from tests.support.tables import every_cell
-from tests.support.whole.gateways import at_gateway, run_gateway
-from tests.support.whole.problems import MEMBERS, check_error, check_problem
-from tests.support.whole.publishing import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
-from tests.support.whole.raw_http import read_raw, send_raw
-from tests.support.whole.seed import UNKNOWN, segments, title
-from tests.support.whole.services import SINGLE_TENANT, Api, Services
-from tests.support.whole.stub_service import serve_handler
 
 NOWHERE = "http://127.0.0.1:1"  # a port without a server
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}

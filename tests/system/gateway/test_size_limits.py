@@ -7,13 +7,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.http import connection_limits
 from tests.support.api import Answer
+from tests.support.system.raw_http import read_one_answer, read_raw, send_raw
+from tests.support.system.services import Api, Services
 from tests.support.tables import every_cell
 from tests.support.wait import TIMEOUT
-from tests.support.whole.raw_http import read_one_answer, read_raw, send_raw
-from tests.support.whole.services import Api, Services
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
 MULTIPART = {"Content-Type": "multipart/form-data; boundary=limit"}

@@ -7,11 +7,11 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.support.system.gateways import run_gateway
+from tests.support.system.services import Api, Services
+from tests.support.system.stub_service import StubService, run_stub_service
 from tests.support.tables import every_cell
 from tests.support.wait import TIMEOUT
-from tests.support.whole.gateways import run_gateway
-from tests.support.whole.services import Api, Services
-from tests.support.whole.stub_service import StubService, run_stub_service
 
 OUTER = ("add_package", "upload_package_version")  # read before the call of a service, and streamed to it
 BODY = b"abcd"

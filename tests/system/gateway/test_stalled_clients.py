@@ -14,10 +14,10 @@ from aiohttp import ClientSession, TCPConnector, web
 
 from common.http.connection_limits import LimitedConnection
 from tests.support.servers.certificates import make_certificate
-from tests.support.whole.publishing import add_package, package_id, publish, version_of
-from tests.support.whole.raw_http import read_slowly, shrink_send_buffer
-from tests.support.whole.services import Api
-from tests.support.whole.stub_service import serve_handler
+from tests.support.system.publishing import add_package, package_id, publish, version_of
+from tests.support.system.raw_http import read_slowly, shrink_send_buffer
+from tests.support.system.services import Api
+from tests.support.system.stub_service import serve_handler
 
 SOON = 20  # seconds, for deadlines that tests shorten
 STALLED = "127.0.0.2"  # the address of the stalled connections; all other requests come from 127.0.0.1

@@ -14,8 +14,8 @@ from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
 from common.http.middleware import problem_response
 from gateway.forwarding.proxy import SPLICE_THRESHOLD, Body, relay
-from tests.support.whole.raw_http import read_one_answer, read_slowly, shrink_send_buffer
-from tests.support.whole.stub_service import serve_handler
+from tests.support.system.raw_http import read_one_answer, read_slowly, shrink_send_buffer
+from tests.support.system.stub_service import serve_handler
 from upload_service.downloads.service import OpenFile
 from upload_service.model import Upload
 from upload_service.views import ByteRange, send_installer

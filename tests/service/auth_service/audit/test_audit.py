@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.mongo import Document
 from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller

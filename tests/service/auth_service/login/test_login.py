@@ -12,7 +12,7 @@ from argon2 import Parameters, PasswordHasher, extract_parameters
 from auth_service.login import throttle
 from auth_service.login.throttle import NETWORK_FAILURE_LIMIT, WINDOW
 from auth_service.users.passwords import AT_ONCE
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.redis import RedisError, open_redis
 from tests.support.factories import make_caller
 from tests.support.services.auth import (

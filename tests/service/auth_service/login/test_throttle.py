@@ -8,7 +8,7 @@ import pytest
 
 from auth_service.login import throttle
 from auth_service.login.throttle import NETWORK_FAILURE_LIMIT, USER_FAILURE_LIMIT, WINDOW
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.sessions import Sessions
 from common.redis import Redis
 from tests.support.services.auth import WRONG_PASSWORD, Auth, from_other_address

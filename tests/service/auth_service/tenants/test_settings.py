@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from auth_service.tenants.service import to_audit_text
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Problem
 from common.http.middleware import AUDIT_HEADER
 from common.service_client.client import HEADER_LIMIT

@@ -10,7 +10,7 @@ from pymongo.errors import AutoReconnect
 
 from auth_service.users.model import UserNotFound
 from auth_service.users.store import MongoUserStore
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.mongo import MongoError
 from common.redis import RedisError
 from tests.support.api import Answer

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from auth_service.login.throttle import NETWORK_FAILURE_LIMIT
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.services.auth import PASSWORD, Auth
 

@@ -21,7 +21,7 @@ from catalog_service.catalog import response as answers
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.revisions.model import CatalogState
 from catalog_service.revisions.store import MongoRevisions
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
 from common.http.middleware import REVISION_HEADER
 from common.mongo import MongoError

@@ -9,7 +9,7 @@ from aiohttp import FormData
 
 from catalog_service.logos import service
 from catalog_service.logos.service import PROCESSES
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.concurrency.confined_process import run_confined
 from tests.support.api import Answer
 from tests.support.factories import make_caller

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from aiohttp import FormData
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.http.middleware import AUDIT_HEADER
 from common.service_client.client import HEADER_LIMIT

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import FormData
 from PIL import Image
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog, picture
 

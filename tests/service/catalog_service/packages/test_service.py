@@ -11,7 +11,7 @@ import pytest
 from aiohttp import FormData
 from PIL import Image
 
-from common.auth.callers import HIDDEN, hidden_digest
+from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.errors import Unavailable
 from common.http.middleware import AUDIT_HEADER
 from tests.support.factories import make_caller, make_tenant

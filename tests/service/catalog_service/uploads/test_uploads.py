@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from catalog_service.uploads import service
-from common.auth.callers import Caller
-from common.events import Count, Event, Events, EventsUnavailable, Handle, Listener, ignore
+from common.auth.internal_tokens import Caller
+from common.events import Count, Event, Events, EventsUnavailable, Handle, Listener
 from common.events.broker import open_events
 from tests.support.factories import make_caller
 from tests.support.services.catalog import DIGEST, Catalog, serving_catalog
@@ -152,7 +152,7 @@ class ObservedEvents:
     async def publish(self, event: Event) -> None:
         await self._events.publish(event)
 
-    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = ignore) -> None:
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = lambda _: None) -> None:
         async def process(event: Event) -> None:
             await handle(event)
             self.handled.put_nowait(event)

@@ -3,7 +3,7 @@
 from typing import Any
 from uuid import uuid4
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog

@@ -8,7 +8,7 @@ import pytest
 
 from catalog_service.versions.forms import new_version
 from catalog_service.versions.model import PendingVersion
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.http.forms import Form
 from common.tenants import VersionKey

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
+from common.errors import Unavailable
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog
 
@@ -35,6 +36,25 @@ async def test_a_version_has_its_size_date_and_author(catalog: Catalog, caller: 
     details = (await catalog.call(caller, "GET", "get_version_details", uid)).body
     assert {name: details[name] for name in ("size", "published_at", "published_by")}.items() <= version.items()
     assert "expires=" in version["download_url"]
+
+
+async def test_a_version_has_its_downloads_of_thirty_days(catalog: Catalog, caller: Caller) -> None:
+    uids = [await catalog.add_version(caller, package_version=version) for version in ("1.0", "2.0")]
+    catalog.stubs.downloads = {uids[0]: {"2026-11-21": 2, "2026-11-22": 3}}
+
+    versions = (await find_versions(catalog, caller))["versions"]
+
+    assert {version["uid"]: version["downloads"] for version in versions} == {uids[0]: 5, uids[1]: 0}
+    assert catalog.stubs.days == 30
+
+
+async def test_versions_are_found_while_their_downloads_are_unknown(catalog: Catalog, caller: Caller) -> None:
+    await catalog.add_version(caller)
+    catalog.stubs.refusal = Unavailable("away")
+
+    (version,) = (await find_versions(catalog, caller))["versions"]
+
+    assert version["downloads"] is None
 
 
 async def test_versions_are_found_in_pages_with_the_newest_first(catalog: Catalog, caller: Caller) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Problem, TooManyRequests, Unavailable
 from tests.support.api import Answer
 from tests.support.factories import make_caller, make_tenant

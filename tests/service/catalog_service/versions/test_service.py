@@ -13,8 +13,8 @@ from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions.forms import new_version
 from catalog_service.versions.service import Versions
-from common.auth.callers import Caller
 from common.auth.downloads import check_download
+from common.auth.internal_tokens import Caller
 from common.errors import StorageExceeded, Unavailable
 from common.http.forms import Form
 from common.service_client.client import ServiceClient, open_service

@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog

@@ -20,7 +20,7 @@ from catalog_service.winget.search.cooperative_yield import SEARCHES_OF_NETWORK,
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.service import SearchResult, WingetSearch
-from common.auth.callers import Caller, Kind
+from common.auth.internal_tokens import Caller, Kind
 from common.errors import Unavailable
 from common.tenants import VersionKey
 from tests.support.api import Answer

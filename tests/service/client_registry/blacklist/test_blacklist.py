@@ -6,7 +6,7 @@ from uuid import UUID, uuid4
 import pytest
 from aiohttp import FormData
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.http.middleware import AUDIT_HEADER
 from common.service_client.client import HEADER_LIMIT
 from tests.support.factories import UNKNOWN_ID, make_caller

@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.factories import make_caller
 from tests.support.services.registry import Registry

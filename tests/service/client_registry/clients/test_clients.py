@@ -5,7 +5,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from tests.support.factories import UNKNOWN_ID, make_caller, make_tenant
 from tests.support.services.registry import Registry
 

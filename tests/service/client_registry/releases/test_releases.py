@@ -12,8 +12,8 @@ from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.model import Installer
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
-from common.auth.callers import Caller
 from common.auth.downloads import check_download
+from common.auth.internal_tokens import Caller
 from common.errors import StorageExceeded, Unavailable
 from common.service_client.client import open_service
 from tests.support.api import Answer
@@ -226,8 +226,10 @@ async def test_a_release_that_cannot_be_undone_does_not_block_others(registry: R
     for owner in (stuck, caller):
         await store.reserve(owner.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
 
-    class BrokenUploadService:
+    class BrokenUploadService(UploadService):
         """An upload service with an invalid response for one tenant."""
+
+        def __init__(self) -> None: ...
 
         async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
             raise AssertionError
@@ -255,8 +257,10 @@ async def test_a_finished_release_is_not_swept(registry: Registry) -> None:
 async def test_a_publication_undone_meanwhile_is_reported_as_failed(registry: Registry) -> None:
     caller, store = make_caller(), MongoReleaseStore(registry.database)
 
-    class SlowUploadService:
+    class SlowUploadService(UploadService):
         """An upload service that responds after more than a minute."""
+
+        def __init__(self) -> None: ...
 
         async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
             await store.abandon(caller.tenant_id, uid)

@@ -6,7 +6,7 @@ from uuid import uuid4
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.replicas import Replicas
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, sha256

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from yarl import URL
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.auth.signing import Keys
 from tests.support.services.upload import UploadApi, make_uploader, sha256
 

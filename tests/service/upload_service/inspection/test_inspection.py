@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Overloaded, Unavailable
 from common.mongo import MongoDatabase
 from tests.support.api import Answer

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from tests.support.wait import until

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import (
     UploadApi,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, settings_for
@@ -31,15 +31,15 @@ class Setup:
 
     api: UploadApi
     database: MongoDatabase
-    homes: StorageBackends
+    backends: StorageBackends
     during: Callable[[], Awaitable[object]] | None = None
     blocks: list[int] = field(default_factory=list)
 
     @property
     def scrub(self) -> Scrub:
         file_index = MongoFileIndex(self.database)
-        identity = StorageOwnership(file_index, self.homes, self.api.folder)
-        return Scrub(MongoScrubStore(self.database), self.homes, identity, after_block=self._after_block)
+        identity = StorageOwnership(file_index, self.backends, self.api.folder)
+        return Scrub(MongoScrubStore(self.database), self.backends, identity, after_block=self._after_block)
 
     async def _after_block(self, size: int) -> None:
         self.blocks.append(size)
@@ -185,7 +185,7 @@ async def test_an_unavailable_storage_is_not_damage(setup: Setup, monkeypatch: p
         raise Unavailable("The object storage does not answer.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(setup.homes.get(StorageKind.FOLDER), "size", fail)
+        patched.setattr(setup.backends.get(StorageKind.FOLDER), "size", fail)
         await setup.scrub.check_due(DAY)
     await setup.scrub.check_due(DAY)
     assert [await setup.mark(path) for path in paths] == ["", "altered"]

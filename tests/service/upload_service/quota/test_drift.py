@@ -3,7 +3,7 @@
 import asyncio
 from uuid import uuid4
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
 from upload_service.quota.reconciliation import expected_ledger

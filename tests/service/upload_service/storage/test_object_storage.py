@@ -12,7 +12,7 @@ import pytest
 from aiohttp import ClientPayloadError
 from yarl import URL
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.api import Answer
 from tests.support.servers.object_storage import KEY_ID, SECRET, ObjectServer

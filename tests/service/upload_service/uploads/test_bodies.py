@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from yarl import URL
 
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from tests.support.factories import KEY
 from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.services.replicas import FILE, Replicas

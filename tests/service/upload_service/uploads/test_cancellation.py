@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.services.replicas import FILE, HALF, Replicas
 from tests.support.services.upload import form, make_uploader

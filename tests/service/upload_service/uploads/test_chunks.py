@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 from aiohttp import ClientError
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.services.upload import UploadApi, form, make_uploader, serving_uploads, settings_for, sha256
 from upload_service.model import Upload
 from upload_service.uploads.store import MongoUploadStore

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.services.catalog import own_database
 from tests.support.services.small_disk import small_disk

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.events.local import LocalEvents
 from common.mongo import MongoDatabase
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas

@@ -33,9 +33,9 @@ from tests.support.processes.backup import (
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.pkgrepo_command import pkgrepo
 from tests.support.servers.object_storage import ObjectServer
+from tests.support.system.publishing import Published, add_package, package_id, publish, send_chunk, upload
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.publishing import Published, add_package, package_id, publish, send_chunk, upload
-from tests.support.whole.services import Api
 from upload_service.settings import StorageSettings
 from upload_service.storage.s3 import S3Storage
 

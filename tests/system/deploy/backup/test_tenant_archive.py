@@ -16,8 +16,8 @@ from tests.support.processes.backup import addresses_of, audit_heads, export_ten
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.pkgrepo_command import pkgrepo, run_pkgrepo
 from tests.support.services.catalog import EXTERNAL
-from tests.support.whole.publishing import INSTALLER, Published, add_package, catalog, package_id, publish, send_chunk
-from tests.support.whole.services import Api
+from tests.support.system.publishing import INSTALLER, Published, add_package, catalog, package_id, publish, send_chunk
+from tests.support.system.services import Api
 
 INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
 

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from catalog_service.model.manifest.fields import Fields
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.tenants import VersionKey
 from deploy.publish.publisher import Publisher
 from deploy.publish.retrying_client import RetryingClient
@@ -23,9 +23,9 @@ from deploy.winget_manifests.report import Row
 from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
 from tests.support.processes.publish_command import open_cli_client, run_publish, start_publish
 from tests.support.servers.certificates import make_certificate
+from tests.support.system.publishing import download
+from tests.support.system.services import Api, Services
 from tests.support.wait import until
-from tests.support.whole.publishing import download
-from tests.support.whole.services import Api, Services
 from tests.support.winget.client import WingetClient
 from tests.support.winget.manifests import (
     MINORS,

@@ -18,8 +18,8 @@ from deploy.publish.publisher import Publisher
 from deploy.publish.retrying_client import RetryingClient, TransferState
 from deploy.terminal import FileProgress
 from tests.support.processes.publish_command import open_cli_client
-from tests.support.whole.publishing import INSTALLER, add_package, download, package_id, send_chunk
-from tests.support.whole.services import Api, Services
+from tests.support.system.publishing import INSTALLER, add_package, download, package_id, send_chunk
+from tests.support.system.services import Api, Services
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage
 

@@ -11,8 +11,8 @@ from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.model import Installer
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.publish_command import TIMEOUT, start_publish, wait_for_result
-from tests.support.whole.publishing import add_package, download, package_id
-from tests.support.whole.services import Api
+from tests.support.system.publishing import add_package, download, package_id
+from tests.support.system.services import Api
 
 MIB = 1 << 20
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.processes.publish_command import TIMEOUT, run_publish, start_publish, wait_for_result
-from tests.support.whole.publishing import add_package, download, package_id
-from tests.support.whole.services import Api
+from tests.support.system.publishing import add_package, download, package_id
+from tests.support.system.services import Api
 
 MIB = 1 << 20
 

@@ -8,8 +8,8 @@ from uuid import UUID
 import pytest
 
 from tests.support.processes.publish_command import run_publish
-from tests.support.whole.publishing import add_package, catalog, download, package_id, publish
-from tests.support.whole.services import PASSWORD, Api, Services
+from tests.support.system.publishing import add_package, catalog, download, package_id, publish
+from tests.support.system.services import PASSWORD, Api, Services
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 
 from gateway.operations import Operation
 from tests.support.api import Answer
+from tests.support.system.commands import CommandRecorder
+from tests.support.system.fields import all_fields_of, fields_of, names_in_document
+from tests.support.system.forms import CHUNK, TRANSFER, UPLOADS, WITH_FIELDS, WRITES, multipart, own_form, send_form
+from tests.support.system.raw_http import send_raw
+from tests.support.system.seed import SeedData, seed_tenant, title
+from tests.support.system.services import Api, Services
 from tests.support.tables import every_cell, sampled
-from tests.support.whole.commands import CommandRecorder
-from tests.support.whole.fields import all_fields_of, fields_of, names_in_document
-from tests.support.whole.forms import CHUNK, TRANSFER, UPLOADS, WITH_FIELDS, WRITES, multipart, own_form, send_form
-from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import SeedData, seed_tenant, title
-from tests.support.whole.services import Api, Services
 
 TEXTS = {
     "a NUL": "a\0b",

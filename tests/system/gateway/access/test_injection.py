@@ -11,12 +11,12 @@ from uuid import uuid4
 import pytest
 
 from gateway.operations import OPERATIONS, Operation, is_value
+from tests.support.system.commands import CommandRecorder, RecordedCommands
+from tests.support.system.fields import fields_of
+from tests.support.system.forms import WITH_FIELDS, WRITES, own_form, send_form
+from tests.support.system.seed import SeedData, has_path_values, seed_tenant, segments, title
+from tests.support.system.services import Services
 from tests.support.tables import every_cell, sampled
-from tests.support.whole.commands import CommandRecorder, RecordedCommands
-from tests.support.whole.fields import fields_of
-from tests.support.whole.forms import WITH_FIELDS, WRITES, own_form, send_form
-from tests.support.whole.seed import SeedData, has_path_values, seed_tenant, segments, title
-from tests.support.whole.services import Services
 
 INJECTIONS = (
     '{{"$ne": "{0}"}}',

@@ -9,15 +9,15 @@ import pytest
 from aiohttp import ClientSession, UnixConnector
 from yarl import URL
 
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.auth.signing import ALGORITHM
 from gateway.operations import OPERATIONS, UPLOAD, Access
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant
 from tests.support.samples.jwt_forgeries import forgeries
+from tests.support.system.routes import APPLICATIONS, PROBES, ROUTES, Route
+from tests.support.system.services import Services
 from tests.support.tables import every_cell
-from tests.support.whole.routes import APPLICATIONS, PROBES, ROUTES, Route
-from tests.support.whole.services import Services
 
 # upload_service answers downloads directly; catalog_service answers icons only through the gateway.
 SIGNED = {row.name for row in OPERATIONS if row.access is Access.SIGNED and row.service == UPLOAD}

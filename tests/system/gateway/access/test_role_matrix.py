@@ -10,17 +10,17 @@ from uuid import uuid4
 import jwt
 import pytest
 
-from common.auth.callers import Caller, Deployment, sign
+from common.auth.internal_tokens import Caller, Deployment, sign
 from common.auth.sessions import AUDIENCE
 from common.auth.signing import ALGORITHM
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer
 from tests.support.factories import KEY
+from tests.support.system.problems import check_error
+from tests.support.system.seed import CLIENTS, UNKNOWN, as_winget, segments, title
+from tests.support.system.services import Api, Services, bearer
 from tests.support.tables import every_cell
-from tests.support.whole.problems import check_error
-from tests.support.whole.seed import CLIENTS, UNKNOWN, as_winget, segments, title
-from tests.support.whole.services import Api, Services, bearer
 
 INVALID = "The session token is not valid, or no longer."
 MISSING = "Send one header `Authorization: Bearer <token>` with a token of /login."

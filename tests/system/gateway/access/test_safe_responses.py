@@ -7,17 +7,17 @@ import pytest
 from aiohttp import ClientSession, UnixConnector, web
 from yarl import URL
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer, read_answer
+from tests.support.system.gateways import SERVICES, at_gateway, run_gateway
+from tests.support.system.pages import sign_in
+from tests.support.system.problems import check_error
+from tests.support.system.raw_http import send_raw
+from tests.support.system.seed import UNKNOWN, SeedData, segments, title
+from tests.support.system.services import Api, Services
+from tests.support.system.stub_service import Handler, serve_handler
 from tests.support.tables import every_cell
-from tests.support.whole.gateways import SERVICES, at_gateway, run_gateway
-from tests.support.whole.pages import sign_in
-from tests.support.whole.problems import check_error
-from tests.support.whole.raw_http import send_raw
-from tests.support.whole.seed import UNKNOWN, SeedData, segments, title
-from tests.support.whole.services import Api, Services
-from tests.support.whole.stub_service import Handler, serve_handler
 
 ELSEWHERE = {"Origin": "https://evil.example", "Sec-Fetch-Site": "cross-site"}
 PREFLIGHT = {

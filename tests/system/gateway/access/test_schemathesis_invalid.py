@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.support.whole.fuzz import DETERMINISTIC, fuzz, limited_tenant
-from tests.support.whole.services import Services
+from tests.support.system.fuzz import DETERMINISTIC, fuzz, limited_tenant
+from tests.support.system.services import Services
 
 NEGATIVE = ("--mode", "negative", "--max-examples", "2", "--phases", "coverage,fuzzing")
 

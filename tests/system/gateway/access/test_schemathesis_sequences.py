@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from common.auth.callers import Deployment
-from tests.support.whole.fuzz import DETERMINISTIC, fuzz, limited_tenant
-from tests.support.whole.services import Api, Services, single_gateway
+from common.auth.internal_tokens import Deployment
+from tests.support.system.fuzz import DETERMINISTIC, fuzz, limited_tenant
+from tests.support.system.services import Api, Services, single_gateway
 
 SEQUENCES = ("--phases", "stateful", "--max-examples", "20", "--mode", "positive")
 OF_PACKAGES = ("--include-tag", "Packages", "--include-tag", "Package versions")

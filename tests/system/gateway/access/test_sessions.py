@@ -3,7 +3,7 @@
 from auth_service.login.throttle import NETWORK_FAILURE_LIMIT
 from tests.support.factories import KEY
 from tests.support.samples.jwt_forgeries import forgeries
-from tests.support.whole.services import PASSWORD, Api, Services, bearer, single_gateway
+from tests.support.system.services import PASSWORD, Api, Services, bearer, single_gateway
 
 
 async def test_a_token_is_valid_until_logout(either: Api) -> None:

@@ -10,9 +10,8 @@ from auth_service.login.throttle_store import RedisFailureCounts
 from common.redis import open_redis
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.support.api import Answer
-from tests.support.tables import every_cell
-from tests.support.whole.publishing import send_chunk
-from tests.support.whole.seed import (
+from tests.support.system.publishing import send_chunk
+from tests.support.system.seed import (
     CLIENTS,
     LONG_PASSWORD,
     UNKNOWN,
@@ -22,7 +21,8 @@ from tests.support.whole.seed import (
     segments,
     title,
 )
-from tests.support.whole.services import Api, Services
+from tests.support.system.services import Api, Services
+from tests.support.tables import every_cell
 
 GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR]
 # Deletions come last, so one tenant is enough for all writes.

@@ -10,10 +10,10 @@ from yarl import URL
 from common.errors import Unavailable
 from gateway.dashboard.pages import sign_in as sign_in_page
 from gateway.operations import OPERATIONS, Access
-from tests.support.whole.gateways import at_gateway, run_gateway
-from tests.support.whole.pages import SCRIPT, sign_in
-from tests.support.whole.seed import CLIENTS, READS, UNKNOWN, seed_tenant, segments, title
-from tests.support.whole.services import PASSWORD, Api, Services
+from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.pages import SCRIPT, sign_in
+from tests.support.system.seed import CLIENTS, READS, UNKNOWN, seed_tenant, segments, title
+from tests.support.system.services import PASSWORD, Api, Services
 
 
 @pytest.mark.parametrize("page", ["docs", "openapi.json"])

@@ -5,10 +5,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.support.api import Answer
-from tests.support.whole.gateways import run_gateway
-from tests.support.whole.pages import sign_in
-from tests.support.whole.raw_http import send_raw
-from tests.support.whole.services import Api, Services
+from tests.support.system.gateways import run_gateway
+from tests.support.system.pages import sign_in
+from tests.support.system.raw_http import send_raw
+from tests.support.system.services import Api, Services
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 PROGRAMS: tuple[dict[str, str], ...] = (

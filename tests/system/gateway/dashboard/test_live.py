@@ -25,11 +25,11 @@ from gateway.dashboard.pages.live_events import stream as live_stream
 from gateway.routing.tenant_directory import TenantDirectory
 from gateway.upload_events import EventHub
 from tests.support.factories import make_caller
+from tests.support.system.gateways import run_gateway
+from tests.support.system.pages import sign_in
+from tests.support.system.raw_http import shrink_send_buffer
+from tests.support.system.services import Api, Services
 from tests.support.wait import TIMEOUT, until
-from tests.support.whole.gateways import run_gateway
-from tests.support.whole.pages import sign_in
-from tests.support.whole.raw_http import shrink_send_buffer
-from tests.support.whole.services import Api, Services
 
 
 @asynccontextmanager

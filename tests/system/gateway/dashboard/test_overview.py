@@ -6,10 +6,10 @@ import pytest
 
 from common.errors import Unavailable
 from common.service_client.client import ServiceClient
+from tests.support.system.pages import sign_in
+from tests.support.system.publishing import add_package, publish
+from tests.support.system.services import Api
 from tests.support.wait import until
-from tests.support.whole.pages import sign_in
-from tests.support.whole.publishing import add_package, publish
-from tests.support.whole.services import Api
 
 
 async def overview(api: Api, cookie: dict[str, str]) -> str:

@@ -8,11 +8,11 @@ import pytest
 from catalog_service.model.enumerations import Switch
 from gateway.dashboard.routes import PAGES
 from gateway.operations import OPERATIONS, Access
-from tests.support.whole.gateways import at_gateway, run_gateway
-from tests.support.whole.pages import fetch_csrf_token, sign_in, write
-from tests.support.whole.publishing import upload
-from tests.support.whole.seed import UNKNOWN, segments, title
-from tests.support.whole.services import Api, Services
+from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.pages import fetch_csrf_token, sign_in, write
+from tests.support.system.publishing import upload
+from tests.support.system.seed import UNKNOWN, segments, title
+from tests.support.system.services import Api, Services
 
 NO_ADMINISTRATORS = [row for row in OPERATIONS if row.access is not Access.ADMINISTRATOR]
 WRITES = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.method != "GET"]

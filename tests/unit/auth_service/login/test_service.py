@@ -10,6 +10,7 @@ from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
 from auth_service.login.service import Login
 from auth_service.login.throttle import Throttle
+from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.users.model import BadCredentials, TooManyFailures, User
 from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
@@ -52,7 +53,7 @@ class OpenSessions(Sessions):
 
 
 @dataclass
-class CountedFailures:
+class CountedFailures(RedisFailureCounts):
     """Allows `free` attempts and refuses the rest."""
 
     free: int = 100
@@ -70,8 +71,10 @@ class CountedFailures:
         self.counted = 0
 
 
-class NoKnownNetworks:
+class NoKnownNetworks(RedisKnownNetworks):
     """Knows no network of any user."""
+
+    def __init__(self) -> None: ...
 
     async def add(self, tenant_id: str, username: str, network: str) -> None: ...
 

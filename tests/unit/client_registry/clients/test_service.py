@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from client_registry.clients.hostnames import SystemResolver
 from client_registry.clients.model import Client, ClientLimitExceeded, ClientQuery, NameNotResolved, SlotTaken
 from client_registry.clients.service import Clients
+from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
-from common.auth.callers import Caller, Deployment
+from common.auth.internal_tokens import Caller, Deployment
 from common.auth.signing import Keys
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 
@@ -19,7 +21,7 @@ NOWHERE = "nowhere.invalid"
 
 
 @dataclass
-class OneClient:
+class OneClient(MongoClientStore):
     """A store with room for one client, which counts the recorded sightings."""
 
     client: Client | None = None
@@ -73,8 +75,10 @@ class OneClient:
         return True
 
 
-class FakeResolver:
+class FakeResolver(SystemResolver):
     """Resolves every name except one."""
+
+    def __init__(self) -> None: ...
 
     async def resolve(self, name: str) -> str:
         if name == NOWHERE:

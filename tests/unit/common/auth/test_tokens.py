@@ -8,9 +8,8 @@ from typing import Any
 import jwt
 import pytest
 
-from common.auth import tokens
-from common.auth.signing import ALGORITHM, CLOCK_SKEW, Keys
-from common.auth.tokens import TokenVerifier
+from common.auth import signing
+from common.auth.signing import ALGORITHM, CLOCK_SKEW, Keys, TokenVerifier
 from tests.support.factories import KEY
 from tests.support.tables import each
 
@@ -71,10 +70,10 @@ def test_a_cached_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     token_verifier, text, ends = verifier(keys), token(), int(time.time()) + LIFETIME + CLOCK_SKEW
     token_verifier.verify(text)
 
-    monkeypatch.setattr(tokens, "time", Clock(ends - 1))
+    monkeypatch.setattr(signing, "time", Clock(ends - 1))
     assert (token_verifier.verify(text), keys.computed) == ("ada", 1)
 
-    monkeypatch.setattr(tokens, "time", Clock(ends + 1))
+    monkeypatch.setattr(signing, "time", Clock(ends + 1))
     token_verifier.verify(text)  # not expired by the real clock
     assert keys.computed == 2
 
@@ -95,7 +94,7 @@ def test_changed_keys_clear_the_cache(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_cache_is_bounded_and_contains_no_plain_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "MAX_TOKENS", 3)
+    monkeypatch.setattr(signing, "MAX_TOKENS", 3)
     keys = CountedKeys(KEY)
     token_verifier, texts = verifier(keys), [token(sub=f"user-{number}") for number in range(4)]
     for text in (*texts, *texts[1:]):

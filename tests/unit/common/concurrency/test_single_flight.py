@@ -5,15 +5,15 @@ from itertools import count
 
 import pytest
 
-from common.concurrency import single_flight
-from common.concurrency.single_flight import SingleFlight
+from common.concurrency import batching
+from common.concurrency.batching import SingleFlight
 
 
 async def test_a_single_caller_does_not_wait_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
     async def operation() -> str:
         return "now"
 
-    monkeypatch.setattr(single_flight, "PAUSE", 3600)
+    monkeypatch.setattr(batching, "PAUSE", 3600)
     alone = SingleFlight(operation)
     async with asyncio.timeout(60):
         assert [await alone.run() for _ in range(3)] == ["now"] * 3

@@ -13,7 +13,7 @@ from common.http.middleware import BytesResponse, observe_requests, problems
 from common.http.readiness import add_probes
 from common.http.server import serving
 from common.http.single_route import CATCH_ALL_ROUTE
-from common.telemetry.request_metrics import RequestMetrics
+from common.telemetry.service_metrics import RequestMetrics
 from tests.support.tables import each
 
 REQUESTS = {

@@ -14,8 +14,8 @@ from common.errors import Overloaded, Unavailable
 from common.http.aiohttp_private import ConnectTimeoutMixin
 from common.service_client.client import SMALL, STREAMS, ServiceClient, open_service
 from tests.support.factories import KEYS, make_caller
+from tests.support.system.stub_service import serve_handler
 from tests.support.tables import each
-from tests.support.whole.stub_service import serve_handler
 
 SOON = 60  # seconds: less than every other timeout in these tests
 

@@ -6,8 +6,8 @@ from itertools import product
 
 import yaml
 
-from common.auth.callers import Caller
 from common.auth.downloads import download_url
+from common.auth.internal_tokens import Caller
 from common.auth.signing import Keys
 from common.tenants import Tenant
 from deploy.cluster.secrets import SETTINGS

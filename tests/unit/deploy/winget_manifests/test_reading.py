@@ -16,10 +16,9 @@ from deploy.winget_manifests.schema.installer_form import manifest_installers
 from deploy.winget_manifests.schema.package_form import new_package
 from deploy.winget_manifests.yaml_reader import ManifestRefused
 from tests.support.tables import each
+from tests.support.winget.manifest_fields import INSTALLER, TEXTS
 from tests.support.winget.manifests import (
-    INSTALLER,
     MINORS,
-    TEXTS,
     ManifestFiles,
     installer,
     make_every_schema_version,

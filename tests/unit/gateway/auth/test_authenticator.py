@@ -11,7 +11,7 @@ from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from common.auth.callers import Caller, Kind
+from common.auth.internal_tokens import Caller, Kind
 from common.auth.sessions import Session, SessionCheck, Sessions
 from common.errors import InvalidField, NotAuthenticated
 from common.redis import RedisError

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient

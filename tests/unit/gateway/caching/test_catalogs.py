@@ -14,7 +14,7 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.auth.callers import HIDDEN, Caller, hidden_digest
+from common.auth.internal_tokens import HIDDEN, Caller, hidden_digest
 from common.http.bodies import CODINGS
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant

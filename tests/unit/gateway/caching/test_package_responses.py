@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from common.auth.callers import HIDDEN, Caller, Deployment, hidden_digest
+from common.auth.internal_tokens import HIDDEN, Caller, Deployment, hidden_digest
 from common.errors import Overloaded, UpstreamProblem
 from common.http.middleware import REVISION_HEADER, problem_response
 from common.service_client.client import ServiceClient

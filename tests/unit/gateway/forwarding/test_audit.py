@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.concurrency.background import repeating
 from common.errors import Unavailable
 from common.service_client.client import ServiceClient

@@ -9,7 +9,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.errors import InvalidRequest
 from common.tenants import Network
 from gateway.routing.client_address import base_url, caller_address, is_https, is_same_origin

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed
 from gateway.operations import OPERATIONS, Operation, is_value
 from gateway.routing.target import NoSuchOperation, Target

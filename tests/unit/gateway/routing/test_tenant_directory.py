@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from common.auth.callers import Caller, Kind
+from common.auth.internal_tokens import Caller, Kind
 from common.errors import Unavailable, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import RESERVED

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from tests.support.services.upload import UploadApi, make_uploader, sha256
 
 FILE = b"installer " * 100

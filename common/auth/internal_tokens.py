@@ -6,6 +6,7 @@ the called service, which only its callers know. Services refuse requests withou
 
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
@@ -16,8 +17,7 @@ from typing import Any, Self
 import jwt
 import orjson
 
-from common.auth.signing import ALGORITHM, Keys
-from common.auth.tokens import TokenVerifier
+from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
 from common.tenants import Address, Tenant
@@ -62,7 +62,7 @@ class Kind(StrEnum):
 
 
 class Deployment(StrEnum):
-    """The form of this deployment's paths (the introduction's table)."""
+    """The form of this deployment's paths: with a tenant's id, or with `client/api` for the only tenant."""
 
     MULTI = "multi"
     SINGLE = "single"
@@ -119,10 +119,7 @@ def network_of(ip: str) -> str:
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
-    """A token for one `operation` of one `service`.
-
-    The tenant's networks and client authentication are left out: only the gateway uses them.
-    """
+    """A token for one `operation` of one `service`, without settings of the tenant that only the gateway uses."""
     now = int(time.time())
     claims = {
         "aud": service,
@@ -163,17 +160,12 @@ class Callers:
         self._tokens = TokenVerifier(keys, audience=service, required=["op", "tenant"], parse=_parse_claims)
 
     def verify(self, token: str, *, operation: str, tenant_id: str) -> Caller:
-        """The caller that a token names.
-
-        Raises UntrustedCaller: the token is forged, expired, or for another service, operation or tenant.
-        """
-        try:
+        """The caller that a token names. Raises UntrustedCaller, also for another service, operation or tenant."""
+        with suppress(jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
             signed_operation, caller = self._tokens.verify(token)
-        except (jwt.InvalidTokenError, UnicodeError, KeyError, TypeError, ValueError):
-            raise UntrustedCaller("This service answers the gateway only.") from None
-        if signed_operation != operation or caller.tenant_id != tenant_id:
-            raise UntrustedCaller("This service answers the gateway only.")
-        return caller
+            if signed_operation == operation and caller.tenant_id == tenant_id:
+                return caller
+        raise UntrustedCaller("This service answers the gateway only.")
 
 
 def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:

@@ -11,7 +11,16 @@ import jwt
 import orjson
 import pytest
 
-from common.auth.callers import LIFETIME, REUSE_PERIOD, Caller, Callers, Deployment, Signer, UntrustedCaller, sign
+from common.auth.internal_tokens import (
+    LIFETIME,
+    REUSE_PERIOD,
+    Caller,
+    Callers,
+    Deployment,
+    Signer,
+    UntrustedCaller,
+    sign,
+)
 from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
 from common.tenants import Tenant, VersionKey
@@ -140,7 +149,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = time.time()
-        monkeypatch.setattr("common.auth.callers.time", self)
+        monkeypatch.setattr("common.auth.internal_tokens.time", self)
 
     def time(self) -> float:
         return self.now

@@ -18,10 +18,10 @@ from tests.support.factories import KEY
 from tests.support.processes.cluster import Cluster, run_cluster
 from tests.support.servers.otlp_server import Collector, run_collector
 from tests.support.servers.stores import private_stores
+from tests.support.system.publishing import add_package, package_id, publish, publish_in_one_call, upload, version_of
+from tests.support.system.seed import UNKNOWN, segments, title
+from tests.support.system.services import Api, bearer
 from tests.support.wait import until
-from tests.support.whole.publishing import add_package, package_id, publish, publish_in_one_call, upload, version_of
-from tests.support.whole.seed import UNKNOWN, segments, title
-from tests.support.whole.services import Api, bearer
 
 SECRET_FIELDS = ("password", "old_password", "new_password", "auth_token", "Auth-Token", "token")
 FOREIGN_TRACE = f"00-{uuid4().hex}-{uuid4().hex[:16]}-01"

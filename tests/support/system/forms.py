@@ -6,8 +6,8 @@ from urllib.parse import urlencode
 
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer
-from tests.support.whole.fields import fields_of
-from tests.support.whole.seed import SeedData, title
+from tests.support.system.fields import fields_of
+from tests.support.system.seed import SeedData, title
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=limit"

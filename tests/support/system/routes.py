@@ -12,7 +12,7 @@ from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
-from common.auth.callers import operation_of
+from common.auth.internal_tokens import operation_of
 from tests.support.factories import KEY, KEYS
 from upload_service.app import create_app as create_upload_service
 from upload_service.settings import UploadSettings

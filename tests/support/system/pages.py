@@ -4,7 +4,7 @@ from http.cookies import SimpleCookie
 from urllib.parse import urlsplit
 
 from tests.support.api import Answer
-from tests.support.whole.services import PASSWORD, Api
+from tests.support.system.services import PASSWORD, Api
 
 # Text that no page may run.
 SCRIPT = "\"'><script>alert(1)</script><img src=x onerror=alert(1)>${alert(1)}"

@@ -1,6 +1,6 @@
 """Runs schemathesis with the OpenAPI document against the running product.
 
-The tests always send the same requests. `python -m tests.support.whole.fuzz 300` runs for 300 seconds with a random
+The tests always send the same requests. `python -m tests.support.system.fuzz 300` runs for 300 seconds with a random
 seed. It prints the seed, so a failure can be repeated.
 
 No generated request ends the session in use. `logout` ends only the session in its form, `change_password` keeps the
@@ -26,9 +26,9 @@ from aiohttp import FormData
 
 from tests.support.servers import start as servers
 from tests.support.services.catalog import picture
-from tests.support.whole.publishing import add_package, publish
-from tests.support.whole.seed import SeedData, seed_tenant
-from tests.support.whole.services import PASSWORD, Api, Services, all_services
+from tests.support.system.publishing import add_package, publish
+from tests.support.system.seed import SeedData, seed_tenant
+from tests.support.system.services import PASSWORD, Api, Services, all_services
 from tests.support.winget.client import WingetClient
 
 ROOT = Path(__file__).parents[3]
@@ -183,7 +183,7 @@ def _configuration(seed_data: SeedData, icon: str) -> str:
         "query.signature": parse_qs(urlsplit(icon).query)["signature"][0],
     }
     lines = [
-        'hooks = "tests.support.whole.fuzz_hooks"',
+        'hooks = "tests.support.system.fuzz_hooks"',
         "continue-on-failure = true",
         "max-redirects = 0",
         'generation.database = "none"',

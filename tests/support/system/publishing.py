@@ -10,7 +10,7 @@ from aiohttp import FormData
 from yarl import URL
 
 from tests.support.api import Answer
-from tests.support.whole.services import Api
+from tests.support.system.services import Api
 
 INSTALLER = {"file_architect": "x64", "file_type": "EXE", "file_scope": "machine"}
 

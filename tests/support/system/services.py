@@ -18,7 +18,7 @@ from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
-from common.auth.callers import Deployment
+from common.auth.internal_tokens import Deployment
 from common.http.server import management_of, serving
 from common.redis import open_redis
 from common.tenants import Tenant

@@ -9,7 +9,7 @@ from common.http.server import serving
 from gateway.app import create_app
 from gateway.settings import GatewaySettings
 from tests.support.factories import KEYS
-from tests.support.whole.services import Api, Services
+from tests.support.system.services import Api, Services
 
 SERVICES = ("auth_service", "catalog_service", "upload_service", "client_registry")
 
