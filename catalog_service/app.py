@@ -9,7 +9,7 @@ from aiohttp import web
 
 from catalog_service import app_keys, views
 from catalog_service.catalog.cache import CatalogCache
-from catalog_service.catalog.reader import Entries
+from catalog_service.catalog.reader import read_entries
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.metrics import count_events, count_evictions, register_metrics
 from catalog_service.migrations import SCHEMA
@@ -21,9 +21,8 @@ from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics.service import Statistics
 from catalog_service.store import MongoCatalogStore
-from catalog_service.sweeper import Sweeper
-from catalog_service.uploads.consumer import UPLOAD_FINISHED, listen
-from catalog_service.uploads.service import FinishedUploads
+from catalog_service.sweeper import sweep
+from catalog_service.uploads.service import UPLOAD_FINISHED, FinishedUploads
 from catalog_service.versions.inspections import Inspections
 from catalog_service.versions.listings import Listings
 from catalog_service.versions.service import Versions
@@ -49,13 +48,8 @@ SWEEP_PAUSE = 5  # seconds
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
     """The application; without `events`, which services in one process share, it opens RabbitMQ."""
-    app = service_app(
-        "catalog_service",
-        settings.catalog_service_key,
-        [*routes, *winget_routes],
-        connect,
-        access_log=settings.access_log,
-    )
+    key, access_log = settings.catalog_service_key, settings.access_log
+    app = service_app("catalog_service", key, [*routes, *winget_routes], connect, access_log=access_log)
     app[app_keys.SETTINGS] = settings
     if events is not None:
         app[app_keys.EVENTS] = events
@@ -88,31 +82,30 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         versions = app[app_keys.VERSIONS] = Versions(
             store.versions, installers, store.packages.package_uid, store.uploads.link
         )
-        app[app_keys.STATISTICS] = Statistics(installers, store.versions.names_of, store.size)
+        app[app_keys.STATISTICS] = Statistics(installers, store)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions)
         app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
         app[app_keys.LOGOS] = LogoDecoder()
         app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.rule_versions)
-        entries = Entries(store.packages.read, store.versions.names)
+        read_names = partial(read_entries, store.packages.read, store.versions.names)
         catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
-            store.revisions, entries, views.rendered_package, memory=settings.catalog_memory
+            store.revisions.state, read_names, views.rendered_package, memory=settings.catalog_memory
         )
         register_metrics(app[METRICS], catalogs)
-        whole = Entries(store.packages.described, store.versions.versions)
+        read_whole = partial(read_entries, store.packages.described, store.versions.versions)
         search = app[app_keys.WINGET_SEARCH] = WingetSearch(
-            store.revisions, whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
+            store.revisions.state, read_whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
         )
         app[app_keys.SEARCH_LIMIT] = SearchLimit()
-        app[app_keys.SOURCE_ENTRIES] = SourceEntries(whole, search, store.packages.logos)
+        app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos)
         app[app_keys.LISTINGS] = Listings(catalogs, versions)
-        app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
-        sweeper = Sweeper(store, packages, versions, installers)
+        uploads = app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
 
         events = app[app_keys.EVENTS] if app_keys.EVENTS in app else await enter(open_events(settings.rabbitmq_url))
         count = count_events(app[METRICS], UPLOAD_FINISHED)
-        await readiness.then(lambda: listen(events, store.uploads, count))
-        pause = partial(asyncio.sleep, SWEEP_PAUSE)
-        await enter(repeating("sweeper", sweeper.sweep, pause, after=readiness.prepared))
+        await readiness.then(lambda: uploads.listen(events, count))
+        pause, sweep_all = partial(asyncio.sleep, SWEEP_PAUSE), partial(sweep, store, packages, versions, installers)
+        await enter(repeating("sweeper", sweep_all, pause, after=readiness.prepared))
         yield
 
 

@@ -1,4 +1,4 @@
-"""Parses and validates requests (sections 4.3 to 4.5)."""
+"""Parses and validates requests."""
 
 import asyncio
 import re
@@ -15,7 +15,6 @@ from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
 from catalog_service.packages.model import Order, PackageQuery
 from catalog_service.statistics.model import StatisticsFormat
-from catalog_service.versions.model import VersionQuery
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, read_json
 from common.http.forms import Form, clean, flag, query_form, read_form
@@ -36,10 +35,8 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 async def new_package(request: web.Request) -> Package:
     """Return the package that `add_package` creates.
 
-    Raises:
-        InvalidField: a field is missing or not allowed.
-        Overloaded: other logos are being decoded.
-        ConnectionError: the caller closed the connection while the logo was decoded.
+    Raises InvalidField for a missing or forbidden field, Overloaded while other logos are decoded, or ConnectionError
+    if the caller closed the connection while the logo was decoded.
     """
     form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
     return package_of(form, await _logo(request, form) or b"")
@@ -104,9 +101,7 @@ def uid_in_path(request: web.Request) -> str:
 def version_uids(form: Form) -> tuple[str, ...]:
     """Return the versions that `delete_package_version` deletes, each once.
 
-    Raises:
-        InvalidField: the list is empty.
-        VersionNotFound: an item is not a UUID.
+    Raises InvalidField for an empty list, and VersionNotFound for an item that is not a UUID.
     """
     uids = form.texts("versions_uids", limit=ID_LIMIT)
     if not uids:
@@ -115,7 +110,7 @@ def version_uids(form: Form) -> tuple[str, ...]:
 
 
 def include_disabled(request: web.Request) -> bool:
-    """Whether the catalog shows inactive packages, by default not (section 4.2). Raises InvalidField."""
+    """Whether the catalog shows inactive packages, by default not. Raises InvalidField."""
     return flag("include_disabled", request.query.get("include_disabled", "false"))
 
 
@@ -140,13 +135,10 @@ def statistics_query(request: web.Request) -> tuple[int, StatisticsFormat]:
     return days, query.choice("format", StatisticsFormat, default=StatisticsFormat.JSON)
 
 
-def version_query(request: web.Request) -> VersionQuery:
-    """Return the query of `find_versions`. Raises InvalidField."""
+def version_query(request: web.Request) -> tuple[int, int]:
+    """Return the offset and the limit of `find_versions`. Raises InvalidField."""
     query = query_form(request)
-    return VersionQuery(
-        offset=query.integer("offset", default=0),
-        limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
-    )
+    return query.integer("offset", default=0), query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT)
 
 
 def _uid(text: str) -> str:

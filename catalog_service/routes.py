@@ -14,7 +14,6 @@ from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import logo_tag
 from catalog_service.statistics.views import statistics
 from catalog_service.versions.forms import form_refusals, new_version
-from common.http.bodies import if_none_match
 from common.http.forms import query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
 
@@ -71,7 +70,7 @@ async def get_package_details(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/find_packages")
 async def find_packages(request: web.Request) -> web.Response:
     packages, total = await request.app[app_keys.PACKAGE_SEARCH].page(caller_of(request), forms.package_query(request))
-    return json_response(views.found_packages(packages, total))
+    return json_response(views.packages_page(packages, total))
 
 
 @routes.post("/{tenant_id}/unknown_package")
@@ -89,10 +88,7 @@ async def get_package_logo(request: web.Request) -> web.Response:
     logo = await request.app[app_keys.PACKAGE_SEARCH].logo(caller_of(request), forms.package_in_path(request))
     tag = logo_tag(logo)
     cache_control = response.IMMUTABLE if request.query.get("package_logo") == tag else response.REVALIDATE
-    headers = {"ETag": f'"{tag}"', "Cache-Control": cache_control}
-    if if_none_match(request, headers["ETag"]):
-        return web.Response(status=304, headers=headers)
-    return web.Response(body=logo, headers=headers, content_type="image/png")
+    return response.png(request, logo, tag, cache_control)
 
 
 @routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
@@ -112,20 +108,19 @@ async def get_package_versions(request: web.Request) -> web.Response:
 async def get_specific_package_version(request: web.Request) -> web.Response:
     caller, settings = caller_of(request), request.app[app_keys.SETTINGS]
     version = await request.app[app_keys.VERSIONS].find(caller, forms.uid_in_path(request))
-    return json_response(
-        views.package_version(version, caller, settings, expires=views.expiry_time(settings.download_lifetime))
-    )
+    expires = views.expiry_time(settings.download_lifetime)
+    return json_response(views.package_version(version, caller, settings, expires=expires))
 
 
 @routes.get("/{tenant_id}/find_versions/{package_id:[^/]+}")
 async def find_versions(request: web.Request) -> web.Response:
     caller, settings, package_id = caller_of(request), request.app[app_keys.SETTINGS], forms.package_in_path(request)
-    query, versions = forms.version_query(request), request.app[app_keys.VERSIONS]
-    page = await versions.page_with_refusals(caller, package_id, query)
+    offset, limit = forms.version_query(request)
+    page = await request.app[app_keys.VERSIONS].page_with_refusals(caller, package_id, offset, limit)
     expires = views.expiry_time(settings.download_lifetime)
     uids = [version.uid for version, _ in page.rows]
     downloads = await request.app[app_keys.STATISTICS].downloads_of(caller, uids, forms.STATISTICS_DAYS)
-    rows = [views.found_version(*row, caller, settings, downloads, expires=expires) for row in page.rows]
+    rows = [views.version_row(*row, caller, settings, downloads, expires=expires) for row in page.rows]
     return json_response({"versions": rows, "total": page.total, "winget_refusal": page.winget_refusal})
 
 
@@ -136,9 +131,8 @@ async def check_version(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_version_details/{version_uid:[^/]+}")
 async def get_version_details(request: web.Request) -> web.Response:
-    version, refused = await request.app[app_keys.VERSIONS].with_refusals(
-        caller_of(request), forms.uid_in_path(request)
-    )
+    caller, uid = caller_of(request), forms.uid_in_path(request)
+    version, refused = await request.app[app_keys.VERSIONS].with_refusals(caller, uid)
     return json_response(views.version_details(version, refused))
 
 
@@ -167,8 +161,8 @@ async def delete_package_version(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
-    waiting = await request.app[app_keys.FINISHED_UPLOADS].unassigned(caller_of(request))
-    return json_response([asdict(upload) for upload in waiting])
+    uploads = await request.app[app_keys.FINISHED_UPLOADS].unassigned(caller_of(request))
+    return json_response([asdict(upload) for upload in uploads])
 
 
 @routes.get("/{tenant_id}/get_statistics")

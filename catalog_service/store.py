@@ -15,13 +15,13 @@ from common.mongo import Indexes, MongoDatabase
 COLLECTIONS = ("revisions", "versions", "packages", "finished_uploads", "revisions")
 
 # The sweeper queries all tenants; these two indexes have only the few unfinished documents.
-_HALFWAY = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
+_UNFINISHED = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
 
 INDEXES: Indexes = {
     "packages": [
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING)], unique=True),
         IndexModel(list(SUMMARY_INDEX.items())),
-        IndexModel([("changed_at", ASCENDING)], **_HALFWAY),
+        IndexModel([("changed_at", ASCENDING)], **_UNFINISHED),
     ],
     "versions": [
         IndexModel([("tenant_id", ASCENDING), ("uid", ASCENDING)], unique=True),
@@ -29,7 +29,7 @@ INDEXES: Indexes = {
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("installer_key", ASCENDING)], unique=True),
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("version", ASCENDING)]),
         IndexModel([("tenant_id", ASCENDING), ("package_uid", ASCENDING)]),
-        IndexModel([("changed_at", ASCENDING)], **_HALFWAY),
+        IndexModel([("changed_at", ASCENDING)], **_UNFINISHED),
     ],
     "revisions": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "finished_uploads": [

@@ -1,4 +1,4 @@
-"""Builds the response bodies of packages and versions (sections 2.1 and 2.2)."""
+"""Builds the response bodies of packages and versions."""
 
 import time
 from base64 import b64encode
@@ -20,10 +20,10 @@ from common.auth.downloads import download_url
 from common.auth.internal_tokens import Caller
 
 
-def package(entry: CatalogEntry) -> dict[str, Any]:
-    """Return a Package object; `VERSIONS` and `VERSIONS_UID` have the same order, newest first."""
+def rendered_package(entry: CatalogEntry) -> bytes:
+    """Return a Package object in JSON; `VERSIONS` and `VERSIONS_UID` have the same order, newest first."""
     package, versions = entry.package, entry.versions
-    return {
+    members = {
         "PACKAGE_ID": package.package_id,
         "PACKAGE_NAME": package.name,
         "PACKAGE_PUBLISHER": package.publisher,
@@ -33,10 +33,7 @@ def package(entry: CatalogEntry) -> dict[str, Any]:
         "VERSIONS": [version.version for version in versions],
         "VERSIONS_UID": [version.uid for version in versions],
     }
-
-
-def rendered_package(entry: CatalogEntry) -> bytes:
-    return orjson.dumps(package(entry))
+    return orjson.dumps(members)
 
 
 def expiry_time(lifetime: int) -> int:
@@ -71,7 +68,7 @@ def package_version(
     }
 
 
-def found_packages(packages: Sequence[PackageSummary], total: int) -> dict[str, Any]:
+def packages_page(packages: Sequence[PackageSummary], total: int) -> dict[str, Any]:
     """Return a page of packages, and the number of packages on all pages."""
     rows = [
         {
@@ -136,7 +133,7 @@ def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str
     }
 
 
-def found_version(
+def version_row(
     version: PackageVersion,
     refused: Sequence[str],
     caller: Caller,

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence, Set
 from dataclasses import dataclass
 
 from catalog_service.catalog.compression import PLAIN, Encoding
-from catalog_service.catalog.memory_usage import RetainedBytes
-from catalog_service.catalog.reader import CatalogEntry, CatalogReader
-from catalog_service.catalog.snapshot import Fragment, Segment, Snapshot, View
-from catalog_service.revisions.model import CatalogState, Revisions
+from catalog_service.catalog.reader import CatalogEntry, EntryReader
+from catalog_service.catalog.snapshot import Fragment, RetainedBytes, Segment, Snapshot, View
+from catalog_service.model.versions import VersionName
+from catalog_service.revisions.model import CatalogState, StateReader
 from common.caching.tenant_cache import RevisionCheck, TenantCache
 
 
@@ -31,8 +31,8 @@ class CatalogBody:
 class SnapshotReader:
     """Reads and renders catalogs."""
 
-    def __init__(self, entries: CatalogReader, render: Callable[[CatalogEntry], bytes]) -> None:
-        self._entries = entries
+    def __init__(self, read_entries: EntryReader[VersionName], render: Callable[[CatalogEntry], bytes]) -> None:
+        self._read_entries = read_entries
         self._render = render
 
     async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> Snapshot:
@@ -52,7 +52,7 @@ class SnapshotReader:
     async def fragments(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[Fragment]]:
-        async for entries in self._entries.read(tenant_id, package_ids):
+        async for entries in self._read_entries(tenant_id, package_ids):
             yield await asyncio.to_thread(lambda batch: list(map(self._fragment, batch)), entries)
 
     def _fragment(self, entry: CatalogEntry) -> Fragment:
@@ -67,12 +67,17 @@ class CatalogCache:
     """
 
     def __init__(
-        self, revisions: Revisions, entries: CatalogReader, render: Callable[[CatalogEntry], bytes], *, memory: int
+        self,
+        read_state: StateReader,
+        read_entries: EntryReader[VersionName],
+        render: Callable[[CatalogEntry], bytes],
+        *,
+        memory: int,
     ) -> None:
-        self._reader = SnapshotReader(entries, render)
+        self._reader = SnapshotReader(read_entries, render)
         self._memory = memory
         self._retained = RetainedBytes()
-        self._snapshots = TenantCache(revisions.state, self._reader, max_size=memory, on_release=self._track)
+        self._snapshots = TenantCache(read_state, self._reader, max_size=memory, on_release=self._track)
 
     @property
     def size(self) -> int:

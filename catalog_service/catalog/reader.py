@@ -4,13 +4,11 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Generic
 
-from catalog_service.model.ordering import newest_first
+from catalog_service.model.ordering import AnyVersion, newest_first
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion, VersionName
-
-AnyVersion = TypeVar("AnyVersion", bound=VersionName | PackageVersion)
 
 
 @dataclass(frozen=True)
@@ -28,47 +26,31 @@ class Entry(Generic[AnyVersion]):
 CatalogEntry = Entry[VersionName]
 WholeEntry = Entry[PackageVersion]
 
-
-# Yields all packages, or these, ordered by id.
+# Each yields all packages, their versions or both, or those of these packages, in batches ordered by package id.
 PackageReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Package]]]
-# Yields the versions of all packages, or of these, ordered by package id.
 VersionReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[AnyVersion]]]
+EntryReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Entry[AnyVersion]]]]
 
 
-class EntryReader(Protocol[AnyVersion]):
-    def read(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Entry[AnyVersion]]]:
-        """Yield all packages, or these, ordered by id, in batches."""
-
-
-CatalogReader = EntryReader[VersionName]
-WholeReader = EntryReader[PackageVersion]
-
-
-class Entries(Generic[AnyVersion]):
-    """Reads a catalog in batches."""
-
-    def __init__(self, read_packages: PackageReader, read_versions: VersionReader[AnyVersion]) -> None:
-        self._read_packages = read_packages
-        self._read_versions = read_versions
-
-    async def read(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Entry[AnyVersion]]]:
-        """Yield all packages, or these, ordered by id, in batches."""
-        batches = self._read_versions(tenant_id, package_ids)
-        names: Sequence[AnyVersion] = []  # of packages that are not read yet
-        more = True
-        async for packages in self._read_packages(tenant_id, package_ids):
-            last = packages[-1].package_id
-            while more and (not names or names[-1].package_id <= last):
-                batch = await anext(batches, None)
-                more = batch is not None
-                names = [*names, *(batch or ())]
-            end = bisect_right(names, last, key=lambda name: name.package_id)
-            by_package: dict[str, list[AnyVersion]] = defaultdict(list)
-            for name in names[:end]:
-                by_package[name.package_id].append(name)
-            names = names[end:]
-            yield [Entry(package, by_package[package.package_id]) for package in packages]
+async def read_entries(
+    read_packages: PackageReader,
+    read_versions: VersionReader[AnyVersion],
+    tenant_id: str,
+    package_ids: Collection[str] | None,
+) -> AsyncIterator[Sequence[Entry[AnyVersion]]]:
+    """Yield all packages, or these, in batches ordered by id."""
+    batches = read_versions(tenant_id, package_ids)
+    names: Sequence[AnyVersion] = []  # of packages that are not read yet
+    more = True
+    async for packages in read_packages(tenant_id, package_ids):
+        last = packages[-1].package_id
+        while more and (not names or names[-1].package_id <= last):
+            batch = await anext(batches, None)
+            more = batch is not None
+            names = [*names, *(batch or ())]
+        end = bisect_right(names, last, key=lambda name: name.package_id)
+        by_package: dict[str, list[AnyVersion]] = defaultdict(list)
+        for name in names[:end]:
+            by_package[name.package_id].append(name)
+        names = names[end:]
+        yield [Entry(package, by_package[package.package_id]) for package in packages]

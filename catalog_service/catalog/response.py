@@ -1,4 +1,4 @@
-"""Builds the catalog response: 304 if unchanged, early headers for slow reads, back-pressure for slow clients."""
+"""The responses with the catalog, with early headers for slow reads and back-pressure for slow clients, and logos."""
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator
@@ -28,7 +28,8 @@ async def catalog(request: web.Request, catalogs: CatalogCache, view: View) -> w
     check = await catalogs.check(tenant_id)
     headers = {"Vary": "Accept-Encoding", "Cache-Control": REVALIDATE, HIDDEN: hidden_digest(view.hidden)}
     if revision := check.state.stable_revision:
-        headers["ETag"] = _tag(revision, view, headers[HIDDEN])
+        # The tag is weak: replicas and encodings have other bytes for it.
+        headers["ETag"] = f'W/"{revision}-{"all" if view.include_disabled else "active"}-{headers[HIDDEN][:16]}"'
     if if_none_match(request, headers.get("ETag", "")):
         return web.Response(status=304, headers=headers)
     headers["Content-Type"] = "application/json"
@@ -47,9 +48,12 @@ async def catalog(request: web.Request, catalogs: CatalogCache, view: View) -> w
     return await _sent(request, web.StreamResponse(headers=headers), _sliced(body))
 
 
-def _tag(revision: str, view: View, hidden: str) -> str:
-    """Return the ETag of a view at a revision. It is weak: replicas and encodings have other bytes for it."""
-    return f'W/"{revision}-{"all" if view.include_disabled else "active"}-{hidden[:16]}"'
+def png(request: web.Request, image: bytes, tag: str, cache_control: str) -> web.Response:
+    """Respond with an image; 304 if `If-None-Match` has its tag."""
+    headers = {"ETag": f'"{tag}"', "Cache-Control": cache_control}
+    if if_none_match(request, headers["ETag"]):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=image, headers=headers, content_type="image/png")
 
 
 async def _late(
@@ -68,12 +72,12 @@ async def _late(
         body = await reading
         return await catalogs.body(tenant_id, check, view, PLAIN) if body and body.encoding is not PLAIN else body
 
-    waiting = asyncio.ensure_future(plain())
-    waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # The caller may leave before.
-    while not waiting.done():
+    plain_body = asyncio.ensure_future(plain())
+    plain_body.add_done_callback(lambda done: done.cancelled() or done.exception())  # The caller may leave before.
+    while not plain_body.done():
         yield b" "
-        await asyncio.wait([waiting], timeout=START_TIMEOUT)
-    body = waiting.result()
+        await asyncio.wait([plain_body], timeout=START_TIMEOUT)
+    body = plain_body.result()
     async for block in _sliced(body) if body else catalogs.stream(tenant_id, view):
         yield block
 

@@ -5,12 +5,12 @@ left out when segments are joined, without rendering.
 """
 
 from array import array
-from bisect import bisect_right
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from weakref import WeakSet, finalize
 
 from catalog_service.catalog.compression import Encoding, Part
+from catalog_service.catalog.segments import replaced_segments
 
 SEGMENT = 256  # packages; a segment of twice as many is split
 OVERHEAD = 200  # bytes of a package beside its JSON
@@ -54,7 +54,7 @@ class Segment:
         """The bytes of its JSON."""
         return len(self._text)
 
-    def fragments(self) -> Iterator[Fragment]:
+    def items(self) -> Iterator[Fragment]:
         """Yield its packages."""
         start = 0
         for package_id, length in zip(self.ids, self._lengths, strict=True):
@@ -76,20 +76,11 @@ class Segment:
         key = self._key(view, encoding)
         return key != ("", True) and key not in self._parts
 
-    def replaced(self, changes: Mapping[str, Fragment | None]) -> "list[Segment]":
-        """Return none, one or two segments with these packages replaced, or removed if they are None."""
-        before: dict[str, Fragment | None] = {fragment.package_id: fragment for fragment in self.fragments()}
-        fragments = [fragment for _, fragment in sorted({**before, **changes}.items()) if fragment]
-        if fragments == list(before.values()):
-            return [self][: len(fragments)]
-        size = SEGMENT if len(fragments) >= 2 * SEGMENT else 2 * SEGMENT
-        return [Segment(fragments[start : start + size]) for start in range(0, len(fragments), size)]
-
     def _key(self, view: View, encoding: Encoding) -> tuple[str, bool]:
         return encoding.name, view.include_disabled or not self.inactive
 
     def _without(self, left_out: Set[str]) -> bytes:
-        return b",".join(fragment.text for fragment in self.fragments() if fragment.package_id not in left_out)
+        return b",".join(fragment.text for fragment in self.items() if fragment.package_id not in left_out)
 
 
 @dataclass(frozen=True)
@@ -106,14 +97,8 @@ class Snapshot:
 
     def replaced(self, revision: str, changes: Mapping[str, Fragment | None]) -> "Snapshot":
         """Return the catalog at a later revision, with these packages replaced, or removed if they are None."""
-        starts = [segment.ids[0] for segment in self.segments]
-        by_place: dict[int, dict[str, Fragment | None]] = defaultdict(dict)
-        for package_id, fragment in changes.items():
-            by_place[max(bisect_right(starts, package_id) - 1, 0)][package_id] = fragment
-        replaced: list[Segment] = []
-        for place, segment in enumerate(self.segments or [Segment([])]):
-            replaced += segment.replaced(by_place[place]) if place in by_place else [segment]
-        return Snapshot(revision, replaced, self._joined if replaced == list(self.segments) else {})
+        segments = replaced_segments(self.segments, changes, Segment, SEGMENT)
+        return Snapshot(revision, segments, self._joined if segments == list(self.segments) else {})
 
     def lacking(self, view: View, encoding: Encoding) -> Sequence[Segment]:
         """Return the segments without a cached part for the view."""
@@ -137,3 +122,33 @@ class Snapshot:
     def _answer(self, view: View, encoding: Encoding) -> list[bytes]:
         parts = [segment.part(view, encoding) for segment in self.segments]
         return encoding.joined([part for part in parts if part.length])
+
+
+class Copy:
+    """Represents the bytes of one response that no other shares, while it exists."""
+
+
+class RetainedBytes:
+    """Counts memory still referenced by responses to slow clients after the cache dropped it."""
+
+    def __init__(self) -> None:
+        self._segments: WeakSet[Segment] = WeakSet()
+        self._copied = 0
+
+    @property
+    def size(self) -> int:
+        return sum(segment.size for segment in self._segments) + self._copied
+
+    def track(self, segments: Iterable[Segment]) -> None:
+        """Count segments that the cache dropped, until nothing references them."""
+        self._segments.update(segments)
+
+    def copy(self, size: int) -> Copy:
+        """Count the bytes of a copy while it exists."""
+        copy = Copy()
+        self._copied += size
+        finalize(copy, self._release, size)
+        return copy
+
+    def _release(self, size: int) -> None:
+        self._copied -= size

@@ -19,7 +19,7 @@ def main() -> int:
     except MemoryError:
         return OUT_OF_MEMORY
     except LogoRefused as error:
-        return error.refusal
+        return int(error.args[0])
     sys.stdout.buffer.write(logo)
     return 0
 

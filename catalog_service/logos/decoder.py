@@ -20,8 +20,7 @@ warnings.simplefilter("error", Image.DecompressionBombWarning)
 def decode_logo(image: bytes) -> bytes:
     """Convert a PNG or JPEG image to a PNG of at most 256 by 256 pixels without metadata.
 
-    Raises:
-        LogoRefused: it is no such image, or has too many pixels or scans.
+    Raises LogoRefused for other files, and for too many pixels or scans.
     """
     try:
         return _encode(_decode(image))

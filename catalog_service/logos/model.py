@@ -17,8 +17,4 @@ class Refusal(IntEnum):
 
 
 class LogoRefused(Exception):
-    """A logo must not or cannot be decoded."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal)
-        self.refusal = refusal
+    """A logo must not or cannot be decoded; its argument is the `Refusal`."""

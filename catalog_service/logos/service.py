@@ -36,11 +36,8 @@ class LogoDecoder:
     async def decode(self, tenant_id: str, field: str, image: bytes) -> bytes:
         """Decode the logo of a form field.
 
-        Raises:
-            InvalidField: it is not a PNG or JPEG image, cannot be decoded, or is larger than 5 MiB, 4 million pixels or
-                64 scans.
-            Overloaded: other logos are being decoded.
-            Unavailable: this machine can start no process now.
+        Raises InvalidField if it is not a PNG or JPEG image, cannot be decoded, or is larger than 5 MiB, 4 million
+        pixels or 64 scans; Overloaded while other logos are decoded; Unavailable if no process can be started now.
         """
         if len(image) > LOGO_LIMIT:
             raise InvalidField(field, f"is longer than {LOGO_LIMIT} bytes", reason="too_many_bytes", limit=LOGO_LIMIT)

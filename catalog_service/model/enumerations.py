@@ -1,11 +1,9 @@
-"""The values of a version's fields (section 2.4), with further ones of winget."""
+"""The values of a version's fields. The specification and winget define them."""
 
 from enum import StrEnum
 
 
 class Architecture(StrEnum):
-    """Section 2.4."""
-
     X64 = "x64"
     X86 = "x86"
     ARM = "arm"
@@ -13,7 +11,7 @@ class Architecture(StrEnum):
 
 
 class FileType(StrEnum):
-    """The kind of an installer, or of the one nested in it (section 2.4)."""
+    """The kind of an installer, or of the one nested in it."""
 
     EXE = "EXE"
     MSI = "MSI"
@@ -50,14 +48,12 @@ _SUFFIXES = {
 
 
 class Scope(StrEnum):
-    """Section 2.4."""
-
     MACHINE = "machine"
     USER = "user"
 
 
 class Locale(StrEnum):
-    """Section 2.4; the last three have an underscore, as specified."""
+    """The last three have an underscore, as specified."""
 
     EN_US = "en-US"
     DE_DE = "de-DE"
@@ -90,7 +86,7 @@ class UpgradeBehavior(StrEnum):
 
 
 class Switch(StrEnum):
-    """The switches of an installer (section 4.5), as forms name them after `switch_`. winget added the last two."""
+    """The switches of an installer, as forms name them after `switch_`. winget added the last two."""
 
     SILENT = "Silent"
     SILENT_WITH_PROGRESS = "SilentWithProgress"

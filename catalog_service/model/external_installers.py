@@ -7,11 +7,8 @@ names of private networks are allowed for a company's own servers; names are not
 
 import re
 from ipaddress import IPv4Address, IPv6Address, IPv6Network
-from typing import NewType
 
 from common.errors import InvalidField
-
-ExternalAddress = NewType("ExternalAddress", str)
 
 LIMIT = 2048  # characters, as in winget's manifests
 MAX_NAME = 253  # characters of a host
@@ -28,13 +25,13 @@ _OWN = {"localhost", "localdomain", "local"}  # the client itself, or any machin
 _TRANSLATED = IPv6Network("64:ff9b::/96")  # NAT64: ends with an IPv4 address
 
 
-def parse_address(text: str, field: str = "installer_url") -> ExternalAddress:
+def parse_address(text: str, field: str = "installer_url") -> str:
     """Return a valid address. Raises InvalidField without the content of the address."""
     try:
         _check(text)
     except ValueError as reason:
         raise InvalidField(field, str(reason)) from None
-    return ExternalAddress(text)
+    return text
 
 
 def _check(text: str) -> None:

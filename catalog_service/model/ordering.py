@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterable
 from functools import total_ordering
 from itertools import zip_longest
-from typing import Protocol, TypeVar
+from typing import TypeVar
+
+from catalog_service.model.versions import PackageVersion, VersionName
 
 _PREAMBLE = re.compile(r"[^0-9]*(?=[0-9])")
 _PART = re.compile(r"([0-9]*)(.*)", re.DOTALL)
@@ -14,17 +16,7 @@ _Part = tuple[int, bool, str]
 _ZERO: _Part = (0, True, "")
 
 
-class HasVersionName(Protocol):
-    """Something with a version string and a UID."""
-
-    @property
-    def version(self) -> str: ...
-
-    @property
-    def uid(self) -> str: ...
-
-
-Versioned = TypeVar("Versioned", bound=HasVersionName)
+AnyVersion = TypeVar("AnyVersion", bound=VersionName | PackageVersion)
 
 
 @total_ordering
@@ -54,9 +46,9 @@ class VersionOrder:
         return False
 
 
-def newest_first(versions: Iterable[Versioned]) -> list[Versioned]:
+def newest_first(versions: Iterable[AnyVersion]) -> list[AnyVersion]:
     """Return the newest first, independent of the input's order."""
-    return sorted(versions, key=lambda one: (VersionOrder(one.version), one.version, one.uid), reverse=True)
+    return sorted(versions, key=lambda each: (VersionOrder(each.version), each.version, each.uid), reverse=True)
 
 
 def _part(text: str) -> _Part:

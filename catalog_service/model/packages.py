@@ -90,7 +90,7 @@ class FinishedUpload:
 
 
 class PackageExists(Problem):
-    """The package id is taken (section 4.3)."""
+    """The package id is taken."""
 
     status = 401  # The interface answers a duplicate package ID with 401.
     code = "package_exists"
@@ -103,7 +103,7 @@ class PackageNotFound(NotFound):
 
 
 class VersionExists(Conflict):
-    """The version, or this installer of it, is there already (sections 4.5 and 9)."""
+    """The version, or this installer of it, exists already."""
 
     code = "version_exists"
     text = "The package has version {version!r} already."

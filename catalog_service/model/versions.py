@@ -1,4 +1,4 @@
-"""A version of a package (section 2.2), and its document in the database."""
+"""A version of a package, and its document in the database."""
 
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -52,7 +52,6 @@ class PackageVersion:
     """One installer of a package, under a version string. `size` and `sha256` are set with its file.
 
     `published_by` is the name of a user, "" for versions of earlier releases. The store sets `published_at`.
-
     The file is `server_filename`, or an external one at `installer_url` with a declared `sha256` and `size` 0.
     """
 
@@ -143,17 +142,4 @@ def version_of(document: dict[str, Any]) -> PackageVersion:
 
 def rule_version_of(document: dict[str, Any]) -> PackageVersion:
     """Return a version with the fields only for winget's rules that a creation form may break."""
-    nested_type = document["nested_type"]
-    return PackageVersion(
-        uid=document["uid"],
-        package_id=document["package_id"],
-        version=document["version"],
-        architecture=Architecture.X64,
-        installer_type=FileType(document["installer_type"]),
-        scope=Scope.MACHINE,
-        server_filename="",
-        channel=document["channel"],
-        nested_type=FileType(nested_type) if nested_type else None,
-        nested_paths=tuple(document["nested_paths"]),
-        product_code=document["product_code"],
-    )
+    return version_of({**document, "architecture": Architecture.X64, "scope": Scope.MACHINE, "server_filename": ""})

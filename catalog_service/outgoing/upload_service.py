@@ -30,27 +30,20 @@ class UploadService:
     async def claim(self, caller: Caller, server_filename: str, version_uid: str) -> InstallerFile:
         """Link a file to a version; claiming it again for the same version changes nothing.
 
-        Raises:
-            UpstreamProblem: 404 `installer_not_found`, unknown or another version's; 407 `storage_exceeded`.
-            Unavailable: upload_service does not answer.
+        Raises UpstreamProblem (404 `installer_not_found`, unknown or another version's; 407 `storage_exceeded`), or
+        Unavailable.
         """
-        answer = await self._service.json(
-            caller, "claim_installer", {"server_filename": server_filename, "version_uid": version_uid}
-        )
-        return _FILE.validate_python(answer)
+        body = {"server_filename": server_filename, "version_uid": version_uid}
+        return _FILE.validate_python(await self._service.json(caller, "claim_installer", body))
 
     async def inspect(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
         """Inspect a file, unless that was done before. Return its properties by the names of form fields.
 
-        Raises:
-            UpstreamProblem: 404 `installer_not_found`.
-            Unavailable: upload_service does not answer, or not yet.
+        Raises UpstreamProblem (404 `installer_not_found`), or Unavailable, also if the inspection takes too long.
         """
-        body = {"server_filename": server_filename}
-        answer: Mapping[str, Any] = await self._service.json(
-            caller, "inspect_installer", body, timeout=INSPECTION_TIMEOUT
-        )
-        return answer
+        body, timeout = {"server_filename": server_filename}, INSPECTION_TIMEOUT
+        properties: Mapping[str, Any] = await self._service.json(caller, "inspect_installer", body, timeout=timeout)
+        return properties
 
     async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         """Delete the files of these versions, as far as they exist. Raises Unavailable."""
@@ -86,10 +79,7 @@ class UploadService:
         return versions
 
     async def download_totals(self, caller: Caller, days: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
-        """Return the downloads of the last days by day, and those of the most downloaded versions by uid.
-
-        Raises Unavailable.
-        """
+        """Return the downloads of the last days by day, and those of popular versions by uid. Raises Unavailable."""
         answer = await self._service.json(caller, "download_totals", {"days": days})
         return answer["days"], answer["versions"]
 

@@ -40,29 +40,27 @@ class PackageSearch:
         )
         packages = []
         for summary in summaries:
-            found = newest_first(versions[summary.package_id])
-            logo = logo_tag(logos.get(summary.package_id, b""))
-            newest = found[0].version if found else ""
-            refusal = package_refusal(summary.package_id, found)
-            shown = replace(summary, versions=len(found), newest_version=newest, logo=logo, winget_refusal=refusal)
-            packages.append(shown)
+            ordered = newest_first(versions[summary.package_id])
+            row = replace(
+                summary,
+                versions=len(ordered),
+                newest_version=ordered[0].version if ordered else "",
+                logo=logo_tag(logos.get(summary.package_id, b"")),
+                winget_refusal=package_refusal(summary.package_id, ordered),
+            )
+            packages.append(row)
         return packages, total
 
     async def first_unknown(self, caller: Caller, package_ids: Sequence[str]) -> tuple[str, str] | None:
         """Return the first id that no package has, and the most similar id that exists or ""; None if all exist."""
-        existing = await self._packages.existing(caller.tenant_id, package_ids)
+        existing = await self._packages.ids(caller.tenant_id, package_ids)
         unknown = next((package_id for package_id in package_ids if package_id not in existing), None)
         if unknown is None:
             return None
         return unknown, await asyncio.to_thread(_most_similar, unknown, await self._packages.ids(caller.tenant_id))
 
     async def logo(self, caller: Caller, package_id: str) -> bytes:
-        """Return the logo, a PNG image.
-
-        Raises:
-            PackageNotFound: there is no such package.
-            LogoNotFound: it has none.
-        """
+        """Return the logo, a PNG image. Raises PackageNotFound, or LogoNotFound if the package has none."""
         logos = await self._packages.logos(caller.tenant_id, [package_id])
         if package_id not in logos:
             raise PackageNotFound(package_id=package_id)

@@ -7,7 +7,7 @@ from common.auth.internal_tokens import Caller
 
 
 class Packages:
-    """Adds, edits, hides and deletes packages (section 4.3)."""
+    """Adds, edits, hides and deletes packages."""
 
     def __init__(self, store: MongoPackageStore, versions: Versions) -> None:
         self._store = store
@@ -32,11 +32,7 @@ class Packages:
     async def delete(self, caller: Caller, package_id: str) -> None:
         """Delete a package with its versions and files. It is hidden first and removed last, so a retry finishes it.
 
-        Its id stays taken until the end.
-
-        Raises:
-            PackageNotFound: there is none.
-            Unavailable: the files could not be removed yet.
+        Its id stays taken until the end. Raises PackageNotFound, or Unavailable if the files could not be removed yet.
         """
         package_uid = await self._store.begin_deletion(caller.tenant_id, package_id)
         await self.finish_deletion(caller, package_uid)

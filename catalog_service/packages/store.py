@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 
 from pydantic import TypeAdapter
 from pymongo import ASCENDING, DESCENDING
@@ -65,17 +64,15 @@ class MongoPackageStore:
 
     async def summaries(self, tenant_id: str, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         """Return the packages of a page in order, and the number of packages on all pages."""
-        match: Document = {"tenant_id": tenant_id, "halfway": False}
+        match = _visible(tenant_id, query.package_ids or None)
         if query.active is not None:
             match["active"] = query.active
-        if query.package_ids:
-            match["package_id"] = {"$in": list(query.package_ids)}
-        place = "$active" if query.order is Order.ACTIVE else {"$toLower": f"${FIELD_OF[query.order]}"}
+        sort_key = "$active" if query.order is Order.ACTIVE else {"$toLower": f"${FIELD_OF[query.order]}"}
         direction = DESCENDING if query.descending else ASCENDING
         pages = {
             "total": [{"$count": "packages"}],
             "page": [
-                {"$sort": {"place": direction, "package_id": direction}},
+                {"$sort": {"sort_key": direction, "package_id": direction}},
                 {"$skip": query.offset},
                 {"$limit": query.limit},
                 {"$project": dict.fromkeys(SUMMARY_FIELDS, True)},
@@ -86,7 +83,7 @@ class MongoPackageStore:
         pipeline: list[Document] = [
             {"$match": match},
             {"$project": {"_id": False, **dict.fromkeys(SUMMARY_FIELDS, True)}},
-            {"$set": {"place": place, "text": {"$concat": ["$package_id", "\n", "$name", "\n", "$publisher"]}}},
+            {"$set": {"sort_key": sort_key, "text": {"$concat": ["$package_id", "\n", "$name", "\n", "$publisher"]}}},
             {"$match": {"text": {"$regex": re.escape(query.text), "$options": "i"}}},
             {"$facet": pages},
         ]
@@ -95,35 +92,22 @@ class MongoPackageStore:
 
     async def logos(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, bytes]:
         """Return the logos, possibly empty, of those packages that exist."""
-        documents = self._packages.find(
-            {"tenant_id": tenant_id, "package_id": {"$in": list(package_ids)}, "halfway": False},
-            {"_id": False, "package_id": True, "logo": True},
-        )
+        fields = {"_id": False, "package_id": True, "logo": True}
+        documents = self._packages.find(_visible(tenant_id, package_ids), fields)
         return {document["package_id"]: document.get("logo", b"") async for document in documents}
 
-    async def existing(self, tenant_id: str, package_ids: Collection[str]) -> AbstractSet[str]:
-        """Return those of these ids that packages have."""
-        return set(await self._ids({"tenant_id": tenant_id, "package_id": {"$in": list(package_ids)}}))
-
-    async def ids(self, tenant_id: str) -> Sequence[str]:
-        """Return the ids of all packages."""
-        return await self._ids({"tenant_id": tenant_id})
-
-    async def _ids(self, conditions: Document) -> Sequence[str]:
+    async def ids(self, tenant_id: str, package_ids: Collection[str] | None = None) -> Sequence[str]:
+        """Return the ids of all packages, or those of these ids that packages have."""
         fields = {"_id": False, "package_id": True}
-        cursor = self._packages.find({**conditions, "halfway": False}, fields, batch_size=FIRST_BATCH)
+        cursor = self._packages.find(_visible(tenant_id, package_ids), fields, batch_size=FIRST_BATCH)
         return [document["package_id"] for document in await cursor.to_list(None)]
 
-    async def read(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Package]]:
+    async def read(self, tenant_id: str, package_ids: Collection[str] | None) -> AsyncIterator[Sequence[Package]]:
         """Yield all packages, or these, ordered by id and without manifests; inactive ones too."""
         async for documents in self._read(tenant_id, package_ids, {"manifest": False}):
             yield [_PACKAGE.validate_python(document) for document in documents]
 
-    async def described(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[Package]]:
+    async def described(self, tenant_id: str, package_ids: Collection[str] | None) -> AsyncIterator[Sequence[Package]]:
         """Yield the same packages with their manifests, without their logos."""
         async for documents in self._read(tenant_id, package_ids, {"logo": False}):
             yield [_PACKAGE.validate_python(document) for document in documents]
@@ -131,10 +115,8 @@ class MongoPackageStore:
     async def _read(
         self, tenant_id: str, package_ids: Collection[str] | None, projection: Document
     ) -> AsyncIterator[Sequence[Document]]:
-        conditions: Document = {"tenant_id": tenant_id, "halfway": False}
-        if package_ids is not None:
-            conditions["package_id"] = {"$in": list(package_ids)}
-        cursor = self._packages.find(conditions, projection, sort=[("package_id", ASCENDING)], batch_size=BATCH_SIZE)
+        conditions, order = _visible(tenant_id, package_ids), [("package_id", ASCENDING)]
+        cursor = self._packages.find(conditions, projection, sort=order, batch_size=BATCH_SIZE)
         while documents := await cursor.to_list(YIELD_SIZE):
             yield documents
 
@@ -163,6 +145,12 @@ class MongoPackageStore:
         """Return tenant and `package_uid` of the deletions that began more than `age` seconds ago."""
         documents = self._packages.find(older_than(age), {"tenant_id": True, "package_uid": True})
         return [(document["tenant_id"], document["package_uid"]) for document in await documents.to_list(None)]
+
+
+def _visible(tenant_id: str, package_ids: Collection[str] | None) -> Document:
+    """Return a filter for all packages, or these, except those whose deletion has begun."""
+    ids = {} if package_ids is None else {"package_id": {"$in": list(package_ids)}}
+    return {"tenant_id": tenant_id, "halfway": False, **ids}
 
 
 def older_than(age: int) -> Document:

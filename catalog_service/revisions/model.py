@@ -4,9 +4,8 @@ A write opens a change, writes, and then closes the change. After a crash in bet
 reader reads its package again instead of showing an old state.
 """
 
-from collections.abc import Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,11 @@ class CatalogState:
         """Return the packages that may have changed since a revision, None if that may be all."""
         if revision == self.revision:
             return self.changing_ids
-        for place, change in enumerate(self.latest):
+        for position, change in enumerate(self.latest):
             if change.revision == revision:
-                return self.changing_ids | {later.package_id for later in self.latest[place + 1 :]}
+                return self.changing_ids | {later.package_id for later in self.latest[position + 1 :]}
         return None
 
 
-class Revisions(Protocol):
-    async def state(self, tenant_id: str, known: str) -> CatalogState:
-        """Return a catalog's state, without the latest changes if its revision is `known`."""
+# Returns the state of a tenant's catalog, without the latest changes if its revision is the second argument.
+StateReader = Callable[[str, str], Awaitable[CatalogState]]

@@ -2,11 +2,11 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from catalog_service.model.versions import VersionName
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.statistics.model import CatalogSummary, VersionDownloads
+from catalog_service.store import MongoCatalogStore
 from common.auth.internal_tokens import Caller
 from common.errors import Problem
 from common.telemetry import log
@@ -17,21 +17,14 @@ MOST_DOWNLOADED = 5  # packages of a summary
 class Statistics:
     """Joins the versions of a tenant with their downloads."""
 
-    def __init__(
-        self,
-        installers: UploadService,
-        names_of: Callable[[str, Sequence[str]], Awaitable[Sequence[VersionName]]],
-        count: Callable[[str], Awaitable[tuple[int, int]]],
-    ) -> None:
-        """`names_of` finds versions by their uids; `count` returns the numbers of packages and versions of a tenant."""
+    def __init__(self, installers: UploadService, store: MongoCatalogStore) -> None:
         self._installers = installers
-        self._names_of = names_of
-        self._count = count
+        self._store = store
 
     async def downloads(self, caller: Caller, days: int) -> Sequence[VersionDownloads]:
         """Return the versions that were downloaded in the last days, the most downloaded first. Raises Unavailable."""
         counts = await self._installers.download_counts(caller, days)
-        names = await self._names_of(caller.tenant_id, list(counts)) if counts else ()
+        names = await self._store.versions.names_of(caller.tenant_id, list(counts)) if counts else ()
         versions = [VersionDownloads(name.package_id, name.version, name.uid, counts[name.uid]) for name in names]
         return sorted(versions, key=lambda each: (-each.downloads, each.package_id, each.version, each.uid))
 
@@ -47,9 +40,9 @@ class Statistics:
     async def summary(self, caller: Caller, days: int) -> CatalogSummary:
         """Return the numbers of the catalog and its downloads in the last days. Raises Unavailable."""
         (packages, versions), (by_day, by_version) = await asyncio.gather(
-            self._count(caller.tenant_id), self._installers.download_totals(caller, days)
+            self._store.size(caller.tenant_id), self._installers.download_totals(caller, days)
         )
         by_package = Counter[str]()
-        for name in await self._names_of(caller.tenant_id, list(by_version)) if by_version else ():
+        for name in await self._store.versions.names_of(caller.tenant_id, list(by_version)) if by_version else ():
             by_package[name.package_id] += by_version[name.uid]
         return CatalogSummary(packages, versions, by_day, by_package.most_common(MOST_DOWNLOADED))

@@ -24,18 +24,7 @@ def statistics(versions: Sequence[VersionDownloads], form: StatisticsFormat) -> 
             rows.writerows([*texts, day, downloads] for day, downloads in version.days.items())
         headers = {"Content-Disposition": 'attachment; filename="statistics.csv"'}
         return web.Response(text=text.getvalue(), content_type="text/csv", charset="utf-8", headers=headers)
-    return json_response(
-        [
-            {
-                "package_id": version.package_id,
-                "version": version.version,
-                "uid": version.uid,
-                "downloads": version.downloads,
-                "days": version.days,
-            }
-            for version in versions
-        ]
-    )
+    return json_response([{**vars(version), "downloads": version.downloads} for version in versions])
 
 
 def _csv_text(cell: str) -> str:

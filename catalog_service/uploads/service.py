@@ -2,10 +2,17 @@
 
 from collections.abc import Sequence
 
+from pydantic import TypeAdapter
+
 from catalog_service.model.packages import FinishedUpload
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.uploads.store import MongoUploadStore
 from common.auth.internal_tokens import Caller
+from common.events import Count, Event, Events
+
+QUEUE = "catalog_service"
+UPLOAD_FINISHED = "upload.finished"
+_UPLOAD = TypeAdapter(FinishedUpload)
 
 
 class FinishedUploads:
@@ -15,6 +22,10 @@ class FinishedUploads:
         self._store = store
         self._installers = installers
 
+    async def listen(self, events: Events, count: Count) -> None:
+        """Store every upload that is announced from now on. Events may come twice."""
+        await events.subscribe(QUEUE, UPLOAD_FINISHED, self._note, count)
+
     async def unassigned(self, caller: Caller) -> Sequence[FinishedUpload]:
         """Return the oldest first. Raises Unavailable.
 
@@ -23,3 +34,7 @@ class FinishedUploads:
         uploads = await self._store.unlinked(caller.tenant_id)
         unclaimed = await self._installers.unclaimed(caller, [upload.server_filename for upload in uploads])
         return [upload for upload in uploads if upload.server_filename in unclaimed]
+
+    async def _note(self, event: Event) -> None:
+        upload = _UPLOAD.validate_python({**event.data, "finished_at": event.time})
+        await self._store.note(event.tenant_id, upload)

@@ -1,4 +1,4 @@
-"""The creation form of a version (section 4.5, and the decisions on its fields)."""
+"""The creation form of a version."""
 
 import re
 from collections.abc import Sequence

@@ -49,10 +49,8 @@ class Inspections:
     async def complete(self, caller: Caller, form: Form) -> Form:
         """Return the form with the missing required fields that its installer has.
 
-        Raises:
-            InstallerContradicts: the tenant is strict, and the two contradict each other.
-            InvalidField: the tenant is strict, and a field cannot be compared because it is wrong.
-            Unavailable: the installer could not be inspected.
+        For a strict tenant, raises InstallerContradicts if the two contradict each other, and InvalidField for a wrong
+        field, which cannot be compared. Raises Unavailable if the installer could not be inspected.
         """
         missing = [name for name in REQUIRED if not form.get(name)]
         server_filename = form.get("server_filename")

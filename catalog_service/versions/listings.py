@@ -16,7 +16,7 @@ OVERHEAD = 512  # bytes of a cache entry beside its body
 
 
 class Listings:
-    """Lists the versions of packages (section 4.4)."""
+    """Lists the versions of packages."""
 
     def __init__(self, catalogs: CatalogCache, versions: Versions, *, memory: int = MEMORY) -> None:
         self._catalogs = catalogs

@@ -39,14 +39,6 @@ class HiddenVersion:
 
 
 @dataclass(frozen=True)
-class VersionQuery:
-    """A page of the versions of a package."""
-
-    offset: int = 0
-    limit: int = 50
-
-
-@dataclass(frozen=True)
 class VersionPage:
     """Versions with the reasons why winget refuses them, and the number of versions on all pages.
 

@@ -15,7 +15,7 @@ from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import DamagedFile, PendingVersion, VersionPage, VersionQuery
+from catalog_service.versions.model import DamagedFile, PendingVersion, VersionPage
 from catalog_service.versions.store import MongoVersionStore
 from common.auth.internal_tokens import Caller
 from common.errors import Problem
@@ -23,7 +23,7 @@ from common.tenants import Tenant, VersionKey
 
 
 class Versions:
-    """Creates, lists and deletes versions (sections 4.4 and 4.5)."""
+    """Creates, lists and deletes versions."""
 
     def __init__(
         self,
@@ -59,24 +59,19 @@ class Versions:
         same_channel = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
         return version, winget_refusals(same_channel).get(uid, ())
 
-    async def page_with_refusals(self, caller: Caller, package_id: str, query: VersionQuery) -> VersionPage:
-        """Return a page of versions with the reasons why winget refuses them. Raises PackageNotFound."""
+    async def page_with_refusals(self, caller: Caller, package_id: str, offset: int, limit: int) -> VersionPage:
+        """Return at most `limit` versions with the reasons why winget refuses them. Raises PackageNotFound."""
         versions = await self.of_package(caller, package_id)
         by_channel = groupby(sorted(versions, key=attrgetter("channel")), key=attrgetter("channel"))
         refusals = {uid: reasons for _, group in by_channel for uid, reasons in winget_refusals([*group]).items()}
-        page = versions[query.offset : query.offset + query.limit]
-        rows = [(version, refusals.get(version.uid, ())) for version in page]
+        rows = [(version, refusals.get(version.uid, ())) for version in versions[offset : offset + limit]]
         return VersionPage(rows, len(versions), package_refusal(package_id, versions))
 
     async def add(self, caller: Caller, version: PackageVersion) -> str:
-        """Create a version with its uploaded file, and return its uid.
+        """Create a version with its uploaded file, and return its uid. Repeating an interrupted request continues it.
 
-        Repeating an interrupted request continues it.
-
-        Raises:
-            PackageNotFound: there is no such package.
-            VersionExists: the tenant's version key is taken in the package.
-            Problem: upload_service refuses the file (404, 407) or does not answer.
+        Raises PackageNotFound, VersionExists if the tenant's version key is taken in the package, or another Problem if
+        upload_service refuses the file (404, 407) or does not answer.
         """
         package_uid = await self._find_package_uid(caller.tenant_id, version.package_id)
         if package_uid is None:
@@ -115,10 +110,8 @@ class Versions:
     async def delete(self, caller: Caller, package_id: str, uids: Sequence[str]) -> None:
         """Delete these versions and their files, all of them or none.
 
-        Raises:
-            PackageNotFound: there is no such package.
-            VersionNotFound: the package does not have one of them.
-            Unavailable: the files could not be deleted yet; the versions are hidden already.
+        Raises PackageNotFound, VersionNotFound if the package lacks one of them, or Unavailable if the files could not
+        be deleted yet; the versions are hidden already.
         """
         if await self._find_package_uid(caller.tenant_id, package_id) is None:
             raise PackageNotFound(package_id=package_id)
@@ -134,11 +127,9 @@ class Versions:
         files = await self._installers.damaged(caller)
         uids = [file.version_uid for file in files if file.version_uid]
         names = {name.uid: name for name in await self._store.names_of(caller.tenant_id, uids)} if uids else {}
+        named = [(file, names.get(file.version_uid)) for file in files]
         return [
-            replace(file, package_id=name.package_id, version=name.version)
-            if (name := names.get(file.version_uid))
-            else file
-            for file in files
+            replace(file, package_id=name.package_id, version=name.version) if name else file for file, name in named
         ]
 
     async def _remove(self, caller: Caller, uids: Sequence[str]) -> None:

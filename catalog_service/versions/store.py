@@ -117,22 +117,20 @@ class MongoVersionStore:
         rows = await cursor.to_list(None)
         return await _versions_of([row["version"] for row in rows if "version" in row]) if rows else None
 
-    async def names(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
-    ) -> AsyncIterator[Sequence[VersionName]]:
+    async def names(self, tenant_id: str, package_ids: Collection[str] | None) -> AsyncIterator[Sequence[VersionName]]:
         """Yield the version names of all packages, or of these, ordered by package id."""
         async for documents in self._read(tenant_id, package_ids, NAME_FIELDS):
             yield [VersionName(**document) for document in documents]
 
     async def rule_versions(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
+        self, tenant_id: str, package_ids: Collection[str] | None
     ) -> AsyncIterator[Sequence[PackageVersion]]:
         """Yield the same versions with only the fields for winget's rules that a creation form may break."""
         async for documents in self._read(tenant_id, package_ids, {**NAME_FIELDS, **RULE_FIELDS}):
             yield [rule_version_of(document) for document in documents]
 
     async def versions(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
+        self, tenant_id: str, package_ids: Collection[str] | None
     ) -> AsyncIterator[Sequence[PackageVersion]]:
         """Yield the same versions with all their fields."""
         async for documents in self._read(tenant_id, package_ids):

@@ -1,13 +1,18 @@
-"""Contracts of winget's protocol. Responses leave out everything that a client's contract does not support."""
+"""Names and contracts of winget's protocol.
+
+Responses leave out everything that a client's contract does not support.
+"""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import orjson
 
 from catalog_service.model.enumerations import FileType
+from catalog_service.model.manifest.fields import pascal
 from catalog_service.winget.search.index import Record
 from common.errors import InvalidRequest
 
@@ -44,7 +49,8 @@ _VALUES_SINCE = {
 }
 _TYPES_SINCE = {FileType.ZIP: 4, FileType.PORTABLE: 4, FileType.FONT: 12}
 WITH_NESTED = 4  # archives and portable programs
-LATEST_OF_HITS = 4  # Since this contract, all members of search results are supported.
+LATEST_OF_RESULTS = 4  # Since this contract, all members of search results are supported.
+_winget_name = lru_cache(maxsize=512)(pascal)
 
 
 @dataclass(frozen=True)
@@ -63,16 +69,16 @@ class Contract:
 
     def supports_all(self, record: Record) -> bool:
         """Whether it supports the whole search result of a package."""
-        return self.minor >= max(LATEST_OF_HITS, *record.since)
+        return self.minor >= max(LATEST_OF_RESULTS, *record.since)
 
-    def hit(self, record: Record) -> bytes:
+    def result_json(self, record: Record) -> bytes:
         """Return a package in a search result, in JSON, with the supported members."""
         if self.supports_all(record):
-            return record.hit
-        hit = orjson.loads(record.hit)
-        versions = zip(hit["Versions"], record.since, strict=True)
-        hit["Versions"] = [self.supported(version) for version, minor in versions if self.minor >= minor]
-        return orjson.dumps(hit)
+            return record.result_json
+        result = orjson.loads(record.result_json)
+        versions = zip(result["Versions"], record.since, strict=True)
+        result["Versions"] = [self.supported(version) for version, minor in versions if self.minor >= minor]
+        return orjson.dumps(result)
 
     def supported(self, members: Mapping[str, Any]) -> dict[str, Any]:
         """Return the supported members of an object, without those that are empty then."""
@@ -104,3 +110,15 @@ LATEST = Contract(28)
 def since_contract(*types: FileType | None) -> int:
     """Return the first contract 1.x that supports installers of these types."""
     return max(_TYPES_SINCE.get(kind, 0) for kind in types if kind)
+
+
+def with_winget_names(value: Any) -> Any:
+    """Return the value with the names of the protocol: `minimum_os_version` becomes `MinimumOSVersion`."""
+    if isinstance(value, dict):
+        return {_winget_name(name): with_winget_names(member) for name, member in value.items()}
+    return [with_winget_names(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def without_empty(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members that are not empty: clients refuse empty ones."""
+    return {name: value for name, value in members.items() if value not in ("", [], (), {}, None)}

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from catalog_service import app_keys, views
 from catalog_service.catalog.reader import WholeEntry
-from catalog_service.catalog.response import IMMUTABLE
+from catalog_service.catalog.response import IMMUTABLE, png
 from catalog_service.model.manifest.rules import PACKAGE_ID
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import LogoNotFound
@@ -24,7 +24,7 @@ from catalog_service.winget.search.index import Record
 from catalog_service.winget.search.requests import Query
 from common.auth.downloads import check_download
 from common.auth.internal_tokens import HIDDEN, hidden_digest
-from common.http.bodies import if_none_match, read_body
+from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
 
 routes = web.RouteTableDef()
@@ -46,10 +46,10 @@ async def manifest_search(request: web.Request) -> web.Response:
         records, revision = await request.app[app_keys.WINGET_SEARCH].find(caller.tenant_id, search, hidden, contract)
     page = records[: search.page]
     rebuilt = sum(len(record.since) for record in page if not contract.supports_all(record))
-    hits = await asyncio.to_thread(_page, contract, page) if rebuilt > MANY else _page(contract, page)
-    body = [b'{"Data":[', b",".join(hits), b"]"]
-    if len(records) > len(hits):
-        body += [b',"ContinuationToken":', orjson.dumps(search.token(records[len(hits) - 1].package_id))]
+    results = await asyncio.to_thread(_page, contract, page) if rebuilt > MANY else _page(contract, page)
+    body = [b'{"Data":[', b",".join(results), b"]"]
+    if len(records) > len(results):
+        body += [b',"ContinuationToken":', orjson.dumps(search.token(records[len(results) - 1].package_id))]
     return _response(b"".join([*body, b"}"]) if records else b"", hidden, revision)
 
 
@@ -74,9 +74,7 @@ async def package_manifest(request: web.Request) -> web.Response:
     body = b""
     if entry and query.has_supported_channel:
         if logo := entry.package.logo:
-            url = icon_url(
-                caller, settings.download_key, package_id=entry.package.package_id, logo=logo, expires=expires
-            )
+            url = icon_url(caller, settings.download_key, entry.package.package_id, logo, expires=expires)
             entry = with_logo_icon(entry, url)
         build = partial(_manifest, entry, contract, query, address)
         body = await asyncio.to_thread(build) if len(entry.names) > MANY else build()
@@ -98,10 +96,7 @@ async def icon(request: web.Request) -> web.Response:
     logo = await request.app[app_keys.PACKAGE_SEARCH].logo(caller, package_id)
     if file_name(logo) != name:
         raise LogoNotFound(package_id=package_id)
-    headers = {"ETag": f'"{name}"', "Cache-Control": IMMUTABLE}
-    if if_none_match(request, headers["ETag"]):
-        return web.Response(status=304, headers=headers)
-    return web.Response(body=logo, headers=headers, content_type="image/png")
+    return png(request, logo, name, IMMUTABLE)
 
 
 def _manifest(entry: WholeEntry, contract: Contract, query: Query, address: Address) -> bytes:
@@ -112,14 +107,14 @@ def _manifest(entry: WholeEntry, contract: Contract, query: Query, address: Addr
 
 def _page(contract: Contract, records: Sequence[Record]) -> Sequence[bytes]:
     """Return the first records in JSON that fit into a page."""
-    hits: list[bytes] = []
+    results: list[bytes] = []
     size = 0
-    for hit in map(contract.hit, records):
-        size += len(hit)
-        if hits and size > PAGE_SIZE:
+    for result in map(contract.result_json, records):
+        size += len(result)
+        if results and size > PAGE_SIZE:
             break
-        hits.append(hit)
-    return hits
+        results.append(result)
+    return results
 
 
 def _response(body: bytes, hidden: frozenset[str], revision: str) -> web.Response:

@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from auth_service.users.service import parse_username
 from catalog_service import forms, views
 from catalog_service.logos.model import EDGE, LOGO_LIMIT
-from catalog_service.model.manifest.fields import from_document, to_document
+from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import document_of, version_of
@@ -69,7 +69,7 @@ class FinishedUploadRecord(Record):
 def check_package(document: Document) -> None:
     record = PackageRecord.model_validate(document)
     fields = record.model_dump(exclude={"object_id", "tenant_id", "halfway"})
-    package = Package(**{**fields, "manifest": from_document(PackageManifest, record.manifest)})
+    package = Package(**{**fields, "manifest": PackageManifest.model_validate(record.manifest)})
     parsed = forms.package_of(_form_of(views.package_details(package)), record.logo)
     sent = replace(parsed, package_uid=package.package_uid, active=package.active, manifest=package.manifest)
     require(sent == package)

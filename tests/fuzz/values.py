@@ -4,7 +4,6 @@ import io
 import re
 import string
 from contextlib import suppress
-from dataclasses import dataclass
 
 from PIL import Image
 
@@ -12,6 +11,7 @@ from catalog_service.forms import package_id
 from catalog_service.logos.decoder import decode_logo
 from catalog_service.logos.model import EDGE, LogoRefused
 from catalog_service.model.ordering import VersionOrder, newest_first
+from catalog_service.model.versions import VersionName
 from client_registry.clients.hostnames import NAME_LIMIT, host_name
 from client_registry.releases.service import release_version
 from common.errors import InvalidField, InvalidRequest
@@ -115,7 +115,7 @@ def versions(data: bytes) -> None:
             assert [a < b, a == b, b < a].count(True) == 1
             assert a != b or hash(a) == hash(b)
             assert all(a <= c for c in order if a <= b <= c)
-    parsed = [_Version(text) for text in texts]
+    parsed = [VersionName("", text, "") for text in texts]
     assert newest_first(parsed) == newest_first(reversed(parsed))
 
 
@@ -128,12 +128,6 @@ def event(data: bytes) -> None:
     assert isinstance(decoded.tenant_id, str)
     assert isinstance(decoded.data, dict)
     assert decoded.routing_key == f"{decoded.type}.{decoded.tenant_id}"
-
-
-@dataclass(frozen=True)
-class _Version:
-    version: str
-    uid: str = ""
 
 
 def _file_id(text: str) -> str | None:

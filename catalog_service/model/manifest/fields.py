@@ -1,6 +1,6 @@
 """The base of winget's manifest schema: models that are read from forms, manifest files and documents."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from typing import Any, TypeVar, get_args
 
@@ -115,10 +115,5 @@ def is_set(value: object) -> bool:
 
 
 def to_document(manifest: Fields) -> dict[str, Any]:
-    """Return a manifest as documents and JSON have it, without what is empty."""
+    """Return a manifest as documents and JSON have it, without what is empty; `model_validate` reads it."""
     return manifest.model_dump(mode="json", exclude_defaults=True)
-
-
-def from_document(kind: type[Part], document: Mapping[str, Any]) -> Part:
-    """Return the manifest of which `to_document` made a document."""
-    return kind.model_validate(document)

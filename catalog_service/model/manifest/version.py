@@ -1,10 +1,9 @@
-"""The manifest of a version: its installer and its release notes."""
+"""The manifest of a version: its installer, its release notes and its Desired State Configuration."""
 
 from enum import StrEnum
 from typing import Annotated, Literal, get_args
 
 from catalog_service.model.enumerations import Architecture, FileType
-from catalog_service.model.manifest.desired_state import DesiredStateConfiguration
 from catalog_service.model.manifest.fields import Fields
 from catalog_service.model.manifest.lists import Aliases, Listed, Records
 from catalog_service.model.manifest.values import (
@@ -28,6 +27,11 @@ UnsupportedArgument = Literal["log", "location"]
 RepairBehavior = Literal["modify", "uninstaller", "installer"]
 InstalledFileType = Literal["launch", "uninstall", "other"]
 _PART = r"(0|[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])"
+MODULE_NAME = Text(100, pattern=r"[A-Za-z0-9_]+([.-][A-Za-z0-9_]+)*", like="the name of a PowerShell module")
+RESOURCE_NAME = Text(100, pattern="[A-Za-z][A-Za-z0-9_-]*", like="the name of a resource")
+RESOURCE_TYPE = Text(
+    256, pattern=r"[A-Za-z0-9_]+(\.[A-Za-z0-9_]+){0,2}/[A-Za-z0-9_]+", like="a type such as Acme.Editor/Settings"
+)
 
 
 class ReturnResponse(StrEnum):
@@ -79,6 +83,35 @@ class InstalledFile(Fields):
     file_type: Annotated[InstalledFileType | None, Choice(get_args(InstalledFileType))] = None
     invocation_parameter: Annotated[str, Text(2048)] = ""
     display_name: Annotated[str, Text(256)] = ""
+
+
+class PowerShellResource(Fields):
+    name: Annotated[str, RESOURCE_NAME]
+
+
+class PowerShellModule(Fields):
+    """A module in a PowerShell repository, and its resources."""
+
+    repository_url: Url
+    module_name: Annotated[str, MODULE_NAME]
+    resources: Annotated[tuple[PowerShellResource, ...], Records(64)]
+
+
+class DscV3Resource(Fields):
+    type: Annotated[str, RESOURCE_TYPE]
+
+
+class DscV3(Fields):
+    """Resources of the package itself, for version 3 of DSC."""
+
+    resources: Annotated[tuple[DscV3Resource, ...], Records(128)]
+
+
+class DesiredStateConfiguration(Fields):
+    """The resources of PowerShell modules, of DSC version 3, or both."""
+
+    power_shell: Annotated[tuple[PowerShellModule, ...], Records(16)] = ()
+    dscv3: DscV3 | None = None
 
 
 class ReleaseTexts(Fields):

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 
-from catalog_service.catalog.reader import Entry, WholeEntry, WholeReader
+from catalog_service.catalog.reader import Entry, EntryReader, WholeEntry
+from catalog_service.model.versions import PackageVersion
 from catalog_service.winget.search.fields import Field
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
@@ -15,11 +16,11 @@ class SourceEntries:
 
     def __init__(
         self,
-        entries: WholeReader,
+        read_entries: EntryReader[PackageVersion],
         search: WingetSearch,
         read_logos: Callable[[str, Collection[str]], Awaitable[Mapping[str, bytes]]],
     ) -> None:
-        self._entries = entries
+        self._read_entries = read_entries
         self._search = search
         self._read_logos = read_logos
 
@@ -34,7 +35,7 @@ class SourceEntries:
 
     async def _read(self, tenant_id: str, package_id: str, hidden: frozenset[str]) -> WholeEntry | None:
         if package_id not in hidden:
-            async for (entry,) in self._entries.read(tenant_id, [package_id]):
+            async for (entry,) in self._read_entries(tenant_id, [package_id]):
                 logos = await self._read_logos(tenant_id, [package_id])
                 return Entry(replace(entry.package, logo=logos.get(package_id, b"")), entry.names)
         return None

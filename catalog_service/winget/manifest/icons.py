@@ -29,7 +29,7 @@ def with_logo_icon(entry: WholeEntry, url: str) -> WholeEntry:
     return Entry(replace(package, manifest=manifest), entry.names)
 
 
-def icon_url(caller: Caller, keys: Keys, *, package_id: str, logo: bytes, expires: int) -> str:
+def icon_url(caller: Caller, keys: Keys, package_id: str, logo: bytes, *, expires: int) -> str:
     """Return the absolute address of a logo, valid until `expires` (seconds since 1970) or until the logo changes."""
     name = file_name(logo)
     query = signed_query(keys, caller.tenant_id, stored_name(package_id), name, expires)

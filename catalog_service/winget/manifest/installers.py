@@ -4,20 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from catalog_service.model.manifest.fields import to_document
+from catalog_service.model.manifest.version import ReleaseTexts
 from catalog_service.model.versions import Dependencies, PackageVersion
-from catalog_service.winget.contracts import WITH_NESTED, Contract
+from catalog_service.winget.contracts import WITH_NESTED, Contract, with_winget_names, without_empty
 from catalog_service.winget.installable import PACKAGED
-from catalog_service.winget.naming import with_winget_names, without_empty
 
 # Fields that have another place or another name in the protocol.
-ELSEWHERE = (
-    "locales",
-    "release_notes",
-    "release_notes_url",
-    "installer_locale",
-    "portable_command_alias",
-    "signature_sha256",
-)
+ELSEWHERE = {*ReleaseTexts.model_fields, "locales", "installer_locale", "portable_command_alias", "signature_sha256"}
 
 
 def installer(version: PackageVersion, contract: Contract, address: str) -> Mapping[str, Any]:

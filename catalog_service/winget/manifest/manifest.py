@@ -8,10 +8,9 @@ from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion
-from catalog_service.winget.contracts import Contract, since_contract
+from catalog_service.winget.contracts import Contract, since_contract, with_winget_names, without_empty
 from catalog_service.winget.installable import installable_versions
 from catalog_service.winget.manifest.installers import installer
-from catalog_service.winget.naming import with_winget_names, without_empty
 from catalog_service.winget.search.requests import Query
 
 DEFAULT_LANGUAGE = "en-US"
@@ -27,7 +26,7 @@ def manifest(entry: WholeEntry, contract: Contract, query: Query, address: Addre
         {
             "PackageVersion": version,
             **contract.supported(_locales(entry.package, supported[0].manifest)),
-            "Installers": [installer(one, contract, address(one)) for one in supported],
+            "Installers": [installer(each, contract, address(each)) for each in supported],
         }
         for version, installers in installable_versions(entry).items()
         if requested in {"", version.casefold()}

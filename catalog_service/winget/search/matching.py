@@ -46,33 +46,33 @@ class Match:
             return True
         return self.kind in GUESSED and self.fields <= CODES
 
-    def numbers_in(self, block: IndexSegment) -> Set[int]:
+    def numbers_in(self, segment: IndexSegment) -> Set[int]:
         """Return the numbers of the matching packages."""
         if Field.MARKET in self.fields:
-            return self._in_market(block)
+            return self._in_market(segment)
         if self.of_whole_values:
-            return self._whole(block)
+            return self._whole(segment)
         if any(ord(character) < ord(" ") for character in self.keyword):
             return frozenset()  # No value has control characters, but the separators are such.
-        return self._in(block.texts if self.fields <= TEXTS else block.codes)
+        return self._in(segment.texts if self.fields <= TEXTS else segment.codes)
 
-    def _whole(self, block: IndexSegment) -> Set[int]:
+    def _whole(self, segment: IndexSegment) -> Set[int]:
         matching: set[int] = set()
         for field in self.fields:
-            numbers = block.numbers_of(field.mark + self._folded)
+            numbers = segment.numbers_of(field.mark + self._folded)
             if not numbers:
                 continue
             if self.kind is MatchType.EXACT and field in TEXTS:
                 spelled = field.mark + self.keyword
-                numbers = [number for number in numbers if spelled in block.records[number].texts]
+                numbers = [number for number in numbers if spelled in segment.records[number].texts]
             matching.update(numbers)
         return matching
 
-    def _in_market(self, block: IndexSegment) -> Set[int]:
+    def _in_market(self, segment: IndexSegment) -> Set[int]:
         """Return the packages with an installer for a market, by its whole name."""
         mark = Field.MARKET.mark
-        anywhere, here = (block.numbers_of(mark + value) for value in (ANY_MARKET, self._folded))
-        return {*anywhere, *here}.difference(block.numbers_of(mark + NOT_IN + self._folded))
+        anywhere, here = (segment.numbers_of(mark + value) for value in (ANY_MARKET, self._folded))
+        return {*anywhere, *here}.difference(segment.numbers_of(mark + NOT_IN + self._folded))
 
     def _in(self, lines: TextIndex) -> set[int]:
         match self.kind:

@@ -31,7 +31,7 @@ def record_of(entry: WholeEntry) -> Record | None:
         return None
     package = entry.package
     versions = [{"PackageVersion": version, **_codes(installers)} for version, installers in installable.items()]
-    hit = {
+    result = {
         "PackageIdentifier": package.package_id,
         "PackageName": package.name,
         "Publisher": package.publisher,
@@ -44,10 +44,10 @@ def record_of(entry: WholeEntry) -> Record | None:
     texts = {field.mark + value for field, value in values if field in TEXTS}
     codes = {field.mark + folded(value) for field, value in values if field not in TEXTS}
     since = tuple(
-        min(since_contract(one.installer_type, one.nested_type) for one in of_version)
+        min(since_contract(version.installer_type, version.nested_type) for version in of_version)
         for of_version in installable.values()
     )
-    return Record(package.package_id, tuple(sorted(texts)), tuple(sorted(codes)), orjson.dumps(hit), since)
+    return Record(package.package_id, tuple(sorted(texts)), tuple(sorted(codes)), orjson.dumps(result), since)
 
 
 def _values(package: Package, installers: Sequence[PackageVersion]) -> Iterator[tuple[Field, str]]:

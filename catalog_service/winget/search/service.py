@@ -5,11 +5,13 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence, S
 from contextlib import aclosing
 from typing import NamedTuple
 
-from catalog_service.catalog.reader import WholeEntry, WholeReader
-from catalog_service.revisions.model import Revisions
+from catalog_service.catalog.reader import EntryReader, WholeEntry
+from catalog_service.catalog.segments import segments_of
+from catalog_service.model.versions import PackageVersion
+from catalog_service.revisions.model import StateReader
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
-from catalog_service.winget.search.index import Index, IndexSegment, Record, segments_of
+from catalog_service.winget.search.index import SIZE, Index, IndexSegment, Record
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
 from common.caching.tenant_cache import TenantCache, TooLarge
@@ -28,8 +30,8 @@ class SearchResult(NamedTuple):
 class IndexReader:
     """Reads packages into indexes of at most `memory` bytes."""
 
-    def __init__(self, entries: WholeReader, memory: int) -> None:
-        self._entries = entries
+    def __init__(self, read_entries: EntryReader[PackageVersion], memory: int) -> None:
+        self._read_entries = read_entries
         self._memory = memory
 
     async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> Index:
@@ -44,13 +46,13 @@ class IndexReader:
 
     async def update(self, tenant_id: str, value: Index, revision: str, changed: Set[str]) -> Index:
         changes: dict[str, Record | None] = dict.fromkeys(changed)
-        async for entries in self._entries.read(tenant_id, changed):
+        async for entries in self._read_entries(tenant_id, changed):
             records = await asyncio.to_thread(lambda batch: list(map(record_of, batch)), entries)
             changes |= zip((entry.package.package_id for entry in entries), records, strict=True)
         return await asyncio.to_thread(value.replaced, revision, changes)
 
     async def segments(self, tenant_id: str) -> AsyncIterator[Sequence[IndexSegment]]:
-        async for entries in self._entries.read(tenant_id):
+        async for entries in self._read_entries(tenant_id, None):
             yield await asyncio.to_thread(_segments_of, entries)
 
 
@@ -58,14 +60,19 @@ class WingetSearch:
     """Searches current packages, and reads only changed ones."""
 
     def __init__(
-        self, revisions: Revisions, entries: WholeReader, *, memory: int, on_evict: Callable[[], None] = lambda: None
+        self,
+        read_state: StateReader,
+        read_entries: EntryReader[PackageVersion],
+        *,
+        memory: int,
+        on_evict: Callable[[], None] = lambda: None,
     ) -> None:
         """All indexes together take at most `memory` bytes. A larger catalog is read for each search.
 
         `on_evict` is called for each index that is dropped to make room for another.
         """
-        self._reader = IndexReader(entries, memory)
-        self._indexes = TenantCache(revisions.state, self._reader, max_size=memory, on_evict=on_evict)
+        self._reader = IndexReader(read_entries, memory)
+        self._indexes = TenantCache(read_state, self._reader, max_size=memory, on_evict=on_evict)
         self._uncached_reads = FairConcurrencyLimit(UNCACHED_READS)
 
     @property
@@ -117,9 +124,9 @@ class WingetSearch:
 
 
 async def _cached_segments(index: Index) -> AsyncGenerator[IndexSegment, None]:
-    for segment in index.blocks:
+    for segment in index.segments:
         yield segment
 
 
 def _segments_of(entries: Sequence[WholeEntry]) -> Sequence[IndexSegment]:
-    return segments_of([record for record in map(record_of, entries) if record])
+    return segments_of([record for record in map(record_of, entries) if record], IndexSegment, SIZE)

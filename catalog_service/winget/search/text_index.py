@@ -20,20 +20,20 @@ class TrigramFilter:
 
     def __init__(self, text: str) -> None:
         self._has = bytearray(FILTER_SIZE)
-        for place in _places(text):
-            self._has[place] = True
+        for position in _positions(text):
+            self._has[position] = True
 
     def may_have(self, piece: str) -> bool:
         """False only if the text lacks the piece."""
-        return all(map(self._has.__getitem__, _places_of_piece(piece)))
+        return all(map(self._has.__getitem__, _positions_of_piece(piece)))
 
 
-def _places(text: str) -> Collection[int]:
+def _positions(text: str) -> Collection[int]:
     """Return the filter positions of all parts of `GRAM` characters; none for shorter texts."""
     return [hash(part) % FILTER_SIZE for part in {text[start : start + GRAM] for start in range(len(text) - GRAM + 1)}]
 
 
-_places_of_piece = lru_cache(_places)  # All segments are searched for the same piece.
+_positions_of_piece = lru_cache(_positions)  # All segments are searched for the same piece.
 
 
 class TextIndex:
@@ -57,21 +57,21 @@ class TextIndex:
         """Yield the numbers of the packages that have a piece, in a line with one of these marks if given."""
         if self.filter and not self.filter.may_have(piece):
             return
-        place = self.text.find(piece)
-        while place >= 0:
-            line = self.text.rfind(SEPARATOR, 0, place) + 1
+        position = self.text.find(piece)
+        while position >= 0:
+            line = self.text.rfind(SEPARATOR, 0, position) + 1
             if not marks or self.text[line] in marks:
-                number = bisect_right(self._ends, place)
+                number = bisect_right(self._ends, position)
                 yield number
                 following = self._ends[number]
             else:
-                following = self._next_line(marks, place)
-            place = self.text.find(piece, following)
+                following = self._next_line(marks, position)
+            position = self.text.find(piece, following)
 
     def _next_line(self, marks: str, after: int) -> int:
         """Return the start of the next line with one of these marks: many lines may be between."""
-        places = (self.text.find(SEPARATOR + mark, after) for mark in marks)
-        return min((place for place in places if place >= 0), default=len(self.text))
+        positions = (self.text.find(SEPARATOR + mark, after) for mark in marks)
+        return min((position for position in positions if position >= 0), default=len(self.text))
 
     def find_matches(self, pattern: re.Pattern[str]) -> Iterator[int]:
         """Yield the numbers of the packages with a line that matches."""

@@ -89,7 +89,7 @@ class Stores:
         return replace(version, size=FILE.size, sha256=FILE.sha256)
 
     async def packages(self) -> list[Package]:
-        return [package async for packages in self.catalog.packages.read(self.tenant_id) for package in packages]
+        return [package async for packages in self.catalog.packages.read(self.tenant_id, None) for package in packages]
 
     def pending(self, version: PackageVersion, package_uid: str = "a package") -> PendingVersion:
         return PendingVersion(self.tenant_id, package_uid, version)
@@ -388,7 +388,7 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     await catalog.versions.has_version(tenant_id, "acme.editor", "1.0")
     await catalog.versions.discard(tenant_id, version.uid)
     await catalog.versions.of_package(tenant_id, "acme.editor")
-    names = [name async for names in catalog.versions.names(tenant_id) for name in names]
+    names = [name async for names in catalog.versions.names(tenant_id, None) for name in names]
     assert names == [VersionName("acme.editor", "1.0", version.uid)]
     await catalog.revisions.state(tenant_id, "")
     await catalog.versions.hide(tenant_id, "acme.editor", [version.uid])

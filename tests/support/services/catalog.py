@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -19,7 +20,7 @@ from catalog_service.catalog.cache import CatalogCache
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
-from catalog_service.sweeper import Sweeper
+from catalog_service.sweeper import sweep
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.errors import NotFound, Problem
 from common.events import Events
@@ -175,7 +176,7 @@ class Catalog:
     stubs: StubServices
     settings: CatalogSettings
     events: Events
-    sweeper: Sweeper
+    sweep: Callable[[], Awaitable[None]]
     catalogs: CatalogCache
     store: MongoCatalogStore
 
@@ -254,7 +255,7 @@ class Catalog:
             await self.database[name].update_many(
                 {"halfway": True}, [{"$set": {"changed_at": {"$add": ["$changed_at", -120_000]}}}]
             )
-        await self.sweeper.sweep()
+        await self.sweep()
 
 
 def version_form(**fields: str) -> dict[str, str]:
@@ -301,14 +302,14 @@ async def serving_catalog(
         upload_service = open_service(stub_address, service="upload_service", keys=KEYS)
         installers = UploadService(await stack.enter_async_context(upload_service))
         store = app[STORE]
-        sweeper = Sweeper(store, app[PACKAGES], app[VERSIONS], installers)
+        sweep_all = partial(sweep, store, app[PACKAGES], app[VERSIONS], installers)
         yield Catalog(
             ServiceApi(session, address, "catalog_service"),
             database,
             stubs,
             catalog_settings,
             events,
-            sweeper,
+            sweep_all,
             app[CATALOG_CACHE],
             store,
         )

@@ -538,14 +538,14 @@ async def test_a_slow_catalog_sends_its_headers_early(
     monkeypatch.setattr(answers, "START_TIMEOUT", 0.01)
     async with serving_catalog(mongo_url, redis_url, catalog_memory=memory) as catalog:
         await seed(catalog, caller, 300)
-        read = catalog.catalogs._reader._entries.read
+        read = catalog.catalogs._reader._read_entries
 
         async def slowly(*which: Any) -> AsyncIterator[Any]:
             await go_on.wait()
             async for entries in read(*which):
                 yield entries
 
-        monkeypatch.setattr(catalog.catalogs._reader._entries, "read", slowly)
+        monkeypatch.setattr(catalog.catalogs._reader, "_read_entries", slowly)
         address = f"{catalog.api.address}/{caller.tenant_id}/get_packages"
         token = sign(KEY, caller, service="catalog_service", operation="get_packages")
         headers = {INTERNAL_TOKEN: token, "Accept-Encoding": "gzip"}

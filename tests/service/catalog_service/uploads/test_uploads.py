@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from catalog_service.uploads import consumer
+from catalog_service.uploads import service
 from common.auth.internal_tokens import Caller
 from common.events import Count, Event, Events, EventsUnavailable, Handle, Listener
 from common.events.broker import open_events
@@ -166,7 +166,7 @@ class ObservedEvents:
 async def test_uploads_are_received_over_rabbitmq(
     mongo_url: str, redis_url: str, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumer, "QUEUE", f"uploads-{uuid4().hex}")  # The other queue belongs to the whole service.
+    monkeypatch.setattr(service, "QUEUE", f"uploads-{uuid4().hex}")  # The other queue belongs to the whole service.
     caller = make_caller()
     async with (
         open_events(rabbitmq_url) as subscriber,

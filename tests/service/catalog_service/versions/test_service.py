@@ -368,7 +368,7 @@ async def test_a_version_during_its_creation_is_not_swept(catalog: Catalog, call
     await catalog.post_version(caller)
     catalog.stubs.refusal = None
 
-    await catalog.sweeper.sweep()
+    await catalog.sweep()
 
     assert await catalog.versions(caller) == []
     assert await catalog.count_records(caller) == 2

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections import Counter, defaultdict
+from functools import partial
 from itertools import cycle
 from threading import get_ident
 from typing import Any
@@ -11,7 +12,7 @@ import orjson
 import pytest
 from yarl import URL
 
-from catalog_service.catalog.reader import Entries
+from catalog_service.catalog.reader import read_entries
 from catalog_service.model.versions import version_of
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.manifest.manifest import manifest
@@ -233,7 +234,7 @@ async def test_many_versions_are_read_and_encoded_in_a_thread(
 
     monkeypatch.setattr("catalog_service.versions.store.version_of", record_function("reading", version_of))
     monkeypatch.setattr("catalog_service.winget.search.service.record_of", record_function("finding", record_of))
-    monkeypatch.setattr(Contract, "hit", record_function("telling", Contract.hit))
+    monkeypatch.setattr(Contract, "result_json", record_function("telling", Contract.result_json))
     monkeypatch.setattr("catalog_service.versions.store.MAX_IN_LOOP", 1)
     monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
     await catalog.add_package(caller, "Acme.Editor")
@@ -297,10 +298,10 @@ async def test_indexes_of_all_tenants_stay_within_their_limit(catalog: Catalog) 
     for caller in callers:
         await catalog.add_package(caller, "Acme.Editor")
         await catalog.add_version(caller, "Acme.Editor")
-    entries = Entries(catalog.store.packages.described, catalog.store.versions.versions)
-    winget_search = WingetSearch(catalog.store.revisions, entries, memory=1 << 20)
+    entries = partial(read_entries, catalog.store.packages.described, catalog.store.versions.versions)
+    winget_search = WingetSearch(catalog.store.revisions.state, entries, memory=1 << 20)
     await winget_search.find(callers[0].tenant_id, Search(), frozenset())
-    bounded = WingetSearch(catalog.store.revisions, entries, memory=2 * winget_search.size)
+    bounded = WingetSearch(catalog.store.revisions.state, entries, memory=2 * winget_search.size)
     for caller in callers * 2:
         (record,) = (await bounded.find(caller.tenant_id, Search(), frozenset())).records
         assert record.package_id == "Acme.Editor"

@@ -59,7 +59,7 @@ def test_changes_give_the_same_catalog_as_a_new_snapshot(
             package_id: fragment_of for package_id, fragment_of in {**expected, **fragments}.items() if fragment_of
         }
 
-    everything = [fragment_of for segment in catalog.segments for fragment_of in segment.fragments()]
+    everything = [fragment_of for segment in catalog.segments for fragment_of in segment.items()]
     assert everything == [fragment_of for _, fragment_of in sorted(expected.items())]
     assert all(0 < len(segment.ids) < 2 * SEGMENT for segment in catalog.segments)
     assert listed_ids(catalog, ALL) == sorted(expected)
@@ -163,7 +163,7 @@ class Revisions:
 
 async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
     revisions = Revisions()
-    catalogs = CatalogCache(revisions, revisions, views.rendered_package, memory=10_000)
+    catalogs = CatalogCache(revisions.state, revisions.read, views.rendered_package, memory=10_000)
     first = asyncio.create_task(catalogs.check("acme"))
     await revisions.requested.wait()
     late = [asyncio.create_task(catalogs.check("acme")) for _ in range(5)]
@@ -176,7 +176,7 @@ async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
 
 async def test_a_check_older_than_the_cached_value_reads_nothing() -> None:
     revisions = Revisions()
-    catalogs = CatalogCache(revisions, revisions, views.rendered_package, memory=10_000)
+    catalogs = CatalogCache(revisions.state, revisions.read, views.rendered_package, memory=10_000)
     revisions.go_on.set()
     first, second, third = [await catalogs.check("acme") for _ in range(3)]
 
@@ -195,7 +195,7 @@ def large() -> Revisions:
 
 
 def memory_of(revisions: Revisions) -> CatalogCache:
-    return CatalogCache(revisions, revisions, views.rendered_package, memory=10_000)
+    return CatalogCache(revisions.state, revisions.read, views.rendered_package, memory=10_000)
 
 
 async def read(catalogs: CatalogCache, view: View = ALL, tenant_id: str = "acme") -> CatalogBody | None:

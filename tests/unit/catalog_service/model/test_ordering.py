@@ -1,24 +1,18 @@
 """The order of versions."""
 
 import random
-from dataclasses import dataclass
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.model.ordering import VersionOrder, newest_first
+from catalog_service.model.versions import VersionName
 from tests.support.tables import each
 
 numbers = st.lists(st.integers(min_value=0, max_value=10**12), min_size=1, max_size=6)
 texts = st.one_of(
     numbers.map(lambda parts: ".".join(map(str, parts))), st.text(alphabet="0123456789.-abRC ", max_size=20)
 )
-
-
-@dataclass(frozen=True)
-class Version:
-    version: str
-    uid: str = ""
 
 
 @each(
@@ -66,7 +60,7 @@ def test_the_order_is_total_and_transitive(first: str, second: str, third: str) 
 
 @given(st.lists(texts, max_size=8), st.randoms(use_true_random=False))
 def test_newest_first_does_not_depend_on_the_input_order(versions: list[str], shuffle: random.Random) -> None:
-    given_order = [Version(version, str(index)) for index, version in enumerate(versions)]
+    given_order = [VersionName("", version, str(index)) for index, version in enumerate(versions)]
     shuffled = list(given_order)
     shuffle.shuffle(shuffled)
 
@@ -74,6 +68,6 @@ def test_newest_first_does_not_depend_on_the_input_order(versions: list[str], sh
 
 
 def test_the_newest_comes_first() -> None:
-    versions = [Version("1.9"), Version("1.10"), Version("1.10-rc1"), Version("2.0")]
+    versions = [VersionName("", version, "") for version in ("1.9", "1.10", "1.10-rc1", "2.0")]
 
     assert [version.version for version in newest_first(versions)] == ["2.0", "1.10", "1.10-rc1", "1.9"]

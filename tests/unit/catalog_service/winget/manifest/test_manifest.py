@@ -6,13 +6,6 @@ from typing import Any
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.enumerations import Architecture, FileType, UpgradeBehavior
-from catalog_service.model.manifest.desired_state import (
-    DesiredStateConfiguration,
-    DscV3,
-    DscV3Resource,
-    PowerShellModule,
-    PowerShellResource,
-)
 from catalog_service.model.manifest.package import (
     Agreement,
     Documentation,
@@ -22,9 +15,14 @@ from catalog_service.model.manifest.package import (
 )
 from catalog_service.model.manifest.version import (
     AppsAndFeaturesEntry,
+    DesiredStateConfiguration,
+    DscV3,
+    DscV3Resource,
     ExpectedReturnCode,
     InstalledFile,
     LocalReleaseTexts,
+    PowerShellModule,
+    PowerShellResource,
     ReturnResponse,
     VersionManifest,
 )

@@ -46,7 +46,7 @@ ENTRIES = (
     ),
     make_entry("Other.Tool", make_version("Other.Tool"), name="Tool"),
 )
-BLOCK = IndexSegment([record for entry in ENTRIES if (record := record_of(entry))])
+SEGMENT = IndexSegment([record for entry in ENTRIES if (record := record_of(entry))])
 
 # For each field: a value, its beginning, its middle, a pattern, the value without accents and signs, and the id of the
 # only matching package. Codes have the whole value in other letter cases instead of the pattern and the plain value.
@@ -81,12 +81,12 @@ def search_of(field: Field, kind: MatchType, keyword: str) -> dict[str, Any]:
     return {"PackageMatchField": field, "RequestMatch": {"KeyWord": keyword, "MatchType": kind}}
 
 
-def parse_and_match(block: IndexSegment, **body: Any) -> Collection[int]:
-    return asyncio.run(parse_search(orjson.dumps(body)).numbers_in(block, CooperativeYield()))
+def parse_and_match(segment: IndexSegment, **body: Any) -> Collection[int]:
+    return asyncio.run(parse_search(orjson.dumps(body)).numbers_in(segment, CooperativeYield()))
 
 
 def found_ids(**body: Any) -> list[str]:
-    return [BLOCK.ids[number] for number in sorted(parse_and_match(BLOCK, **body))]
+    return [SEGMENT.ids[number] for number in sorted(parse_and_match(SEGMENT, **body))]
 
 
 @each(("field", "kind", "keyword", "package_id"), CASES)
@@ -168,8 +168,8 @@ def test_an_empty_keyword_matches_every_value() -> None:
 
 
 def test_derived_texts_of_a_segment_are_computed_once() -> None:
-    for lines in (BLOCK.texts, BLOCK.codes):
-        assert lines in (BLOCK.texts, BLOCK.codes)
+    for lines in (SEGMENT.texts, SEGMENT.codes):
+        assert lines in (SEGMENT.texts, SEGMENT.codes)
         assert lines.squeezed is lines.squeezed
 
 
@@ -182,8 +182,8 @@ def test_a_filtered_scan_finds_the_same_as_a_full_scan(long: int, names: list[st
     entries = [make_entry(f"A.{number}", make_version(f"A.{number}"), name=name) for number, name in enumerate(names)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("catalog_service.winget.search.text_index.FILTER_THRESHOLD", long)
-        block = IndexSegment([record for entry in entries if (record := record_of(entry))])
-    assert (block.texts.filter is not None) is (long == 0)
+        segment = IndexSegment([record for entry in entries if (record := record_of(entry))])
+    assert (segment.texts.filter is not None) is (long == 0)
     folded, small = keyword.casefold(), [name.casefold() for name in names]
     for kind, numbers in {
         MatchType.EXACT: [number for number, name in enumerate(names) if name == keyword],
@@ -193,7 +193,7 @@ def test_a_filtered_scan_finds_the_same_as_a_full_scan(long: int, names: list[st
         MatchType.FUZZY: [number for number, name in enumerate(small) if squeezed(name) == squeezed(folded)],
         MatchType.FUZZY_SUBSTRING: [number for number, name in enumerate(small) if squeezed(folded) in squeezed(name)],
     }.items():
-        assert sorted(parse_and_match(block, Filters=[search_of(Field.NAME, kind, keyword)])) == numbers
+        assert sorted(parse_and_match(segment, Filters=[search_of(Field.NAME, kind, keyword)])) == numbers
 
 
 def test_a_trigram_filter_accepts_parts_of_its_text() -> None:

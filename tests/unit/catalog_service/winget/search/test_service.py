@@ -57,9 +57,9 @@ async def ids(searches: WingetSearch, tenant_id: str) -> list[str]:
 
 async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor"), "other": entries_of("Acme.Other", "Acme.Third")})
-    alone = WingetSearch(catalogs, catalogs, memory=1 << 20)
+    alone = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
     assert await ids(alone, "one") == ["Acme.Editor"]
-    searches = WingetSearch(catalogs, catalogs, memory=alone.size * 5 // 2)  # not enough memory for both
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=alone.size * 5 // 2)  # not enough memory for both
     assert await ids(searches, "one") == ["Acme.Editor"]
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
     catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
@@ -73,7 +73,7 @@ async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
 
 async def test_evicted_indexes_are_counted() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other", "third")})
-    alone = WingetSearch(catalogs, catalogs, memory=1 << 20)
+    alone = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
     await ids(alone, "one")
     drops = 0
 
@@ -81,7 +81,7 @@ async def test_evicted_indexes_are_counted() -> None:
         nonlocal drops
         drops += 1
 
-    searches = WingetSearch(catalogs, catalogs, memory=2 * alone.size, on_evict=on_evict)
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=2 * alone.size, on_evict=on_evict)
     for tenant_id, expected in (("one", 0), ("other", 0), ("one", 0), ("third", 1), ("one", 1), ("other", 2)):
         assert await ids(searches, tenant_id) == ["Acme.Editor"]
         assert drops == expected
@@ -90,7 +90,7 @@ async def test_evicted_indexes_are_counted() -> None:
 
 async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
-    searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
     await ids(searches, "one")
     size = searches.size
     monkeypatch.setattr("common.caching.tenant_cache.MAX_TENANTS", 1)
@@ -106,7 +106,7 @@ async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_reading_a_huge_catalog_does_not_delay_other_tenants() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
-    searches = WingetSearch(catalogs, catalogs, memory=0)
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=0)
     for tenant_id in catalogs.entries:
         await ids(searches, tenant_id)
     catalogs.slow = "one"
@@ -120,7 +120,7 @@ async def test_reading_a_huge_catalog_does_not_delay_other_tenants() -> None:
 
 async def test_an_unchanged_index_is_not_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
     await ids(searches, "one")
     monkeypatch.delattr(Index, "replaced")
     assert await ids(searches, "one") == ["Acme.Editor"]
@@ -128,12 +128,12 @@ async def test_an_unchanged_index_is_not_rebuilt(monkeypatch: pytest.MonkeyPatch
 
 async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs, catalogs, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
     assert await ids(searches, "one") == ["Acme.Editor"]
     running: list[int] = []
     other_turns = 0
 
-    def numbers_in(_: Match, block: IndexSegment) -> set[int]:
+    def numbers_in(_: Match, segment: IndexSegment) -> set[int]:
         running.append(other_turns)
         time.sleep(0.006)
         return {0}
