@@ -87,10 +87,10 @@ async def download(request: web.Request) -> web.StreamResponse:
 
 
 def _count_download(request: web.Request, upload: Upload) -> None:
-    """Count a download by the client, else by its address. Without a gateway that is the address of the connection."""
+    """Count a download by the address of the client, which without a gateway is that of the connection."""
     if counter := request.app[DOWNLOAD_COUNTER]:
         caller = request.get(CALLER)
-        counter.count(upload, (caller.client_id or caller.ip) if caller else request.remote or "")
+        counter.count(upload, caller.ip if caller else request.remote or "")
 
 
 @routes.post("/{tenant_id}/store_installer")

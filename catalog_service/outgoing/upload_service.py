@@ -15,6 +15,7 @@ RELEASE_BATCH = 100  # versions of one request
 CONCURRENT_RELEASES = 4  # requests
 REMOVAL_TIMEOUT = 25.0  # seconds
 STATISTICS_TIMEOUT = 12.0  # seconds
+PAGE_TIMEOUT = 1.0  # seconds, less than a page of versions may take
 INSPECTION_TIMEOUT = 30.0  # seconds
 NAMES_BATCH = 1000  # files of one request
 _FILE = TypeAdapter(InstallerFile)
@@ -74,7 +75,8 @@ class UploadService:
         Raises Unavailable.
         """
         body = {"days": days, "version_uids": list(version_uids)}
-        answer = await self._service.json(caller, "download_counts", body, timeout=STATISTICS_TIMEOUT)
+        timeout = PAGE_TIMEOUT if version_uids else STATISTICS_TIMEOUT
+        answer = await self._service.json(caller, "download_counts", body, timeout=timeout)
         versions: Mapping[str, Mapping[str, int]] = answer["versions"]
         return versions
 

@@ -14,7 +14,8 @@ import orjson
 
 from common.errors import Unavailable
 from common.telemetry import log, of_request
-from common.telemetry.tracing import TRACEPARENT, traces
+from common.telemetry.spans import TRACEPARENT
+from common.telemetry.tracing import traces
 
 Handle = Callable[["Event"], Awaitable[None]]
 Listener = Callable[["Event"], None]

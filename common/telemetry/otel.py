@@ -15,7 +15,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from common.telemetry.logs import TRACE_ID
 from common.telemetry.metrics import software_version
-from common.telemetry.tracing import NOOP_SPAN, TRACEPARENT, NoopSpan
+from common.telemetry.spans import NOOP_SPAN, TRACEPARENT, NoopSpan
 
 CLOSE_TIMEOUT = 2.0  # seconds
 CLIENT_ERROR, SERVER_ERROR = 400, 500  # the lowest status that is an error of a client span, of a server span

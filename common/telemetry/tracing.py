@@ -6,41 +6,13 @@ route templates and our own names only: no path, query, header, field, key or va
 
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from common.settings import BadSetting
+from common.telemetry.spans import NOOP_SPAN, TRACEPARENT, NoopSpan
 
 if TYPE_CHECKING:
     from common.telemetry.otel import Spans
-
-TRACEPARENT = "traceparent"  # the W3C header, and the extension attribute of a CloudEvent
-
-
-class NoopSpan:
-    """A span that does nothing, for requests that are not traced."""
-
-    @property
-    def traceparent(self) -> str:
-        """The context for other services to continue the trace; "" for none."""
-        return ""
-
-    def set_status(self, status: int, cause: str = "") -> None:
-        """Set the response status; `cause` is the class of the error."""
-
-    def update(self, name: str, attributes: Mapping[str, str]) -> None:
-        """Change the name and set attributes; empty values are left out."""
-
-    def end(self, error: str = "") -> None:
-        """End a span that was not entered; `error` is the class of the error."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        pass
-
-
-NOOP_SPAN = NoopSpan()
 
 
 class Traces:

@@ -1,6 +1,7 @@
 """The text that `pkgrepo up` prints when it is ready: addresses, the password, commands for a shell and for Windows."""
 
 import hashlib
+import shlex
 from urllib.parse import urlsplit
 
 from rich.console import Console
@@ -18,10 +19,11 @@ def print_welcome(console: Console, service: RunningService, folder: DataFolder)
         console.print(f"The password is shown once. It is stored in {password}")
     elif password.exists():
         console.print(f"Administrator {ADMINISTRATOR}. The first password is stored in {password}")
-    curl = f"curl --cacert {folder.ca_certificate}" if service.certificates else "curl"
+    curl = f"curl --cacert {shlex.quote(str(folder.ca_certificate))}" if service.certificates else "curl"
     console.print(
         f"\nIn a browser: {base}/dashboard\n\nFrom a terminal:\n\n"
-        f"TOKEN=$({curl} -s {local}/login -d username={ADMINISTRATOR} --data-urlencode password@{password}"
+        f"TOKEN=$({curl} -s {local}/login -d username={ADMINISTRATOR} "
+        f"--data-urlencode {shlex.quote(f'password@{password}')}"
         """ | sed -E 's/.*"message":"([^"]+)".*/\\1/')\n"""
         f'{curl} -X POST -H "Authorization: Bearer $TOKEN" {local}/get_packages\n'
         f'{curl} -H "Authorization: Bearer $TOKEN" {local}/server_information\n\n'

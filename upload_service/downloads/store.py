@@ -19,7 +19,7 @@ DUPLICATE_KEY = 11000  # the server's code
 
 @dataclass(frozen=True)
 class Download:
-    """A complete download by a client, which is an id or an address; `hour` is the begin of the hour, in UTC."""
+    """A complete download by a client, which is an address; `hour` is the begin of the hour, in UTC."""
 
     tenant_id: str
     version_uid: str
@@ -32,7 +32,7 @@ class MongoDownloadStore:
 
     def __init__(self, database: MongoDatabase) -> None:
         self._marks = database["download_marks"]
-        self._counts = database["download_counts"]
+        self._daily_counts = database["download_counts"]
 
     async def mark(self, downloads: Sequence[Download]) -> list[Download]:
         """Mark these downloads; returns those that had no mark. The unique index decides between two processes."""
@@ -56,7 +56,7 @@ class MongoDownloadStore:
             for (tenant_id, uid, day), number in numbers.items()
         ]
         if updates:
-            await self._counts.bulk_write(updates, ordered=False)
+            await self._daily_counts.bulk_write(updates, ordered=False)
 
     async def counts(
         self, tenant_id: str, days: int, now: datetime, version_uids: Sequence[str] = ()
@@ -75,7 +75,7 @@ class MongoDownloadStore:
             {"$group": {"_id": "$version_uid", "days": {"$push": {"k": day, "v": "$count"}}}},
             {"$set": {"days": {"$arrayToObject": "$days"}}},
         ]
-        return {row["_id"]: row["days"] async for row in self._counts.aggregate(stages)}
+        return {row["_id"]: row["days"] async for row in self._daily_counts.aggregate(stages)}
 
     async def totals(
         self, tenant_id: str, days: int, now: datetime, most: int
@@ -92,15 +92,15 @@ class MongoDownloadStore:
             {"$sort": {"count": -1, "_id": 1}},
             {"$limit": most},
         ]
-        numbers = {row["_id"].date().isoformat(): row["count"] async for row in self._counts.aggregate(by_day)}
-        return numbers, {row["_id"]: row["count"] async for row in self._counts.aggregate(by_version)}
+        numbers = {row["_id"].date().isoformat(): row["count"] async for row in self._daily_counts.aggregate(by_day)}
+        return numbers, {row["_id"]: row["count"] async for row in self._daily_counts.aggregate(by_version)}
 
     async def delete(self, tenant_id: str, version_uids: Sequence[str]) -> None:
         """Delete the counts of these versions."""
-        await self._counts.delete_many({"tenant_id": tenant_id, "version_uid": {"$in": list(version_uids)}})
+        await self._daily_counts.delete_many({"tenant_id": tenant_id, "version_uid": {"$in": list(version_uids)}})
 
     async def forget_tenant(self, tenant_id: str) -> None:
-        for collection in (self._marks, self._counts):
+        for collection in (self._marks, self._daily_counts):
             await collection.delete_many({"tenant_id": tenant_id})
 
 

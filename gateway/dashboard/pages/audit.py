@@ -45,7 +45,7 @@ async def show(page: PageRequest) -> web.Response:
         "audit.html",
         entries=shown,
         client_names=client_names,
-        package_names=package_names,
+        package_names=package_names or {},
         older_url=_url(page, before=str(entries[PAGE_SIZE - 1]["sequence"])) if len(entries) > PAGE_SIZE else "",
         newest_url=_url(page, before="") if before else "",
         download_url=f"{page.home}/operations/get_audit_log?{urlencode({'format': 'jsonl', **sent})}",

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from aiohttp import web
 
-from common.errors import InvalidRequest, UpstreamProblem
+from common.errors import Problem
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pagination import paginate_list
 
@@ -32,37 +32,35 @@ async def show(page: PageRequest) -> web.Response:
         groups=groups,
         uses=Counter(entry["group_id"] for entry in entries),
         client_names=client_names,
-        package_names=package_names,
+        package_names=package_names or {},
         client_name=page.request.query.get("client", "").strip(),
-        unknown_ids=set(shown_ids) - package_names.keys(),
+        unknown_ids=set() if package_names is None else set(shown_ids) - package_names.keys(),
         group_names={group["group_id"]: group["name"] for group in groups},
     )
 
 
-async def package_names_of(page: PageRequest, package_ids: Iterable[str]) -> dict[str, str]:
-    """The names of packages that exist, by their ids, for as many ids as fit an address."""
-    found = await _find(page, "find_packages", "package_id", package_ids)
-    return {package["package_id"]: package["package_name"] for package in found.get("packages", ())}
+async def package_names_of(page: PageRequest, package_ids: Iterable[str]) -> dict[str, str] | None:
+    """The names of packages that exist, by their ids, for as many ids as fit an address; None if they are not known."""
+    answer = await _find(page, "find_packages", "package_id", package_ids)
+    return None if answer is None else {row["package_id"]: row["package_name"] for row in answer.get("packages", ())}
 
 
 async def client_names_of(page: PageRequest, client_ids: Iterable[str]) -> dict[str, str]:
-    """The names of clients that exist, by their ids, for as many ids as fit an address."""
-    found = await _find(page, "find_clients", "client_id", client_ids)
-    return {client["client_id"]: client["client_name"] for client in found.get("clients", ())}
+    """The names of clients that are known to exist, by their ids, for as many ids as fit an address."""
+    answer = await _find(page, "find_clients", "client_id", client_ids) or {}
+    return {row["client_id"]: row["client_name"] for row in answer.get("clients", ())}
 
 
-async def _find(page: PageRequest, operation: str, name: str, values: Iterable[str]) -> Mapping[str, Any]:
-    """The response for these ids; empty without ids, and for an id that nothing can have."""
+async def _find(page: PageRequest, operation: str, name: str, values: Iterable[str]) -> Mapping[str, Any] | None:
+    """The response for these ids: empty without ids, None if there is none. A page does not fail for want of names."""
     ids = ids_that_fit(values)
     if not ids:
         return {}
     try:
-        found: Mapping[str, Any] = await page.fetch(operation, **{name: ",".join(ids)}, limit=str(len(ids)))
-    except UpstreamProblem as problem:
-        if problem.status != InvalidRequest.status:
-            raise
-        return {}  # The audit log has refused requests, with any text as an id.
-    return found
+        answer: Mapping[str, Any] = await page.fetch(operation, **{name: ",".join(ids)}, limit=str(len(ids)))
+    except Problem:
+        return None  # The audit log has refused requests, with any text as an id.
+    return answer
 
 
 def ids_that_fit(values: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ from common.errors import Problem
 from gateway.app_keys import SERVICES
 from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest
+from gateway.dashboard.pages.blacklist import client_names_of, package_names_of
 from gateway.dashboard.pages.server import NAMES, STATUSES, health_of_services
 from gateway.operations import CATALOG, CLIENTS
 
@@ -70,15 +71,17 @@ async def show(page: PageRequest) -> web.Response:
     )
     uploads = sorted(uploads or (), key=lambda upload: str(upload["finished_at"]), reverse=True)
     actions = [entry for entry in entries or () if entry["operation"] not in SESSION_OPERATIONS][:RECENT]
+    published = [entry for entry in publications or () if entry["status"] < 400][:RECENT]
     return page.render(
         "overview.html",
         information=information,
         unassigned=len(uploads),
         uploads=uploads[:RECENT],
         actions=actions,
-        client_names=await _client_names(page, actions),
+        client_names=await client_names_of(page, _targets(actions, "client_id")),
+        package_names=await package_names_of(page, _targets([*actions, *published], "package_id")),
         action_names=ACTIONS,
-        publications=[entry for entry in publications or () if entry["status"] < 400][:RECENT],
+        publications=published,
         summary=summary,
         bars=chart_bars(summary["days"], datetime.now(UTC)) if summary else (),
         seen=seen,
@@ -100,12 +103,9 @@ def chart_bars(downloads: Mapping[str, int], now: datetime) -> Sequence[Bar]:
     return bars
 
 
-async def _client_names(page: PageRequest, entries: Sequence[Mapping[str, Any]]) -> Mapping[str, str]:
-    """The names of the clients in these entries that still exist, by their ids."""
-    ids = {entry["target"]["client_id"] for entry in entries if entry["target"].get("client_id")}
-    if not ids or (matches := await _or_none(page.fetch("find_clients", client_id=",".join(sorted(ids))))) is None:
-        return {}
-    return {client["client_id"]: client["client_name"] for client in matches["clients"]}
+def _targets(entries: Sequence[Mapping[str, Any]], name: str) -> Sequence[str]:
+    """The different values of the targets under a name."""
+    return list(dict.fromkeys(entry["target"][name] for entry in entries if entry["target"].get(name)))
 
 
 async def _or_none(answer: Awaitable[Any]) -> Any:

@@ -32,9 +32,9 @@ async def show(page: PageRequest, package_id: str) -> web.Response:
 
     async def fetch_versions(offset: int, limit: int) -> tuple[Sequence[Any], int]:
         nonlocal refusal
-        found = await page.fetch("find_versions", package_id, offset=str(offset), limit=str(limit))
-        refusal = found["winget_refusal"]
-        return found["versions"], found["total"]
+        versions = await page.fetch("find_versions", package_id, offset=str(offset), limit=str(limit))
+        refusal = versions["winget_refusal"]
+        return versions["versions"], versions["total"]
 
     package, part = await asyncio.gather(
         page.fetch("get_package_details", package_id), paginate(page.request, fetch_versions)

@@ -1,5 +1,6 @@
 """A running catalog_service, with a stub of the other services."""
 
+import asyncio
 import io
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -76,6 +77,7 @@ class StubServices:
     claim_fields: dict[str, str] = field(default_factory=dict)
     late_claim_fields: dict[str, str] = field(default_factory=dict)
     downloads: dict[str, dict[str, int]] = field(default_factory=dict)
+    hangs: bool = False  # for download counts
     days: int = 0
     refusal: Problem | None = None
     not_inspected: Problem | None = None
@@ -98,7 +100,7 @@ class StubServices:
         """Remove all files, facts and refusals."""
         self.links, self.hidden, self.operations, self.missing, self.damaged = {}, {}, [], set(), []
         self.inspected, self.claim_fields, self.late_claim_fields = {}, {}, {}
-        self.downloads, self.days = {}, 0
+        self.downloads, self.days, self.hangs = {}, 0, False
         self.refusal = self.not_inspected = self.during = None
 
     def add_file(self) -> str:
@@ -145,6 +147,8 @@ class StubServices:
         return json_response({"installers": self.damaged})
 
     async def _download_counts(self, request: web.Request) -> web.Response:
+        if self.hangs:
+            await asyncio.Event().wait()
         self.days = (await self._receive(request, "download_counts"))["days"]
         return json_response({"versions": self.downloads})
 

@@ -57,6 +57,18 @@ async def test_versions_are_found_while_their_downloads_are_unknown(catalog: Cat
     assert version["downloads"] is None
 
 
+async def test_versions_are_found_while_their_downloads_take_long(
+    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("catalog_service.outgoing.upload_service.PAGE_TIMEOUT", 0.1)
+    await catalog.add_version(caller)
+    catalog.stubs.hangs = True
+
+    (version,) = (await find_versions(catalog, caller))["versions"]
+
+    assert version["downloads"] is None
+
+
 async def test_versions_are_found_in_pages_with_the_newest_first(catalog: Catalog, caller: Caller) -> None:
     for version in ("1.9", "1.10", "1.2"):
         await catalog.add_version(caller, package_version=version)

@@ -1,6 +1,7 @@
 """Download counts: complete downloads count once for each client, version and hour."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
@@ -25,6 +26,10 @@ NOT_COUNTED = [
     {"If_None_Match": f'"{sha256(FILE)}"'},
     {"If_Match": '"other"'},
 ]
+
+
+def at_address(caller: Caller, ip: str) -> Caller:
+    return replace(caller, ip=ip)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -84,27 +89,27 @@ async def test_a_response_with_the_last_byte_counts(api: UploadApi, request_opti
 async def test_a_response_without_the_last_byte_does_not_count(api: UploadApi, request_options: dict[str, str]) -> None:
     caller, uid, address = await publish(api)
     await api.get(address, **request_options)
-    await download(api, caller.as_client("pc-1"), address)
+    await download(api, at_address(caller, "192.0.2.1"), address)
     await until_counted(api, caller, {uid: 1})
 
 
 async def test_a_client_counts_once_within_an_hour(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:
     caller, uid, address = await publish(api)
-    for client in ("pc-1", "pc-1", "pc-2"):
-        await download(api, caller.as_client(client), address)
+    for ip in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
+        await download(api, at_address(caller, ip), address)
     await until_counted(api, caller, {uid: 2})
     monkeypatch.setattr("upload_service.downloads.counter.current_hour", lambda: HOUR - timedelta(hours=1))
-    await download(api, caller.as_client("pc-1"), address)
+    await download(api, at_address(caller, "192.0.2.1"), address)
     await until_counted(api, caller, {uid: 3})
 
 
 async def test_a_client_counts_once_for_two_replicas(replicas: Replicas) -> None:
     caller, uid, address = await publish(replicas.first)
-    for client in ("pc-1", "pc-2"):
+    for ip in ("192.0.2.1", "192.0.2.2"):
         for replica in (replicas.first, replicas.second):
-            await download(replica, caller.as_client(client), address)
-    await download(replicas.first, caller.as_client("pc-3"), address)
-    await download(replicas.second, caller.as_client("pc-4"), address)
+            await download(replica, at_address(caller, ip), address)
+    await download(replicas.first, at_address(caller, "192.0.2.3"), address)
+    await download(replicas.second, at_address(caller, "192.0.2.4"), address)
     await until_counted(replicas.first, caller, {uid: 4})
 
 
@@ -129,8 +134,8 @@ async def test_counts_before_the_days_are_left_out(api: UploadApi, monkeypatch: 
 
 async def test_totals_are_of_days_and_versions(api: UploadApi) -> None:
     caller, uid, address = await publish(api)
-    for client in ("pc-1", "pc-2"):
-        await download(api, caller.as_client(client), address)
+    for ip in ("192.0.2.1", "192.0.2.2"):
+        await download(api, at_address(caller, ip), address)
     await until_counted(api, caller, {uid: 2})
     totals = {"days": {HOUR.date().isoformat(): 2}, "versions": {uid: 2}}
     assert (await api.post(caller, "download_totals", days=2)).body == totals
@@ -172,8 +177,8 @@ async def test_nothing_is_counted_if_counting_is_off(settings: UploadSettings, d
 
 async def test_downloads_are_a_metric_of_the_tenant(api: UploadApi) -> None:
     caller, uid, address = await publish(api)
-    for client in ("pc-1", "pc-1", "pc-2"):
-        await download(api, caller.as_client(client), address)
+    for ip in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
+        await download(api, at_address(caller, ip), address)
     await until_counted(api, caller, {uid: 2})
 
     async def is_counted() -> bool:
