@@ -1,4 +1,4 @@
-"""What each service measures: its requests, its process (Linux only), and the delay of the event loop."""
+"""The measurements of each service: its requests, its process (Linux only), and the delay of the event loop."""
 
 import asyncio
 import time
