@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -182,8 +183,8 @@ async def test_counted_downloads_survive_a_killed_replica(
     await first.claim(caller, name, uid)
     address = URL(first.address(caller, name, keys=KEYS))
 
-    async def download(api: UploadApi, client: str) -> None:
-        answer = await api.service.call(caller.as_client(client), "GET", *address.parts[2:], params=address.query)
+    async def download(api: UploadApi, ip: str) -> None:
+        answer = await api.service.call(replace(caller, ip=ip), "GET", *address.parts[2:], params=address.query)
         assert answer.status == 200
 
     async def counted(number: int) -> None:
@@ -193,13 +194,13 @@ async def test_counted_downloads_survive_a_killed_replica(
 
         await until(is_counted)
 
-    for client in ("pc-1", "pc-2"):
-        await download(first, client)
+    for ip in ("192.0.2.1", "192.0.2.2"):
+        await download(first, ip)
     await counted(2)
     replica = cluster.replicas["upload_service"][0]
     await replica.kill()
     try:
-        await download(second, "pc-3")
+        await download(second, "192.0.2.3")
         await counted(3)
     finally:
         await replica.start()
