@@ -128,7 +128,7 @@ class Certificates:
         authority = KeyPair.read(file)
         permitted = _permitted_names(authority.certificate) if authority else PRIVATE_NETWORKS
         more = [_constraint(name) for name in self._names if not _is_permitted(name, permitted)]
-        # A start with a wrong clock must not replace the CA, so the begin of its time does not count.
+        # A start with a slow clock must not replace the CA, so the begin of its time does not count.
         if authority and not authority.ends_soon(self._now()) and not more:
             return authority
         self.ca_was_replaced = authority is not None

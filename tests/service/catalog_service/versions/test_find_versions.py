@@ -1,5 +1,6 @@
 """The versions of a package in pages, and winget's rules for fields of a form."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog
+from tests.support.wait import TIMEOUT
 
 
 @pytest.fixture
@@ -61,10 +63,12 @@ async def test_versions_are_found_while_their_downloads_take_long(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("catalog_service.outgoing.upload_service.PAGE_TIMEOUT", 0.1)
+    monkeypatch.setattr("catalog_service.outgoing.upload_service.STATISTICS_TIMEOUT", 10 * TIMEOUT)
     await catalog.add_version(caller)
     catalog.stubs.hangs = True
 
-    (version,) = (await find_versions(catalog, caller))["versions"]
+    async with asyncio.timeout(TIMEOUT):
+        (version,) = (await find_versions(catalog, caller))["versions"]
 
     assert version["downloads"] is None
 
