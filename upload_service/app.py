@@ -106,7 +106,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        for name, step, pause in build(app, database, events, readers):
+        work = build(app, database, events, readers)
+        stack.push_async_callback(app[TRANSFERS].sessions.leases.give_all_back)
+        for name, step, pause in work:
             await stack.enter_async_context(repeating(name, step, pause, after=readiness.prepared))
         yield
 

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from pymongo import ASCENDING
 
+from common.mongo import Document
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import (
@@ -20,6 +21,7 @@ from upload_service.store import (
 )
 
 LEASE_SECONDS = 15
+KEPT_SECONDS = 6  # of a lease between two chunks; a dead holder's next chunk waits so long at another replica
 ANNOUNCING_SECONDS = 5  # that an announcement may take, and until a failed one is repeated
 
 _FREE = {"$expr": {"$lt": ["$lease_until", NOW]}}
@@ -102,9 +104,14 @@ class MongoUploadStore(UploadRecords):
         """Release the lease; False if another request has it."""
         return await self._update_leased(upload, {"lease_until": LEASE_FREE})
 
-    async def advance(self, upload: Upload) -> bool:
-        """Acknowledge the bytes before `offset`, and release the lease."""
-        return await self._update_leased(upload, {"offset": upload.offset, "lease_until": LEASE_FREE})
+    async def advance(self, upload: Upload, *, keep: bool = False) -> Upload | None:
+        """Acknowledge the bytes before `offset`; returns the record, or None if the lease is lost.
+
+        The lease is released, or kept for the next chunk unless the transfer was cancelled.
+        """
+        kept: Document = {"$cond": ["$cancelled", LEASE_FREE, from_now(KEPT_SECONDS)]}
+        fields = {"offset": upload.offset, "lease_until": kept if keep else LEASE_FREE, "updated_at": NOW}
+        return to_upload_or_none(await self._find_and_set(_acknowledgeable(upload), fields))
 
     async def complete(self, upload: Upload) -> bool:
         """Record the whole file, not announced yet, and release the lease."""
@@ -123,8 +130,9 @@ class MongoUploadStore(UploadRecords):
             "checked_at": NOW,  # The whole file was read for its digest.
             "lease_until": LEASE_FREE,
             "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
+            "updated_at": NOW,
         }
-        return await self._update_leased(upload, fields)
+        return await self._set(_acknowledgeable(upload), fields)
 
     async def abandon(self, upload: Upload) -> bool:
         """open → deleting, while our lease is the last one acquired."""
@@ -210,3 +218,12 @@ class MongoUploadStore(UploadRecords):
     ) -> bool:
         query = {**record_key(upload), "status": status, **(condition or {})}
         return await self._set(query, {**fields, "updated_at": NOW})
+
+
+def _acknowledgeable(upload: Upload) -> Document:
+    """The query for an open transfer while our lease is the last one acquired.
+
+    A chunk that was on its way at a cancellation counts only if it acquired the lease itself.
+    """
+    query: Document = {**record_key(upload), "status": Status.OPEN, "fence": upload.fence}
+    return {**query, "cancelled": {"$ne": True}} if upload.is_kept else query
