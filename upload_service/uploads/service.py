@@ -21,7 +21,7 @@ from upload_service.model import (
 from upload_service.quota.service import IncrementalReservation, reserve
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import prepend
-from upload_service.uploads.chunk import Chunk, ResendCheck, exact_blocks, expect_next
+from upload_service.uploads.chunk import Chunk, ResendCheck, expect_next, large_blocks
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.session import Digests, UploadSession, UploadSessions
 from upload_service.uploads.store import MongoUploadStore
@@ -169,7 +169,7 @@ class Transfers:
         if session.upload.needs_copy:
             self.digests.put(upload_id, span.start, await session.copy_part())
         digest = self.digests.get(upload_id, span.start)
-        await session.write(exact_blocks(session.upload, span, chunk), digest)
+        await session.write(large_blocks(session.upload, span, chunk), digest)
         if span.is_last:
             self.digests.delete(upload_id)
             return await session.finish(span.total, chunk.suffix, digest)

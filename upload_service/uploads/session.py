@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
+from common.http.socket_body import SocketBody
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
 from upload_service.model import InstallerMissing, Status, TransferCancelled, TransferDamaged, Upload
@@ -136,7 +137,12 @@ class UploadSession:
         self.upload = copy
         return digest
 
-    async def write(self, blocks: AsyncIterator[bytes], digest: Digest | None, reserve: Reserve | None = None) -> int:
+    async def write(
+        self,
+        blocks: AsyncIterator[bytes] | AsyncIterator[bytes | SocketBody],
+        digest: Digest | None,
+        reserve: Reserve | None = None,
+    ) -> int:
         """Write the bytes after the acknowledged ones to the disk, and return their number; as `PartWriter.write`."""
         writer = PartWriter(partial(self._sessions.parts.open, self.upload, digest))
         return await writer.write(blocks, reserve)

@@ -21,9 +21,8 @@ from upload_service.store import (
 )
 
 LEASE_SECONDS = 15
-KEPT_SECONDS = 6  # of a lease between two chunks; a dead holder's next chunk waits so long at another replica
+KEPT_SECONDS = 6  # of a lease between two chunks; after its holder died, the next chunk waits for so long
 ANNOUNCING_SECONDS = 5  # that an announcement may take, and until a failed one is repeated
-
 _FREE = {"$expr": {"$lt": ["$lease_until", NOW]}}
 
 
@@ -105,13 +104,10 @@ class MongoUploadStore(UploadRecords):
         return await self._update_leased(upload, {"lease_until": LEASE_FREE})
 
     async def advance(self, upload: Upload, *, keep: bool = False) -> Upload | None:
-        """Acknowledge the bytes before `offset`; returns the record, or None if the lease is lost.
-
-        The lease is released, or kept for the next chunk unless the transfer was cancelled.
-        """
-        kept: Document = {"$cond": ["$cancelled", LEASE_FREE, from_now(KEPT_SECONDS)]}
-        fields = {"offset": upload.offset, "lease_until": kept if keep else LEASE_FREE, "updated_at": NOW}
-        return to_upload_or_none(await self._find_and_set(_acknowledgeable(upload), fields))
+        """Acknowledge the bytes before `offset`. Releases the lease, or keeps that of a transfer not cancelled."""
+        until: Any = {"$cond": ["$cancelled", LEASE_FREE, from_now(KEPT_SECONDS)]} if keep else LEASE_FREE
+        fields = {"offset": upload.offset, "lease_until": until, "updated_at": NOW}
+        return to_upload_or_none(await self._find_and_set(self._leased(upload), fields))
 
     async def complete(self, upload: Upload) -> bool:
         """Record the whole file, not announced yet, and release the lease."""
@@ -130,9 +126,8 @@ class MongoUploadStore(UploadRecords):
             "checked_at": NOW,  # The whole file was read for its digest.
             "lease_until": LEASE_FREE,
             "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
-            "updated_at": NOW,
         }
-        return await self._set(_acknowledgeable(upload), fields)
+        return await self._set(self._leased(upload), {**fields, "updated_at": NOW})
 
     async def abandon(self, upload: Upload) -> bool:
         """open → deleting, while our lease is the last one acquired."""
@@ -209,6 +204,11 @@ class MongoUploadStore(UploadRecords):
     async def forget_tenant(self, tenant_id: str) -> None:
         await self._uploads.delete_many({"tenant_id": tenant_id})
 
+    def _leased(self, upload: Upload) -> Document:
+        """The query for an open transfer while our lease is the last one; under a kept one, unless it was cancelled."""
+        known = {"cancelled": {"$ne": True}} if upload.is_kept else {}
+        return {**record_key(upload), "status": Status.OPEN, "fence": upload.fence, **known}
+
     async def _update_leased(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
         """Update an open transfer while our lease is the last one acquired."""
         return await self._update(upload, Status.OPEN, fields, {"fence": upload.fence})
@@ -218,12 +218,3 @@ class MongoUploadStore(UploadRecords):
     ) -> bool:
         query = {**record_key(upload), "status": status, **(condition or {})}
         return await self._set(query, {**fields, "updated_at": NOW})
-
-
-def _acknowledgeable(upload: Upload) -> Document:
-    """The query for an open transfer while our lease is the last one acquired.
-
-    A chunk that was on its way at a cancellation counts only if it acquired the lease itself.
-    """
-    query: Document = {**record_key(upload), "status": Status.OPEN, "fence": upload.fence}
-    return {**query, "cancelled": {"$ne": True}} if upload.is_kept else query
