@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from common.errors import InvalidRequest
 from common.http import bodies
@@ -74,7 +75,7 @@ class SocketBody:
         self._wake()
 
     async def receive(self, sink: Sink) -> None:
-        """Give all bytes to `sink`. Must not be cancelled, see `stop`.
+        """Give all bytes to `sink`; a cancellation is like `stop`.
 
         Raises InvalidRequest: the sender has gone or is too slow. The errors of `sink` are raised, too.
         """
@@ -94,9 +95,12 @@ class SocketBody:
     def _take_arrived(self) -> tuple[list[bytes], int]:
         """The bytes that aiohttp has already read, and the number of those that follow in the socket."""
         content, blocks, left = self._request.content, list[bytes](), self._length
-        while left and (block := content.read_nowait(left)):  # Reading may let the parser go on.
-            blocks.append(block)
-            left -= len(block)
+        try:
+            while left and (block := content.read_nowait(left)):  # Reading may let the parser go on.
+                blocks.append(block)
+                left -= len(block)
+        except (web.RequestPayloadError, HttpProcessingError):
+            raise _broken() from None
         return blocks, left
 
     async def _receive(self, receiver: "_Receiver") -> None:
@@ -104,11 +108,15 @@ class SocketBody:
         progress, remaining, patience = 0, bodies.TIMEOUT, PATIENCE
         while True:
             before = receiver.left
-            try:
-                await loop.run_in_executor(None, receiver.visit, patience)
-            finally:
-                received = before - receiver.left
-                self._count(received)
+            visit = loop.run_in_executor(None, receiver.visit, patience)
+            while not visit.done():
+                try:
+                    await asyncio.wait([visit])
+                except asyncio.CancelledError:  # The thread must leave the socket before it is closed.
+                    self._stopped = True
+            received = before - receiver.left
+            self._count(received)
+            visit.result()
             if receiver.is_done:
                 return
             progress += received

@@ -102,7 +102,7 @@ class PartWriter:
         if self._body is not None:
             self._body.stop()
         if self._visit is not None:
-            await asyncio.wait([self._visit])
+            await asyncio.gather(self._visit, return_exceptions=True)
         await asyncio.to_thread(self._truncate)
 
     def _truncate(self) -> None:

@@ -32,7 +32,7 @@ from upload_service.uploads.store import MongoUploadStore
 Result = TypeVar("Result")
 
 MAX_DIGESTS = 4096  # of transfers
-RENEWAL_SECONDS = 4.0  # A lease lasts 15, and 6 since the last chunk.
+RENEWAL_SECONDS = 4.0  # A lease lasts 15, a kept one 6 since its last chunk.
 
 
 class Digests:
