@@ -1,6 +1,6 @@
 """Uploads and the errors about them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from common.errors import Conflict, InvalidRequest, NotFound, Problem
@@ -56,7 +56,7 @@ class Upload:
     status: Status = Status.OPEN
     needs_copy: bool = False
     is_cancelled: bool = False
-    is_kept: bool = False
+    is_kept: bool = field(default=False, compare=False)  # not in the record
     generation: int = 0
     storage: StorageKind = StorageKind.FOLDER
     damage: Damage = Damage.NONE
