@@ -81,8 +81,7 @@ class MongoUploadStore(UploadRecords):
             "lease_until": from_now(LEASE_SECONDS),
             "updated_at": NOW,
         }
-        key = {"tenant_id": tenant_id, "file_id": file_id}
-        query = {**key, "status": Status.OPEN, "cancelled": {"$ne": True}, **_FREE}
+        query = {"tenant_id": tenant_id, "file_id": file_id, "status": Status.OPEN, "cancelled": {"$ne": True}, **_FREE}
         return to_upload_or_none(await self._find_and_set(query, fields))
 
     async def cancel(self, upload: Upload) -> None:
@@ -100,8 +99,9 @@ class MongoUploadStore(UploadRecords):
         return await self._update_leased(upload, {"part": upload.generation, "tainted": False})
 
     async def release(self, upload: Upload) -> bool:
-        """Release the lease; False if another request has it."""
-        return await self._update_leased(upload, {"lease_until": LEASE_FREE})
+        """Release the lease; False if another request has it. The transfer is as old as before."""
+        query = {**record_key(upload), "status": Status.OPEN, "fence": upload.fence}
+        return await self._set(query, {"lease_until": LEASE_FREE})
 
     async def advance(self, upload: Upload, *, keep: bool = False) -> Upload | None:
         """Acknowledge the bytes before `offset`. Releases the lease, or keeps that of a transfer not cancelled."""
