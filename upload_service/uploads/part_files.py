@@ -21,7 +21,7 @@ BLOCK = 1 << 20  # bytes
 class Digest(Protocol):
     """A running SHA-256."""
 
-    def update(self, data: bytes | memoryview, /) -> None: ...
+    def update(self, data: bytes, /) -> None: ...
     def copy(self) -> Self: ...
     def hexdigest(self) -> str: ...
 
@@ -122,7 +122,7 @@ class PartFile:
             os.close(self._descriptor)
             raise
 
-    def write(self, blocks: Sequence[bytes | memoryview]) -> None:
+    def write(self, blocks: Sequence[bytes]) -> None:
         """Write and hash the next bytes. Raises StorageFull."""
         with full_disk():
             for block in blocks:

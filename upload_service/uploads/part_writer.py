@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
+from typing import cast
 
 from common.http.socket_body import Block, SocketBody
 from upload_service.uploads.part_files import PartFile
@@ -84,7 +85,7 @@ class PartWriter:
         if self._file is None:
             self._file = self._open_file()
         self._is_synced = False
-        self._file.write(blocks)
+        self._file.write(cast("Sequence[bytes]", blocks))  # A memoryview is as good.
         if last:
             self._file.sync()
             self._is_synced = True
