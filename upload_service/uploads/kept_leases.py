@@ -7,12 +7,12 @@
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 from common.mongo import MongoError
 from common.telemetry import log
 from upload_service.model import Upload
+from upload_service.uploads.store import MongoUploadStore
 
 IDLE_SECONDS = 0.5  # that a chunk at another replica waits for at most; 0 keeps no lease
 
@@ -28,9 +28,9 @@ class _Kept:
 
 @dataclass(frozen=True)
 class KeptLeases:
-    """Keeps leases by X-File-ID; `release` gives one back to all replicas."""
+    """Keeps leases by X-File-ID."""
 
-    release: Callable[[Upload], Awaitable[bool]]
+    store: MongoUploadStore
     _kept: dict[Key, _Kept] = field(default_factory=dict)
     _releases: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -74,6 +74,6 @@ class KeptLeases:
 
     async def _release(self, upload: Upload) -> None:
         try:
-            await self.release(upload)
+            await self.store.release(upload)
         except MongoError as error:  # The lease expires, and the next holder copies the file first.
             log.warning("lease_not_released", error=type(error).__name__, upload_id=upload.upload_id)

@@ -72,7 +72,7 @@ class UploadSessions:
 
     @cached_property
     def leases(self) -> KeptLeases:
-        return KeptLeases(self.store.release)
+        return KeptLeases(self.store)
 
     async def create(self, tenant_id: str) -> Upload:
         """A new leased upload of unknown length, under an X-File-ID of its own."""
