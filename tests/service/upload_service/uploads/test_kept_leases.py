@@ -27,6 +27,7 @@ OTHER = bytes(byte ^ 1 for byte in FILE)
 async def replicas(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicas]:
     """Two services that keep a lease until something else ends it."""
     monkeypatch.setattr("upload_service.uploads.kept_leases.IDLE_SECONDS", LONG)
+    monkeypatch.setattr("upload_service.uploads.store.KEPT_SECONDS", LONG)
     async with two_replicas(settings) as both:
         yield both
 
