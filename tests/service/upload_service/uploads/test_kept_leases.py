@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from pymongo.errors import AutoReconnect
 
-from common.auth.callers import Caller
+from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas

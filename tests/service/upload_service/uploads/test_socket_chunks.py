@@ -12,7 +12,7 @@ import orjson
 import pytest
 from yarl import URL
 
-from common.auth.callers import INTERNAL_TOKEN, Caller, sign
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.http.socket_body import Sink, SocketBody
 from tests.support.factories import KEY
 from tests.support.services.replicas import Replicas
