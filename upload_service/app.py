@@ -114,6 +114,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         work = build(app, database, events, readers)
         if counter := app[DOWNLOAD_COUNTER]:
             stack.push_async_callback(_write_last_downloads, counter)
+        stack.push_async_callback(app[TRANSFERS].sessions.leases.give_all_back)
         for name, step, pause in work:
             await stack.enter_async_context(repeating(name, step, pause, after=readiness.prepared))
         yield

@@ -8,7 +8,9 @@ from multipart import MultipartSegment
 
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, field_text, multipart_events
+from common.http.socket_body import SocketBody
 from upload_service.storage.file_names import suffix_of
+from upload_service.uploads.large_parts import large_part_events
 
 OTHER_PARTS_LIMIT = 1 << 16  # bytes of the parts beside a chunk
 ALTERNATIVES = ("server_filename", "installer_url")  # fields of a one-call form that name an installer
@@ -28,9 +30,18 @@ class ChunkForm:
             InvalidRequest: the body is malformed, or has no `chunk`, or more than one.
             BodyTooLarge: the other parts are too long.
         """
+        async for block in self._blocks(0):
+            if isinstance(block, bytes):
+                yield block
+
+    def large_blocks(self, length: int) -> AsyncIterator[bytes | SocketBody]:
+        """As `blocks`; a chunk of `length` bytes may be one block that is still in the socket."""
+        return self._blocks(length)
+
+    async def _blocks(self, length: int) -> AsyncIterator[bytes | SocketBody]:
         has_chunk = is_chunk = False
         other_size = 0
-        async for event in multipart_events(self._request):
+        async for event in large_part_events(self._request, "chunk", length):
             if isinstance(event, MultipartSegment):
                 is_chunk = event.name == "chunk"
                 if is_chunk and has_chunk:

@@ -1,6 +1,6 @@
 """Uploads and the errors about them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from common.errors import Conflict, InvalidRequest, NotFound, Problem
@@ -44,6 +44,7 @@ class Upload:
     - `original_file_id` is the X-File-ID of an upload that was deleted before it was announced.
     - `request_id` and `traceparent` are those of the request that completed it.
     - `is_cancelled`: the transfer takes no more chunks.
+    - `is_kept`: the lease is kept since an earlier chunk, so a cancellation may have come unseen.
     """
 
     tenant_id: str
@@ -55,6 +56,7 @@ class Upload:
     status: Status = Status.OPEN
     needs_copy: bool = False
     is_cancelled: bool = False
+    is_kept: bool = field(default=False, compare=False)  # not in the record
     generation: int = 0
     storage: StorageKind = StorageKind.FOLDER
     damage: Damage = Damage.NONE

@@ -3,13 +3,16 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar, runtime_checkable
 
+from common.http.socket_body import SocketBody
 from upload_service.content_range import ContentRange
 from upload_service.model import InstallerMissing, Status, TransferNotFound, UnexpectedChunk, Upload
 from upload_service.storage.filesystem import StorageBackends, read_blocks
 from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.store import MongoUploadStore
+
+B = TypeVar("B", bytes, bytes | SocketBody)
 
 
 class Chunk(Protocol):
@@ -34,10 +37,29 @@ def expect_next(upload: Upload, span: ContentRange) -> None:
         raise UnexpectedChunk(f"A chunk that begins with byte {span.start} {kind}", upload)
 
 
+@runtime_checkable
+class LargeChunk(Chunk, Protocol):
+    """A chunk whose bytes a worker thread may receive itself."""
+
+    def large_blocks(self, length: int) -> AsyncIterator[bytes | SocketBody]: ...
+
+
 async def exact_blocks(upload: Upload, span: ContentRange, chunk: Chunk) -> AsyncIterator[bytes]:
     """The blocks of a chunk. Raises UnexpectedChunk if they are longer or shorter than its range."""
+    async for block in _exact(upload, span, chunk.blocks()):
+        yield block
+
+
+def large_blocks(upload: Upload, span: ContentRange, chunk: Chunk) -> AsyncIterator[bytes | SocketBody]:
+    """As `exact_blocks`; one block may still be in the socket."""
+    if isinstance(chunk, LargeChunk):
+        return _exact(upload, span, chunk.large_blocks(span.length))
+    return _exact(upload, span, chunk.blocks())
+
+
+async def _exact(upload: Upload, span: ContentRange, blocks: AsyncIterator[B]) -> AsyncIterator[B]:
     count = 0
-    async for block in chunk.blocks():
+    async for block in blocks:
         count += len(block)
         if count > span.length:
             raise UnexpectedChunk(f"The body is longer than its range of {span.length} bytes", upload)

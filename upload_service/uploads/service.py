@@ -21,7 +21,7 @@ from upload_service.model import (
 from upload_service.quota.service import IncrementalReservation, reserve
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import prepend
-from upload_service.uploads.chunk import Chunk, ResendCheck, exact_blocks, expect_next
+from upload_service.uploads.chunk import Chunk, ResendCheck, expect_next, large_blocks
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.session import Digests, UploadSession, UploadSessions
 from upload_service.uploads.store import MongoUploadStore
@@ -134,6 +134,7 @@ class Transfers:
                 raise TransferNotFound
             if not upload.is_cancelled:
                 await self.store.cancel(upload)
+            await self.sessions.leases.give_back(tenant_id, file_id)
             if await self.removal.remove(upload):
                 is_removed = True
             else:
@@ -141,11 +142,13 @@ class Transfers:
         raise Unavailable("Another request works on this transfer; try again.", retry_after=1)
 
     async def _acquire_lease(self, tenant_id: str, file_id: FileId, span: ContentRange) -> Upload:
-        """The transfer: leased if it is open, created if the chunk is the first one."""
+        """The transfer: leased if it is open, created if the chunk is the first one; mostly the lease is kept here."""
         # No asyncio.timeout: a cancelled update could leave a lease without a holder.
         loop = asyncio.get_running_loop()
         end = loop.time() + LEASE_TIMEOUT
         while loop.time() < end:
+            if upload := self.sessions.leases.take(tenant_id, file_id):
+                return upload
             if upload := await self.store.acquire_lease(tenant_id, file_id):
                 return upload
             upload = await self.store.find(tenant_id, file_id)
@@ -166,11 +169,12 @@ class Transfers:
         if session.upload.needs_copy:
             self.digests.put(upload_id, span.start, await session.copy_part())
         digest = self.digests.get(upload_id, span.start)
-        await session.write(exact_blocks(session.upload, span, chunk), digest)
+        await session.write(large_blocks(session.upload, span, chunk), digest)
         if span.is_last:
             self.digests.delete(upload_id)
             return await session.finish(span.total, chunk.suffix, digest)
-        upload = await session.advance(span.end + 1)
+        # Without a digest another process saw a chunk: the chunks alternate, and a kept lease would delay each.
+        upload = await session.advance(span.end + 1, keep=digest is not None)
         if digest is not None:
             self.digests.put(upload_id, upload.offset, digest)
         return upload

@@ -10,18 +10,20 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 from uuid import uuid4
 
 from common.concurrency.lease import keep_lease
-from common.errors import Unavailable
+from common.errors import Problem, Unavailable
+from common.http.socket_body import SocketBody
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
-from upload_service.model import InstallerMissing, Status, TransferDamaged, Upload
+from upload_service.model import InstallerMissing, Status, TransferCancelled, TransferDamaged, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.file_names import ServerFilename
 from upload_service.storage.filesystem import FolderStorage
+from upload_service.uploads.kept_leases import KeptLeases
 from upload_service.uploads.part_files import Digest, PartFiles, digest_of
 from upload_service.uploads.part_writer import PartWriter, Reserve
 from upload_service.uploads.removal import Removal
@@ -30,7 +32,7 @@ from upload_service.uploads.store import MongoUploadStore
 Result = TypeVar("Result")
 
 MAX_DIGESTS = 4096  # of transfers
-RENEWAL_SECONDS = 4.0  # A lease lasts 15.
+RENEWAL_SECONDS = 4.0  # A lease lasts 15, a kept one 6 since its last chunk.
 
 
 class Digests:
@@ -67,6 +69,10 @@ class UploadSessions:
     removal: Removal
     announce: Callable[[], None]
     readers: Executor
+
+    @cached_property
+    def leases(self) -> KeptLeases:
+        return KeptLeases(self.store)
 
     async def create(self, tenant_id: str) -> Upload:
         """A new leased upload of unknown length, under an X-File-ID of its own."""
@@ -131,7 +137,12 @@ class UploadSession:
         self.upload = copy
         return digest
 
-    async def write(self, blocks: AsyncIterator[bytes], digest: Digest | None, reserve: Reserve | None = None) -> int:
+    async def write(
+        self,
+        blocks: AsyncIterator[bytes] | AsyncIterator[bytes | SocketBody],
+        digest: Digest | None,
+        reserve: Reserve | None = None,
+    ) -> int:
         """Write the bytes after the acknowledged ones to the disk, and return their number; as `PartWriter.write`."""
         writer = PartWriter(partial(self._sessions.parts.open, self.upload, digest))
         return await writer.write(blocks, reserve)
@@ -141,10 +152,14 @@ class UploadSession:
         await self._store.release(self.upload)
         return self.upload
 
-    async def advance(self, offset: int) -> Upload:
-        """Acknowledge the bytes before `offset`, and release the lease."""
+    async def advance(self, offset: int, *, keep: bool) -> Upload:
+        """Acknowledge the bytes before `offset`, and keep the lease for the next chunk or release it."""
         extended = replace(self.upload, offset=offset)
-        _expect_lease(await self._store.advance(extended))
+        record = await self._store.advance(extended, keep=keep)
+        if record is None:
+            raise await self._refusal()
+        if keep and not record.is_cancelled:
+            self._sessions.leases.keep(extended)
         return extended
 
     async def finish(self, size: int, suffix: str, digest: Digest | None) -> Upload:
@@ -164,7 +179,8 @@ class UploadSession:
             request_id=request_id(),
             traceparent=traces.traceparent,
         )
-        _expect_lease(await self._store.complete(complete))
+        if not await self._store.complete(complete):
+            raise await self._refusal()
         try:
             await self._sessions.folder.finalize(complete)
         except InstallerMissing:  # It may have moved to its other storage, or may be deleted.
@@ -173,6 +189,11 @@ class UploadSession:
                 raise TransferDamaged from None
         self._sessions.announce()
         return complete
+
+    async def _refusal(self) -> Problem:
+        """The reason why a chunk was not acknowledged."""
+        record = await self._store.find(self.upload.tenant_id, self.upload.file_id)
+        return TransferCancelled() if record and record.is_cancelled else lease_lost_error()
 
 
 def lease_lost_error() -> Unavailable:

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from pymongo import ASCENDING
 
+from common.mongo import Document
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import (
@@ -20,8 +21,8 @@ from upload_service.store import (
 )
 
 LEASE_SECONDS = 15
+KEPT_SECONDS = 6  # of a lease between two chunks; after its holder died, the next chunk waits for so long
 ANNOUNCING_SECONDS = 5  # that an announcement may take, and until a failed one is repeated
-
 _FREE = {"$expr": {"$lt": ["$lease_until", NOW]}}
 
 
@@ -80,8 +81,7 @@ class MongoUploadStore(UploadRecords):
             "lease_until": from_now(LEASE_SECONDS),
             "updated_at": NOW,
         }
-        key = {"tenant_id": tenant_id, "file_id": file_id}
-        query = {**key, "status": Status.OPEN, "cancelled": {"$ne": True}, **_FREE}
+        query = {"tenant_id": tenant_id, "file_id": file_id, "status": Status.OPEN, "cancelled": {"$ne": True}, **_FREE}
         return to_upload_or_none(await self._find_and_set(query, fields))
 
     async def cancel(self, upload: Upload) -> None:
@@ -99,12 +99,15 @@ class MongoUploadStore(UploadRecords):
         return await self._update_leased(upload, {"part": upload.generation, "tainted": False})
 
     async def release(self, upload: Upload) -> bool:
-        """Release the lease; False if another request has it."""
-        return await self._update_leased(upload, {"lease_until": LEASE_FREE})
+        """Release the lease; False if another request has it. The transfer is as old as before."""
+        query = {**record_key(upload), "status": Status.OPEN, "fence": upload.fence}
+        return await self._set(query, {"lease_until": LEASE_FREE})
 
-    async def advance(self, upload: Upload) -> bool:
-        """Acknowledge the bytes before `offset`, and release the lease."""
-        return await self._update_leased(upload, {"offset": upload.offset, "lease_until": LEASE_FREE})
+    async def advance(self, upload: Upload, *, keep: bool = False) -> Upload | None:
+        """Acknowledge the bytes before `offset`. Releases the lease, or keeps that of a transfer not cancelled."""
+        until: Any = {"$cond": ["$cancelled", LEASE_FREE, from_now(KEPT_SECONDS)]} if keep else LEASE_FREE
+        fields = {"offset": upload.offset, "lease_until": until, "updated_at": NOW}
+        return to_upload_or_none(await self._find_and_set(self._leased(upload), fields))
 
     async def complete(self, upload: Upload) -> bool:
         """Record the whole file, not announced yet, and release the lease."""
@@ -124,7 +127,7 @@ class MongoUploadStore(UploadRecords):
             "lease_until": LEASE_FREE,
             "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
         }
-        return await self._update_leased(upload, fields)
+        return await self._set(self._leased(upload), {**fields, "updated_at": NOW})
 
     async def abandon(self, upload: Upload) -> bool:
         """open → deleting, while our lease is the last one acquired."""
@@ -200,6 +203,11 @@ class MongoUploadStore(UploadRecords):
 
     async def forget_tenant(self, tenant_id: str) -> None:
         await self._uploads.delete_many({"tenant_id": tenant_id})
+
+    def _leased(self, upload: Upload) -> Document:
+        """The query for an open transfer while our lease is the last one; under a kept one, unless it was cancelled."""
+        known = {"cancelled": {"$ne": True}} if upload.is_kept else {}
+        return {**record_key(upload), "status": Status.OPEN, "fence": upload.fence, **known}
 
     async def _update_leased(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
         """Update an open transfer while our lease is the last one acquired."""

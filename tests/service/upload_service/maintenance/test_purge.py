@@ -10,6 +10,7 @@ import pytest
 
 from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
+from tests.support.services.replicas import until_released
 from tests.support.services.upload import (
     UploadApi,
     folder_backends,
@@ -92,6 +93,7 @@ async def test_a_cancelled_file_id_is_not_free_before_a_day(setup: Setup) -> Non
 async def test_a_transfer_idle_for_a_day_is_removed(setup: Setup) -> None:
     caller = make_uploader()
     await setup.api.chunk(caller, "f", FILE[:10], 0, SIZE)
+    await until_released(setup.database, caller, "f")
     await setup.age(caller, days=1.01)
     await setup.collector.collect()
     assert (await setup.count(caller), setup.api.files(caller)) == (0, [])

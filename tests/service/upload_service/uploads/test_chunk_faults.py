@@ -19,7 +19,7 @@ from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from tests.support.api import Answer
 from tests.support.samples.stalled_chunk import StalledChunk
-from tests.support.services.replicas import two_replicas
+from tests.support.services.replicas import two_replicas, until_released
 from tests.support.services.upload import UploadApi, make_uploader, sha256
 from tests.support.wait import until
 from upload_service.settings import UploadSettings
@@ -279,6 +279,7 @@ class Chunks(RuleBasedStateMachine):
         """A request with the lease that has sent half of its body, with other bytes."""
         transfer = self.transfers[file_id]
         stop = data.draw(st.integers(transfer.offset + 1, transfer.total), "held until")
+        await until_released(self.setup.database, self.caller, file_id)
         before = await self.setup.leases(self.caller, file_id)
         body = self.random.randbytes(stop - transfer.offset)
         chunk_with_lease = StalledChunk(self.replica(data), self.caller, file_id, body, transfer.offset, transfer.total)

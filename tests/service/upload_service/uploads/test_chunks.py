@@ -44,9 +44,9 @@ async def test_a_chunk_is_synced_before_it_is_acknowledged(api: UploadApi, monke
         if os.fstat(descriptor).st_ino in {path.stat().st_ino for path in api.folder.rglob("*.part")}:
             steps.append("file on the disk")
 
-    async def record(store: MongoUploadStore, upload: Upload) -> bool:
+    async def record(store: MongoUploadStore, upload: Upload, **options: bool) -> object:
         steps.append(f"record at {upload.offset}")
-        return await (complete if upload.offset == len(FILE) else advance)(store, upload)
+        return await (complete if upload.offset == len(FILE) else advance)(store, upload, **options)
 
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(MongoUploadStore, "advance", record)

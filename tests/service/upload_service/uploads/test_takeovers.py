@@ -34,6 +34,7 @@ async def replicas(settings: UploadSettings) -> AsyncIterator[Replicas]:
 
 
 async def expire_lease(replicas: Replicas, caller: Caller) -> None:
+    """Let the lease of the holder expire, who is paused or has died."""
     expired_at = datetime.now(UTC) - timedelta(seconds=1)
     record = {"tenant_id": caller.tenant_id, "file_id": "f"}
     await replicas.database["uploads"].update_one(record, {"$set": {"lease_until": expired_at}})
@@ -105,6 +106,7 @@ async def test_a_lost_takeover_removes_no_file_of_its_successor(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.start_transfer()
+    await replicas.lease_released(caller)
     await expire_lease(replicas, caller)  # The previous holder has died.
     pause, quarter = Pause(monkeypatch, "copy"), HALF + HALF // 2
     stale = asyncio.create_task(replicas.first.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
@@ -122,6 +124,7 @@ async def test_a_delayed_cleanup_keeps_the_file_of_a_later_takeover(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caller = await replicas.start_transfer()
+    await replicas.lease_released(caller)
     await expire_lease(replicas, caller)
     pause, quarter = Pause(monkeypatch, "remove_older"), HALF + HALF // 2
     slow = asyncio.create_task(replicas.first.chunk(caller, "f", FILE[HALF:quarter], HALF, len(FILE)))
@@ -136,6 +139,7 @@ async def test_a_delayed_cleanup_keeps_the_file_of_a_later_takeover(
 
 async def test_a_copy_is_kept_when_its_chunk_fails(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     caller, copies = await replicas.start_transfer(), list[int]()
+    await replicas.lease_released(caller)
     await expire_lease(replicas, caller)
     real = PartFiles.copy
 

@@ -1,0 +1,279 @@
+"""Large chunks, which a thread receives from the socket: interrupted, slow, wrong, and several on one connection."""
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+import orjson
+import pytest
+from yarl import URL
+
+from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
+from common.http.socket_body import Sink, SocketBody
+from tests.support.factories import KEY
+from tests.support.services.replicas import Replicas
+from tests.support.services.upload import UploadApi, make_uploader, sha256
+from tests.support.wait import TIMEOUT, until
+
+SIZE = 4_000_000  # bytes; half of it is more than the buffers before the service
+HALF = SIZE // 2
+PIECE = 200_000
+FILE = os.urandom(SIZE)
+OTHER = os.urandom(SIZE)
+DELIMITER = b"\r\n--b"
+START = b'--b\r\nContent-Disposition: form-data; name="chunk"; filename="c.exe"\r\n\r\n'
+END = DELIMITER + b"--\r\n"
+
+
+@pytest.fixture(autouse=True)
+def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of the blocks that a thread received."""
+    lengths, receive = list[int](), SocketBody.receive
+
+    async def recorded(body: SocketBody, sink: Sink) -> None:
+        lengths.append(len(body))
+        await receive(body, sink)
+
+    monkeypatch.setattr("common.http.socket_body.LEAST", 1000)
+    monkeypatch.setattr("common.http.socket_body.PAUSE", 0.001)
+    monkeypatch.setattr(SocketBody, "receive", recorded)
+    return lengths
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A connection of a caller to upload_service."""
+
+    caller: Caller
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def head(self, method: str, *lines: str) -> bytes:
+        token = sign(KEY, self.caller, service="upload_service", operation="upload_package_version")
+        first = (f"{method} /{self.caller.tenant_id}/upload_package_version HTTP/1.1", "Host: x", "X-File-ID: f")
+        return "\r\n".join([*first, f"{INTERNAL_TOKEN}: {token}", *lines, "", ""]).encode()
+
+    def chunk_head(self, start: int, stop: int, body: bytes) -> bytes:
+        return self.head(
+            "POST",
+            f"Content-Range: bytes {start}-{stop - 1}/{SIZE}",
+            "Content-Type: multipart/form-data; boundary=b",
+            f"Content-Length: {len(body)}",
+        )
+
+    async def send(self, *pieces: bytes) -> None:
+        """Send each piece after the service has received those before it."""
+        for piece in pieces:
+            self.writer.write(piece)
+            await self.writer.drain()
+            await asyncio.sleep(0.01)
+
+    async def send_chunk(self, start: int, stop: int, data: bytes, *, end: bytes = END) -> None:
+        body = START + data + end
+        await self.send(self.chunk_head(start, stop, body) + body[:200], *in_pieces(body[200:]))
+
+    async def answer(self) -> tuple[int, dict[str, object]]:
+        async with asyncio.timeout(TIMEOUT):
+            head = await self.reader.readuntil(b"\r\n\r\n")
+            length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            return int(head.split(b" ")[1]), orjson.loads(await self.reader.readexactly(length))
+
+    async def state(self) -> tuple[int, dict[str, object]]:
+        """The state of the transfer, over the same connection."""
+        await self.send(self.head("GET"))
+        return await self.answer()
+
+
+def in_pieces(data: bytes) -> list[bytes]:
+    return [data[start : start + PIECE] for start in range(0, len(data), PIECE)]
+
+
+@asynccontextmanager
+async def connected(api: UploadApi, caller: Caller | None = None) -> AsyncIterator[Connection]:
+    address = URL(api.service.address)
+    reader, writer = await asyncio.open_connection(address.host, address.port)
+    try:
+        yield Connection(caller or make_uploader(), reader, writer)
+    finally:
+        writer.close()
+
+
+async def finish(api: UploadApi, caller: Caller, offset: int) -> None:
+    """Send the rest of the file, and compare what is stored."""
+    last = await api.chunk(caller, "f", FILE[offset:], offset, SIZE)
+    assert (last.status, last.body.get("sha256")) == (200, sha256(FILE))
+    assert (api.folder / caller.tenant_id / last.body["server_filename"]).read_bytes() == FILE
+
+
+async def test_chunks_and_other_requests_share_a_connection(api: UploadApi, received: list[int]) -> None:
+    async with connected(api) as connection:
+        await connection.send_chunk(0, HALF, FILE[:HALF])
+        assert (await connection.answer())[1]["received"] == HALF
+        assert (await connection.state())[1]["received"] == HALF
+        await connection.send_chunk(HALF, SIZE, FILE[HALF:])
+        assert (await connection.answer())[1]["sha256"] == sha256(FILE)
+        assert (await connection.state())[1]["complete"]
+    assert len(received) == 2
+
+
+async def test_a_request_sent_together_with_the_end_of_a_chunk_is_answered(api: UploadApi, received: list[int]) -> None:
+    async with connected(api) as connection:
+        body = START + FILE[:HALF] + END
+        await connection.send(connection.chunk_head(0, HALF, body) + body[:200], body[200:] + connection.head("GET"))
+        assert [(await connection.answer())[1]["received"] for _ in range(2)] == [HALF, HALF]
+        body = START + FILE[HALF:] + END
+        await connection.send(connection.chunk_head(HALF, SIZE, body) + body + connection.head("GET"))
+        assert [(await connection.answer())[1]["sha256"] for _ in range(2)] == [sha256(FILE)] * 2
+    assert received
+
+
+async def test_a_chunk_that_ends_early_changes_nothing(api: UploadApi, received: list[int]) -> None:
+    async with connected(api) as connection:
+        await connection.send_chunk(0, HALF, FILE[:HALF])
+        await connection.answer()
+        body = START + OTHER[HALF:] + END
+        await connection.send(connection.chunk_head(HALF, SIZE, body) + body[:200], body[200:PIECE])
+    assert len(received) == 2
+    caller = connection.caller
+    assert (await api.state(caller, "f")).body["received"] == HALF
+    await finish(api, caller, HALF)
+
+
+async def test_a_chunk_that_stalls_is_rejected(
+    api: UploadApi, monkeypatch: pytest.MonkeyPatch, received: list[int]
+) -> None:
+    async with connected(api) as connection:
+        await connection.send_chunk(0, HALF, FILE[:HALF])
+        await connection.answer()
+        monkeypatch.setattr("common.http.bodies.TIMEOUT", 0.2)
+        body = START + OTHER[HALF:] + END
+        await connection.send(connection.chunk_head(HALF, SIZE, body) + body[:200], body[200:PIECE])
+        status, answer = await connection.answer()
+    assert (status, answer["received"], len(received)) == (400, HALF, 2)
+    monkeypatch.undo()
+    await finish(api, connection.caller, HALF)
+
+
+async def test_a_slow_sender_stores_its_chunk(api: UploadApi, received: list[int]) -> None:
+    async with connected(api) as connection:
+        body = START + FILE + END
+        pieces = [body[start : start + 50_000] for start in range(200, len(body), 50_000)]
+        await connection.send(connection.chunk_head(0, SIZE, body) + body[:200], *pieces)
+        assert (await connection.answer())[1]["sha256"] == sha256(FILE)
+    assert len(received) == 1
+
+
+async def test_a_connection_stays_usable_after_a_full_disk(
+    api: UploadApi, monkeypatch: pytest.MonkeyPatch, received: list[int]
+) -> None:
+    async with connected(api) as connection:
+        await connection.send_chunk(0, HALF, FILE[:HALF])
+        await connection.answer()
+
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, "no room")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "pwrite", full)
+            await connection.send_chunk(HALF, SIZE, FILE[HALF:])
+            status, answer = await connection.answer()
+        assert (status, answer["code"], answer["received"]) == (500, "storage_full", HALF)
+        await connection.send_chunk(HALF, SIZE, FILE[HALF:])
+        assert (await connection.answer())[1]["sha256"] == sha256(FILE)
+    assert len(received) == 3
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(b"more" + END, id="longer than its range"),
+        pytest.param(b"--b--\r\n" + b" " * 30, id="no line break"),
+        pytest.param(b"\r\n--c--\r\n" + b" " * 30, id="another delimiter"),
+        pytest.param(DELIMITER + b"\r\n" + START[5:] + b"x" + END, id="two chunks"),
+        pytest.param(DELIMITER + b"\r\n" + b" " * 30, id="no end"),
+    ],
+)
+async def test_a_chunk_without_its_delimiter_is_rejected(api: UploadApi, received: list[int], end: bytes) -> None:
+    async with connected(api) as connection:
+        await connection.send_chunk(0, HALF, FILE[:HALF])
+        await connection.answer()
+        await connection.send_chunk(HALF, SIZE, OTHER[HALF:], end=end)
+        status, answer = await connection.answer()
+        assert (status, answer["received"], len(received)) == (400, HALF, 2)
+        assert (await connection.state())[1]["received"] == HALF
+    await finish(api, connection.caller, HALF)
+
+
+async def test_a_shorter_body_is_rejected(api: UploadApi) -> None:
+    async with connected(api) as connection:
+        await connection.send_chunk(0, HALF, FILE[: HALF - 1000])
+        assert (await connection.answer())[0] == 400
+        await connection.send_chunk(0, HALF, FILE[:HALF])
+        assert (await connection.answer())[1]["received"] == HALF
+    await finish(api, connection.caller, HALF)
+
+
+async def test_other_parts_after_a_large_chunk_are_ignored(api: UploadApi, received: list[int]) -> None:
+    end = DELIMITER + b'\r\nContent-Disposition: form-data; name="after"\r\n\r\nx' + END
+    async with connected(api) as connection:
+        await connection.send_chunk(0, SIZE, FILE, end=end)
+        assert (await connection.answer())[1]["sha256"] == sha256(FILE)
+        assert (await connection.state())[0] == 200
+    assert len(received) == 1
+
+
+async def test_bytes_that_look_like_the_delimiter_are_stored(api: UploadApi, received: list[int]) -> None:
+    content = FILE[:HALF] + END + FILE[HALF + len(END) :]
+    async with connected(api) as connection:
+        await connection.send_chunk(0, SIZE, content)
+        assert (await connection.answer())[1]["sha256"] == sha256(content)
+    assert len(received) == 1
+
+
+async def test_a_stale_thread_changes_no_acknowledged_byte(replicas: Replicas, received: list[int]) -> None:
+    async with connected(replicas.first) as connection:
+        caller = connection.caller
+        await connection.send_chunk(0, HALF, FILE[:HALF])
+        await connection.answer()
+        body = START + OTHER[HALF:] + END
+        await connection.send(connection.chunk_head(HALF, SIZE, body) + body[:200], body[200:PIECE])
+        part = replicas.first.part(caller, "f")
+
+        async def is_writing() -> bool:
+            return len(received) == 2 and part.stat().st_size > HALF
+
+        await until(is_writing)
+        expired_at = datetime.now(UTC) - timedelta(seconds=1)
+        await replicas.database["uploads"].update_one(
+            {"tenant_id": caller.tenant_id}, {"$set": {"lease_until": expired_at}}
+        )
+        stop = HALF + 1000
+        fresh = await replicas.second.chunk(caller, "f", FILE[HALF:stop], HALF, SIZE)
+        assert (fresh.status, fresh.body["received"]) == (200, stop)
+        await connection.send(*in_pieces(body[PIECE:]))
+        assert (await connection.answer())[0] == 500
+    await finish(replicas.second, caller, stop)
+
+
+async def test_many_slow_senders_leave_threads_for_others(api: UploadApi, received: list[int]) -> None:
+    slow = [connected(api) for _ in range(40)]  # more than the threads of a process
+    connections = [await each.__aenter__() for each in slow]
+    body = START + FILE + END
+    for connection in connections:
+        await connection.send(connection.chunk_head(0, SIZE, body) + body[:5000])
+
+    async def all_wait() -> bool:
+        return len(received) >= len(slow)
+
+    await until(all_wait)
+    async with asyncio.timeout(TIMEOUT):
+        await api.upload(make_uploader(), FILE)
+        for connection in connections:
+            await connection.send(*in_pieces(body[5000:]))
+            assert (await connection.answer())[1]["sha256"] == sha256(FILE)
+    for each in slow:
+        await each.__aexit__(None, None, None)
