@@ -6,10 +6,11 @@ import os
 import socket
 import struct
 import termios
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import BinaryIO
+from typing import Protocol
 
 from aiohttp import web
 
@@ -22,6 +23,27 @@ PIPE = 256 << 10  # bytes of the pipe between two connections
 
 Move = Callable[[int, int], int]
 Watch = Callable[..., object]
+
+
+class OpenFile(Protocol):
+    """A file that stays open while this object exists."""
+
+    def fileno(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """Bytes of an open file."""
+
+    file: OpenFile
+    start: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+Block = bytes | FileRange
 
 
 class SocketSink:
@@ -73,18 +95,32 @@ class SocketSink:
             raise ConnectionResetError("The caller took too little.")
 
 
-async def send_file(request: web.Request, file: BinaryIO, start: int, length: int) -> None:
+async def send_file(request: web.Request, file: OpenFile, start: int, length: int) -> None:
     """Send bytes of a file after the response's head. Raises as `SocketSink.fill` does."""
-    position = start
+    await send_blocks(request, [FileRange(file, start, length)])
+
+
+async def send_blocks(request: web.Request, blocks: Iterable[Block]) -> None:
+    """Send bytes and parts of files after the response's head. Raises as `SocketSink.fill` does."""
+    async with _open_sink(request) as sink:
+        for block in blocks:
+            await sink.fill(len(block), _move_of(block))
+
+
+def _move_of(block: Block) -> Move:
+    """Return a function that sends the next bytes of a block."""
+    position = 0
 
     def move(descriptor: int, limit: int) -> int:
         nonlocal position
-        moved = os.sendfile(descriptor, file.fileno(), position, limit)
+        if isinstance(block, FileRange):
+            moved = os.sendfile(descriptor, block.file.fileno(), block.start + position, limit)
+        else:
+            moved = os.write(descriptor, memoryview(block)[position : position + limit])
         position += moved
         return moved
 
-    async with _open_sink(request) as sink:
-        await sink.fill(length, move)
+    return move
 
 
 async def splice(request: web.Request, source: asyncio.Transport, length: int, *, timeout: float) -> None:
