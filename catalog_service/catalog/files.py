@@ -10,6 +10,7 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from queue import SimpleQueue
 from threading import Thread
@@ -81,4 +82,5 @@ def _closing() -> SimpleQueue[int]:
 
 def _close_all(descriptors: SimpleQueue[int]) -> None:
     while True:
-        os.close(descriptors.get())
+        with suppress(OSError):  # The descriptor is closed nevertheless.
+            os.close(descriptors.get())
