@@ -12,7 +12,7 @@ from catalog_service.catalog.snapshot import Fragment, RetainedBytes, Segment, S
 from catalog_service.model.versions import VersionName
 from catalog_service.revisions.model import CatalogState, StateReader
 from common.caching.tenant_cache import RevisionCheck, TenantCache, TooLarge
-from common.http.zero_copy import Block
+from common.concurrency.blocks import Block
 from common.telemetry import log
 
 

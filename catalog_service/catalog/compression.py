@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from isal import isal_zlib
 
-from common.http.zero_copy import Block
+from common.concurrency.blocks import Block
 
 if sys.version_info >= (3, 14):
     from compression import zstd

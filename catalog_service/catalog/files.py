@@ -9,14 +9,13 @@ import os
 import resource
 import shutil
 import tempfile
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from queue import SimpleQueue
 from threading import Thread
 from weakref import finalize
 
-from common.http.zero_copy import Block, FileRange
+from common.concurrency.blocks import FileRange
 
 MIN_SIZE = 4096  # bytes that a file takes on disk
 RESERVE = 1 << 30  # bytes that stay free on the disk, or a tenth of a small one
@@ -62,14 +61,6 @@ class CatalogFiles:
                 file.write(block)
             file.flush()
             return CatalogFile(os.dup(file.fileno()), length, self.size(length))
-
-
-def read_blocks(blocks: Sequence[Block]) -> bytes:
-    """Return the bytes of blocks, in a worker thread."""
-    return b"".join(
-        os.pread(block.file.fileno(), block.length, block.start) if isinstance(block, FileRange) else block
-        for block in blocks
-    )
 
 
 @cache

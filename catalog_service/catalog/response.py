@@ -7,14 +7,14 @@ from aiohttp import web
 
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
-from catalog_service.catalog.files import read_blocks
 from catalog_service.catalog.snapshot import View
 from catalog_service.revisions.model import CatalogState
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.caching.tenant_cache import RevisionCheck
+from common.concurrency.blocks import Block, FileRange, read_blocks
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import caller_of
-from common.http.zero_copy import Block, FileRange, send_blocks
+from common.http.zero_copy import send_blocks
 from common.mongo import MongoError
 from common.telemetry import log
 

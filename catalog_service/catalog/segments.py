@@ -27,7 +27,7 @@ def replaced_segments(
 ) -> list[Segment]:
     """Return the segments with these packages replaced, or removed if they are None. Segments without changes stay."""
     by_position: dict[int, dict[str, Item | None]] = defaultdict(dict)
-    for package_id, position in positions(segments, changes).items():
+    for package_id, position in find_positions(segments, changes).items():
         by_position[position][package_id] = changes[package_id]
     result: list[Segment] = []
     for position, segment in enumerate(segments or [create([])]):
@@ -40,7 +40,7 @@ def replaced_segments(
     return [segment for segment in result if segment.first_id]
 
 
-def positions(segments: Sequence[AnySegment], package_ids: Iterable[str]) -> dict[str, int]:
+def find_positions(segments: Sequence[AnySegment], package_ids: Iterable[str]) -> dict[str, int]:
     """Return the position of the segment that each package belongs to, or would belong to."""
     starts = [segment.first_id for segment in segments]
     return {package_id: max(bisect_right(starts, package_id) - 1, 0) for package_id in package_ids}

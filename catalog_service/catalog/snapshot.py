@@ -13,9 +13,9 @@ from weakref import WeakSet, finalize
 import orjson
 
 from catalog_service.catalog.compression import PLAIN, Encoding, Part
-from catalog_service.catalog.files import CatalogFiles, read_blocks
-from catalog_service.catalog.segments import positions, replaced_segments
-from common.http.zero_copy import Block, FileRange
+from catalog_service.catalog.files import CatalogFiles
+from catalog_service.catalog.segments import find_positions, replaced_segments
+from common.concurrency.blocks import Block, FileRange, read_blocks
 
 SEGMENT = 256  # packages; a segment of twice as many is split
 
@@ -172,7 +172,7 @@ class Snapshot:
     def _hidden(self, view: View) -> Mapping[int, Set[str]]:
         """Return the hidden packages by the position of their segment, which need not have them."""
         hidden: dict[int, set[str]] = defaultdict(set)
-        for package_id, position in positions(self.segments, view.hidden).items():
+        for package_id, position in find_positions(self.segments, view.hidden).items():
             hidden[position].add(package_id)
         return hidden if self.segments else {}
 

@@ -6,14 +6,14 @@ import os
 import socket
 import struct
 import termios
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import BinaryIO
 
 from aiohttp import web
 
+from common.concurrency.blocks import Block, BlockSource
 from common.http import connection_limits
 
 MAX_CHUNK = 1 << 20  # bytes to send before other tasks run
@@ -23,27 +23,6 @@ PIPE = 256 << 10  # bytes of the pipe between two connections
 
 Move = Callable[[int, int], int]
 Watch = Callable[..., object]
-
-
-class OpenFile(Protocol):
-    """A file that stays open while this object exists."""
-
-    def fileno(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class FileRange:
-    """Bytes of an open file."""
-
-    file: OpenFile
-    start: int
-    length: int
-
-    def __len__(self) -> int:
-        return self.length
-
-
-Block = bytes | FileRange
 
 
 class SocketSink:
@@ -95,32 +74,24 @@ class SocketSink:
             raise ConnectionResetError("The caller took too little.")
 
 
-async def send_file(request: web.Request, file: OpenFile, start: int, length: int) -> None:
+async def send_file(request: web.Request, file: BinaryIO, start: int, length: int) -> None:
     """Send bytes of a file after the response's head. Raises as `SocketSink.fill` does."""
-    await send_blocks(request, [FileRange(file, start, length)])
-
-
-async def send_blocks(request: web.Request, blocks: Iterable[Block]) -> None:
-    """Send bytes and parts of files after the response's head. Raises as `SocketSink.fill` does."""
-    async with _open_sink(request) as sink:
-        for block in blocks:
-            await sink.fill(len(block), _move_of(block))
-
-
-def _move_of(block: Block) -> Move:
-    """Return a function that sends the next bytes of a block."""
-    position = 0
+    position = start
 
     def move(descriptor: int, limit: int) -> int:
         nonlocal position
-        if isinstance(block, FileRange):
-            moved = os.sendfile(descriptor, block.file.fileno(), block.start + position, limit)
-        else:
-            moved = os.write(descriptor, memoryview(block)[position : position + limit])
+        moved = os.sendfile(descriptor, file.fileno(), position, limit)
         position += moved
         return moved
 
-    return move
+    async with _open_sink(request) as sink:
+        await sink.fill(length, move)
+
+
+async def send_blocks(request: web.Request, blocks: Sequence[Block]) -> None:
+    """Send bytes and parts of files after the response's head. Raises as `SocketSink.fill` does."""
+    async with _open_sink(request) as sink:
+        await sink.fill(sum(map(len, blocks)), BlockSource(blocks).move)
 
 
 async def splice(request: web.Request, source: asyncio.Transport, length: int, *, timeout: float) -> None:

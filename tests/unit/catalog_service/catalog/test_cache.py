@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from catalog_service import views
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import PLAIN, Encoding, Gzip, Part
-from catalog_service.catalog.files import CatalogFiles, read_blocks
+from catalog_service.catalog.files import CatalogFiles
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
 from catalog_service.model.packages import Package
 from catalog_service.revisions.model import CatalogState, Change
-from common.http.zero_copy import FileRange
+from common.concurrency.blocks import FileRange, read_blocks
 from tests.support.tables import each
 from tests.support.wait import until
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from catalog_service.catalog.files import CatalogFiles, read_blocks
+from catalog_service.catalog.files import CatalogFiles
+from common.concurrency.blocks import read_blocks
 from tests.support.wait import until
 
 
