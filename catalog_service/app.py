@@ -89,7 +89,11 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.rule_versions)
         read_names = partial(read_entries, store.packages.read, store.versions.names)
         catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
-            store.revisions.state, read_names, views.rendered_package, memory=settings.catalog_memory
+            store.revisions.state,
+            read_names,
+            views.rendered_package,
+            disk=settings.catalog_disk,
+            memory=settings.catalog_memory,
         )
         register_metrics(app[METRICS], catalogs)
         read_whole = partial(read_entries, store.packages.described, store.versions.versions)

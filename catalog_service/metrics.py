@@ -23,5 +23,5 @@ def count_evictions(metrics: Metrics) -> Callable[[], None]:
 
 def register_metrics(metrics: Metrics, catalogs: CatalogCache) -> None:
     service = metrics.service
-    metrics.gauge("pkgrepo_catalog_bytes", "Bytes of catalogs in memory.", lambda: catalogs.size, service=service)
-    metrics.gauge("pkgrepo_catalogs", "Catalogs in memory.", lambda: catalogs.count, service=service)
+    metrics.gauge("pkgrepo_catalog_bytes", "Bytes of cached catalogs.", lambda: catalogs.size, service=service)
+    metrics.gauge("pkgrepo_catalogs", "Cached catalogs.", lambda: catalogs.count, service=service)

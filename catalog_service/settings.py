@@ -16,7 +16,7 @@ from common.settings import (
 
 
 class CatalogSettings(ServiceSettings):
-    """Lifetimes and ages are seconds, `catalog_memory` and `search_memory` are bytes.
+    """Lifetimes and ages are seconds, `catalog_disk`, `catalog_memory` and `search_memory` are bytes.
 
     `download_url` is an address of upload_service past the gateway, or empty.
     """
@@ -35,5 +35,6 @@ class CatalogSettings(ServiceSettings):
     client_registry_key: Key = of_internal_key()
     download_lifetime: int = Field(default=3600, ge=1)
     finished_uploads_age: int = Field(default=24 * 3600, ge=1)
+    catalog_disk: int = Field(default=2 << 30, ge=0)
     catalog_memory: int = Field(default=192 << 20, ge=0)
     search_memory: int = Field(default=64 << 20, ge=0)

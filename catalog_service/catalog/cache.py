@@ -1,25 +1,29 @@
 """The catalogs as JSON, cached by tenant."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence, Set
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from catalog_service.catalog.compression import PLAIN, Encoding
+from catalog_service.catalog.files import CatalogFiles
 from catalog_service.catalog.reader import CatalogEntry, EntryReader
-from catalog_service.catalog.snapshot import Fragment, RetainedBytes, Segment, Snapshot, View
+from catalog_service.catalog.snapshot import Fragment, RetainedBytes, Segment, Snapshot, View, segment_size
 from catalog_service.model.versions import VersionName
 from catalog_service.revisions.model import CatalogState, StateReader
-from common.caching.tenant_cache import RevisionCheck, TenantCache
+from common.caching.tenant_cache import RevisionCheck, TenantCache, TooLarge
+from common.concurrency.blocks import Block
+from common.telemetry import log
 
 
 @dataclass(frozen=True, eq=False)
 class CatalogBody:
     """A catalog as a JSON array, in blocks; plain if there was no room for another encoding.
 
-    `owner` keeps the memory of the blocks counted while the body exists.
+    `owner` keeps the files of the blocks open, and their memory counted, while the body exists.
     """
 
-    blocks: Sequence[bytes]
+    blocks: Sequence[Block]
     encoding: Encoding
     owner: object
 
@@ -29,25 +33,30 @@ class CatalogBody:
 
 
 class SnapshotReader:
-    """Reads and renders catalogs."""
+    """Reads catalogs and renders them to files. `read_all` and `update` raise TooLarge if the disk has no room."""
 
-    def __init__(self, read_entries: EntryReader[VersionName], render: Callable[[CatalogEntry], bytes]) -> None:
+    def __init__(
+        self, read_entries: EntryReader[VersionName], render: Callable[[CatalogEntry], bytes], files: CatalogFiles
+    ) -> None:
+        self._files = files
         self._read_entries = read_entries
         self._render = render
 
     async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> Snapshot:
         size, segments = 0, []
         async for fragments in self.fragments(tenant_id):
-            segments.append(await asyncio.to_thread(Segment, fragments))
+            with _full_disk_as_too_large():
+                segments.append(await asyncio.to_thread(Segment, self._files, fragments))
             size += segments[-1].size
             reserve(size)
-        return Snapshot(revision, segments)
+        return Snapshot(revision, self._files, segments)
 
     async def update(self, tenant_id: str, value: Snapshot, revision: str, changed: Set[str]) -> Snapshot:
         changes: dict[str, Fragment | None] = dict.fromkeys(changed)
         async for fragments in self.fragments(tenant_id, changed):
             changes |= {fragment.package_id: fragment for fragment in fragments}
-        return await asyncio.to_thread(value.replaced, revision, changes)
+        with _full_disk_as_too_large():
+            return await asyncio.to_thread(value.replaced, revision, changes)
 
     async def fragments(
         self, tenant_id: str, package_ids: Collection[str] | None = None
@@ -59,11 +68,21 @@ class SnapshotReader:
         return Fragment(entry.package.package_id, entry.package.active, self._render(entry))
 
 
+@contextmanager
+def _full_disk_as_too_large() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        log.warning("catalog_not_stored", error=str(error))
+        raise TooLarge from error
+
+
 class CatalogCache:
     """Returns current catalogs, and reads and renders only what changed.
 
-    All catalogs together take at most `memory` bytes. A catalog that does not fit alone is read for each response. So
-    is every catalog while responses to slow clients hold as many bytes that the cache dropped.
+    The files of all catalogs together take at most `disk` bytes. A catalog that does not fit alone is read for each
+    response. So is every catalog while responses to slow clients hold as many bytes that the cache dropped.
+    Compressed responses that leave out hidden packages take at most `memory` bytes.
     """
 
     def __init__(
@@ -72,12 +91,14 @@ class CatalogCache:
         read_entries: EntryReader[VersionName],
         render: Callable[[CatalogEntry], bytes],
         *,
+        disk: int,
         memory: int,
     ) -> None:
-        self._reader = SnapshotReader(read_entries, render)
+        self._files = CatalogFiles(disk)
+        self._reader = SnapshotReader(read_entries, render, self._files)
         self._memory = memory
         self._retained = RetainedBytes()
-        self._snapshots = TenantCache(read_state, self._reader, max_size=memory, on_release=self._track)
+        self._snapshots = TenantCache(read_state, self._reader, max_size=disk, on_release=self._track)
 
     @property
     def size(self) -> int:
@@ -95,23 +116,27 @@ class CatalogCache:
     async def body(
         self, tenant_id: str, check: RevisionCheck[CatalogState], view: View, encoding: Encoding
     ) -> CatalogBody | None:
-        """Return the catalog as it was at the check, or later; None if memory has no room for it."""
-        if self._snapshots.is_too_large(tenant_id) or self._retained.size > self._memory:
+        """Return the catalog as it was at the check, or later; None if there is no room for it."""
+        if self._snapshots.is_too_large(tenant_id) or self._retained.size > self._files.limit:
             return None
         async with self._snapshots.lock(tenant_id):
             snapshot = await self._snapshots.get(tenant_id, check)
             if snapshot is None:
                 return None
+            copied = await asyncio.to_thread(snapshot.copied, view, encoding) if view.hidden else 0
+            if self._retained.copied + copied > self._memory:
+                encoding, copied = PLAIN, 0
+            owner = snapshot, self._retained.copy(copied)
             encoding = await self._pack(tenant_id, snapshot, view, encoding)
         if view.hidden:
-            return await self._copy(snapshot, view, encoding)
-        return CatalogBody(snapshot.answer(view, encoding), encoding, snapshot)
+            return CatalogBody(await asyncio.to_thread(snapshot.answer, view, encoding), encoding, owner)
+        return CatalogBody(snapshot.answer(view, encoding), encoding, owner)
 
     async def stream(self, tenant_id: str, view: View) -> AsyncIterator[bytes]:
         """Yield the catalog as plain JSON, without the cache."""
         size, separator = 0, b"["
         async for fragments in self._reader.fragments(tenant_id):
-            size += Segment(fragments).size
+            size += await asyncio.to_thread(segment_size, self._files, fragments)
             shown = [
                 fragment.text
                 for fragment in fragments
@@ -126,22 +151,19 @@ class CatalogCache:
     async def _pack(self, tenant_id: str, snapshot: Snapshot, view: View, encoding: Encoding) -> Encoding:
         """Prepare a view in the encoding, or in plain JSON if there is no room. Return the encoding."""
         missing = snapshot.lacking(view, encoding)
-        if missing and encoding.name and sum(segment.length for segment in missing) > self._memory - snapshot.size:
+        if missing and encoding.name and sum(segment.length for segment in missing) > self._files.limit - snapshot.size:
             encoding = PLAIN
             missing = snapshot.lacking(view, encoding)
-        for segment in missing:
-            await asyncio.to_thread(segment.part, View(view.include_disabled), encoding)
-        if missing:
-            self._snapshots.recount(tenant_id, snapshot)
+        try:
+            for segment in missing:
+                await asyncio.to_thread(segment.part, View(view.include_disabled), encoding)
+        except OSError as error:
+            log.warning("catalog_not_stored", error=str(error))
+            return await self._pack(tenant_id, snapshot, view, PLAIN)
+        finally:
+            if missing:
+                self._snapshots.recount(tenant_id, snapshot)
         return encoding
-
-    async def _copy(self, snapshot: Snapshot, view: View, encoding: Encoding) -> CatalogBody | None:
-        """Return a view of one caller; the segments with hidden packages are copied."""
-        size = await asyncio.to_thread(snapshot.copied, view)
-        if self._retained.size + size > self._memory:
-            return None
-        owner = snapshot, self._retained.copy(size)
-        return CatalogBody(await asyncio.to_thread(snapshot.answer, view, encoding), encoding, owner)
 
     def _track(self, old: Snapshot, new: Snapshot | None) -> None:
         self._retained.track(set(old.segments) - set(new.segments if new else ()))

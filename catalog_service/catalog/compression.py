@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from isal import isal_zlib
 
+from common.concurrency.blocks import Block
+
 if sys.version_info >= (3, 14):
     from compression import zstd
 else:
@@ -28,7 +30,7 @@ _RAW_FRAME = 8 * _RAW_BLOCK  # bytes in one uncompressed frame; readers need a w
 class Part:
     """A part of a body in an encoding; `length` and `crc` are those of the decoded text."""
 
-    data: bytes
+    blocks: Sequence[Block]
     length: int
     crc: int = 0
 
@@ -40,14 +42,14 @@ class Encoding:
 
     def pack(self, text: bytes) -> Part:
         """Compress a text for the cache."""
-        return Part(text, len(text))
+        return Part([text], len(text))
 
     def wrap(self, text: bytes) -> Part:
         """Wrap a text without compression, for one response."""
-        return Part(text, len(text))
+        return Part([text], len(text))
 
-    def joined(self, parts: Sequence[Part]) -> list[bytes]:
-        return [part.data for part in _listed(parts, *map(self.wrap, (b"[", b",", b"]")))]
+    def joined(self, parts: Sequence[Part]) -> list[Block]:
+        return _blocks(_listed(parts, *map(self.wrap, (b"[", b",", b"]"))))
 
 
 class Gzip(Encoding):
@@ -59,18 +61,18 @@ class Gzip(Encoding):
         packer = isal_zlib.compressobj(_LEVEL, isal_zlib.DEFLATED, _RAW_DEFLATE)
         # The flush ends at a whole byte without a last block, because more parts may follow.
         data = packer.compress(text) + packer.flush(isal_zlib.Z_SYNC_FLUSH)
-        return Part(data, len(text), isal_zlib.crc32(text))
+        return Part([data], len(text), isal_zlib.crc32(text))
 
     def wrap(self, text: bytes) -> Part:
         return self._stored(text, last=False)
 
-    def joined(self, parts: Sequence[Part]) -> list[bytes]:
+    def joined(self, parts: Sequence[Part]) -> list[Block]:
         listed = _listed(parts, self.wrap(b"["), self.wrap(b","), self._stored(b"]", last=True))
         length = crc = 0
         for part in listed:
             crc = isal_zlib.crc32_combine(crc, part.crc, part.length)
             length += part.length
-        return [_GZIP_HEAD, *(part.data for part in listed), struct.pack("<II", crc, length & 0xFFFFFFFF)]
+        return [_GZIP_HEAD, *_blocks(listed), struct.pack("<II", crc, length & 0xFFFFFFFF)]
 
     @staticmethod
     def _stored(text: bytes, *, last: bool) -> Part:
@@ -78,7 +80,7 @@ class Gzip(Encoding):
         for start in range(0, len(text), _STORED_LIMIT):
             block = text[start : start + _STORED_LIMIT]
             blocks += [struct.pack("<BHH", last, len(block), len(block) ^ 0xFFFF), block]
-        return Part(b"".join(blocks), len(text), isal_zlib.crc32(text))
+        return Part([b"".join(blocks)], len(text), isal_zlib.crc32(text))
 
 
 class Zstd(Encoding):
@@ -87,7 +89,7 @@ class Zstd(Encoding):
     name = "zstd"
 
     def pack(self, text: bytes) -> Part:
-        return Part(zstd.compress(text, level=_LEVEL), len(text))
+        return Part([zstd.compress(text, level=_LEVEL)], len(text))
 
     def wrap(self, text: bytes) -> Part:
         pieces = []
@@ -98,7 +100,7 @@ class Zstd(Encoding):
                 block = frame[first : first + _RAW_BLOCK]
                 last = first + _RAW_BLOCK >= len(frame)
                 pieces += [(len(block) << 3 | last).to_bytes(3, "little"), block]
-        return Part(b"".join(pieces), len(text))
+        return Part([b"".join(pieces)], len(text))
 
 
 PLAIN = Encoding()
@@ -112,3 +114,7 @@ def _listed(parts: Sequence[Part], opening: Part, comma: Part, closing: Part) ->
     if parts:
         listed.pop()
     return [*listed, closing]
+
+
+def _blocks(parts: Sequence[Part]) -> list[Block]:
+    return [block for part in parts for block in part.blocks]

@@ -1,7 +1,7 @@
-"""The responses with the catalog, with early headers for slow reads and back-pressure for slow clients, and logos."""
+"""The responses with the catalog, sent from files or with early headers for slow reads, and logos."""
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable
 
 from aiohttp import web
 
@@ -11,8 +11,10 @@ from catalog_service.catalog.snapshot import View
 from catalog_service.revisions.model import CatalogState
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.caching.tenant_cache import RevisionCheck
+from common.concurrency.blocks import Block, FileRange, read_blocks
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import caller_of
+from common.http.zero_copy import send_blocks
 from common.mongo import MongoError
 from common.telemetry import log
 
@@ -37,15 +39,15 @@ async def catalog(request: web.Request, catalogs: CatalogCache, view: View) -> w
     reading = asyncio.ensure_future(catalogs.body(tenant_id, check, view, ENCODINGS[coding]))
     if not (await asyncio.wait([reading], timeout=START_TIMEOUT))[0]:
         late = _late(reading, catalogs, tenant_id, check, view)
-        return await _sent(request, web.StreamResponse(headers=headers), late)
+        return await _write_all(request, web.StreamResponse(headers=headers), late)
     if (body := reading.result()) is None:
-        return await _sent(request, web.StreamResponse(headers=headers), catalogs.stream(tenant_id, view))
+        return await _write_all(request, web.StreamResponse(headers=headers), catalogs.stream(tenant_id, view))
     if body.encoding.name:
         headers["Content-Encoding"] = body.encoding.name
-    if body.length <= SLICE:
-        return web.Response(body=b"".join(body.blocks), headers=headers)
     headers["Content-Length"] = str(body.length)
-    return await _sent(request, web.StreamResponse(headers=headers), _sliced(body))
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    return await _finish(request, response, send_blocks(request, body.blocks))
 
 
 def png(request: web.Request, image: bytes, tag: str, cache_control: str) -> web.Response:
@@ -62,7 +64,7 @@ async def _late(
     tenant_id: str,
     check: RevisionCheck[CatalogState],
     view: View,
-) -> AsyncIterator[bytes | memoryview]:
+) -> AsyncIterator[bytes]:
     """Yield a catalog that takes long to read, as plain JSON.
 
     Until then blanks, which JSON may begin with, keep the caller from timing out.
@@ -78,20 +80,31 @@ async def _late(
         yield b" "
         await asyncio.wait([plain_body], timeout=START_TIMEOUT)
     body = plain_body.result()
-    async for block in _sliced(body) if body else catalogs.stream(tenant_id, view):
+    async for block in _sliced(body.blocks) if body else catalogs.stream(tenant_id, view):
         yield block
 
 
-async def _sent(
-    request: web.Request, response: web.StreamResponse, blocks: AsyncIterable[bytes | memoryview]
+async def _write_all(
+    request: web.Request, response: web.StreamResponse, blocks: AsyncIterable[bytes]
 ) -> web.StreamResponse:
     """Write block after block, as fast as the client reads."""
-    await response.prepare(request)
-    try:
+
+    async def write() -> None:
         async for block in blocks:
             await response.write(block)
+
+    await response.prepare(request)
+    return await _finish(request, response, write())
+
+
+async def _finish(request: web.Request, response: web.StreamResponse, sending: Awaitable[None]) -> web.StreamResponse:
+    """End a response after its body. Errors of the database or the disk close the connection."""
+    try:
+        await sending
         await response.write_eof()
-    except MongoError as error:
+    except ConnectionError:
+        raise  # The caller is gone.
+    except (MongoError, OSError, EOFError) as error:
         # The status is sent already, so only a broken connection can signal the error.
         log.error("answer_broke_off", error=type(error).__name__)
         if request.transport is not None:
@@ -99,18 +112,12 @@ async def _sent(
     return response
 
 
-async def _sliced(body: CatalogBody) -> AsyncIterator[bytes | memoryview]:
-    """Yield the body in blocks of at most `SLICE` bytes; small blocks are joined."""
-    small = b""
-    for block in body.blocks:
-        if len(small) + len(block) <= SLICE:
-            small += block
+async def _sliced(blocks: Iterable[Block]) -> AsyncIterator[bytes]:
+    """Yield the blocks as bytes, at most `SLICE` of a file at once."""
+    for block in blocks:
+        if not isinstance(block, FileRange):
+            yield block
             continue
-        if small:
-            yield small
-            small = b""
-        whole = memoryview(block)
-        for start in range(0, len(whole), SLICE):
-            yield whole[start : start + SLICE]
-    if small:
-        yield small
+        for start in range(block.start, block.start + block.length, SLICE):
+            length = min(SLICE, block.start + block.length - start)
+            yield await asyncio.to_thread(read_blocks, [FileRange(block.file, start, length)])

@@ -8,10 +8,11 @@ from typing import Any, Protocol, TypeVar
 
 class AnySegment(Protocol):
     @property
-    def ids(self) -> Sequence[str]: ...
+    def first_id(self) -> str:
+        """The id of its first package; "" without packages."""
 
     def items(self) -> Iterable[Any]:
-        """Return the values of the packages with these ids."""
+        """Return the packages, which have a `package_id` each."""
 
 
 Item = TypeVar("Item")
@@ -25,19 +26,24 @@ def replaced_segments(
     size: int,
 ) -> list[Segment]:
     """Return the segments with these packages replaced, or removed if they are None. Segments without changes stay."""
-    starts = [segment.ids[0] for segment in segments]
     by_position: dict[int, dict[str, Item | None]] = defaultdict(dict)
-    for package_id, item in changes.items():
-        by_position[max(bisect_right(starts, package_id) - 1, 0)][package_id] = item
+    for package_id, position in find_positions(segments, changes).items():
+        by_position[position][package_id] = changes[package_id]
     result: list[Segment] = []
     for position, segment in enumerate(segments or [create([])]):
         if position not in by_position:
             result.append(segment)
             continue
-        before: dict[str, Item | None] = dict(zip(segment.ids, segment.items(), strict=True))
+        before: dict[str, Item | None] = {item.package_id: item for item in segment.items()}
         items = [item for _, item in sorted({**before, **by_position[position]}.items()) if item]
         result += [segment] if items == list(before.values()) else segments_of(items, create, size)
-    return [segment for segment in result if segment.ids]
+    return [segment for segment in result if segment.first_id]
+
+
+def find_positions(segments: Sequence[AnySegment], package_ids: Iterable[str]) -> dict[str, int]:
+    """Return the position of the segment that each package belongs to, or would belong to."""
+    starts = [segment.first_id for segment in segments]
+    return {package_id: max(bisect_right(starts, package_id) - 1, 0) for package_id in package_ids}
 
 
 def segments_of(items: Sequence[Item], create: Callable[[Sequence[Item]], Segment], size: int) -> list[Segment]:

@@ -1,19 +1,23 @@
-"""A rendered catalog in segments of about 256 packages.
+"""A rendered catalog in segments of about 256 packages, which are in files.
 
 A changed package renders only its segment again; the others stay in every encoding. Packages hidden from a caller are
 left out when segments are joined, without rendering.
 """
 
-from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from weakref import WeakSet, finalize
 
-from catalog_service.catalog.compression import Encoding, Part
-from catalog_service.catalog.segments import replaced_segments
+import orjson
+
+from catalog_service.catalog.compression import PLAIN, Encoding, Part
+from catalog_service.catalog.files import CatalogFiles
+from catalog_service.catalog.segments import find_positions, replaced_segments
+from common.concurrency.blocks import Block, FileRange, read_blocks
 
 SEGMENT = 256  # packages; a segment of twice as many is split
-OVERHEAD = 200  # bytes of a package beside its JSON
 
 
 @dataclass(frozen=True)
@@ -34,53 +38,90 @@ class View:
 
 
 class Segment:
-    """Consecutive packages in the order of their ids; immutable."""
+    """Consecutive packages in the order of their ids; immutable. Its files need a worker thread.
 
-    def __init__(self, fragments: Sequence[Fragment]) -> None:
-        self.ids = [fragment.package_id for fragment in fragments]
-        self.inactive = frozenset(fragment.package_id for fragment in fragments if not fragment.active)
-        self._text = b",".join(fragment.text for fragment in fragments)
-        self._lengths = array("L", (len(fragment.text) for fragment in fragments))
-        self._parts: dict[tuple[str, bool], Part] = {}
+    The first file has the JSON of the packages, with commas between, and then an index: the id of each package,
+    whether it is active, and the length of its JSON.
+    """
 
-    @property
-    def size(self) -> int:
-        """The bytes of the segment with all its parts."""
-        plain = len(self._text) * (2 if self.inactive else 1)  # also the text without inactive packages
-        return plain + OVERHEAD * len(self.ids) + sum(len(part.data) for key, part in self._parts.items() if key[0])
-
-    @property
-    def length(self) -> int:
-        """The bytes of its JSON."""
-        return len(self._text)
+    def __init__(self, files: CatalogFiles, fragments: Sequence[Fragment]) -> None:
+        """Raises OSError if the disk has no room."""
+        self.first_id = fragments[0].package_id if fragments else ""
+        self._all_active = all(fragment.active for fragment in fragments)
+        self._files = files
+        text, index = _content(fragments)
+        self.length = len(text)  # bytes of its JSON
+        self._file = files.write(text, index)
+        self.size = self._file.size  # bytes of all its files
+        self._parts: dict[tuple[str, bool], Part] = {("", True): _plain_part([self._file.range(0, self.length)])}
 
     def items(self) -> Iterator[Fragment]:
         """Yield its packages."""
-        start = 0
-        for package_id, length in zip(self.ids, self._lengths, strict=True):
-            yield Fragment(package_id, package_id not in self.inactive, self._text[start : start + length])
+        text, start = read_blocks([self._file.range(0, self.length)]), 0
+        for package_id, active, length in self._index():
+            yield Fragment(package_id, active, text[start : start + length])
             start += length + 1  # the comma
 
     def part(self, view: View, encoding: Encoding) -> Part:
-        """Return the segment in a view. It is cached unless the view hides packages."""
-        hidden = view.hidden.intersection(self.ids) if view.hidden else None
-        if hidden:
-            return encoding.wrap(self._without(hidden if view.include_disabled else hidden | self.inactive))
+        """Return the segment in a view. It is cached unless the view hides packages.
+
+        Raises OSError if the disk has no room for an encoding; plain JSON needs none.
+        """
+        if view.hidden and not view.hidden.isdisjoint(package_id for package_id, *_ in self._index()):
+            ranges = self._ranges(view)
+            return _plain_part(ranges) if encoding is PLAIN else encoding.wrap(read_blocks(ranges))
         key = self._key(view, encoding)
         if key not in self._parts:
-            self._parts[key] = encoding.pack(self._text if key[1] else self._without(self.inactive))
+            ranges = self._ranges(View(view.include_disabled))
+            self._parts[key] = _plain_part(ranges) if encoding is PLAIN else self._stored(ranges, encoding)
         return self._parts[key]
 
     def lacks(self, view: View, encoding: Encoding) -> bool:
         """Whether the part for a view is missing in the cache."""
-        key = self._key(view, encoding)
-        return key != ("", True) and key not in self._parts
+        return self._key(view, encoding) not in self._parts
+
+    def _stored(self, ranges: Sequence[FileRange], encoding: Encoding) -> Part:
+        """Return the JSON of these ranges as a file in an encoding."""
+        part = encoding.pack(read_blocks(ranges))
+        file = self._files.write(read_blocks(part.blocks))
+        self.size += file.size
+        return replace(part, blocks=[file.range(0, file.length)])
 
     def _key(self, view: View, encoding: Encoding) -> tuple[str, bool]:
-        return encoding.name, view.include_disabled or not self.inactive
+        return encoding.name, view.include_disabled or self._all_active
 
-    def _without(self, left_out: Set[str]) -> bytes:
-        return b",".join(fragment.text for fragment in self.items() if fragment.package_id not in left_out)
+    def _ranges(self, view: View) -> Sequence[FileRange]:
+        """Return the JSON of the packages in a view."""
+        bounds: list[tuple[int, int]] = []
+        position = 0
+        for package_id, active, length in self._index():
+            if (active or view.include_disabled) and package_id not in view.hidden:
+                if bounds and bounds[-1][1] == position - 1:
+                    bounds[-1] = bounds[-1][0], position + length
+                else:
+                    bounds.append((position - bool(bounds), position + length))  # with the comma before it
+            position += length + 1
+        return [self._file.range(start, end) for start, end in bounds]
+
+    def _index(self) -> Sequence[tuple[str, bool, int]]:
+        index: Sequence[tuple[str, bool, int]] = orjson.loads(
+            read_blocks([self._file.range(self.length, self._file.length)])
+        )
+        return index
+
+
+def segment_size(files: CatalogFiles, fragments: Sequence[Fragment]) -> int:
+    """Return the size that a new segment would have."""
+    return files.size(sum(map(len, _content(fragments))))
+
+
+def _content(fragments: Sequence[Fragment]) -> tuple[bytes, bytes]:
+    text = b",".join(fragment.text for fragment in fragments)
+    return text, orjson.dumps([(fragment.package_id, fragment.active, len(fragment.text)) for fragment in fragments])
+
+
+def _plain_part(ranges: Sequence[FileRange]) -> Part:
+    return Part(ranges, sum(map(len, ranges)))
 
 
 @dataclass(frozen=True)
@@ -88,8 +129,9 @@ class Snapshot:
     """A catalog at a revision, or later."""
 
     revision: str
+    files: CatalogFiles
     segments: Sequence[Segment] = ()
-    _joined: dict[tuple[str, bool], list[bytes]] = field(default_factory=dict)
+    _joined: dict[tuple[str, bool], list[Block]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
@@ -97,8 +139,8 @@ class Snapshot:
 
     def replaced(self, revision: str, changes: Mapping[str, Fragment | None]) -> "Snapshot":
         """Return the catalog at a later revision, with these packages replaced, or removed if they are None."""
-        segments = replaced_segments(self.segments, changes, Segment, SEGMENT)
-        return Snapshot(revision, segments, self._joined if segments == list(self.segments) else {})
+        segments = replaced_segments(self.segments, changes, partial(Segment, self.files), SEGMENT)
+        return Snapshot(revision, self.files, segments, self._joined if segments == list(self.segments) else {})
 
     def lacking(self, view: View, encoding: Encoding) -> Sequence[Segment]:
         """Return the segments without a cached part for the view."""
@@ -106,12 +148,12 @@ class Snapshot:
             return []
         return [segment for segment in self.segments if segment.lacks(view, encoding)]
 
-    def copied(self, view: View) -> int:
-        """Return the bytes of JSON that a view copies at most to leave out hidden packages."""
-        return sum(segment.length for segment in self.segments if not view.hidden.isdisjoint(segment.ids))
+    def copied(self, view: View, encoding: Encoding) -> int:
+        """Return the bytes that an encoding copies at most into memory to leave out hidden packages."""
+        return 0 if encoding is PLAIN else sum(self.segments[position].length for position in self._hidden(view))
 
-    def answer(self, view: View, encoding: Encoding) -> Sequence[bytes]:
-        """Return the JSON array of a view, in blocks."""
+    def answer(self, view: View, encoding: Encoding) -> Sequence[Block]:
+        """Return the JSON array of a view, in blocks. A view with hidden packages needs a worker thread."""
         if view.hidden:
             return self._answer(view, encoding)
         key = encoding.name, view.include_disabled
@@ -119,9 +161,20 @@ class Snapshot:
             self._joined[key] = self._answer(view, encoding)
         return self._joined[key]
 
-    def _answer(self, view: View, encoding: Encoding) -> list[bytes]:
-        parts = [segment.part(view, encoding) for segment in self.segments]
+    def _answer(self, view: View, encoding: Encoding) -> list[Block]:
+        hidden = self._hidden(view)
+        views = [
+            View(view.include_disabled, frozenset(hidden.get(position, ()))) for position in range(len(self.segments))
+        ]
+        parts = [segment.part(own_view, encoding) for segment, own_view in zip(self.segments, views, strict=True)]
         return encoding.joined([part for part in parts if part.length])
+
+    def _hidden(self, view: View) -> Mapping[int, Set[str]]:
+        """Return the hidden packages by the position of their segment, which need not have them."""
+        hidden: dict[int, set[str]] = defaultdict(set)
+        for package_id, position in find_positions(self.segments, view.hidden).items():
+            hidden[position].add(package_id)
+        return hidden if self.segments else {}
 
 
 class Copy:
@@ -129,15 +182,16 @@ class Copy:
 
 
 class RetainedBytes:
-    """Counts memory still referenced by responses to slow clients after the cache dropped it."""
+    """Counts bytes still referenced by responses to slow clients: of files that the cache dropped, and of copies."""
 
     def __init__(self) -> None:
         self._segments: WeakSet[Segment] = WeakSet()
-        self._copied = 0
+        self.copied = 0  # bytes of memory
 
     @property
     def size(self) -> int:
-        return sum(segment.size for segment in self._segments) + self._copied
+        """Bytes of files."""
+        return sum(segment.size for segment in self._segments)
 
     def track(self, segments: Iterable[Segment]) -> None:
         """Count segments that the cache dropped, until nothing references them."""
@@ -146,9 +200,9 @@ class RetainedBytes:
     def copy(self, size: int) -> Copy:
         """Count the bytes of a copy while it exists."""
         copy = Copy()
-        self._copied += size
+        self.copied += size
         finalize(copy, self._release, size)
         return copy
 
     def _release(self, size: int) -> None:
-        self._copied -= size
+        self.copied -= size

@@ -19,7 +19,7 @@ from common.auth.internal_tokens import Deployment
 from common.events.local import LocalEvents
 from common.http.middleware import ROUTE, BytesResponse
 from common.http.readiness import READINESS
-from common.http.server import keep_memory, management_of, serving
+from common.http.server import keep_memory, management_of, open_many_files, serving
 from common.settings import load
 from common.telemetry.tracing import traces
 from deploy.local.first_tenant import create_first_tenant
@@ -67,6 +67,7 @@ async def run_all(
     the address is in use.
     """
     keep_memory()
+    open_many_files()
     async with AsyncExitStack() as stack:
         mongo_url, redis_url = await stack.enter_async_context(local_stores(folder))
         tenant_id = SINGLE_TENANT if deployment is Deployment.SINGLE else DEMO_TENANT

@@ -44,6 +44,7 @@ class IndexSegment:
     def __init__(self, records: Sequence[Record]) -> None:
         self.records = records
         self.ids = [record.package_id for record in records]
+        self.first_id = self.ids[0] if records else ""
         texts = [[folded(line) for line in record.texts] for record in records]
         self.texts = TextIndex(texts, filtered=True)
         self.size = sum(record.size for record in records) + (FILTER_SIZE if self.texts.filter else 0)

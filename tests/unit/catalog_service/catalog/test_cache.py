@@ -4,8 +4,9 @@ import asyncio
 import gzip
 import json
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -13,15 +14,18 @@ from hypothesis import strategies as st
 
 from catalog_service import views
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
-from catalog_service.catalog.compression import PLAIN, Gzip, Part
+from catalog_service.catalog.compression import PLAIN, Encoding, Gzip, Part
+from catalog_service.catalog.files import CatalogFiles
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
 from catalog_service.model.packages import Package
 from catalog_service.revisions.model import CatalogState, Change
+from common.concurrency.blocks import FileRange, read_blocks
 from tests.support.tables import each
 from tests.support.wait import until
 
 GZIP = Gzip()
+FILES = CatalogFiles(1 << 30)
 ALL, ACTIVE = View(include_disabled=True), View(include_disabled=False)
 CHANGES = st.dictionaries(
     st.integers(0, 2000).map("{:04}".format), st.none() | st.tuples(st.booleans(), st.integers(0, 9)), max_size=40
@@ -33,13 +37,13 @@ def fragment(package_id: str, active: bool = True, number: int = 0) -> Fragment:
 
 
 def snapshot(packages: int) -> Snapshot:
-    return Snapshot("").replaced("0", {f"{number:04}": fragment(f"{number:04}") for number in range(packages)})
+    return Snapshot("", FILES).replaced("0", {f"{number:04}": fragment(f"{number:04}") for number in range(packages)})
 
 
 def listed_ids(catalog: Snapshot, view: View) -> list[str]:
     """The ids in a view; the same in each encoding."""
-    plain = b"".join(catalog.answer(view, PLAIN))
-    assert gzip.decompress(b"".join(catalog.answer(view, GZIP))) == plain
+    plain = read_blocks(catalog.answer(view, PLAIN))
+    assert gzip.decompress(read_blocks(catalog.answer(view, GZIP))) == plain
     return [package_id for package_id, _ in json.loads(plain)]
 
 
@@ -61,7 +65,7 @@ def test_changes_give_the_same_catalog_as_a_new_snapshot(
 
     everything = [fragment_of for segment in catalog.segments for fragment_of in segment.items()]
     assert everything == [fragment_of for _, fragment_of in sorted(expected.items())]
-    assert all(0 < len(segment.ids) < 2 * SEGMENT for segment in catalog.segments)
+    assert all(0 < len(list(segment.items())) < 2 * SEGMENT for segment in catalog.segments)
     assert listed_ids(catalog, ALL) == sorted(expected)
     assert listed_ids(catalog, ACTIVE) == sorted(
         package_id for package_id, fragment_of in expected.items() if fragment_of.active
@@ -81,7 +85,7 @@ def test_a_change_renders_one_segment_in_a_catalog_of_any_size(packages: int) ->
 
 
 def test_a_package_announced_before_it_exists_appears_in_the_catalog() -> None:
-    announced = Snapshot("").replaced("1", {"0001": None})
+    announced = Snapshot("", FILES).replaced("1", {"0001": None})
 
     with_package = announced.replaced("2", {"0001": fragment("0001")})
 
@@ -163,7 +167,7 @@ class Revisions:
 
 async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
     revisions = Revisions()
-    catalogs = CatalogCache(revisions.state, revisions.read, views.rendered_package, memory=10_000)
+    catalogs = CatalogCache(revisions.state, revisions.read, views.rendered_package, disk=10_000, memory=10_000)
     first = asyncio.create_task(catalogs.check("acme"))
     await revisions.requested.wait()
     late = [asyncio.create_task(catalogs.check("acme")) for _ in range(5)]
@@ -176,14 +180,14 @@ async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
 
 async def test_a_check_older_than_the_cached_value_reads_nothing() -> None:
     revisions = Revisions()
-    catalogs = CatalogCache(revisions.state, revisions.read, views.rendered_package, memory=10_000)
+    catalogs = CatalogCache(revisions.state, revisions.read, views.rendered_package, disk=10_000, memory=10_000)
     revisions.go_on.set()
     first, second, third = [await catalogs.check("acme") for _ in range(3)]
 
     answers = [await catalogs.body("acme", check, ALL, PLAIN) for check in (first, third, second)]
 
     assert revisions.reads == [None, {"a"}]
-    assert all(answer and b"acme 3" in b"".join(answer.blocks) for answer in answers)
+    assert all(answer and b"acme 3" in read_blocks(answer.blocks) for answer in answers)
 
 
 @pytest.fixture
@@ -195,15 +199,17 @@ def large() -> Revisions:
 
 
 def memory_of(revisions: Revisions) -> CatalogCache:
-    return CatalogCache(revisions.state, revisions.read, views.rendered_package, memory=10_000)
+    return CatalogCache(revisions.state, revisions.read, views.rendered_package, disk=10_000, memory=10_000)
 
 
-async def read(catalogs: CatalogCache, view: View = ALL, tenant_id: str = "acme") -> CatalogBody | None:
-    return await catalogs.body(tenant_id, await catalogs.check(tenant_id), view, PLAIN)
+async def read(
+    catalogs: CatalogCache, view: View = ALL, tenant_id: str = "acme", encoding: Encoding = PLAIN
+) -> CatalogBody | None:
+    return await catalogs.body(tenant_id, await catalogs.check(tenant_id), view, encoding)
 
 
 async def nothing_is_retained(catalogs: CatalogCache) -> bool:
-    return catalogs._retained.size == 0
+    return catalogs._retained.size == catalogs._retained.copied == 0
 
 
 async def until_answered(ask: Callable[[], Awaitable[CatalogBody | None]]) -> None:
@@ -215,7 +221,7 @@ async def until_answered(ask: Callable[[], Awaitable[CatalogBody | None]]) -> No
     await until(is_answered)
 
 
-async def test_memory_of_old_catalogs_for_slow_clients_is_bounded(large: Revisions) -> None:
+async def test_disk_space_of_old_catalogs_for_slow_clients_is_bounded(large: Revisions) -> None:
     catalogs = memory_of(large)
 
     slow = [await read(catalogs) for _ in range(20)]
@@ -228,18 +234,80 @@ async def test_memory_of_old_catalogs_for_slow_clients_is_bounded(large: Revisio
         await until_answered(lambda: read(catalogs))
 
 
-async def test_memory_of_copies_for_slow_clients_is_bounded(large: Revisions) -> None:
+async def test_compressed_copies_for_slow_clients_are_bounded(large: Revisions) -> None:
     catalogs, view = memory_of(large), View(include_disabled=True, hidden=frozenset("a"))
     await read(catalogs)
     check = await catalogs.check("acme")
     await catalogs.body("acme", check, ALL, PLAIN)
     await until(partial(nothing_is_retained, catalogs))
 
-    slow = [await catalogs.body("acme", check, view, PLAIN) for _ in range(20)]
+    slow = [await catalogs.body("acme", check, view, GZIP) for _ in range(20)]
 
-    assert [answer is not None for answer in slow] == [True] * 3 + [False] * 17
+    assert [answer and answer.encoding for answer in slow] == [GZIP] * 3 + [PLAIN] * 17
     slow.clear()
-    await until_answered(lambda: catalogs.body("acme", check, view, PLAIN))
+
+    async def is_compressed() -> bool:
+        answer = await catalogs.body("acme", check, view, GZIP)
+        return answer is not None and answer.encoding is GZIP
+
+    await until(is_compressed)
+
+
+@each("encoding", [PLAIN, GZIP])
+async def test_an_answer_keeps_its_catalog_during_later_changes(large: Revisions, encoding: Encoding) -> None:
+    catalogs = memory_of(large)
+    first = await read(catalogs, encoding=encoding)
+    assert first
+    sent_early = read_blocks(first.blocks)
+
+    later = await read(catalogs, encoding=encoding)
+
+    assert later
+    assert read_blocks(first.blocks) == sent_early != read_blocks(later.blocks)
+
+
+@each("view", [ALL, ACTIVE, View(include_disabled=True, hidden=frozenset(["0007", "0999"]))])
+def test_an_answer_has_no_packages_in_memory(view: View) -> None:
+    catalog = snapshot(1000).replaced("1", {"0001": fragment("0001", active=False)})
+
+    assert set(filter(lambda block: isinstance(block, bytes), catalog.answer(view, PLAIN))) <= {b"[", b",", b"]"}
+
+
+async def test_a_full_disk_stores_no_catalog_until_it_has_room(
+    large: Revisions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogs = memory_of(large)
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr("shutil.disk_usage", lambda _: SimpleNamespace(total=1 << 40, free=100))
+        assert await read(catalogs) is None
+        assert b"acme" in b"".join([block async for block in catalogs.stream("acme", ALL)])
+        assert catalogs.size == 0
+
+    assert await read(catalogs)
+
+
+async def test_a_change_on_a_full_disk_drops_the_catalog(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalogs = memory_of(large)
+    assert await read(catalogs)
+
+    monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
+
+    assert await read(catalogs) is None
+    assert catalogs.size == 0
+
+
+async def test_a_full_disk_sends_a_stored_catalog_uncompressed(
+    large: Revisions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogs = memory_of(large)
+    check = await catalogs.check("acme")
+    assert await catalogs.body("acme", check, ALL, PLAIN)
+    monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
+
+    answer = await catalogs.body("acme", check, ALL, GZIP)
+
+    assert answer
+    assert answer.encoding is PLAIN
 
 
 async def test_tenants_without_recent_requests_are_removed(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,17 +321,17 @@ async def test_tenants_without_recent_requests_are_removed(large: Revisions, mon
     for check in (before, await catalogs.check("acme")):  # A removed tenant gets the current catalog.
         answer = await catalogs.body("acme", check, ALL, PLAIN)
         assert answer
-        assert b"acme 6" in b"".join(answer.blocks)
+        assert b"acme 6" in read_blocks(answer.blocks)
 
 
 async def test_inactive_packages_are_filtered_in_a_thread(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = []
+    threads, ranges = [], Segment._ranges
 
-    def record_thread(segment: Segment, hidden: Set[str]) -> bytes:
+    def record_thread(segment: Segment, view: View) -> Sequence[FileRange]:
         threads.append(threading.current_thread())
-        return b""
+        return ranges(segment, view)
 
-    monkeypatch.setattr(Segment, "_without", record_thread)
+    monkeypatch.setattr(Segment, "_ranges", record_thread)
     monkeypatch.setattr(large, "active", False)
 
     assert await read(memory_of(large), ACTIVE)

@@ -21,7 +21,7 @@ FILES = sorted(DEPLOY.glob("compose*.yaml"))
 BASE = DEPLOY / "compose.yaml"
 WATCHING = DEPLOY / "compose.observability.yaml"
 STORES = ("mongodb", "redis", "rabbitmq")
-OF_LIBRARIES = {"PYTHONPATH", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
+OF_LIBRARIES = {"PYTHONPATH", "TMPDIR", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
 
 
 class _Loader(yaml.SafeLoader):
