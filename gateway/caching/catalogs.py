@@ -4,10 +4,12 @@ A catalog is cached if it has an ETag and fits into memory. It is valid for some
 stays the same. Then the gateway revalidates it: catalog_service answers 304 if it is unchanged.
 """
 
+import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 from weakref import finalize
 
 from aiohttp import web
@@ -16,13 +18,15 @@ from multidict import CIMultiDict
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
+from common.http.zero_copy import send_file
 from common.service_client.client import Response, ServiceClient, raise_problem
+from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
+from gateway.caching.catalog_files import BLOCK, close_in_thread, receive_body
 from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 30.0  # seconds
-WRITE_SIZE = 256 << 10  # bytes of one write: a slow caller does not have a copy of the whole catalog buffered
 CACHED_HEADERS = ("Cache-Control", "Content-Encoding", "Content-Type", "ETag", "Vary")
 OVERHEAD = 1024  # bytes that an entry takes beside its body
 QUERIES = {
@@ -45,10 +49,11 @@ class View(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """The response with a catalog."""
+    """The response with a catalog. A file's bytes never change: the system may still send them after `send`."""
 
     headers: Mapping[str, str]
-    body: bytearray
+    length: int
+    body: bytes | BinaryIO
 
     @property
     def etag(self) -> str:
@@ -62,16 +67,25 @@ class Catalog:
         """Send the catalog, or 304 if the caller has it already."""
         if if_none_match(request, self.etag):
             return BytesResponse(status=304, headers=self.not_modified_headers)
+        if isinstance(self.body, bytes):
+            return BytesResponse(body=self.body, headers=self.headers)
         response = web.StreamResponse(headers=self.headers)
-        response.content_length = len(self.body)
+        response.content_length = self.length
         try:
             await response.prepare(request)
-            body = memoryview(self.body)
-            for start in range(0, len(body), WRITE_SIZE):
-                await response.write(body[start : start + WRITE_SIZE])
+            if request.secure:  # The system would send the bytes without encryption.
+                for start in range(0, self.length, BLOCK):
+                    await response.write(await asyncio.to_thread(os.pread, self.body.fileno(), BLOCK, start))
+            else:
+                await send_file(request, self.body, 0, self.length)
             await response.write_eof()
         except ConnectionResetError:
             pass  # The caller closed the connection.
+        except (OSError, EOFError) as error:
+            # The status was sent already: only a broken connection shows that the body is incomplete.
+            log.error("answer_broke_off", error=type(error).__name__)
+            if request.transport is not None:
+                request.transport.abort()
         return response
 
 
@@ -125,15 +139,17 @@ class CatalogCache:
         length = response.content_length
         if "ETag" not in response.headers or length is None or not self._make_room(length):
             return None
-        headers = {name: response.headers[name] for name in CACHED_HEADERS if name in response.headers}
-        catalog = Catalog(headers, bytearray(length))
         self.used_bytes += length
         self.count += 1
-        finalize(catalog, self._release, length)
-        received = 0
-        async for block in response.content.iter_any():
-            catalog.body[received : received + len(block)] = block
-            received += len(block)
+        body: bytes | BinaryIO | None = None
+        try:
+            body = await receive_body(response, length)
+        finally:
+            if body is None:
+                self._release(length)
+        headers = {name: response.headers[name] for name in CACHED_HEADERS if name in response.headers}
+        catalog = Catalog(headers, length, body)
+        finalize(catalog, self._release, length, body)
         return catalog
 
     def _make_room(self, length: int) -> bool:
@@ -145,10 +161,12 @@ class CatalogCache:
                 return False
         return True
 
-    def _release(self, length: int) -> None:
+    def _release(self, length: int, body: bytes | BinaryIO = b"") -> None:
         self.used_bytes -= length
         self.count -= 1
+        if not isinstance(body, bytes):
+            close_in_thread(body)
 
 
 def _size(catalog: Catalog | None) -> int:
-    return len(catalog.body) + OVERHEAD if catalog else OVERHEAD
+    return catalog.length + OVERHEAD if catalog else OVERHEAD
