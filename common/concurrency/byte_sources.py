@@ -1,10 +1,9 @@
-"""Moves bytes between descriptors in worker threads, without reading them.
+"""Moves bytes between descriptors without reading them: from a file, or from a connection through a pipe.
 
-No other request waits for many bytes, or for a disk. What holds:
-
-- A thread never waits for a connection; the event loop does. A slow peer therefore holds no thread.
-- A thread uses duplicates of descriptors. They are closed after its last visit, also after a cancellation.
-- The transport of a connection does not read or write meanwhile.
+- No call waits for a connection; the event loop does.
+- Descriptors of connections are duplicates, and their transports neither read nor write meanwhile.
+- Files are written in worker threads. A thread's descriptors are closed after its last visit, also after a
+  cancellation.
 """
 
 import asyncio
@@ -12,12 +11,14 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, Protocol
+from functools import partial
+from typing import BinaryIO, Protocol, TypeVar
 
 CAN_SPLICE = hasattr(os, "splice")
 VISIT = 8 << 20  # bytes that one visit to a thread moves; then others have their turn
 PIPE = 256 << 10  # bytes of the pipe between two connections
 
+Result = TypeVar("Result")
 Watch = Callable[..., object]
 
 
@@ -26,7 +27,7 @@ class SourceEmpty(Exception):
 
 
 class Source(Protocol):
-    """The bytes to send. `move` sends some of them to a descriptor, in a worker thread, and returns their number.
+    """The bytes to send. `move` sends some of them to a descriptor, and returns their number.
 
     It raises BlockingIOError if the descriptor is full, SourceEmpty if `wait` must be called first, and EOFError.
     """
@@ -82,24 +83,8 @@ class ConnectionSource:
             await until_ready(loop.add_reader, loop.remove_reader, self._descriptor)
 
 
-async def move_some(source: Source, sink: int, length: int) -> tuple[int, Exception | None]:
-    """Move at most `length` bytes in a worker thread until one side must wait.
-
-    Returns their number, and why no more were moved. A cancellation waits for the thread, which uses the descriptors.
-    """
-    visit = asyncio.get_running_loop().run_in_executor(None, _move, source, sink, min(length, VISIT))
-    cancelled: asyncio.CancelledError | None = None
-    while not visit.done():
-        try:
-            await asyncio.wait([visit])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled:
-        raise cancelled
-    return visit.result()
-
-
-def _move(source: Source, sink: int, length: int) -> tuple[int, Exception | None]:
+def move(source: Source, sink: int, length: int) -> tuple[int, Exception | None]:
+    """Move at most `length` bytes until one side must wait. Returns their number, and why no more were moved."""
     moved = 0
     try:
         while moved < length:
@@ -117,10 +102,24 @@ async def splice_to_file(source: asyncio.Transport, file: BinaryIO, length: int,
     with duplicate(source) as descriptor, pipe() as (reading, writing):
         connection = ConnectionSource(descriptor, reading, writing, timeout=timeout)
         while length:
-            moved, reason = await move_some(connection, file.fileno(), length)
+            moved, reason = await _in_thread(partial(move, connection, file.fileno(), min(length, VISIT)))
             length -= moved
             if reason:
                 await connection.wait()
+
+
+async def _in_thread(call: Callable[[], Result]) -> Result:
+    """The result of a call in a worker thread. A cancellation waits for its end: it uses descriptors."""
+    visit = asyncio.get_running_loop().run_in_executor(None, call)
+    cancelled: asyncio.CancelledError | None = None
+    while not visit.done():
+        try:
+            await asyncio.wait([visit])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled:
+        raise cancelled
+    return visit.result()
 
 
 def splice_nonblocking(source: int, sink: int, limit: int) -> int:

@@ -1,6 +1,6 @@
 """Zero-copy responses: the system moves the bytes of a file or of another connection to the caller's connection.
 
-Worker threads move the bytes, see `common.concurrency.byte_sources`. The event loop waits for slow callers.
+Other requests have their turn after each `MAX_CHUNK` bytes.
 """
 
 import asyncio
@@ -20,12 +20,13 @@ from common.concurrency.byte_sources import (
     Source,
     SourceEmpty,
     duplicate,
-    move_some,
+    move,
     pipe,
     until_ready,
 )
 from common.http import connection_limits
 
+MAX_CHUNK = 1 << 20  # bytes to send before other tasks run
 UNIX_SEND_BUFFER = 1 << 20  # bytes of a unix socket's send buffer, five times the default
 
 
@@ -47,11 +48,13 @@ class SocketSink:
         while length:
             if self._request.transport is None:
                 raise ConnectionResetError("The caller has gone.")
-            moved, reason = await move_some(source, self._descriptor, length)
+            moved, reason = move(source, self._descriptor, min(length, MAX_CHUNK))
             length -= moved
             self._sent += moved
             self._request.writer.output_size += moved
             match reason:
+                case None:
+                    await asyncio.sleep(0)
                 case BlockingIOError():
                     await self._wait_for_space()
                 case SourceEmpty():

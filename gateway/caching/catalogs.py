@@ -16,6 +16,7 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
+from common.caching.bounded_cache import FifoCache
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
 from common.http.zero_copy import send_file
@@ -27,7 +28,10 @@ from gateway.caching.catalog_files import BLOCK, close_in_thread, receive_body
 from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 30.0  # seconds
+FORWARD_AGE = 2.0  # seconds in which a catalog that cannot be kept is forwarded at once
 CACHED_HEADERS = ("Cache-Control", "Content-Encoding", "Content-Type", "ETag", "Vary")
+AT_ONCE = 8 << 20  # bytes; a longer catalog is forwarded to its first caller, and kept for the second
+MAX_TAGS = 10_000
 OVERHEAD = 1024  # bytes that an entry takes beside its body
 QUERIES = {
     "": False,
@@ -89,6 +93,12 @@ class Catalog:
         return response
 
 
+class _Changed(Exception):
+    """A long catalog has content that no caller has asked for before."""
+
+    is_forwarded = False
+
+
 class CatalogCache:
     """Catalogs of catalog_service within a budget of bytes.
 
@@ -100,9 +110,10 @@ class CatalogCache:
         self._catalog_service = catalog_service
         self._clients = clients
         self._budget = budget
+        self._tags: FifoCache[View, str] = FifoCache(MAX_TAGS)  # of the long catalogs that were asked for
         self.used_bytes = 0  # of all catalogs in memory
         self.count = 0  # of all catalogs in memory
-        self._catalogs: ResponseCache[View, Catalog | None] = ResponseCache(max_age=MAX_AGE, limit=budget, size=_size)
+        self._catalogs: ResponseCache[View, Catalog | None] = ResponseCache(max_age=_max_age, limit=budget, size=_size)
 
     async def find(self, request: web.Request, caller: Caller) -> Catalog | None:
         """The catalog for this caller; None to forward it. Raises UpstreamProblem, Unavailable or Overloaded."""
@@ -112,7 +123,14 @@ class CatalogCache:
             return None
         hidden = await self._clients.hidden_from(caller, version) if caller.kind is Kind.CLIENT else ""
         view = View(caller.tenant_id, include_disabled, hidden, negotiate_encoding(request))
-        return await self._catalogs.get_or_fetch(view, version, partial(self._fetch, caller, view))
+        fetch = partial(self._fetch, caller, view)
+        while True:
+            try:
+                return await self._catalogs.get_or_fetch(view, version, fetch)
+            except _Changed as changed:
+                if not changed.is_forwarded:
+                    changed.is_forwarded = True
+                    return None  # The other callers of this call ask again.
 
     async def _fetch(self, caller: Caller, view: View) -> Catalog | None:
         cached = self._catalogs.get_stale(view)
@@ -129,15 +147,20 @@ class CatalogCache:
             if response.status == 304:
                 return cached
             cached = None  # Memory may not hold both.
-            return await self._receive(response)
+            return await self._receive(response, view)
 
-    async def _receive(self, response: Response) -> Catalog | None:
+    async def _receive(self, response: Response, view: View) -> Catalog | None:
         """The catalog of a response; None if it is too large, has no ETag, or no length.
 
         Without a length, catalog_service sends it while it reads it from its database, which may take long.
         """
-        length = response.content_length
-        if "ETag" not in response.headers or length is None or not self._make_room(length):
+        length, tag = response.content_length, response.headers.get("ETag")
+        if tag is None or length is None or length > self._budget // 2:
+            return None
+        if length > AT_ONCE and self._tags.get(view) != tag:
+            self._tags.put(view, tag)
+            raise _Changed
+        if not self._make_room(length):
             return None
         self.used_bytes += length
         self.count += 1
@@ -154,8 +177,6 @@ class CatalogCache:
 
     def _make_room(self, length: int) -> bool:
         """Evict the oldest catalogs until so many bytes fit. Returns False if they cannot fit."""
-        if length > self._budget // 2:
-            return False
         while self.used_bytes + length > self._budget:
             if not self._catalogs.evict_oldest():
                 return False
@@ -170,3 +191,7 @@ class CatalogCache:
 
 def _size(catalog: Catalog | None) -> int:
     return catalog.length + OVERHEAD if catalog else OVERHEAD
+
+
+def _max_age(catalog: Catalog | None) -> float:
+    return MAX_AGE if catalog else FORWARD_AGE
