@@ -11,6 +11,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from functools import partial
 from typing import BinaryIO, Protocol, TypeVar
 
@@ -83,14 +84,26 @@ class ConnectionSource:
             await until_ready(loop.add_reader, loop.remove_reader, self._descriptor)
 
 
-def move(source: Source, sink: int, length: int) -> tuple[int, Exception | None]:
-    """Move at most `length` bytes until one side must wait. Returns their number, and why no more were moved."""
+class Side(Enum):
+    """The side that must wait."""
+
+    SOURCE = "source"
+    SINK = "sink"
+
+
+def move(source: Source, sink: int, length: int) -> tuple[int, Side | None]:
+    """Move at most `length` bytes until one side must wait. Returns their number, and the side.
+
+    Raises EOFError, or ConnectionError of the sink.
+    """
     moved = 0
     try:
         while moved < length:
             moved += source.move(sink, length - moved)
-    except (BlockingIOError, SourceEmpty, ConnectionError) as reason:
-        return moved, reason
+    except BlockingIOError:
+        return moved, Side.SINK
+    except SourceEmpty:
+        return moved, Side.SOURCE
     return moved, None
 
 
@@ -102,9 +115,9 @@ async def splice_to_file(source: asyncio.Transport, file: BinaryIO, length: int,
     with duplicate(source) as descriptor, pipe() as (reading, writing):
         connection = ConnectionSource(descriptor, reading, writing, timeout=timeout)
         while length:
-            moved, reason = await _in_thread(partial(move, connection, file.fileno(), min(length, VISIT)))
+            moved, waiting = await _in_thread(partial(move, connection, file.fileno(), min(length, VISIT)))
             length -= moved
-            if reason:
+            if waiting:
                 await connection.wait()
 
 

@@ -17,8 +17,8 @@ from aiohttp import web
 from common.concurrency.byte_sources import (
     ConnectionSource,
     FileSource,
+    Side,
     Source,
-    SourceEmpty,
     duplicate,
     move,
     pipe,
@@ -48,19 +48,20 @@ class SocketSink:
         while length:
             if self._request.transport is None:
                 raise ConnectionResetError("The caller has gone.")
-            moved, reason = move(source, self._descriptor, min(length, MAX_CHUNK))
+            try:
+                moved, waiting = move(source, self._descriptor, min(length, MAX_CHUNK))
+            except ConnectionError as error:
+                raise ConnectionResetError("The caller has gone.") from error
             length -= moved
             self._sent += moved
             self._request.writer.output_size += moved
-            match reason:
+            match waiting:
+                case Side.SINK:
+                    await self._wait_for_space()
+                case Side.SOURCE:
+                    await source.wait()
                 case None:
                     await asyncio.sleep(0)
-                case BlockingIOError():
-                    await self._wait_for_space()
-                case SourceEmpty():
-                    await source.wait()
-                case ConnectionError():
-                    raise ConnectionResetError("The caller has gone.") from reason
 
     async def _wait_for_space(self) -> None:
         """Wait until the socket is writable, with the same limit as `common.http.connection_limits`."""

@@ -11,26 +11,37 @@ from contextlib import suppress
 from tempfile import TemporaryFile, gettempdir
 from typing import BinaryIO, cast
 
-from aiohttp import ClientPayloadError
+from aiohttp import ClientError, ClientPayloadError
 
 from common.concurrency.byte_sources import splice_to_file
 from common.service_client.client import BLOCK_TIMEOUT, Response
 from common.service_client.detached_body import detach_body
+from common.telemetry import log
 
 BLOCK = 256 << 10  # bytes; a longer catalog is in a file
 RESERVE = 1 << 30  # bytes of the temporary folder that stay free
 
 
+class NotStored(Exception):
+    """The system has no room or no descriptor for a file."""
+
+
 async def receive_body(response: Response, length: int) -> bytes | BinaryIO:
-    """A body with this length. Raises ClientError, TimeoutError, or another OSError if it cannot be stored."""
+    """A body with this length. Raises ClientError, TimeoutError or NotStored."""
     if length <= BLOCK:
         return b"".join([block async for block in response.content.iter_any()])
-    file = await asyncio.to_thread(open_file, length)
     try:
-        await _write(response, length, file)
-    except BaseException:
-        close_in_thread(file)
-        raise
+        file = await asyncio.to_thread(open_file, length)
+        try:
+            await _write(response, length, file)
+        except BaseException:
+            close_in_thread(file)
+            raise
+    except (ClientError, TimeoutError):
+        raise  # Some of them are an OSError, too.
+    except OSError as error:
+        log.error("catalog_not_stored", error=repr(error))
+        raise NotStored from error
     return file
 
 

@@ -24,7 +24,7 @@ from common.service_client.client import Response, ServiceClient, raise_problem
 from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.catalog_files import BLOCK, close_in_thread, receive_body
+from gateway.caching.catalog_files import BLOCK, NotStored, close_in_thread, receive_body
 from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 30.0  # seconds
@@ -167,6 +167,8 @@ class CatalogCache:
         body: bytes | BinaryIO | None = None
         try:
             body = await receive_body(response, length)
+        except NotStored:
+            return None
         finally:
             if body is None:
                 self._release(length)
