@@ -28,7 +28,7 @@ Block = bytes | FileRange
 
 
 class BlockSource:
-    """The bytes of blocks, one after the other."""
+    """The bytes of blocks, one after the other: a `Source` of `byte_sources`."""
 
     def __init__(self, blocks: Iterable[Block]) -> None:
         self._rest = iter(blocks)
@@ -36,18 +36,23 @@ class BlockSource:
         self._position = 0  # in this block
 
     def move(self, sink: int, limit: int) -> int:
-        """Send at most `limit` of the next bytes to a descriptor. Returns their number, 0 at the end."""
+        """Send at most `limit` of the next bytes to a descriptor. Returns their number. Raises EOFError at the end."""
         while self._position == len(self._block):
             if (block := next(self._rest, None)) is None:
-                return 0
+                raise EOFError
             self._block, self._position = block, 0
         limit = min(limit, len(self._block) - self._position)
         if isinstance(self._block, FileRange):
             moved = os.sendfile(sink, self._block.file.fileno(), self._block.start + self._position, limit)
         else:
             moved = os.write(sink, memoryview(self._block)[self._position : self._position + limit])
+        if not moved:
+            raise EOFError
         self._position += moved
         return moved
+
+    async def wait(self) -> None:
+        raise NotImplementedError("Blocks are never empty for some time.")
 
 
 def read_blocks(blocks: Iterable[Block]) -> bytes:

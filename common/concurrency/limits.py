@@ -118,16 +118,16 @@ async def loop_timeout(timeout: float) -> AsyncIterator[None]:
     loop, remaining = asyncio.get_running_loop(), ceil(timeout / TICK)
     timer: asyncio.TimerHandle
 
-    def tick() -> None:
+    def tick(limit: asyncio.Timeout) -> None:  # A closure over it would keep its task, with the result, for a while.
         nonlocal remaining, timer
         remaining -= 1
         if remaining > 0:
-            timer = loop.call_later(TICK, tick)
+            timer = loop.call_later(TICK, tick, limit)
         else:
             limit.reschedule(loop.time())
 
     async with asyncio.timeout(None) as limit:
-        timer = loop.call_later(TICK, tick)
+        timer = loop.call_later(TICK, tick, limit)
         try:
             yield
         finally:

@@ -4,26 +4,34 @@ A catalog is cached if it has an ETag and fits into memory. It is valid for some
 stays the same. Then the gateway revalidates it: catalog_service answers 304 if it is unchanged.
 """
 
+import asyncio
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 from weakref import finalize
 
 from aiohttp import web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
+from common.caching.bounded_cache import FifoCache
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
+from common.http.zero_copy import send_file
 from common.service_client.client import Response, ServiceClient, raise_problem
+from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
+from gateway.caching.catalog_files import BLOCK, NotStored, close_in_thread, receive_body
 from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 30.0  # seconds
-WRITE_SIZE = 256 << 10  # bytes of one write: a slow caller does not have a copy of the whole catalog buffered
+FORWARD_AGE = 2.0  # seconds in which a catalog that cannot be kept is forwarded at once
 CACHED_HEADERS = ("Cache-Control", "Content-Encoding", "Content-Type", "ETag", "Vary")
+AT_ONCE = 8 << 20  # bytes; a longer catalog is forwarded to its first caller, and kept for the second
+MAX_TAGS = 10_000
 OVERHEAD = 1024  # bytes that an entry takes beside its body
 QUERIES = {
     "": False,
@@ -45,10 +53,11 @@ class View(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Catalog:
-    """The response with a catalog."""
+    """The response with a catalog. A file's bytes never change: the system may still send them after `send`."""
 
     headers: Mapping[str, str]
-    body: bytearray
+    length: int
+    body: bytes | BinaryIO
 
     @property
     def etag(self) -> str:
@@ -62,17 +71,32 @@ class Catalog:
         """Send the catalog, or 304 if the caller has it already."""
         if if_none_match(request, self.etag):
             return BytesResponse(status=304, headers=self.not_modified_headers)
+        if isinstance(self.body, bytes):
+            return BytesResponse(body=self.body, headers=self.headers)
         response = web.StreamResponse(headers=self.headers)
-        response.content_length = len(self.body)
+        response.content_length = self.length
         try:
             await response.prepare(request)
-            body = memoryview(self.body)
-            for start in range(0, len(body), WRITE_SIZE):
-                await response.write(body[start : start + WRITE_SIZE])
+            if request.secure:  # The system would send the bytes without encryption.
+                for start in range(0, self.length, BLOCK):
+                    await response.write(await asyncio.to_thread(os.pread, self.body.fileno(), BLOCK, start))
+            else:
+                await send_file(request, self.body, 0, self.length)
             await response.write_eof()
         except ConnectionResetError:
             pass  # The caller closed the connection.
+        except (OSError, EOFError) as error:
+            # The status was sent already: only a broken connection shows that the body is incomplete.
+            log.error("answer_broke_off", error=type(error).__name__)
+            if request.transport is not None:
+                request.transport.abort()
         return response
+
+
+class _Changed(Exception):
+    """A long catalog has content that no caller has asked for before."""
+
+    is_forwarded = False
 
 
 class CatalogCache:
@@ -86,9 +110,10 @@ class CatalogCache:
         self._catalog_service = catalog_service
         self._clients = clients
         self._budget = budget
+        self._tags: FifoCache[View, str] = FifoCache(MAX_TAGS)  # of the long catalogs that were asked for
         self.used_bytes = 0  # of all catalogs in memory
         self.count = 0  # of all catalogs in memory
-        self._catalogs: ResponseCache[View, Catalog | None] = ResponseCache(max_age=MAX_AGE, limit=budget, size=_size)
+        self._catalogs: ResponseCache[View, Catalog | None] = ResponseCache(max_age=_max_age, limit=budget, size=_size)
 
     async def find(self, request: web.Request, caller: Caller) -> Catalog | None:
         """The catalog for this caller; None to forward it. Raises UpstreamProblem, Unavailable or Overloaded."""
@@ -98,7 +123,14 @@ class CatalogCache:
             return None
         hidden = await self._clients.hidden_from(caller, version) if caller.kind is Kind.CLIENT else ""
         view = View(caller.tenant_id, include_disabled, hidden, negotiate_encoding(request))
-        return await self._catalogs.get_or_fetch(view, version, partial(self._fetch, caller, view))
+        fetch = partial(self._fetch, caller, view)
+        while True:
+            try:
+                return await self._catalogs.get_or_fetch(view, version, fetch)
+            except _Changed as changed:
+                if not changed.is_forwarded:
+                    changed.is_forwarded = True
+                    return None  # The other callers of this call ask again.
 
     async def _fetch(self, caller: Caller, view: View) -> Catalog | None:
         cached = self._catalogs.get_stale(view)
@@ -115,40 +147,53 @@ class CatalogCache:
             if response.status == 304:
                 return cached
             cached = None  # Memory may not hold both.
-            return await self._receive(response)
+            return await self._receive(response, view)
 
-    async def _receive(self, response: Response) -> Catalog | None:
+    async def _receive(self, response: Response, view: View) -> Catalog | None:
         """The catalog of a response; None if it is too large, has no ETag, or no length.
 
         Without a length, catalog_service sends it while it reads it from its database, which may take long.
         """
-        length = response.content_length
-        if "ETag" not in response.headers or length is None or not self._make_room(length):
+        length, tag = response.content_length, response.headers.get("ETag")
+        if tag is None or length is None or length > self._budget // 2:
             return None
-        headers = {name: response.headers[name] for name in CACHED_HEADERS if name in response.headers}
-        catalog = Catalog(headers, bytearray(length))
+        if length > AT_ONCE and self._tags.get(view) != tag:
+            self._tags.put(view, tag)
+            raise _Changed
+        if not self._make_room(length):
+            return None
         self.used_bytes += length
         self.count += 1
-        finalize(catalog, self._release, length)
-        received = 0
-        async for block in response.content.iter_any():
-            catalog.body[received : received + len(block)] = block
-            received += len(block)
+        body: bytes | BinaryIO | None = None
+        try:
+            body = await receive_body(response, length)
+        except NotStored:
+            return None
+        finally:
+            if body is None:
+                self._release(length)
+        headers = {name: response.headers[name] for name in CACHED_HEADERS if name in response.headers}
+        catalog = Catalog(headers, length, body)
+        finalize(catalog, self._release, length, body)
         return catalog
 
     def _make_room(self, length: int) -> bool:
         """Evict the oldest catalogs until so many bytes fit. Returns False if they cannot fit."""
-        if length > self._budget // 2:
-            return False
         while self.used_bytes + length > self._budget:
             if not self._catalogs.evict_oldest():
                 return False
         return True
 
-    def _release(self, length: int) -> None:
+    def _release(self, length: int, body: bytes | BinaryIO = b"") -> None:
         self.used_bytes -= length
         self.count -= 1
+        if not isinstance(body, bytes):
+            close_in_thread(body)
 
 
 def _size(catalog: Catalog | None) -> int:
-    return len(catalog.body) + OVERHEAD if catalog else OVERHEAD
+    return catalog.length + OVERHEAD if catalog else OVERHEAD
+
+
+def _max_age(catalog: Catalog | None) -> float:
+    return MAX_AGE if catalog else FORWARD_AGE

@@ -27,7 +27,12 @@ class ResponseCache(Generic[Key, Value]):
     """
 
     def __init__(
-        self, *, max_age: float, limit: int, without_version: bool = False, size: Callable[[Value], int] = lambda _: 1
+        self,
+        *,
+        max_age: float | Callable[[Value], float],
+        limit: int,
+        without_version: bool = False,
+        size: Callable[[Value], int] = lambda _: 1,
     ) -> None:
         """`limit` is the greatest sum of the values' sizes."""
         self._max_age = max_age
@@ -63,12 +68,13 @@ class ResponseCache(Generic[Key, Value]):
         return entry if (entry.version == version if version is not None else self._without_version) else None
 
     async def _fetch(self, key: Key, version: str | None, fetch: Callable[[], Awaitable[Value]]) -> Value:
-        expires = time.monotonic() + self._max_age
+        began = time.monotonic()
         try:
             value = await fetch()
         finally:
             del self._fetches[key, version]
-        self._entries.put(key, _Entry(value, version, expires))
+        max_age = self._max_age(value) if callable(self._max_age) else self._max_age
+        self._entries.put(key, _Entry(value, version, began + max_age))
         return value
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from aiohttp import ClientError, ClientResponse, web
+from aiohttp import ClientError, web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import Caller
@@ -13,8 +13,9 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT, body
 from common.http.middleware import AUDIT_HEADER, BytesResponse
-from common.http.zero_copy import CAN_SPLICE, splice
+from common.http.zero_copy import splice
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, raise_problem
+from common.service_client.detached_body import detach_body
 from common.telemetry import log
 from gateway.operations import Access
 from gateway.routing.target import Target
@@ -154,9 +155,12 @@ async def _stream(request: web.Request, response: Response, headers: CIMultiDict
     try:
         await streamed.prepare(request)
         length = response.content_length
-        can_splice = CAN_SPLICE and not request.secure  # The kernel would send the bytes without encryption.
-        if can_splice and isinstance(response, ClientResponse) and length is not None and length > SPLICE_THRESHOLD:
-            await _splice(response, streamed, request, length)
+        can_splice = not request.secure  # The kernel would send the bytes without encryption.
+        if can_splice and length is not None and length > SPLICE_THRESHOLD and (body := detach_body(response, length)):
+            for block in body.blocks:
+                await streamed.write(block)
+            if body.connection:
+                await splice(request, body.connection, body.rest, timeout=BLOCK_TIMEOUT)
         else:
             async for block in response.content.iter_any():
                 await streamed.write(block)
@@ -169,17 +173,3 @@ async def _stream(request: web.Request, response: Response, headers: CIMultiDict
         if request.transport is not None:
             request.transport.abort()
     return streamed
-
-
-async def _splice(response: ClientResponse, streamed: web.StreamResponse, request: web.Request, length: int) -> None:
-    """Write the received bytes, and let the kernel move the rest. The connection to the service ends with it."""
-    connection, content = response.connection, response.content
-    blocks = list(iter(content.read_nowait, b""))
-    if connection is not None and connection.protocol is not None:  # Otherwise the body is complete.
-        connection.protocol.pause_reading()
-    for block in blocks:
-        await streamed.write(block)
-    if left := length - content.total_bytes:
-        if connection is None or connection.transport is None:
-            raise EOFError
-        await splice(request, connection.transport, left, timeout=BLOCK_TIMEOUT)

@@ -98,7 +98,8 @@ async def measure(run: Run) -> PartResult:
     ]
     text = f"""Milliseconds of processor time an answer, all services together, through the gateway, on
 {CONNECTIONS} connections. `first after a write` is all of the answer after one package was changed through
-the interface, without the change; `… wall` is how long its caller waited at best. Memory is the most that a
+the interface, without the change. The gateway forwards catalogs above 8 MiB then, and keeps them at the
+second request. `… wall` is how long its caller waited at best. Memory is the most that a
 process ever held; `stalled` what all grew by while {SLOW} callers asked and read nothing. Catalogs of up to
 {BY_INTERFACE:,} packages are made through the interface, larger ones written to the database as the stores
 do: through the interface that would take longer than all that is measured."""

@@ -122,6 +122,7 @@ async def catalog_text(
     catalog = await cache.find(request, caller)
     if catalog is None:
         return services.expected_catalog(caller, disabled=disabled, encoding=encoding or "identity")
+    assert isinstance(catalog.body, bytes)
     return catalog.body.decode()
 
 
