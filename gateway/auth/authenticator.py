@@ -7,7 +7,8 @@ from aiohttp import web
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
 from common.errors import NotAuthenticated
-from common.http.forms import read_form
+from common.http.bodies import read_body
+from common.http.forms import URLENCODED, read_form, urlencoded_form
 from common.http.middleware import CALLER
 from common.redis import RedisError
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
@@ -81,14 +82,26 @@ class Authenticator:
             case Access.ADMINISTRATOR:
                 return await self._administrator(request, visitor, check)
             case Access.CLIENT:
-                form = await read_form(request, limit=CREDENTIALS_LIMIT)
-                program = form.integer("client", "Client", default=0)
-                token = form.get("auth_token", "Auth-Token") or ""
-                return await self._administrator_or_client(request, visitor, check, token, program)
+                return await self._client(request, visitor, check)
             case Access.PACKAGE_MANAGER:
                 return await self._administrator_or_client(request, visitor, check, client_token(request))
             case _:
                 return visitor
+
+    async def _client(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
+        """The caller of an operation for clients. A client sends the same form each time, so it is parsed once."""
+        if request.body_exists and request.headers.get("Content-Type") == URLENCODED:
+            body = await read_body(request, CREDENTIALS_LIMIT)
+            if "Authorization" not in request.headers:
+                client_id = self._clients.known(visitor, body, check.tenant_version)
+                if client_id is not None:
+                    return visitor.as_client(client_id)
+            form = urlencoded_form(body)
+        else:
+            body, form = b"", await read_form(request, limit=CREDENTIALS_LIMIT)
+        program = form.integer("client", "Client", default=0)
+        token = form.get("auth_token", "Auth-Token") or ""
+        return await self._administrator_or_client(request, visitor, check, token, program, body)
 
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
         session = check.session
@@ -99,7 +112,13 @@ class Authenticator:
         return visitor.as_administrator(session.username, session.session_id)
 
     async def _administrator_or_client(
-        self, request: web.Request, visitor: Caller, check: SessionCheck, token: str, program: int = 0
+        self,
+        request: web.Request,
+        visitor: Caller,
+        check: SessionCheck,
+        token: str,
+        program: int = 0,
+        form: bytes = b"",
     ) -> Caller:
         if "Authorization" in request.headers:
             try:
@@ -109,7 +128,8 @@ class Authenticator:
                     raise
         if token and len(token) <= TOKEN_LIMIT:
             with suppress(UnknownClient):
-                return visitor.as_client(await self._clients.identify(visitor, token, program, check.tenant_version))
+                version = check.tenant_version
+                return visitor.as_client(await self._clients.identify(visitor, token, program, version, form=form))
         if visitor.tenant.client_authentication:
             raise NotAuthenticated("This tenant wants a valid session token or client token.")
         return visitor

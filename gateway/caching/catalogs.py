@@ -98,6 +98,8 @@ class CatalogCache:
             return None
         hidden = await self._clients.hidden_from(caller, version) if caller.kind is Kind.CLIENT else ""
         view = View(caller.tenant_id, include_disabled, hidden, negotiate_encoding(request))
+        if (catalog := self._catalogs.get(view, version)) is not None:
+            return catalog
         return await self._catalogs.get_or_fetch(view, version, partial(self._fetch, caller, view))
 
     async def _fetch(self, caller: Caller, view: View) -> Catalog | None:

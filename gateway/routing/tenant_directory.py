@@ -43,8 +43,10 @@ class TenantDirectory:
 
         Raises NoSuchTenant, or Unavailable if auth_service does not answer.
         """
-        fetch = partial(self._fetch, tenant_id)
-        tenant = await (fetch() if is_changing else self._tenants.get_or_fetch(tenant_id, version, fetch))
+        tenant = None if is_changing else self._tenants.get(tenant_id, version)
+        if tenant is None:
+            fetch = partial(self._fetch, tenant_id)
+            tenant = await (fetch() if is_changing else self._tenants.get_or_fetch(tenant_id, version, fetch))
         if tenant is None:
             raise NoSuchTenant
         return tenant

@@ -190,6 +190,15 @@ async def test_a_client_token_counts_without_a_session(
     assert fixture.clients.lookups == [{"auth_token": CLIENT, "client": 1}]
 
 
+async def test_a_session_counts_before_a_form_that_is_known(fixture: AuthenticatorFixture) -> None:
+    form = f"auth_token={CLIENT}&client=1"
+    kinds = [
+        (await fixture.identify(Access.CLIENT, *token, form=form)).kind for token in ((), (), (f"Bearer {SESSION}",))
+    ]
+    assert kinds == [Kind.CLIENT, Kind.CLIENT, Kind.ADMINISTRATOR]
+    assert len(fixture.clients.lookups) == 1
+
+
 async def test_the_field_names_of_existing_clients_are_accepted(fixture: AuthenticatorFixture) -> None:
     caller = await fixture.identify(Access.CLIENT, enforced=True, form=f"Auth-Token={CLIENT}&Client=1")
     assert caller.client_id == "c1"
