@@ -5,8 +5,8 @@ from hashlib import sha256
 
 from common.auth.internal_tokens import Caller, hidden_digest
 from common.caching.bounded_cache import FifoCache
+from common.caching.response_cache import ResponseCache
 from common.service_client.client import ServiceClient, raise_problem
-from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 30.0  # seconds: the longest delay of a change whose new version did not reach Redis
 MAX_CLIENTS = 20_000

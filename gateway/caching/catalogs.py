@@ -14,12 +14,12 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
+from common.caching.response_cache import ResponseCache
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
 from common.service_client.client import Response, ServiceClient, raise_problem
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 30.0  # seconds
 WRITE_SIZE = 256 << 10  # bytes of one write: a slow caller does not have a copy of the whole catalog buffered
