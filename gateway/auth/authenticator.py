@@ -52,7 +52,12 @@ class Authenticator:
         # To read a session renews its idle time, so other addresses wait for the network check; `identify` reads then.
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
         token = _session_token(request) if is_allowed and operation.access in WITH_SESSION else ""
-        check = await self._touch(tenant_id, token)
+        try:
+            check = await self._sessions.touch(tenant_id, token)
+        except RedisError:
+            if token:
+                raise
+            check = SessionCheck(None)
         request[TENANT_VERSION] = check.tenant_version
         tenant = await self._tenants.find(tenant_id, check.tenant_version, is_changing=check.is_changing)
         if not tenant.allows(address):
@@ -61,15 +66,6 @@ class Authenticator:
         visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
         request[CALLER] = visitor  # for the log
         return await self.identify(request, operation, visitor, check)
-
-    async def _touch(self, tenant_id: str, token: str) -> SessionCheck:
-        """Read the tenant's version and a token's session. Raises RedisError only if there is a token."""
-        try:
-            return await self._sessions.touch(tenant_id, token)
-        except RedisError:
-            if token:
-                raise
-            return SessionCheck(None)
 
     async def identify(
         self, request: web.Request, operation: Operation, visitor: Caller, check: SessionCheck
