@@ -6,11 +6,13 @@ from aiohttp import web
 
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
+from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
 from common.http.bodies import read_body
 from common.http.forms import URLENCODED, read_form, urlencoded_form
 from common.http.middleware import CALLER
 from common.redis import RedisError
+from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.client_address import base_url, caller_address
@@ -20,6 +22,7 @@ from gateway.settings import GatewaySettings
 from gateway.winget import client_token
 
 TOKEN_LIMIT = 4096  # characters
+MAX_VISITORS = 10_000
 WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT, Access.PACKAGE_MANAGER])
 # The tenant's version from before anything else was read. Caches use it; None: they may answer nothing.
 TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
@@ -35,6 +38,7 @@ class Authenticator:
         self._sessions = sessions
         self._tenants = tenants
         self._clients = clients
+        self._visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = FifoCache(MAX_VISITORS)
 
     async def authenticate(self, request: web.Request, target: Target) -> Caller:
         """The caller of a request, with one call of Redis. The request gets its `TENANT_VERSION`.
@@ -62,10 +66,21 @@ class Authenticator:
         tenant = await self._tenants.find(tenant_id, check.tenant_version, is_changing=check.is_changing)
         if not tenant.allows(address):
             raise NetworkNotAllowed
-        url = base_url(request, settings, tenant.tenant_id)
-        visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
-        request[CALLER] = visitor  # for the log
+        visitor = request[CALLER] = self._visitor(request, tenant, address)  # for the log
         return await self.identify(request, operation, visitor, check)
+
+    def _visitor(self, request: web.Request, tenant: Tenant, address: Address) -> Caller:
+        """The caller before any token is read. Raises InvalidRequest for an invalid Host header."""
+        settings = self._settings
+        # Only these decide, unless a proxy names the address and the host. With `PUBLIC_URL` nobody checks the host.
+        host = "" if settings.public_url else request.headers.get("Host")
+        key = (tenant.tenant_id, request.remote, request.scheme, host)
+        visitor = None if settings.trusted_proxies else self._visitors.get(key)
+        if visitor is None or visitor.tenant is not tenant:
+            url = base_url(request, settings, tenant.tenant_id)
+            visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
+            self._visitors.put(key, visitor)
+        return visitor
 
     async def identify(
         self, request: web.Request, operation: Operation, visitor: Caller, check: SessionCheck
