@@ -91,10 +91,8 @@ class LimitedConnection(ServerConnection):
         super().data_received(data)
         if self.request_count > before:
             self._head_deadline.cancel()
-            # Heads that came with fewer bytes than the limit need not be measured.
-            is_rejected = _is_rejected if self._head_size + len(data) > HEAD_LIMIT else _is_too_old
             self._head_size = 0
-            self.reject_requests(is_rejected, "It has too long a head, or is not of HTTP/1.")
+            self.reject_requests(_is_rejected, "It has too long a head, or is not of HTTP/1.")
         elif self._head_deadline.is_running or self.is_waiting_for_request:  # Otherwise it is part of a body.
             self._head_deadline.start(HEAD_TIMEOUT)
             self._head_size += len(data)
@@ -197,10 +195,6 @@ async def expect(request: web.Request) -> None:
         request.writer.output_size = 0  # The response itself has not begun.
 
 
-def _is_too_old(message: RawRequestMessage) -> bool:
-    return message.version < HttpVersion10
-
-
 def _is_rejected(message: RawRequestMessage) -> bool:
     size = len(message.path) + sum(map(len, chain.from_iterable(message.raw_headers)))
-    return _is_too_old(message) or size > HEAD_LIMIT
+    return message.version < HttpVersion10 or size > HEAD_LIMIT
