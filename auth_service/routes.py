@@ -6,6 +6,7 @@ from auth_service import forms, views
 from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, TENANTS, USAGE, USERS
 from auth_service.tenants.service import check_networks, to_audit_text
 from auth_service.users.model import PASSWORD_LIMIT
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
@@ -63,9 +64,9 @@ async def change_password(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/server_information")
 async def server_information(request: web.Request) -> web.Response:
-    caller = caller_of(request)
-    tenant = await request.app[TENANTS].find(caller.tenant_id)
-    usage = await request.app[USAGE].usage_of(caller)
+    caller, version = caller_of(request), request.headers.get(TENANT_VERSION_HEADER)
+    tenant = await request.app[TENANTS].find_at(caller.tenant_id, version)
+    usage = await request.app[USAGE].usage_of(caller, version)
     return json_response(views.server_information(tenant, usage, software_version()))
 
 

@@ -168,7 +168,5 @@ async def download_totals(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/storage_usage")
 async def storage_usage(request: web.Request) -> web.Response:
-    tenant_id = caller_of(request).tenant_id
-    used, reserved = await request.app[QUOTA].usage(tenant_id)
-    damaged = await request.app[SCRUB_STORE].count_damaged(tenant_id)
+    used, reserved, damaged = await request.app[QUOTA].usage(caller_of(request).tenant_id)
     return json_response({"storage_used": used, "storage_reserved": reserved, "damaged_installers": damaged})

@@ -1,14 +1,18 @@
 """Tenants and their settings."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from auth_service.tenants.model import TenantNotFound, WouldLockOutCaller
 from auth_service.tenants.store import MongoTenantStore
+from common.caching.response_cache import ResponseCache
 from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
 from common.tenants import Address, Tenant, contains, is_tenant_id
 
+MAX_AGE = 3.0  # seconds: the longest delay of a change whose new version did not reach Redis
+MAX_TENANTS = 10_000
 Changes = Mapping[str, tuple[str, str]]  # old and new value, by the setting's name
 
 
@@ -27,6 +31,7 @@ class Tenants:
     def __init__(self, store: MongoTenantStore, versions: TenantVersions) -> None:
         self._store = store
         self._versions = versions
+        self._cache: ResponseCache[str, Tenant] = ResponseCache(max_age=MAX_AGE, limit=MAX_TENANTS)
 
     async def create(self, tenant: Tenant) -> None:
         """Add a tenant. Raises InvalidField for an invalid id, TenantExists for a duplicate one."""
@@ -41,6 +46,10 @@ class Tenants:
         if tenant is None:
             raise TenantNotFound(tenant_id=tenant_id)
         return tenant
+
+    async def find_at(self, tenant_id: str, version: str | None) -> Tenant:
+        """The tenant at a version, cached; None if nothing may be cached. Raises TenantNotFound."""
+        return await self._cache.get_or_fetch(tenant_id, version, partial(self.find, tenant_id))
 
     async def list(self) -> Sequence[Tenant]:
         """Every tenant, by id."""

@@ -12,6 +12,8 @@ from common.errors import Problem
 from common.redis import Redis, RedisError
 from common.telemetry import log
 
+# The version that a gateway read before it called a service; the service may cache by it, too.
+TENANT_VERSION_HEADER = "X-Internal-Tenant-Version"
 VERSION_LIFETIME = 24 * 3600  # seconds; gateways cache nothing for as long
 CHANGING = ""  # the version of a tenant that is being changed: gateways cache nothing of it
 CHANGE_TIMEOUT = 60  # seconds; a change whose service died is done by then, or never will be

@@ -62,9 +62,13 @@ async def body(request: web.Request, *, limit: int | None = None, joined: bool =
         yield block
 
 
-def _check_head(request: web.Request, limit: int | None) -> None:
+def _check_coding(request: web.Request) -> None:
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise InvalidRequest("A compressed body is not accepted.")
+
+
+def _check_head(request: web.Request, limit: int | None) -> None:
+    _check_coding(request)
     if limit is not None and (request.content_length or 0) > limit:
         raise BodyTooLarge(f"The body is longer than {limit} bytes.", limit=limit)
 
@@ -74,7 +78,7 @@ async def read_body(request: web.Request, limit: int) -> bytes:
     content = request.content
     if not content.is_eof() or content.exception() or content.total_bytes > limit:
         return b"".join([block async for block in body(request, limit=limit)])
-    _check_head(request, limit)
+    _check_coding(request)
     return content.read_nowait()  # A small form arrives with its head.
 
 

@@ -132,13 +132,14 @@ async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
         if options.get("charset", "utf-8").casefold() not in {"utf-8", "utf8"}:
             raise InvalidRequest("A form must be in UTF-8.")
     if kind == URLENCODED:
-        return _urlencoded(await read_body(request, limit))
+        return urlencoded_form(await read_body(request, limit))
     if kind == "multipart/form-data":
         return await _multipart(request, limit)
     raise InvalidRequest("The body must be application/x-www-form-urlencoded or multipart/form-data.")
 
 
-def _urlencoded(raw: bytes) -> Form:
+def urlencoded_form(raw: bytes) -> Form:
+    """The form of a url-encoded body. Raises InvalidRequest."""
     fields: dict[str, tuple[str, ...]] = {}
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, errors="strict", max_num_fields=FIELDS_LIMIT)

@@ -112,13 +112,13 @@ def observe_requests(requests: RequestMetrics, *, logged: bool) -> Middleware:
         if request.path in OPEN_PATHS:
             return await handler(request)
         began, status = time.perf_counter(), 0
-        requests.in_progress.inc()
+        requests.in_progress += 1
         try:
             response = await handler(request)
             status = response.status
             return response
         finally:
-            requests.in_progress.dec()
+            requests.in_progress -= 1
             seconds = time.perf_counter() - began
             method = request.method if request.method in hdrs.METH_ALL else OTHER
             route = request.get(ROUTE) or route_of(request)

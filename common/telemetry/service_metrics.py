@@ -2,11 +2,15 @@
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
+from itertools import accumulate
+from math import inf
 
-from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import Metric
+from prometheus_client import PROCESS_COLLECTOR, CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.utils import floatToGoString
 
 TICK = 0.5  # seconds
 WINDOW = 60.0  # seconds: a scrape at this interval misses no delay
@@ -18,30 +22,47 @@ _TEMPLATE = "/{tenant_id}/"
 
 
 class RequestMetrics:
-    """The requests of one service. `in_progress` counts those that are being answered."""
+    """The requests of one service. `in_progress` counts those that are being answered.
+
+    Only the event loop's thread changes the numbers, so they need no locks: the library's cost more than the counting.
+    """
 
     def __init__(self, service: str, registry: CollectorRegistry) -> None:
-        labels = ("service", "method", "route")
+        self.in_progress = 0
         self._service = service
-        self._answered = Counter("pkgrepo_requests", "Requests answered.", (*labels, "status"), registry=registry)
-        text = "Seconds until a request was answered."
-        self._seconds = Histogram("pkgrepo_request_seconds", text, labels, buckets=BUCKETS, registry=registry)
-        progress = Gauge("pkgrepo_requests_in_progress", "Requests being answered.", ("service",), registry=registry)
-        self.in_progress = progress.labels(service)
-        # `labels()` costs more than the counting itself.
-        self._children: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
+        self._answered: dict[tuple[str, str, int | str], int] = {}
+        # For each method and route: the number of requests in each bucket and beyond the last, and their seconds.
+        self._seconds: dict[tuple[str, str], tuple[list[int], list[float]]] = {}
+        registry.register(self)
 
     def observe(self, method: str, route: str, status: int | str, seconds: float) -> None:
         """Count one request. Only routes with a tenant are labels; all else is one route, `other`."""
         if not route.startswith(_TEMPLATE):
             route = OTHER
         key = (method, route, status)
-        if key not in self._children:
-            labels = (self._service, method, route)
-            self._children[key] = (self._answered.labels(*labels, str(status)), self._seconds.labels(*labels))
-        answered, histogram = self._children[key]
-        answered.inc()
-        histogram.observe(seconds)
+        self._answered[key] = self._answered.get(key, 0) + 1
+        times = self._seconds.get((method, route))
+        if times is None:
+            times = self._seconds[method, route] = [0] * (len(BUCKETS) + 1), [0.0]
+        times[0][bisect_left(BUCKETS, seconds)] += 1
+        times[1][0] += seconds
+
+    def collect(self) -> Iterator[Metric]:
+        labels = ("service", "method", "route")
+        answered = CounterMetricFamily("pkgrepo_requests", "Requests answered.", labels=(*labels, "status"))
+        for (method, route, status), number in self._answered.items():
+            answered.add_metric((self._service, method, route, str(status)), number)
+        yield answered
+        text = "Seconds until a request was answered."
+        histogram = HistogramMetricFamily("pkgrepo_request_seconds", text, labels=labels)
+        for (method, route), (numbers, (seconds,)) in self._seconds.items():
+            bounds = map(floatToGoString, (*BUCKETS, inf))
+            buckets = list(zip(bounds, map(float, accumulate(numbers)), strict=True))
+            histogram.add_metric((self._service, method, route), buckets, seconds)
+        yield histogram
+        progress = GaugeMetricFamily("pkgrepo_requests_in_progress", "Requests being answered.", labels=("service",))
+        progress.add_metric((self._service,), self.in_progress)
+        yield progress
 
 
 class ProcessMetrics:

@@ -6,10 +6,13 @@ from aiohttp import web
 
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
+from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
-from common.http.forms import read_form
+from common.http.bodies import read_body
+from common.http.forms import URLENCODED, read_form, urlencoded_form
 from common.http.middleware import CALLER
 from common.redis import RedisError
+from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.client_address import base_url, caller_address
@@ -19,6 +22,7 @@ from gateway.settings import GatewaySettings
 from gateway.winget import client_token
 
 TOKEN_LIMIT = 4096  # characters
+MAX_VISITORS = 10_000
 WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT, Access.PACKAGE_MANAGER])
 # The tenant's version from before anything else was read. Caches use it; None: they may answer nothing.
 TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
@@ -34,6 +38,7 @@ class Authenticator:
         self._sessions = sessions
         self._tenants = tenants
         self._clients = clients
+        self._visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = FifoCache(MAX_VISITORS)
 
     async def authenticate(self, request: web.Request, target: Target) -> Caller:
         """The caller of a request, with one call of Redis. The request gets its `TENANT_VERSION`.
@@ -51,24 +56,31 @@ class Authenticator:
         # To read a session renews its idle time, so other addresses wait for the network check; `identify` reads then.
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
         token = _session_token(request) if is_allowed and operation.access in WITH_SESSION else ""
-        check = await self._touch(tenant_id, token)
+        try:
+            check = await self._sessions.touch(tenant_id, token)
+        except RedisError:
+            if token:
+                raise
+            check = SessionCheck(None)
         request[TENANT_VERSION] = check.tenant_version
         tenant = await self._tenants.find(tenant_id, check.tenant_version, is_changing=check.is_changing)
         if not tenant.allows(address):
             raise NetworkNotAllowed
-        url = base_url(request, settings, tenant.tenant_id)
-        visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
-        request[CALLER] = visitor  # for the log
+        visitor = request[CALLER] = self._visitor(request, tenant, address)  # for the log
         return await self.identify(request, operation, visitor, check)
 
-    async def _touch(self, tenant_id: str, token: str) -> SessionCheck:
-        """Read the tenant's version and a token's session. Raises RedisError only if there is a token."""
-        try:
-            return await self._sessions.touch(tenant_id, token)
-        except RedisError:
-            if token:
-                raise
-            return SessionCheck(None)
+    def _visitor(self, request: web.Request, tenant: Tenant, address: Address) -> Caller:
+        """The caller before any token is read. Raises InvalidRequest for an invalid Host header."""
+        settings = self._settings
+        # Only these decide, unless a proxy names the address and the host. With `PUBLIC_URL` nobody checks the host.
+        host = "" if settings.public_url else request.headers.get("Host")
+        key = (tenant.tenant_id, request.remote, request.scheme, host)
+        visitor = None if settings.trusted_proxies else self._visitors.get(key)
+        if visitor is None or visitor.tenant is not tenant:
+            url = base_url(request, settings, tenant.tenant_id)
+            visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
+            self._visitors.put(key, visitor)
+        return visitor
 
     async def identify(
         self, request: web.Request, operation: Operation, visitor: Caller, check: SessionCheck
@@ -81,14 +93,26 @@ class Authenticator:
             case Access.ADMINISTRATOR:
                 return await self._administrator(request, visitor, check)
             case Access.CLIENT:
-                form = await read_form(request, limit=CREDENTIALS_LIMIT)
-                program = form.integer("client", "Client", default=0)
-                token = form.get("auth_token", "Auth-Token") or ""
-                return await self._administrator_or_client(request, visitor, check, token, program)
+                return await self._client(request, visitor, check)
             case Access.PACKAGE_MANAGER:
                 return await self._administrator_or_client(request, visitor, check, client_token(request))
             case _:
                 return visitor
+
+    async def _client(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
+        """The caller of an operation for clients. A client sends the same form each time, so it is parsed once."""
+        if request.body_exists and request.headers.get("Content-Type") == URLENCODED:
+            body = await read_body(request, CREDENTIALS_LIMIT)
+            if "Authorization" not in request.headers:
+                client_id = self._clients.known(visitor, body, check.tenant_version)
+                if client_id is not None:
+                    return visitor.as_client(client_id)
+            form = urlencoded_form(body)
+        else:
+            body, form = b"", await read_form(request, limit=CREDENTIALS_LIMIT)
+        program = form.integer("client", "Client", default=0)
+        token = form.get("auth_token", "Auth-Token") or ""
+        return await self._administrator_or_client(request, visitor, check, token, program, body)
 
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
         session = check.session
@@ -99,7 +123,13 @@ class Authenticator:
         return visitor.as_administrator(session.username, session.session_id)
 
     async def _administrator_or_client(
-        self, request: web.Request, visitor: Caller, check: SessionCheck, token: str, program: int = 0
+        self,
+        request: web.Request,
+        visitor: Caller,
+        check: SessionCheck,
+        token: str,
+        program: int = 0,
+        form: bytes = b"",
     ) -> Caller:
         if "Authorization" in request.headers:
             try:
@@ -109,7 +139,8 @@ class Authenticator:
                     raise
         if token and len(token) <= TOKEN_LIMIT:
             with suppress(UnknownClient):
-                return visitor.as_client(await self._clients.identify(visitor, token, program, check.tenant_version))
+                version = check.tenant_version
+                return visitor.as_client(await self._clients.identify(visitor, token, program, version, form=form))
         if visitor.tenant.client_authentication:
             raise NotAuthenticated("This tenant wants a valid session token or client token.")
         return visitor

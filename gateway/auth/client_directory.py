@@ -4,8 +4,9 @@ from functools import partial
 from hashlib import sha256
 
 from common.auth.internal_tokens import Caller, hidden_digest
+from common.caching.bounded_cache import FifoCache
+from common.caching.response_cache import ResponseCache
 from common.service_client.client import ServiceClient, raise_problem
-from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 30.0  # seconds: the longest delay of a change whose new version did not reach Redis
 MAX_CLIENTS = 20_000
@@ -23,24 +24,45 @@ class ClientDirectory:
     def __init__(self, client_registry: ServiceClient) -> None:
         self._client_registry = client_registry
         self._ids: ResponseCache[tuple[str, bytes, str, int], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
+        # The digest of the token and the program in each form that identified a client, by the digest of the form.
+        self._forms: FifoCache[bytes, tuple[bytes, int]] = FifoCache(MAX_CLIENTS)
         self._hidden: ResponseCache[tuple[str, str, str], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
         self._releases: ResponseCache[tuple[str, str], bytes] = ResponseCache(
             max_age=RELEASE_MAX_AGE, limit=MAX_RELEASES
         )
 
-    async def identify(self, visitor: Caller, token: str, program: int, version: str | None) -> str:
-        """The id of the client with this token and program number. Raises UnknownClient, which is not cached."""
-        key = (visitor.tenant_id, sha256(token.encode()).digest(), visitor.ip, program)
-        return await self._ids.get_or_fetch(key, version, partial(self._fetch_id, visitor, token, program))
+    def known(self, visitor: Caller, form: bytes, version: str | None) -> str | None:
+        """The id of the client whose form has these bytes, without parsing it; None if it must be identified."""
+        sent = self._forms.get(sha256(form).digest())
+        return None if sent is None else self._ids.get((visitor.tenant_id, sent[0], visitor.ip, sent[1]), version)
+
+    async def identify(
+        self, visitor: Caller, token: str, program: int, version: str | None, *, form: bytes = b""
+    ) -> str:
+        """The id of the client with this token and program number. Raises UnknownClient, which is not cached.
+
+        `form` are the bytes that held both; `known` then finds the client by them.
+        """
+        digest = sha256(token.encode()).digest()
+        key = (visitor.tenant_id, digest, visitor.ip, program)
+        client_id = await self._ids.get_or_fetch(key, version, partial(self._fetch_id, visitor, token, program))
+        if form:
+            self._forms.put(sha256(form).digest(), (digest, program))
+        return client_id
 
     async def hidden_from(self, client: Caller, version: str | None) -> str:
         """The digest of the package ids that are hidden from a client, see `hidden_digest`."""
         key = (client.tenant_id, client.client_id, client.ip)
-        return await self._hidden.get_or_fetch(key, version, partial(self._fetch_hidden, client))
+        hidden = self._hidden.get(key, version)
+        if hidden is None:
+            hidden = await self._hidden.get_or_fetch(key, version, partial(self._fetch_hidden, client))
+        return hidden
 
     async def latest_release(self, caller: Caller, version: str | None) -> bytes:
         """The JSON of `client_version`, one for each tenant and base URL. Raises UpstreamProblem or Unavailable."""
         key = (caller.tenant_id, caller.base_url)
+        if (release := self._releases.get(key, version)) is not None:
+            return release
         return await self._releases.get_or_fetch(key, version, partial(self._fetch_release, caller))
 
     async def _fetch_id(self, visitor: Caller, token: str, program: int) -> str:

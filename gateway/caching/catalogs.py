@@ -17,6 +17,7 @@ from multidict import CIMultiDict
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
 from common.caching.bounded_cache import FifoCache
+from common.caching.response_cache import ResponseCache
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
 from common.http.zero_copy import send_file
@@ -25,7 +26,6 @@ from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
 from gateway.caching.catalog_files import BLOCK, NotStored, close_in_thread, receive_body
-from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 30.0  # seconds
 FORWARD_AGE = 2.0  # seconds in which a catalog that cannot be kept is forwarded at once
@@ -123,6 +123,8 @@ class CatalogCache:
             return None
         hidden = await self._clients.hidden_from(caller, version) if caller.kind is Kind.CLIENT else ""
         view = View(caller.tenant_id, include_disabled, hidden, negotiate_encoding(request))
+        if (catalog := self._catalogs.get(view, version)) is not None:
+            return catalog
         fetch = partial(self._fetch, caller, view)
         while True:
             try:

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from aiohttp import web
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
+from common.caching.response_cache import ResponseCache
 from common.errors import Overloaded, UpstreamProblem
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse
 from common.service_client.client import SMALL, ServiceClient, raise_problem
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.response_cache import ResponseCache
 from gateway.routing.target import Target
 from gateway.winget import CONTRACTS
 

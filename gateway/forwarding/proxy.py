@@ -9,6 +9,7 @@ from aiohttp import ClientError, web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import Caller
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT, body
@@ -17,6 +18,7 @@ from common.http.zero_copy import splice
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, raise_problem
 from common.service_client.detached_body import detach_body
 from common.telemetry import log
+from gateway.auth.authenticator import TENANT_VERSION
 from gateway.operations import Access
 from gateway.routing.target import Target
 
@@ -94,6 +96,8 @@ async def forward(request: web.Request, service: ServiceClient, caller: Caller, 
         if sends_body or not name.startswith("Content-")
         for value in request.headers.getall(name, [])
     )
+    if version := request[TENANT_VERSION]:
+        headers[TENANT_VERSION_HEADER] = version
     content = Body(request, None if operation.streamed else operation.body_limit)
     async with _slot_for_form(request, caller, target):
         _check_utf8(headers)

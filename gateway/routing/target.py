@@ -5,8 +5,9 @@ raw path.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from urllib.parse import unquote
 
 from common.auth.internal_tokens import Deployment
@@ -51,10 +52,15 @@ class Target:
     def is_page(self) -> bool:
         return self.operation.access in {Access.PAGE, Access.DASHBOARD}
 
+    @cached_property
+    def missing(self) -> Sequence[str]:
+        """The names of the values that the path lacks."""
+        return self.operation.missing(self.segments)
+
     def check_complete(self) -> None:
         """Raise InvalidRequest if the path lacks a value, such as the client token of `delete_client`."""
-        if missing := self.operation.missing(self.segments):
-            raise InvalidRequest(f"The address lacks {' and '.join(missing)}.")
+        if self.missing:
+            raise InvalidRequest(f"The address lacks {' and '.join(self.missing)}.")
 
 
 def _parse(method: str, path: str, deployment: Deployment, single_tenant_id: str) -> Target:

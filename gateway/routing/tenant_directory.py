@@ -3,10 +3,10 @@
 from functools import partial
 
 from common.auth.internal_tokens import Caller
+from common.caching.response_cache import ResponseCache
 from common.errors import Forbidden, NotFound, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import Address, Tenant, is_tenant_id
-from gateway.caching.response_cache import ResponseCache
 
 MAX_AGE = 3.0  # seconds: the longest delay of a change whose new version did not reach Redis
 MAX_TENANTS = 10_000
@@ -43,8 +43,10 @@ class TenantDirectory:
 
         Raises NoSuchTenant, or Unavailable if auth_service does not answer.
         """
-        fetch = partial(self._fetch, tenant_id)
-        tenant = await (fetch() if is_changing else self._tenants.get_or_fetch(tenant_id, version, fetch))
+        tenant = None if is_changing else self._tenants.get(tenant_id, version)
+        if tenant is None:
+            fetch = partial(self._fetch, tenant_id)
+            tenant = await (fetch() if is_changing else self._tenants.get_or_fetch(tenant_id, version, fetch))
         if tenant is None:
             raise NoSuchTenant
         return tenant

@@ -83,9 +83,6 @@ class MongoScrubStore(UploadRecords):
         ]
         return sorted(installers, key=lambda installer: (installer.found_at, installer.server_filename))
 
-    async def count_damaged(self, tenant_id: str) -> int:
-        return await self._uploads.count_documents({"tenant_id": tenant_id, "damage": {"$gt": ""}, **STORED})
-
     async def _lease(self, condition: Mapping[str, Any], age: int) -> Upload | None:
         """The file that was read the longest ago, and more than `age` seconds ago, for this process alone."""
         is_free = {"$lt": ["$checking_until", NOW]}

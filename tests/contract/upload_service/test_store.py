@@ -224,18 +224,18 @@ async def test_a_reservation_is_made_once_and_only_grows(quota: MongoQuotaStore)
     upload = make_upload()
     for size in (5, 5, 8, 3):
         assert await quota.reserve(upload, size, 10)
-    assert await quota.usage(upload.tenant_id) == (0, 8)
+    assert (await quota.usage(upload.tenant_id))[:2] == (0, 8)
     assert not await quota.reserve(upload, 11, 10)
     await quota.shrink(upload, 2)
     await quota.shrink(upload, 4)
-    assert await quota.usage(upload.tenant_id) == (0, 2)
+    assert (await quota.usage(upload.tenant_id))[:2] == (0, 2)
 
 
 async def test_concurrent_reservations_never_exceed_the_quota(quota: MongoQuotaStore) -> None:
     uploads = [make_upload(tenant_id="racing") for _ in range(50)]
     won = await asyncio.gather(*(quota.reserve(upload, 10, 95) for upload in uploads))
     assert sum(won) == 9
-    assert await quota.usage("racing") == (0, 90)
+    assert (await quota.usage("racing"))[:2] == (0, 90)
 
 
 async def test_every_step_of_the_ledger_can_be_repeated(quota: MongoQuotaStore) -> None:
@@ -246,20 +246,20 @@ async def test_every_step_of_the_ledger_can_be_repeated(quota: MongoQuotaStore) 
         assert await quota.reserve(open_one, 7, None)
     for _ in range(2):
         assert await quota.charge(linked, 17)
-        assert await quota.usage(linked.tenant_id) == (10, 7)
+        assert (await quota.usage(linked.tenant_id))[:2] == (10, 7)
     for _ in range(2):
         await quota.release(open_one)
-        assert await quota.usage(linked.tenant_id) == (10, 0)
+        assert (await quota.usage(linked.tenant_id))[:2] == (10, 0)
     for _ in range(2):
         await quota.release(linked)
-        assert await quota.usage(linked.tenant_id) == (0, 0)
+        assert (await quota.usage(linked.tenant_id))[:2] == (0, 0)
 
 
 async def test_releasing_an_uncharged_file_frees_its_reservation_only(quota: MongoQuotaStore) -> None:
     upload = make_upload(size=10, version_uid="v1")
     await quota.reserve(upload, 10, None)
     await asyncio.gather(*(quota.release(upload) for _ in range(5)))
-    assert await quota.usage(upload.tenant_id) == (0, 0)
+    assert (await quota.usage(upload.tenant_id))[:2] == (0, 0)
 
 
 class Filters(CommandListener):

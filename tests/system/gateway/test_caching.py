@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from common.auth.internal_tokens import HIDDEN, hidden_digest
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.middleware import REVISION_HEADER, json_response
 from common.redis import Redis, open_redis
 from tests.support.system.gateways import at_gateway, run_gateway
@@ -44,6 +45,27 @@ async def test_a_changed_setting_takes_effect_at_once(services: Services, tenant
     for networks, expected in ((("192.0.2.0/24",), 403), ((), 401)):
         await services.operator.tenants.edit(tenant.tenant_id, {"allowed_networks": networks})
         assert [await status(elsewhere), await status(tenant)] == [expected] * 2
+
+
+async def test_the_server_information_shows_each_change_at_once(
+    services: Services, tenant: Api, elsewhere: Api
+) -> None:
+    async def shown() -> tuple[int, bool, int | None]:
+        forged = {TENANT_VERSION_HEADER: "forged"}
+        first, second = [
+            (await api.call("GET", "server_information", headers=forged)).body for api in (elsewhere, tenant)
+        ]
+        assert first == second
+        return first["clients"], first["settings"]["strict_installers"], first["storage_quota"]
+
+    assert await shown() == (0, False, None)
+    client = await added(tenant)
+    assert await shown() == (1, False, None)
+    await tenant.call("PATCH", "edit_settings", data={"strict_installers": "true"})
+    assert await shown() == (1, True, None)
+    await tenant.call("DELETE", "delete_client", client["client_id"], client["auth_token"])
+    await services.operator.tenants.edit(tenant.tenant_id, {"storage_quota": 7})
+    assert await shown() == (0, True, 7)
 
 
 async def test_a_created_or_deleted_tenant_takes_effect_at_once(services: Services, elsewhere: Api) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.middleware import AUDIT_HEADER
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS
@@ -23,6 +24,7 @@ def forged() -> Iterator[tuple[str, str]]:
     yield "X-Forwarded-Prefix", "/evil"
     yield REQUEST_ID, "f" * 32
     yield "X-Request-Id", "f" * 32
+    yield TENANT_VERSION_HEADER, "f" * 32
     yield AUDIT_HEADER, '{"username": "mallory"}'
     for name in ("X-Original-Url", "X-Rewrite-Url", "X-Http-Method-Override", "X-Method-Override"):
         yield name, "/internal/find_tenant" if "Url" in name else "DELETE"

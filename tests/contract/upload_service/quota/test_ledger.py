@@ -146,7 +146,7 @@ async def test_used_and_reserved_are_right_after_any_steps_in_any_order(
                 case "give_back":
                     await quota.release(upload)
                     books.give_back(number)
-            assert await quota.usage(tenant_id) == books.usage(), (step, number, size, limit)
+            assert (await quota.usage(tenant_id))[:2] == books.usage(), (step, number, size, limit)
 
 
 async def test_a_released_upload_reserves_nothing(quota: MongoQuotaStore) -> None:
@@ -154,7 +154,7 @@ async def test_a_released_upload_reserves_nothing(quota: MongoQuotaStore) -> Non
     await quota.reserve(upload, SIZE, None)
     await quota.release(upload)
     assert await quota.reserve(upload, SIZE, None)
-    assert await quota.usage(upload.tenant_id) == (0, 0)
+    assert (await quota.usage(upload.tenant_id))[:2] == (0, 0)
 
 
 async def test_an_upload_released_before_its_reservation_reserves_nothing(quota: MongoQuotaStore) -> None:
@@ -163,7 +163,7 @@ async def test_an_upload_released_before_its_reservation_reserves_nothing(quota:
     await quota.reserve(other, SIZE, None)
     await quota.release(upload)
     assert await quota.reserve(upload, SIZE, None)
-    assert await quota.usage(upload.tenant_id) == (0, SIZE)
+    assert (await quota.usage(upload.tenant_id))[:2] == (0, SIZE)
 
 
 async def test_a_file_unlinked_after_it_was_charged_frees_its_space(quota: MongoQuotaStore) -> None:
@@ -171,7 +171,7 @@ async def test_a_file_unlinked_after_it_was_charged_frees_its_space(quota: Mongo
     await quota.reserve(upload, SIZE, None)
     await quota.charge(replace(upload, version_uid="v1"), None)
     await quota.release(upload)
-    assert await quota.usage(upload.tenant_id) == (0, 0)
+    assert (await quota.usage(upload.tenant_id))[:2] == (0, 0)
 
 
 async def test_a_tenant_has_a_limit_of_unassigned_uploads(
@@ -203,7 +203,7 @@ async def test_settled_rows_are_kept_as_long_as_their_record(quota: MongoQuotaSt
     await quota.delete_settled()
     assert list((await ledger(database, with_record))["settled"]) == [with_record.upload_id]
     await quota.release(with_record)
-    assert await quota.usage(with_record.tenant_id) == (0, 0)
+    assert (await quota.usage(with_record.tenant_id))[:2] == (0, 0)
 
 
 async def test_only_the_newest_settled_rows_are_kept(
@@ -248,7 +248,7 @@ async def test_a_ledger_of_every_kind_of_upload_has_not_drifted(
     reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
     linked = await every_kind(database, quota)
-    assert await quota.usage(linked.tenant_id) == (2 * SIZE, 3 * SIZE + 64)
+    assert (await quota.usage(linked.tenant_id))[:2] == (2 * SIZE, 3 * SIZE + 64)
     assert await reconciliation.find_drift(linked.tenant_id) is None
 
 
@@ -257,12 +257,12 @@ async def test_a_drifted_sum_is_found_and_repaired(
     reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore, wrong: dict[str, int]
 ) -> None:
     linked = await every_kind(database, quota)
-    right = await quota.usage(linked.tenant_id)
+    right = (await quota.usage(linked.tenant_id))[:2]
     await set_ledger(database, linked, **wrong)
     (drift,) = await reconciliation.find_all_drift(linked.tenant_id)
     assert (drift.expected.used, drift.expected.reserved) == right
     assert await reconciliation.repair(drift)
-    assert await quota.usage(linked.tenant_id) == right
+    assert (await quota.usage(linked.tenant_id))[:2] == right
     assert await reconciliation.find_drift(linked.tenant_id) is None
 
 
@@ -270,13 +270,13 @@ async def test_a_reservation_without_an_upload_is_dropped(
     reconciliation: Reconciliation, database: MongoDatabase, quota: MongoQuotaStore
 ) -> None:
     linked = await every_kind(database, quota)
-    right = await quota.usage(linked.tenant_id)
+    right = (await quota.usage(linked.tenant_id))[:2]
     await quota.reserve(make_upload(tenant_id=linked.tenant_id), 99, None)
     drift = await reconciliation.find_drift(linked.tenant_id)
     assert drift is not None
     assert drift.actual.reserved - drift.expected.reserved == 99
     assert await reconciliation.repair(drift)
-    assert await quota.usage(linked.tenant_id) == right
+    assert (await quota.usage(linked.tenant_id))[:2] == right
 
 
 async def test_a_missing_reservation_of_a_complete_file_is_repaired(
@@ -288,7 +288,7 @@ async def test_a_missing_reservation_of_a_complete_file_is_repaired(
     assert drift is not None
     assert await reconciliation.repair(drift)
     assert await quota.charge(upload, SIZE)
-    assert await quota.usage(upload.tenant_id) == (SIZE, 0)
+    assert (await quota.usage(upload.tenant_id))[:2] == (SIZE, 0)
 
 
 async def test_a_ledger_that_changed_since_it_was_read_is_not_repaired(
@@ -354,7 +354,7 @@ async def test_a_request_between_two_comparisons_is_no_drift(
     client.close()
     assert between.seen == 1
     assert expected_ledger(snapshot, uploads) == snapshot
-    assert await quota.usage(linked.tenant_id) == (2 * SIZE, 4 * SIZE + 64)
+    assert (await quota.usage(linked.tenant_id))[:2] == (2 * SIZE, 4 * SIZE + 64)
 
 
 async def test_each_ledger_is_due_once_a_day(database: MongoDatabase, quota: MongoQuotaStore) -> None:

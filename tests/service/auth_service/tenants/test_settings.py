@@ -9,6 +9,7 @@ import pytest
 
 from auth_service.tenants.service import to_audit_text
 from common.auth.internal_tokens import Caller
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.errors import Problem
 from common.http.middleware import AUDIT_HEADER
 from common.service_client.client import HEADER_LIMIT
@@ -64,6 +65,20 @@ async def test_no_limit_is_shown_as_null(auth: Auth, caller: Caller) -> None:
     information = (await auth.call(caller, "GET", "server_information")).body
 
     assert (information["storage_quota"], information["max_clients"]) == (None, None)
+
+
+async def test_settings_and_clients_are_cached_by_version_only(auth: Auth, caller: Caller) -> None:
+    async def numbers(version: str) -> tuple[int, int, bool]:
+        headers = {TENANT_VERSION_HEADER: version} if version else {}
+        body = (await auth.call(caller, "GET", "server_information", headers=headers)).body
+        return body["storage_used"], body["clients"], body["settings"]["strict_installers"]
+
+    assert [await numbers("1"), await numbers("")] == [(700, 42, False)] * 2
+    auth.stubs.usage |= {"storage_used": 701, "clients": 43}
+    await edit(auth, caller, strict_installers="true")
+
+    assert await numbers("1") == (701, 42, False)
+    assert [await numbers(version) for version in ("", "2", "")] == [(701, 43, True)] * 3
 
 
 async def test_an_unavailable_service_is_reported(auth: Auth, caller: Caller, monkeypatch: pytest.MonkeyPatch) -> None:

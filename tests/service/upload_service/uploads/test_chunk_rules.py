@@ -152,7 +152,7 @@ class Chunks(RuleBasedStateMachine):
             record = self.run(self.transfers.find(self.tenant.tenant_id, FileId(file_id)))
             assert replace(record, fence=0) == replace(upload, fence=0)
         assert files == expected
-        assert self.run(self.quota.usage(self.tenant.tenant_id)) == (0, TOTAL * len(self.known))
+        assert self.run(self.quota.usage(self.tenant.tenant_id))[:2] == (0, TOTAL * len(self.known))
 
 
 @pytest.mark.parametrize("examples", [3, pytest.param(12, marks=pytest.mark.full)])

@@ -143,7 +143,7 @@ async def test_counts_of_workers_are_added_and_the_longest_delay_counts(tmp_path
     for number, worker in enumerate(workers):
         worker.share(tmp_path, number)
         worker.counter("things", "Things.").inc(number + 1)
-        worker.requests.in_progress.set(number + 3)
+        worker.requests.in_progress = number + 3
         worker._lag._delays.append((0, number + 0.5))
 
     for _ in range(2):  # The first worker has not received the metrics of the second.

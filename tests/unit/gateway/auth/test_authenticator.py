@@ -36,12 +36,13 @@ class FakeSessions:
         self.checked: list[str] = []
         self.touched: list[str] = []
         self.away = False
+        self.version = "version"
 
     async def touch(self, tenant_id: str, token: str = "") -> SessionCheck:
         self.touched.append(token)
         if self.away:
             raise RedisError
-        return SessionCheck("version", Session(tenant_id, "admin", "s1", 0) if token == SESSION else None)
+        return SessionCheck(self.version, Session(tenant_id, "admin", "s1", 0) if token == SESSION else None)
 
     async def check(self, tenant_id: str, token: str) -> Session:
         self.checked.append(token)
@@ -190,6 +191,15 @@ async def test_a_client_token_counts_without_a_session(
     assert fixture.clients.lookups == [{"auth_token": CLIENT, "client": 1}]
 
 
+async def test_a_session_counts_before_a_form_that_is_known(fixture: AuthenticatorFixture) -> None:
+    form = f"auth_token={CLIENT}&client=1"
+    kinds = [
+        (await fixture.identify(Access.CLIENT, *token, form=form)).kind for token in ((), (), (f"Bearer {SESSION}",))
+    ]
+    assert kinds == [Kind.CLIENT, Kind.CLIENT, Kind.ADMINISTRATOR]
+    assert len(fixture.clients.lookups) == 1
+
+
 async def test_the_field_names_of_existing_clients_are_accepted(fixture: AuthenticatorFixture) -> None:
     caller = await fixture.identify(Access.CLIENT, enforced=True, form=f"Auth-Token={CLIENT}&Client=1")
     assert caller.client_id == "c1"
@@ -216,6 +226,32 @@ async def test_an_invalid_client_number_is_refused_for_every_caller(fixture: Aut
     for authorization in ((), (f"Bearer {SESSION}",)):
         with pytest.raises(InvalidField):
             await fixture.identify(Access.CLIENT, *authorization, form=f"client={number}")
+
+
+async def test_a_caller_has_the_address_host_and_tenant_of_the_request(fixture: AuthenticatorFixture) -> None:
+    async def seen(tenant_id: str, host: str, address: str) -> tuple[str, str, str]:
+        transport = Mock()
+        transport.get_extra_info = {"peername": (address, 1)}.get
+        request = make_mocked_request("POST", "/x", {"Host": host}, payload=EMPTY_PAYLOAD, transport=transport)
+        target = Target(tenant_id, operation_for(Access.OPEN), ("x",))
+        caller = await fixture.authenticator.authenticate(request, target)
+        return caller.tenant_id, caller.base_url, caller.ip
+
+    places = [
+        ("acme", "a", "192.0.2.1"),
+        ("acme", "a", "192.0.2.2"),
+        ("acme", "b", "192.0.2.1"),
+        ("b", "a", "192.0.2.1"),
+    ]
+    for tenant_id, host, address in places * 2:
+        assert await seen(tenant_id, host, address) == (tenant_id, f"http://{host}/{tenant_id}", address)
+
+
+async def test_a_caller_has_the_settings_of_the_current_version(fixture: AuthenticatorFixture) -> None:
+    await fixture.authenticate(Access.OPEN)
+    fixture.sessions.version, fixture.auth_service.networks = "next", ["127.0.0.0/8"]
+    caller, version = await fixture.authenticate(Access.OPEN)
+    assert (version, caller.tenant.allowed_networks) == ("next", ("127.0.0.0/8",))
 
 
 @pytest.mark.parametrize("access", [Access.ADMINISTRATOR, Access.CLIENT])

@@ -60,3 +60,24 @@ async def test_hidden_packages_depend_on_client_and_address() -> None:
     hidden_ids = [await directory.hidden_from(client, "") for client in clients * 2]
     assert len(set(hidden_ids)) == len(clients)
     assert hidden_ids[: len(clients)] == hidden_ids[len(clients) :]
+
+
+async def test_a_known_form_is_of_one_tenant_address_and_version() -> None:
+    directory, form = ClientDirectory(cast("ServiceClient", ClientRegistry())), b"auth_token=right&client=1"
+    assert directory.known(ACME, form, "1") is None
+    assert await directory.identify(ACME, "right", 1, "1", form=form) == "client of acme"
+
+    assert directory.known(ACME, form, "1") == "client of acme"
+    assert directory.known(ACME, b"auth_token=right&client=2", "1") is None
+    assert directory.known(ACME, form, "2") is None
+    assert directory.known(ACME, form, None) is None
+    assert directory.known(replace(ACME, ip="192.0.2.2"), form, "1") is None
+    assert directory.known(replace(ACME, tenant=Tenant("other")), form, "1") is None
+    assert "right" not in repr(vars(directory._forms))
+
+
+async def test_the_form_of_an_unknown_token_is_not_remembered() -> None:
+    directory = ClientDirectory(cast("ServiceClient", ClientRegistry()))
+    with pytest.raises(UnknownClient):
+        await directory.identify(ACME, "wrong", 1, "1", form=b"auth_token=wrong&client=1")
+    assert directory.known(ACME, b"auth_token=wrong&client=1", "1") is None

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from gateway.caching.response_cache import ResponseCache
+from common.caching.response_cache import ResponseCache
 
 
 class Clock:
@@ -12,7 +12,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("gateway.caching.response_cache.time", self)
+        monkeypatch.setattr("common.caching.response_cache.time", self)
 
     def monotonic(self) -> float:
         return self.now

@@ -49,6 +49,11 @@ class ResponseCache(Generic[Key, Value]):
         """Drop the oldest entry. Returns False if there is none."""
         return self._entries.drop_first()
 
+    def get(self, key: Key, version: str | None) -> Value | None:
+        """The valid value of a key; None if there is none. It costs less than `get_or_fetch`, which needs a task."""
+        entry = self._valid_entry(key, version)
+        return None if entry is None else entry.value
+
     async def get_or_fetch(self, key: Key, version: str | None, fetch: Callable[[], Awaitable[Value]]) -> Value:
         """The valid value of a key, fetched if there is none. Raises what `fetch` raises."""
         if (entry := self._valid_entry(key, version)) is not None:
