@@ -27,6 +27,8 @@ REQUEST_ID = "X-Internal-Request-Id"
 # The digest of the package ids that are hidden from the caller. The gateway sends it if it knows it, and a response
 # says which ids it leaves out.
 HIDDEN = "X-Internal-Hidden"
+# The tenant's version that the gateway read before it sent the request, see `common.caching.tenant_version`.
+TENANT_VERSION_HEADER = "X-Internal-Tenant-Version"
 LIFETIME = 30  # seconds
 REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps

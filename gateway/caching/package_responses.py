@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aiohttp import web
 
-from common.auth.internal_tokens import HIDDEN, Caller, Kind
+from common.auth.internal_tokens import HIDDEN, TENANT_VERSION_HEADER, Caller, Kind
 from common.errors import Overloaded, UpstreamProblem
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse
@@ -110,7 +110,7 @@ class PackageResponseCache:
         async def fetch() -> _Response:
             nonlocal is_own
             is_own = True
-            return await self._fetch(caller, target, key)
+            return await self._fetch(caller, target, key, version)
 
         try:
             response = await cache.get_or_fetch(key, version, fetch)
@@ -120,9 +120,10 @@ class PackageResponseCache:
             return await fetch()
         return await fetch() if response.is_private and not is_own else response
 
-    async def _fetch(self, caller: Caller, target: Target, key: _Key) -> _Response:
+    async def _fetch(self, caller: Caller, target: Target, key: _Key, version: str) -> _Response:
         method, headers = target.operation.method, {"Version": key.contract, "ContinuationToken": key.token}
-        headers = {name: value for name, value in headers.items() if value} | {HIDDEN: key.hidden}
+        headers = {name: value for name, value in headers.items() if value}
+        headers |= {HIDDEN: key.hidden, TENANT_VERSION_HEADER: version}
         async with self._catalog_service.open(
             caller,
             method,

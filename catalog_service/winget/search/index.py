@@ -3,7 +3,7 @@
 Whole values are looked up, parts of values are searched in one text.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,6 +63,10 @@ class IndexSegment:
     def codes(self) -> TextIndex:
         """The codes, which are built on first use because few searches need them."""
         return TextIndex([record.codes for record in self.records])
+
+    def has_any(self, lines: Set[str]) -> bool:
+        """Whether a package has one of these lines."""
+        return not self._numbers.keys().isdisjoint(lines)
 
     def numbers_of(self, line: str) -> Sequence[int]:
         """Return the numbers of the packages with this line: a mark and a folded value."""

@@ -1,14 +1,14 @@
 """Matches keywords with the packages of an index segment."""
 
 import re
-from collections.abc import Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from itertools import chain
 
 from catalog_service.winget.search.fields import ANY_MARKET, CODES, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
 from catalog_service.winget.search.index import IndexSegment
-from catalog_service.winget.search.text_index import TextIndex
 
 
 class MatchType(StrEnum):
@@ -39,12 +39,19 @@ class Match:
     keyword: str
     kind: MatchType
 
-    @property
+    @cached_property
     def of_whole_values(self) -> bool:
         """Whether packages are looked up by whole values, without a scan."""
         if self.kind in WHOLE or Field.MARKET in self.fields:
             return True
         return self.kind in GUESSED and self.fields <= CODES
+
+    @cached_property
+    def lines(self) -> frozenset[str] | None:
+        """Lines of which each matching package has one; None if only a scan tells."""
+        if not self.of_whole_values or Field.MARKET in self.fields:
+            return None
+        return frozenset(field.mark + self._folded for field in self.fields)
 
     def numbers_in(self, segment: IndexSegment) -> Set[int]:
         """Return the numbers of the matching packages."""
@@ -52,9 +59,11 @@ class Match:
             return self._in_market(segment)
         if self.of_whole_values:
             return self._whole(segment)
-        if any(ord(character) < ord(" ") for character in self.keyword):
-            return frozenset()  # No value has control characters, but the separators are such.
-        return self._in(segment.texts if self.fields <= TEXTS else segment.codes)
+        return set(chain.from_iterable(self._scans(segment, 0, len(segment.records))))
+
+    def first_in(self, segment: IndexSegment, start: int, end: int) -> int:
+        """Return the first matching number from `start` on, `end` if there is none before it. Only for scans."""
+        return min([next(scan, end) for scan in self._scans(segment, start, end)], default=end)
 
     def _whole(self, segment: IndexSegment) -> Set[int]:
         matching: set[int] = set()
@@ -74,22 +83,26 @@ class Match:
         anywhere, here = (segment.numbers_of(mark + value) for value in (ANY_MARKET, self._folded))
         return {*anywhere, *here}.difference(segment.numbers_of(mark + NOT_IN + self._folded))
 
-    def _in(self, lines: TextIndex) -> set[int]:
+    def _scans(self, segment: IndexSegment, start: int, end: int) -> Sequence[Iterator[int]]:
+        """Return iterators that together find the matching numbers from `start` to `end`, each in ascending order."""
+        if self._has_control_characters:
+            return ()  # No value has any, but the separators are such.
+        lines, part = segment.texts if self.fields <= TEXTS else segment.codes, (start, end)
         match self.kind:
             case MatchType.SUBSTRING if self._folded:
-                return set(lines.find(self._folded, self._marks))
+                return [lines.find(self._folded, *part, marks=self._marks)]
             case MatchType.WILDCARD:
-                return set(lines.find_matches(self._pattern))
+                return [lines.find_matches(self._pattern, *part)]
             case MatchType.FUZZY:
-                return self._beginning(lines.squeezed, self._squeezed + SEPARATOR)
+                return [lines.squeezed.find(mark + self._squeezed + SEPARATOR, *part) for mark in self._marks]
             case MatchType.FUZZY_SUBSTRING if self._squeezed:
-                return set(lines.squeezed.find(self._squeezed, self._marks))
-            case MatchType.FUZZY_SUBSTRING:
-                return self._beginning(lines, "")
-        return self._beginning(lines, self._folded)
+                return [lines.squeezed.find(self._squeezed, *part, marks=self._marks)]
+        text = "" if self.kind is MatchType.FUZZY_SUBSTRING else self._folded
+        return [lines.find(mark + text, *part) for mark in self._marks]
 
-    def _beginning(self, lines: TextIndex, text: str) -> set[int]:
-        return {number for mark in self._marks for number in lines.find(mark + text)}
+    @cached_property
+    def _has_control_characters(self) -> bool:
+        return any(ord(character) < ord(" ") for character in self.keyword)
 
     @cached_property
     def _marks(self) -> str:

@@ -43,40 +43,45 @@ class TextIndex:
         """`filtered` speeds up frequent searches, and takes `FILTER_SIZE` bytes for a long text."""
         self.text = "".join(f"{line}{SEPARATOR}" for lines in of_packages for line in lines)
         self.filter = TrigramFilter(self.text) if filtered and len(self.text) >= FILTER_THRESHOLD else None
-        self._ends = array("L", accumulate(sum(len(line) + 1 for line in lines) for lines in of_packages))
+        sizes = (sum(len(line) + 1 for line in lines) for lines in of_packages)
+        self._starts = array("L", accumulate(sizes, initial=0))  # of the packages, and the length of the text
 
     @cached_property
     def squeezed(self) -> "TextIndex":
         """The index of squeezed values, for fuzzy searches."""
-        of_packages = (self.text[start:end].split(SEPARATOR)[:-1] for start, end in pairwise([0, *self._ends]))
+        of_packages = (self.text[start:end].split(SEPARATOR)[:-1] for start, end in pairwise(self._starts))
         return TextIndex(
             [[line[0] + squeezed(line[1:]) for line in lines if line[0] not in _CODE_MARKS] for lines in of_packages]
         )
 
-    def find(self, piece: str, marks: str = "") -> Iterator[int]:
-        """Yield the numbers of the packages that have a piece, in a line with one of these marks if given."""
+    def find(self, piece: str, start: int, end: int, *, marks: str = "") -> Iterator[int]:
+        """Yield the numbers from `start` to `end` of the packages that have a piece.
+
+        With `marks`, the piece must be in a line with one of these marks.
+        """
         if self.filter and not self.filter.may_have(piece):
             return
-        position = self.text.find(piece)
+        text, limit = self.text, self._starts[end]
+        position = text.find(piece, self._starts[start], limit)
         while position >= 0:
-            line = self.text.rfind(SEPARATOR, 0, position) + 1
-            if not marks or self.text[line] in marks:
-                number = bisect_right(self._ends, position)
-                yield number
-                following = self._ends[number]
+            if not marks or text[text.rfind(SEPARATOR, 0, position) + 1] in marks:
+                number = bisect_right(self._starts, position)
+                yield number - 1
+                following = self._starts[number]
             else:
-                following = self._next_line(marks, position)
-            position = self.text.find(piece, following)
+                following = self._next_line(marks, position, limit)
+            position = text.find(piece, following, limit)
 
-    def _next_line(self, marks: str, after: int) -> int:
+    def _next_line(self, marks: str, after: int, limit: int) -> int:
         """Return the start of the next line with one of these marks: many lines may be between."""
-        positions = (self.text.find(SEPARATOR + mark, after) for mark in marks)
-        return min((position for position in positions if position >= 0), default=len(self.text))
+        positions = (self.text.find(SEPARATOR + mark, after, limit) for mark in marks)
+        return min((position for position in positions if position >= 0), default=limit)
 
-    def find_matches(self, pattern: re.Pattern[str]) -> Iterator[int]:
-        """Yield the numbers of the packages with a line that matches."""
-        match = pattern.search(self.text)
+    def find_matches(self, pattern: re.Pattern[str], start: int, end: int) -> Iterator[int]:
+        """Yield the numbers from `start` to `end` of the packages with a line that matches."""
+        limit = self._starts[end]
+        match = pattern.search(self.text, self._starts[start], limit)
         while match:
-            number = bisect_right(self._ends, match.start())
-            yield number
-            match = pattern.search(self.text, self._ends[number])
+            number = bisect_right(self._starts, match.start())
+            yield number - 1
+            match = pattern.search(self.text, self._starts[number], limit)
