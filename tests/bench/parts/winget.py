@@ -29,7 +29,7 @@ async def measure(run: Run) -> PartResult:
     for packages in [packages for packages in run.scale.catalogs if packages <= LARGEST]:
         async with run_services(run.stores) as bench:
             account = await catalog(run, bench, packages)
-            cold.append(f"{packages:,}: {await _first(account):.1f} s")
+            cold.append(f"{packages:,}: {await first_search(account):.1f} s")
             table = _rows(account, packages)
             if packages == run.scale.packages:
                 table += await _upgrades(bench, account)
@@ -48,8 +48,8 @@ the first search was answered, which reads all of a catalog: {", ".join(cold)}."
     return result
 
 
-async def _first(account: Account) -> float:
-    """The seconds until a newly started service answers a search. The gateway may time out earlier."""
+async def first_search(account: Account) -> float:
+    """Return the seconds until a newly started service answers a search. The gateway may time out earlier."""
     began, call = time.monotonic(), Call("POST", f"{account.base_url}/winget/manifestSearch", HEADERS, b"{}")
     while (await send_once(call)).status != 200:  # noqa: ASYNC110  another process makes it ready
         await asyncio.sleep(0.1)
@@ -63,7 +63,7 @@ def _rows(account: Account, packages: int) -> list[Row]:
     largest = packages == LARGEST
 
     def call(**body: object) -> Call:
-        return _search(account, **body)
+        return search(account, **body)
 
     def typed(keyword: str) -> Call:
         return call(Query={"KeyWord": keyword, "MatchType": "Substring"})
@@ -88,7 +88,7 @@ def _rows(account: Account, packages: int) -> list[Row]:
     return rows
 
 
-def _search(account: Account, *headers: tuple[str, str], **body: object) -> Call:
+def search(account: Account, *headers: tuple[str, str], **body: object) -> Call:
     return Call("POST", f"{account.base_url}/winget/manifestSearch", (*HEADERS, *headers), orjson.dumps(body))
 
 
@@ -98,14 +98,12 @@ def _match(field: str, keyword: str, kind: str = "Exact") -> dict[str, object]:
 
 async def _upgrades(bench: Bench, account: Account) -> list[Row]:
     """`winget upgrade` on machines with the same programs: on the first machine, and soon after on the others."""
-    forms = [await client_form(bench, account, f"upgrade-{number}") for number in range(MACHINES)]
-    tokens = [parse_qs(form.decode())["auth_token"][0] for form in forms]
+    headers = [await token_header(bench, account, f"upgrade-{number}") for number in range(MACHINES)]
 
-    def calls(token: str) -> list[Call]:
-        header = "Windows-Package-Manager", f"{{'Token': '{token}'}}"
-        return [_search(account, header, Inclusions=_program(number)) for number in range(PROGRAMS)]
+    def calls(header: tuple[str, str]) -> list[Call]:
+        return [search(account, header, Inclusions=program(number)) for number in range(PROGRAMS)]
 
-    first, *others = map(calls, tokens)
+    first, *others = map(calls, headers)
     title = f"winget: upgrade of {PROGRAMS} programs, each search"
     repeated = [call for machine in others for call in machine]
     return [
@@ -114,12 +112,18 @@ async def _upgrades(bench: Bench, account: Account) -> list[Row]:
     ]
 
 
-def _program(number: int) -> list[dict[str, object]]:
-    """The client's search for one installed program."""
+async def token_header(bench: Bench, account: Account, name: str) -> tuple[str, str]:
+    """Add a client to the tenant. Returns the header that its winget sends."""
+    form = parse_qs((await client_form(bench, account, name)).decode())
+    return "Windows-Package-Manager", f"{{'Token': '{form['auth_token'][0]}'}}"
+
+
+def program(number: int, normalized_name: str = "") -> list[dict[str, object]]:
+    """The inclusions of the client's search for one installed program."""
     return [
         _match("PackageFamilyName", f"Installed.Program{number}_8wekyb3d8bbwe"),
         _match("ProductCode", f"{{{number:08X}-89AB-CDEF-0123-456789ABCDEF}}"),
-        _match("NormalizedPackageNameAndPublisher", f"installedprogram{number}"),
+        _match("NormalizedPackageNameAndPublisher", normalized_name or f"installedprogram{number}"),
     ]
 
 
@@ -128,7 +132,7 @@ async def _most_expensive(run: Run, bench: Bench, account: Account, packages: in
     parts = [_match("PackageName", letter, "Substring") for letter in "ecang"]
     parts += [_match("PackageName", pattern, "Wildcard") for pattern in ("*e*0*", "*p*k*")]
     calls = [
-        _search(account, Filters=[*parts, _match("PackageName", f"~{number}", "Substring")])
+        search(account, Filters=[*parts, _match("PackageName", f"~{number}", "Substring")])
         for number in range(min(packages, DEAREST))
     ]
     row = Row(f"winget: dearest search of {packages:,}", calls, 0.2, status=204, connections=4, anew=True)
