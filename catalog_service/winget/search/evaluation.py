@@ -36,9 +36,11 @@ async def matching_numbers(search: Search, segment: IndexSegment, cooperative: C
     ]
 
 
-def may_match(search: Search, segment: IndexSegment) -> bool:
-    """False only if no package of the segment matches, which whole values tell at once."""
-    return all(map(segment.has_any, search.needed_lines))
+def candidate_segments(search: Search, segments: Sequence[IndexSegment]) -> Sequence[IndexSegment]:
+    """Return the segments that may have matching packages: the others lack all of the whole values."""
+    for needed in search.needed_lines:
+        segments = [segment for segment in segments if not segment.lines.isdisjoint(needed)]
+    return segments
 
 
 async def _numbers(match: Match, segment: IndexSegment, cooperative: CooperativeYield) -> Set[int]:

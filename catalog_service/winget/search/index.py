@@ -3,7 +3,7 @@
 Whole values are looked up, parts of values are searched in one text.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -55,6 +55,7 @@ class IndexSegment:
                     others.append(number)
                 elif others != number:
                     self._numbers[line] = [others, number]
+        self.lines = self._numbers.keys()  # all marks with folded values
 
     def items(self) -> Sequence[Record]:
         return self.records
@@ -63,10 +64,6 @@ class IndexSegment:
     def codes(self) -> TextIndex:
         """The codes, which are built on first use because few searches need them."""
         return TextIndex([record.codes for record in self.records])
-
-    def has_any(self, lines: Set[str]) -> bool:
-        """Whether a package has one of these lines."""
-        return not self._numbers.keys().isdisjoint(lines)
 
     def numbers_of(self, line: str) -> Sequence[int]:
         """Return the numbers of the packages with this line: a mark and a folded value."""

@@ -11,7 +11,7 @@ from catalog_service.model.versions import PackageVersion
 from catalog_service.revisions.model import StateReader
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
-from catalog_service.winget.search.evaluation import matching_numbers, may_match
+from catalog_service.winget.search.evaluation import candidate_segments, matching_numbers
 from catalog_service.winget.search.index import SIZE, Index, IndexSegment, Record
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
@@ -131,9 +131,8 @@ class WingetSearch:
 
 
 async def _cached_segments(index: Index, search: Search) -> AsyncGenerator[IndexSegment, None]:
-    for segment in index.segments:
-        if may_match(search, segment):
-            yield segment
+    for segment in candidate_segments(search, index.segments):
+        yield segment
 
 
 def _segments_of(entries: Sequence[WholeEntry]) -> Sequence[IndexSegment]:
