@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from catalog_service.winget.search.names import normalized
-from tests.bench.callers.load import LIMIT, Connection, Timings, UnexpectedAnswer, open_connections
+from tests.bench.callers.load import LIMIT, Connection, Timings, UnexpectedAnswer, open_connections, send_steadily
 from tests.bench.callers.seeding import catalog, package_id
 from tests.bench.parts.winget import PROGRAMS, first_search, program, search, token_header
 from tests.bench.report import Line, PartResult, Section, number
@@ -25,6 +25,7 @@ CONNECTIONS = 64
 ACTIVE = 33  # machines that search at the same time; winget sends one search after another, some 20 a second
 COMMON, RARE = 100, 5000  # programs of every machine, and programs of which each machine has some others
 PUBLISHED = 4  # One of so many programs is in the catalog.
+HELLO_RATE = 20.0  # requests a second to the bare handler on the same cores
 MOST = 50.0  # ms
 BEHIND = 1.0  # seconds that the last answers may be behind the schedule
 
@@ -54,11 +55,15 @@ async def measure(run: Run) -> PartResult:
         searches = list(_searches(account, packages, headers, round(RATE * seconds)))
         stores = {name: Process(_pid_of(run.stores.folder / name)) for name in ("mongodb", "redis")}
         processes = {**bench.processes, **stores}
-        with _pinned(processes.values()):
-            costs, outcome = await measure_costs(processes, _send(account.base_url, searches))
+        with _pinned([*processes.values(), run.reference.bare]):
+            sending = asyncio.gather(
+                measure_costs(processes, _send(account.base_url, searches)),
+                send_steadily(run.reference.hello, HELLO_RATE, seconds),
+            )
+            (costs, outcome), hello = await sending
     each = {name: cost / len(searches) * 1e6 for name, cost in costs.items()}
     title = f"fleet: {RATE:.0f} searches a second, p99"
-    result.lines.append(_line(title, outcome, seconds))
+    result.lines.append(_line(title, outcome, seconds, hello))
     result.costs |= {f"{title}: {name}": cost for name, cost in each.items()}
     text = f"""{machines:,} machines with client tokens send {len(searches):,} searches in {seconds:g} seconds, as
 {PROGRAMS} programs of each of 1,000 machines need in five minutes; {ACTIVE} machines are active at a time. A search has
@@ -74,12 +79,13 @@ due, whether or not earlier ones were answered. Microseconds of processor time a
     return result
 
 
-def _line(title: str, outcome: Outcome, seconds: float) -> Line:
+def _line(title: str, outcome: Outcome, seconds: float, hello: Timings) -> Line:
     p99 = Timings(outcome.seconds, 0).percentile(99)
     is_sustained = outcome.elapsed <= seconds + BEHIND
     met = p99 <= MOST and is_sustained and not outcome.errors
     rate = f"{len(outcome.seconds) / outcome.elapsed:,.0f} a second, {outcome.errors} errors"
-    return Line(title, f"{number(p99)} ms", rate, None, f"≤ {MOST:g} ms, sustained", met)
+    beside = f"bare handler meanwhile: {number(hello.percentile(99))} ms"
+    return Line(title, f"{number(p99)} ms ({rate})", beside, None, f"≤ {MOST:g} ms, sustained", met)
 
 
 def _searches(account: Account, packages: int, headers: Sequence[tuple[str, str]], total: int) -> Iterator[bytes]:
