@@ -1,14 +1,14 @@
 """Matches keywords with the packages of an index segment."""
 
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from itertools import chain
 
 from catalog_service.winget.search.fields import ANY_MARKET, CODES, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
 from catalog_service.winget.search.index import IndexSegment
+from catalog_service.winget.search.text_index import Finder
 
 
 class MatchType(StrEnum):
@@ -54,16 +54,25 @@ class Match:
         return frozenset(field.mark + self._folded for field in self.fields)
 
     def numbers_in(self, segment: IndexSegment) -> Set[int]:
-        """Return the numbers of the matching packages."""
-        if Field.MARKET in self.fields:
-            return self._in_market(segment)
-        if self.of_whole_values:
-            return self._whole(segment)
-        return set(chain.from_iterable(self._scans(segment, 0, len(segment.records))))
+        """Return the numbers of the matching packages. Only for whole values."""
+        return self._in_market(segment) if Field.MARKET in self.fields else self._whole(segment)
 
-    def first_in(self, segment: IndexSegment, start: int, end: int) -> int:
-        """Return the first matching number from `start` on, `end` if there is none before it. Only for scans."""
-        return min([next(scan, end) for scan in self._scans(segment, start, end)], default=end)
+    def finders(self, segment: IndexSegment) -> Sequence[Finder]:
+        """Return finders of the matching packages: each matching package has one that finds it. Only for scans."""
+        if self._has_control_characters:
+            return ()  # No value has any, but the separators are such.
+        lines = segment.texts if self.fields <= TEXTS else segment.codes
+        match self.kind:
+            case MatchType.SUBSTRING if self._folded:
+                return [lines.finder(self._folded, self._marks)]
+            case MatchType.WILDCARD:
+                return [lines.pattern_finder(self._pattern)]
+            case MatchType.FUZZY:
+                return [lines.squeezed.finder(mark + self._squeezed + SEPARATOR) for mark in self._marks]
+            case MatchType.FUZZY_SUBSTRING if self._squeezed:
+                return [lines.squeezed.finder(self._squeezed, self._marks)]
+        text = "" if self.kind is MatchType.FUZZY_SUBSTRING else self._folded
+        return [lines.finder(mark + text) for mark in self._marks]
 
     def _whole(self, segment: IndexSegment) -> Set[int]:
         matching: set[int] = set()
@@ -82,23 +91,6 @@ class Match:
         mark = Field.MARKET.mark
         anywhere, here = (segment.numbers_of(mark + value) for value in (ANY_MARKET, self._folded))
         return {*anywhere, *here}.difference(segment.numbers_of(mark + NOT_IN + self._folded))
-
-    def _scans(self, segment: IndexSegment, start: int, end: int) -> Sequence[Iterator[int]]:
-        """Return iterators that together find the matching numbers from `start` to `end`, each in ascending order."""
-        if self._has_control_characters:
-            return ()  # No value has any, but the separators are such.
-        lines, part = segment.texts if self.fields <= TEXTS else segment.codes, (start, end)
-        match self.kind:
-            case MatchType.SUBSTRING if self._folded:
-                return [lines.find(self._folded, *part, marks=self._marks)]
-            case MatchType.WILDCARD:
-                return [lines.find_matches(self._pattern, *part)]
-            case MatchType.FUZZY:
-                return [lines.squeezed.find(mark + self._squeezed + SEPARATOR, *part) for mark in self._marks]
-            case MatchType.FUZZY_SUBSTRING if self._squeezed:
-                return [lines.squeezed.find(self._squeezed, *part, marks=self._marks)]
-        text = "" if self.kind is MatchType.FUZZY_SUBSTRING else self._folded
-        return [lines.find(mark + text, *part) for mark in self._marks]
 
     @cached_property
     def _has_control_characters(self) -> bool:

@@ -3,7 +3,7 @@
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 
@@ -13,6 +13,10 @@ GRAM = 3  # characters
 FILTER_SIZE = 16 << 10  # bytes
 FILTER_THRESHOLD = 4 << 10  # characters; shorter texts need no filter
 _CODE_MARKS = frozenset(field.mark for field in CODES)
+
+
+# Returns the first package from a number on that matches, the number of all packages if there is none.
+Finder = Callable[[int], int]
 
 
 class TrigramFilter:
@@ -54,34 +58,33 @@ class TextIndex:
             [[line[0] + squeezed(line[1:]) for line in lines if line[0] not in _CODE_MARKS] for lines in of_packages]
         )
 
-    def find(self, piece: str, start: int, end: int, *, marks: str = "") -> Iterator[int]:
-        """Yield the numbers from `start` to `end` of the packages that have a piece.
-
-        With `marks`, the piece must be in a line with one of these marks.
-        """
+    def finder(self, piece: str, marks: str = "") -> Finder:
+        """Find packages with a piece; with `marks`, in a line with one of these marks."""
+        text, starts, count = self.text, self._starts, len(self._starts) - 1
         if self.filter and not self.filter.may_have(piece):
-            return
-        text, limit = self.text, self._starts[end]
-        position = text.find(piece, self._starts[start], limit)
-        while position >= 0:
-            if not marks or text[text.rfind(SEPARATOR, 0, position) + 1] in marks:
-                number = bisect_right(self._starts, position)
-                yield number - 1
-                following = self._starts[number]
-            else:
-                following = self._next_line(marks, position, limit)
-            position = text.find(piece, following, limit)
+            return lambda _: count
 
-    def _next_line(self, marks: str, after: int, limit: int) -> int:
+        def first(number: int) -> int:
+            position = text.find(piece, starts[number])
+            while position >= 0:
+                if not marks or text[text.rfind(SEPARATOR, 0, position) + 1] in marks:
+                    return bisect_right(starts, position) - 1
+                position = text.find(piece, self._next_line(marks, position))
+            return count
+
+        return first
+
+    def _next_line(self, marks: str, after: int) -> int:
         """Return the start of the next line with one of these marks: many lines may be between."""
-        positions = (self.text.find(SEPARATOR + mark, after, limit) for mark in marks)
-        return min((position for position in positions if position >= 0), default=limit)
+        positions = [self.text.find(SEPARATOR + mark, after) for mark in marks]
+        return min([position for position in positions if position >= 0], default=len(self.text))
 
-    def find_matches(self, pattern: re.Pattern[str], start: int, end: int) -> Iterator[int]:
-        """Yield the numbers from `start` to `end` of the packages with a line that matches."""
-        limit = self._starts[end]
-        match = pattern.search(self.text, self._starts[start], limit)
-        while match:
-            number = bisect_right(self._starts, match.start())
-            yield number - 1
-            match = pattern.search(self.text, self._starts[number], limit)
+    def pattern_finder(self, pattern: re.Pattern[str]) -> Finder:
+        """Find packages with a line that matches."""
+        starts, count = self._starts, len(self._starts) - 1
+
+        def first(number: int) -> int:
+            match = pattern.search(self.text, starts[number])
+            return bisect_right(starts, match.start()) - 1 if match else count
+
+        return first

@@ -10,7 +10,7 @@ import pytest
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.revisions.model import CatalogState, Change
 from catalog_service.winget.search.fields import Field
-from catalog_service.winget.search.index import Index, IndexSegment
+from catalog_service.winget.search.index import Index
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.service import UNCACHED_READS, WingetSearch
@@ -183,12 +183,12 @@ async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPat
     running: list[int] = []
     other_turns = 0
 
-    def first_in(_: Match, segment: IndexSegment, start: int, end: int) -> int:
+    def first(number: int) -> int:
         running.append(other_turns)
         time.sleep(0.006)
-        return end if len(running) in {4, 5} else start
+        return number
 
-    monkeypatch.setattr(Match, "first_in", first_in)
+    monkeypatch.setattr(Match, "finders", lambda *_: [first])
 
     async def others() -> None:
         nonlocal other_turns
