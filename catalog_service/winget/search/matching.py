@@ -1,7 +1,7 @@
 """Matches keywords with the packages of an index segment."""
 
 import re
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -53,14 +53,16 @@ class Match:
             return None
         return frozenset(field.mark + self._folded for field in self.fields)
 
-    def numbers_in(self, segment: IndexSegment) -> Set[int]:
-        """Return the numbers of the matching packages. Only for whole values."""
-        return self._in_market(segment) if Field.MARKET in self.fields else self._whole(segment)
-
     def finders(self, segment: IndexSegment) -> Sequence[Finder]:
-        """Return finders of the matching packages: each matching package has one that finds it. Only for scans."""
-        if self._has_control_characters:
-            return ()  # No value has any, but the separators are such.
+        """Return finders of the matching packages: each matching package has one that finds it."""
+        if Field.MARKET in self.fields:
+            return [self._market_finder(segment)]
+        if self.of_whole_values:
+            return [self._whole_finder(segment, field) for field in self.fields]
+        # No value has control characters, but the separators are such.
+        return () if self._has_control_characters else self._scans(segment)
+
+    def _scans(self, segment: IndexSegment) -> Sequence[Finder]:
         lines = segment.texts if self.fields <= TEXTS else segment.codes
         match self.kind:
             case MatchType.SUBSTRING if self._folded:
@@ -74,23 +76,23 @@ class Match:
         text = "" if self.kind is MatchType.FUZZY_SUBSTRING else self._folded
         return [lines.finder(mark + text) for mark in self._marks]
 
-    def _whole(self, segment: IndexSegment) -> Set[int]:
-        matching: set[int] = set()
-        for field in self.fields:
-            numbers = segment.numbers_of(field.mark + self._folded)
-            if not numbers:
-                continue
-            if self.kind is MatchType.EXACT and field in TEXTS:
-                spelled = field.mark + self.keyword
-                numbers = [number for number in numbers if spelled in segment.records[number].texts]
-            matching.update(numbers)
-        return matching
+    def _whole_finder(self, segment: IndexSegment, field: Field) -> Finder:
+        find = segment.finder(field.mark + self._folded)
+        if self.kind is not MatchType.EXACT or field not in TEXTS:
+            return find
+        spelled = field.mark + self.keyword
+        return _where(find, lambda number: spelled in segment.records[number].texts, len(segment.records))
 
-    def _in_market(self, segment: IndexSegment) -> Set[int]:
-        """Return the packages with an installer for a market, by its whole name."""
-        mark = Field.MARKET.mark
-        anywhere, here = (segment.numbers_of(mark + value) for value in (ANY_MARKET, self._folded))
-        return {*anywhere, *here}.difference(segment.numbers_of(mark + NOT_IN + self._folded))
+    def _market_finder(self, segment: IndexSegment) -> Finder:
+        """Find the packages with an installer for a market, by its whole name."""
+        anywhere, here, excluded = (
+            segment.finder(Field.MARKET.mark + value) for value in (ANY_MARKET, self._folded, NOT_IN + self._folded)
+        )
+        return _where(
+            lambda number: min(anywhere(number), here(number)),
+            lambda number: excluded(number) != number,
+            len(segment.records),
+        )
 
     @cached_property
     def _has_control_characters(self) -> bool:
@@ -119,3 +121,15 @@ class Match:
         middle = "".join(f"(?>[^{SEPARATOR}]*?{text})" for text in rest[:-1])
         last = f"[^{SEPARATOR}]*{rest[-1]}" if rest else ""
         return re.compile(f"[{re.escape(self._marks)}]{first}{middle}{last}(?={SEPARATOR})")
+
+
+def _where(find: Finder, accepts: Callable[[int], bool], end: int) -> Finder:
+    """Find what `find` finds if it is accepted."""
+
+    def first(number: int) -> int:
+        number = find(number)
+        while number < end and not accepts(number):
+            number = find(number + 1)
+        return number
+
+    return first
