@@ -225,6 +225,24 @@ def test_combined_matches_are_the_sets_of_single_ones(
     assert candidate_segments(search, [segment]) or not expected
 
 
+def test_only_segments_with_a_needed_whole_value_are_searched() -> None:
+    segments = [IndexSegment([record]) for record in SEGMENT.records]
+    product_code = Match(frozenset([Field.PRODUCT_CODE]), CODE.lower(), MatchType.EXACT)
+    tool = Match(frozenset([Field.NAME]), "Tool", MatchType.CASE_INSENSITIVE)
+    part = Match(frozenset([Field.NAME]), "tool", MatchType.SUBSTRING)
+    market = Match(frozenset([Field.MARKET]), "US", MatchType.EXACT)
+    editor, store, other = segments
+    for search, expected in (
+        (Search((product_code, tool)), [editor, other]),
+        (Search((product_code, part)), segments),
+        (Search((product_code, tool), filters=(tool,)), [other]),
+        (Search(filters=(product_code, tool)), []),
+        (Search(filters=(market, part)), segments),
+        (Search(), [editor, store, other]),
+    ):
+        assert list(candidate_segments(search, segments)) == expected
+
+
 def test_a_trigram_filter_accepts_parts_of_its_text() -> None:
     text = "".join(f"acme.tool{number}\n" for number in range(300))
     trigram_filter = TrigramFilter(text)
