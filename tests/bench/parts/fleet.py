@@ -89,16 +89,17 @@ def _line(title: str, outcome: Outcome, seconds: float, hello: Timings) -> Line:
 
 
 def _searches(account: Account, packages: int, headers: Sequence[tuple[str, str]], total: int) -> Iterator[bytes]:
-    """The searches of all machines in the order in which they are due; each machine sends its own one by one."""
+    """The searches of all machines in the order in which they are due."""
     choice = random.Random(total)  # noqa: S311  the same each time
     each = -(-total // len(headers))
-    for start in range(0, len(headers), ACTIVE):
-        active = headers[start : start + ACTIVE]
-        installed = [_installed(choice)[:each] for _ in active]
-        for turn in range(each):
-            for header, programs in zip(active, installed, strict=True):
-                inclusions = _inclusions(programs[turn % len(programs)], packages)
-                yield search(account, header, Inclusions=inclusions).encoded()
+    programs = [_installed(choice)[:each] for _ in headers]
+    # One machine starts after another, and sends while the next ones do.
+    turns = sorted(
+        (machine * each + turn * ACTIVE, machine, turn) for machine in range(len(headers)) for turn in range(each)
+    )
+    for _, machine, turn in turns:
+        inclusions = _inclusions(programs[machine][turn % len(programs[machine])], packages)
+        yield search(account, headers[machine], Inclusions=inclusions).encoded()
 
 
 def _installed(choice: random.Random) -> list[int]:
