@@ -49,7 +49,8 @@ SWEEP_PAUSE = 5  # seconds
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
     """The application; without `events`, which services in one process share, it opens RabbitMQ."""
     key, access_log = settings.catalog_service_key, settings.access_log
-    app = service_app("catalog_service", key, [*routes, *winget_routes], connect, access_log=access_log)
+    # The router tries the routes in order; the searches of a fleet are most of the requests.
+    app = service_app("catalog_service", key, [*winget_routes, *routes], connect, access_log=access_log)
     app[app_keys.SETTINGS] = settings
     if events is not None:
         app[app_keys.EVENTS] = events

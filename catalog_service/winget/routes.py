@@ -24,6 +24,7 @@ from catalog_service.winget.search.index import Record
 from catalog_service.winget.search.requests import Query
 from common.auth.downloads import check_download
 from common.auth.internal_tokens import HIDDEN, hidden_digest
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
 
@@ -43,7 +44,9 @@ async def manifest_search(request: web.Request) -> web.Response:
         search = search.continued(token)
     hidden = await request.app[app_keys.CLIENT_REGISTRY].hidden_from_caller(request)
     async with request.app[app_keys.SEARCH_LIMIT].acquire(caller) if search.scans_texts else nullcontext():
-        records, revision = await request.app[app_keys.WINGET_SEARCH].find(caller.tenant_id, search, hidden, contract)
+        records, revision = await request.app[app_keys.WINGET_SEARCH].find(
+            caller.tenant_id, search, hidden, contract, request.headers.get(TENANT_VERSION_HEADER, "")
+        )
     page = records[: search.page]
     rebuilt = sum(len(record.since) for record in page if not contract.supports_all(record))
     results = await asyncio.to_thread(_page, contract, page) if rebuilt > MANY else _page(contract, page)

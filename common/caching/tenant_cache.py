@@ -1,6 +1,7 @@
 """A cache of one value per tenant, such as its catalog. It reads only what changed since the cached revision."""
 
 import asyncio
+import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Generic, Protocol, TypeVar
 from common.concurrency.batching import SingleFlight
 
 MAX_TENANTS = 10_000  # with a cache entry, however small
+CHECK_MAX_AGE = 1.0  # seconds that a check is valid for one version of the tenant
 
 
 class Revised(Protocol):
@@ -58,10 +60,20 @@ class RevisionCheck(Generic[State]):
     state: State
 
 
+@dataclass(frozen=True)
+class _VersionCheck(Generic[State]):
+    """A check that began when a caller already had the tenant's `version`, and found nothing new."""
+
+    version: str
+    expires: float
+    check: RevisionCheck[State]
+
+
 class _Entry(Generic[Value, State]):
     def __init__(self, tenant_id: str, check: Callable[[], Awaitable[RevisionCheck[State]]]) -> None:
         self.tenant_id = tenant_id
         self.checks = SingleFlight(check)
+        self.last_check: _VersionCheck[State] | None = None
         self.lock = asyncio.Lock()
         self.value: Value | None = None
         self.size = 0
@@ -100,9 +112,20 @@ class TenantCache(Generic[Value, State]):
     def count(self) -> int:
         return sum(entry.value is not None for entry in self._entries.values())
 
-    async def check(self, tenant_id: str) -> RevisionCheck[State]:
-        """Return the current state: it includes every change that was answered before this call."""
-        return await self._entry(tenant_id).checks.run()
+    async def check(self, tenant_id: str, version: str = "") -> RevisionCheck[State]:
+        """Return the current state: it includes every change that was answered before this call.
+
+        With a tenant's `version`, it includes every change that was answered before the caller read the version. Each
+        change ends with another version, so calls with one version share a query for `CHECK_MAX_AGE` seconds.
+        """
+        entry, now = self._entry(tenant_id), time.monotonic()
+        last = entry.last_check
+        if last is not None and last.version == version and now < last.expires:
+            return last.check
+        check = await entry.checks.run()
+        if version and entry.value is not None and check.state.since(entry.value.revision) == frozenset():
+            entry.last_check = _VersionCheck(version, now + CHECK_MAX_AGE, check)
+        return check
 
     def is_too_large(self, tenant_id: str) -> bool:
         return self._entry(tenant_id).is_too_large

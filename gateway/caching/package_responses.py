@@ -10,6 +10,7 @@ from aiohttp import web
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
 from common.caching.response_cache import ResponseCache
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.errors import Overloaded, UpstreamProblem
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse
@@ -90,7 +91,9 @@ class PackageResponseCache:
         body = await read_body(request, operation.body_limit) if is_search else b""
         key = _Key(caller.tenant_id, target.segments, caller.base_url, query, body, token, contract, hidden)
         cache = self._searches if is_search else self._responses
-        response = await self._fetch_shared(cache, caller, target, key, version)
+        response = cache.get(key, version)
+        if response is None or response.is_private:
+            response = await self._fetch_shared(cache, caller, target, key, version)
         if response.body is None:
             return None
         if response.status == 204:
@@ -110,7 +113,7 @@ class PackageResponseCache:
         async def fetch() -> _Response:
             nonlocal is_own
             is_own = True
-            return await self._fetch(caller, target, key)
+            return await self._fetch(caller, target, key, version)
 
         try:
             response = await cache.get_or_fetch(key, version, fetch)
@@ -120,9 +123,10 @@ class PackageResponseCache:
             return await fetch()
         return await fetch() if response.is_private and not is_own else response
 
-    async def _fetch(self, caller: Caller, target: Target, key: _Key) -> _Response:
+    async def _fetch(self, caller: Caller, target: Target, key: _Key, version: str) -> _Response:
         method, headers = target.operation.method, {"Version": key.contract, "ContinuationToken": key.token}
-        headers = {name: value for name, value in headers.items() if value} | {HIDDEN: key.hidden}
+        headers = {name: value for name, value in headers.items() if value}
+        headers |= {HIDDEN: key.hidden, TENANT_VERSION_HEADER: version}
         async with self._catalog_service.open(
             caller,
             method,

@@ -24,6 +24,7 @@ from tests.bench.client_capacity import client_capacity
 from tests.bench.parts import (
     catalogs,
     concurrent_uploads,
+    fleet,
     object_storage,
     overload,
     pages,
@@ -47,6 +48,7 @@ PARTS: Mapping[str, Callable[[Run], Awaitable[PartResult]]] = {
     "transfer": transfer.measure,
     "catalogs": catalogs.measure,
     "winget": winget.measure,
+    "fleet": fleet.measure,
     "pages": pages.measure,
     "crowd": concurrent_uploads.measure,
     "rush": overload.measure,

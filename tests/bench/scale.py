@@ -21,6 +21,7 @@ class Scale:
     rush: int  # simultaneous requests
     endless: int  # endless callers
     sign_ins: int  # of each rejected kind
+    fleet: tuple[int, float]  # machines, and seconds of their searches
 
 
 FULL = Scale(
@@ -35,6 +36,7 @@ FULL = Scale(
     rush=5000,
     endless=500,
     sign_ins=150,
+    fleet=(1000, 60),
 )
 # Checks only that everything works; its results mean nothing.
 TINY = Scale(
@@ -49,6 +51,7 @@ TINY = Scale(
     rush=20,
     endless=0,
     sign_ins=2,
+    fleet=(5, 0.5),
 )
 
 

@@ -28,6 +28,7 @@ LINES = (
     "winget: upgrade of 200 programs, each search",
     "… of machines with the same programs",
     "winget: dearest search of 20",
+    "fleet: 667 searches a second, p99",
 )
 SECTIONS = (
     "Requests",
@@ -35,6 +36,7 @@ SECTIONS = (
     "Transfers",
     "Catalogs",
     "winget",
+    "A fleet",
     "A crowd of uploads",
     "A refused sign-in",
     "Object storage",

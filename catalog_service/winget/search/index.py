@@ -3,13 +3,14 @@
 Whole values are looked up, parts of values are searched in one text.
 """
 
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from catalog_service.catalog.segments import replaced_segments
 from catalog_service.winget.search.fields import folded
-from catalog_service.winget.search.text_index import FILTER_SIZE, TextIndex
+from catalog_service.winget.search.text_index import FILTER_SIZE, Finder, TextIndex
 
 SIZE = 512  # packages; a segment of twice as many is split
 OVERHEAD = 400  # bytes of a package beside its texts
@@ -56,6 +57,7 @@ class IndexSegment:
                     others.append(number)
                 elif others != number:
                     self._numbers[line] = [others, number]
+        self.lines = self._numbers.keys()  # all marks with folded values
 
     def items(self) -> Sequence[Record]:
         return self.records
@@ -65,10 +67,16 @@ class IndexSegment:
         """The codes, which are built on first use because few searches need them."""
         return TextIndex([record.codes for record in self.records])
 
-    def numbers_of(self, line: str) -> Sequence[int]:
-        """Return the numbers of the packages with this line: a mark and a folded value."""
-        numbers = self._numbers.get(line, ())
-        return (numbers,) if isinstance(numbers, int) else numbers
+    def finder(self, line: str) -> Finder:
+        """Find packages with this line: a mark and a folded value."""
+        found, end = self._numbers.get(line, ()), len(self.records)
+        numbers = (found,) if isinstance(found, int) else found
+
+        def first(number: int) -> int:
+            index = bisect_left(numbers, number)
+            return numbers[index] if index < len(numbers) else end
+
+        return first
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,14 @@
 """Matches keywords with the packages of an index segment."""
 
 import re
-from collections.abc import Set
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
 from catalog_service.winget.search.fields import ANY_MARKET, CODES, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
 from catalog_service.winget.search.index import IndexSegment
-from catalog_service.winget.search.text_index import TextIndex
+from catalog_service.winget.search.text_index import Finder
 
 
 class MatchType(StrEnum):
@@ -39,57 +39,64 @@ class Match:
     keyword: str
     kind: MatchType
 
-    @property
+    @cached_property
     def of_whole_values(self) -> bool:
         """Whether packages are looked up by whole values, without a scan."""
         if self.kind in WHOLE or Field.MARKET in self.fields:
             return True
         return self.kind in GUESSED and self.fields <= CODES
 
-    def numbers_in(self, segment: IndexSegment) -> Set[int]:
-        """Return the numbers of the matching packages."""
+    @cached_property
+    def lines(self) -> frozenset[str] | None:
+        """Lines of which each matching package has one; None if only a scan tells."""
+        if not self.of_whole_values or Field.MARKET in self.fields:
+            return None
+        return frozenset(field.mark + self._folded for field in self.fields)
+
+    def finders(self, segment: IndexSegment) -> Sequence[Finder]:
+        """Return finders of the matching packages: each matching package has one that finds it."""
         if Field.MARKET in self.fields:
-            return self._in_market(segment)
+            return [self._market_finder(segment)]
         if self.of_whole_values:
-            return self._whole(segment)
-        if any(ord(character) < ord(" ") for character in self.keyword):
-            return frozenset()  # No value has control characters, but the separators are such.
-        return self._in(segment.texts if self.fields <= TEXTS else segment.codes)
+            return [self._whole_finder(segment, field) for field in self.fields]
+        # No value has control characters, but the separators are such.
+        return () if self._has_control_characters else self._scans(segment)
 
-    def _whole(self, segment: IndexSegment) -> Set[int]:
-        matching: set[int] = set()
-        for field in self.fields:
-            numbers = segment.numbers_of(field.mark + self._folded)
-            if not numbers:
-                continue
-            if self.kind is MatchType.EXACT and field in TEXTS:
-                spelled = field.mark + self.keyword
-                numbers = [number for number in numbers if spelled in segment.records[number].texts]
-            matching.update(numbers)
-        return matching
-
-    def _in_market(self, segment: IndexSegment) -> Set[int]:
-        """Return the packages with an installer for a market, by its whole name."""
-        mark = Field.MARKET.mark
-        anywhere, here = (segment.numbers_of(mark + value) for value in (ANY_MARKET, self._folded))
-        return {*anywhere, *here}.difference(segment.numbers_of(mark + NOT_IN + self._folded))
-
-    def _in(self, lines: TextIndex) -> set[int]:
+    def _scans(self, segment: IndexSegment) -> Sequence[Finder]:
+        lines = segment.texts if self.fields <= TEXTS else segment.codes
         match self.kind:
             case MatchType.SUBSTRING if self._folded:
-                return set(lines.find(self._folded, self._marks))
+                return [lines.finder(self._folded, self._marks)]
             case MatchType.WILDCARD:
-                return set(lines.find_matches(self._pattern))
+                return [lines.pattern_finder(self._pattern)]
             case MatchType.FUZZY:
-                return self._beginning(lines.squeezed, self._squeezed + SEPARATOR)
+                return [lines.squeezed.finder(mark + self._squeezed + SEPARATOR) for mark in self._marks]
             case MatchType.FUZZY_SUBSTRING if self._squeezed:
-                return set(lines.squeezed.find(self._squeezed, self._marks))
-            case MatchType.FUZZY_SUBSTRING:
-                return self._beginning(lines, "")
-        return self._beginning(lines, self._folded)
+                return [lines.squeezed.finder(self._squeezed, self._marks)]
+        text = "" if self.kind is MatchType.FUZZY_SUBSTRING else self._folded
+        return [lines.finder(mark + text) for mark in self._marks]
 
-    def _beginning(self, lines: TextIndex, text: str) -> set[int]:
-        return {number for mark in self._marks for number in lines.find(mark + text)}
+    def _whole_finder(self, segment: IndexSegment, field: Field) -> Finder:
+        find = segment.finder(field.mark + self._folded)
+        if self.kind is not MatchType.EXACT or field not in TEXTS:
+            return find
+        spelled = field.mark + self.keyword
+        return _where(find, lambda number: spelled in segment.records[number].texts, len(segment.records))
+
+    def _market_finder(self, segment: IndexSegment) -> Finder:
+        """Find the packages with an installer for a market, by its whole name."""
+        anywhere, here, excluded = (
+            segment.finder(Field.MARKET.mark + value) for value in (ANY_MARKET, self._folded, NOT_IN + self._folded)
+        )
+        return _where(
+            lambda number: min(anywhere(number), here(number)),
+            lambda number: excluded(number) != number,
+            len(segment.records),
+        )
+
+    @cached_property
+    def _has_control_characters(self) -> bool:
+        return any(ord(character) < ord(" ") for character in self.keyword)
 
     @cached_property
     def _marks(self) -> str:
@@ -114,3 +121,15 @@ class Match:
         middle = "".join(f"(?>[^{SEPARATOR}]*?{text})" for text in rest[:-1])
         last = f"[^{SEPARATOR}]*{rest[-1]}" if rest else ""
         return re.compile(f"[{re.escape(self._marks)}]{first}{middle}{last}(?={SEPARATOR})")
+
+
+def _where(find: Finder, accepts: Callable[[int], bool], end: int) -> Finder:
+    """Find what `find` finds if it is accepted."""
+
+    def first(number: int) -> int:
+        number = find(number)
+        while number < end and not accepts(number):
+            number = find(number + 1)
+        return number
+
+    return first

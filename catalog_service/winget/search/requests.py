@@ -3,17 +3,16 @@
 import base64
 import binascii
 import hashlib
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import Any, TypeVar
 
 import orjson
 
 from catalog_service.model.manifest.rules import STABLE
-from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.fields import CODES, TEXTS, Field
-from catalog_service.winget.search.index import IndexSegment
 from catalog_service.winget.search.matching import GUESSED, Match, MatchType
 from common.errors import InvalidField, InvalidRequest
 
@@ -47,22 +46,14 @@ class Search:
         """Whether the search scans all values of a field, instead of looking up whole values."""
         return any(not match.of_whole_values for match in (*self.either, *self.filters))
 
-    async def numbers_in(self, segment: IndexSegment, cooperative: CooperativeYield) -> Collection[int]:
-        """Return the numbers of the matching packages of a segment; other tasks run between two matches."""
-        matching: Set[int] | None = None
-        for match in self.filters:
-            await cooperative.pause()
-            numbers = match.numbers_in(segment)
-            matching = numbers if matching is None else matching & numbers
-            if not matching:
-                return ()
-        if self.either:
-            any_of: set[int] = set()
-            for match in self.either:
-                await cooperative.pause()
-                any_of |= match.numbers_in(segment)
-            matching = any_of if matching is None else matching & any_of
-        return range(len(segment.records)) if matching is None else matching
+    @cached_property
+    def needed_lines(self) -> Sequence[frozenset[str]]:
+        """Sets of lines; each matching package has a line of each set."""
+        needed = [match.lines for match in self.filters if match.lines is not None]
+        either = [match.lines for match in self.either if match.lines is not None]
+        if self.either and len(either) == len(self.either):
+            needed.append(frozenset().union(*either))
+        return needed
 
     def token(self, last: str) -> str:
         """Return the token to continue the search after this package. Changes of the catalog do not affect it."""

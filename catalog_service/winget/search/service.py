@@ -11,6 +11,7 @@ from catalog_service.model.versions import PackageVersion
 from catalog_service.revisions.model import StateReader
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
+from catalog_service.winget.search.evaluation import candidate_segments, matching_numbers
 from catalog_service.winget.search.index import SIZE, Index, IndexSegment, Record
 from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import Search
@@ -81,22 +82,28 @@ class WingetSearch:
         return self._indexes.size
 
     async def find(
-        self, tenant_id: str, search: Search, hidden: frozenset[str], contract: Contract = LATEST
+        self,
+        tenant_id: str,
+        search: Search,
+        hidden: frozenset[str],
+        contract: Contract = LATEST,
+        tenant_version: str = "",
     ) -> SearchResult:
         """Return the first packages of a search in the order of their ids, one more than a page if there are more.
 
-        Packages without a version that the contract supports are left out.
+        Packages without a version that the contract supports are left out. The result includes every change that was
+        answered before this call, or before the caller read the `tenant_version`.
         """
         records: list[Record] = []
-        index, revision = await self._index(tenant_id)
+        index, revision = await self._index(tenant_id, tenant_version)
         cooperative = CooperativeYield()
-        segments = _cached_segments(index) if index else self._uncached_segments(tenant_id)
+        segments = _cached_segments(index, search) if index else self._uncached_segments(tenant_id)
         async with aclosing(segments):
             async for segment in segments:
                 await cooperative.pause()
                 if segment.ids[-1] <= search.after:
                     continue
-                for number in sorted(await search.numbers_in(segment, cooperative)):
+                for number in await matching_numbers(search, segment, cooperative):
                     record = segment.records[number]
                     supported = contract.minor >= min(record.since)
                     if supported and record.package_id > search.after and record.package_id not in hidden:
@@ -105,11 +112,11 @@ class WingetSearch:
                     break
         return SearchResult(records[: search.page + 1], revision)
 
-    async def _index(self, tenant_id: str) -> tuple[Index | None, str]:
+    async def _index(self, tenant_id: str, tenant_version: str) -> tuple[Index | None, str]:
         """Return the current index, None if it is too large, and its revision."""
         if self._indexes.is_too_large(tenant_id):
             return None, ""
-        check = await self._indexes.check(tenant_id)
+        check = await self._indexes.check(tenant_id, tenant_version)
         async with self._indexes.lock(tenant_id):
             return await self._indexes.get(tenant_id, check), check.state.stable_revision
 
@@ -123,8 +130,8 @@ class WingetSearch:
         self._indexes.set_measured_size(tenant_id, size)
 
 
-async def _cached_segments(index: Index) -> AsyncGenerator[IndexSegment, None]:
-    for segment in index.segments:
+async def _cached_segments(index: Index, search: Search) -> AsyncGenerator[IndexSegment, None]:
+    for segment in candidate_segments(search, index.segments):
         yield segment
 
 

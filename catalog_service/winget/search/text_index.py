@@ -3,7 +3,7 @@
 import re
 from array import array
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property, lru_cache
 from itertools import accumulate, pairwise
 
@@ -13,6 +13,10 @@ GRAM = 3  # characters
 FILTER_SIZE = 16 << 10  # bytes
 FILTER_THRESHOLD = 4 << 10  # characters; shorter texts need no filter
 _CODE_MARKS = frozenset(field.mark for field in CODES)
+
+
+# Returns the first package from a number on that matches, the number of all packages if there is none.
+Finder = Callable[[int], int]
 
 
 class TrigramFilter:
@@ -43,40 +47,44 @@ class TextIndex:
         """`filtered` speeds up frequent searches, and takes `FILTER_SIZE` bytes for a long text."""
         self.text = "".join(f"{line}{SEPARATOR}" for lines in of_packages for line in lines)
         self.filter = TrigramFilter(self.text) if filtered and len(self.text) >= FILTER_THRESHOLD else None
-        self._ends = array("L", accumulate(sum(len(line) + 1 for line in lines) for lines in of_packages))
+        sizes = (sum(len(line) + 1 for line in lines) for lines in of_packages)
+        self._starts = array("L", accumulate(sizes, initial=0))  # of the packages, and the length of the text
 
     @cached_property
     def squeezed(self) -> "TextIndex":
         """The index of squeezed values, for fuzzy searches."""
-        of_packages = (self.text[start:end].split(SEPARATOR)[:-1] for start, end in pairwise([0, *self._ends]))
+        of_packages = (self.text[start:end].split(SEPARATOR)[:-1] for start, end in pairwise(self._starts))
         return TextIndex(
             [[line[0] + squeezed(line[1:]) for line in lines if line[0] not in _CODE_MARKS] for lines in of_packages]
         )
 
-    def find(self, piece: str, marks: str = "") -> Iterator[int]:
-        """Yield the numbers of the packages that have a piece, in a line with one of these marks if given."""
+    def finder(self, piece: str, marks: str = "") -> Finder:
+        """Find packages with a piece; with `marks`, in a line with one of these marks."""
+        text, starts, count = self.text, self._starts, len(self._starts) - 1
         if self.filter and not self.filter.may_have(piece):
-            return
-        position = self.text.find(piece)
-        while position >= 0:
-            line = self.text.rfind(SEPARATOR, 0, position) + 1
-            if not marks or self.text[line] in marks:
-                number = bisect_right(self._ends, position)
-                yield number
-                following = self._ends[number]
-            else:
-                following = self._next_line(marks, position)
-            position = self.text.find(piece, following)
+            return lambda _: count
+
+        def first(number: int) -> int:
+            position = text.find(piece, starts[number])
+            while position >= 0:
+                if not marks or text[text.rfind(SEPARATOR, 0, position) + 1] in marks:
+                    return bisect_right(starts, position) - 1
+                position = text.find(piece, self._next_line(marks, position))
+            return count
+
+        return first
 
     def _next_line(self, marks: str, after: int) -> int:
         """Return the start of the next line with one of these marks: many lines may be between."""
-        positions = (self.text.find(SEPARATOR + mark, after) for mark in marks)
-        return min((position for position in positions if position >= 0), default=len(self.text))
+        positions = [self.text.find(SEPARATOR + mark, after) for mark in marks]
+        return min([position for position in positions if position >= 0], default=len(self.text))
 
-    def find_matches(self, pattern: re.Pattern[str]) -> Iterator[int]:
-        """Yield the numbers of the packages with a line that matches."""
-        match = pattern.search(self.text)
-        while match:
-            number = bisect_right(self._ends, match.start())
-            yield number
-            match = pattern.search(self.text, self._ends[number])
+    def pattern_finder(self, pattern: re.Pattern[str]) -> Finder:
+        """Find packages with a line that matches."""
+        starts, count = self._starts, len(self._starts) - 1
+
+        def first(number: int) -> int:
+            match = pattern.search(self.text, starts[number])
+            return bisect_right(starts, match.start()) - 1 if match else count
+
+        return first

@@ -20,6 +20,12 @@ HEADERS = (("Content-Type", "application/json"), ("Version", "1.12.0"))
 MACHINES, PROGRAMS = 5, 200  # machines that request upgrades, and the installed programs of each
 DEAREST = 50  # searches
 ORDINARY = "text not asked for before"
+PARTS = 8  # of a search, at most two of them `Wildcard`
+WILDCARDS = [("Wildcard", "*e*0*"), ("Wildcard", "*p*k*")]
+_DEAREST = {
+    "seven parts match nearly all": [*(("Substring", letter) for letter in "ecang"), *WILDCARDS],
+    "many match each part, few match two": [("Substring", digit) for digit in "12345678"],
+}
 
 
 async def measure(run: Run) -> PartResult:
@@ -29,7 +35,7 @@ async def measure(run: Run) -> PartResult:
     for packages in [packages for packages in run.scale.catalogs if packages <= LARGEST]:
         async with run_services(run.stores) as bench:
             account = await catalog(run, bench, packages)
-            cold.append(f"{packages:,}: {await _first(account):.1f} s")
+            cold.append(f"{packages:,}: {await first_search(account):.1f} s")
             table = _rows(account, packages)
             if packages == run.scale.packages:
                 table += await _upgrades(bench, account)
@@ -41,15 +47,16 @@ async def measure(run: Run) -> PartResult:
 the channel that winget is shown. A search that finds 11 packages looks for a part of their ids among all that can be
 typed; whole ids and codes of installed programs are looked up, and what was asked for just now is remembered. Each
 figure is the median of {ROUNDS} rounds, with {HELLO} in each. For `winget upgrade`, {MACHINES} machines with client
-tokens send one search for each of {PROGRAMS} installed programs, and nothing is found. The dearest search that anybody
-may send has eight parts, two of them `Wildcard`: nearly all packages match seven of them, none matches the last. Until
-the first search was answered, which reads all of a catalog: {", ".join(cold)}."""
+tokens send one search for each of {PROGRAMS} installed programs, and nothing is found. The dearest searches that
+anybody may send have eight parts. Nearly all packages match seven of them, and none matches the last; or many packages
+match each part, and few match two. Until the first search was answered, which reads all of a catalog:
+{", ".join(cold)}."""
     result.sections.append(Section("winget", text, columns, rows))
     return result
 
 
-async def _first(account: Account) -> float:
-    """The seconds until a newly started service answers a search. The gateway may time out earlier."""
+async def first_search(account: Account) -> float:
+    """Return the seconds until a newly started service answers a search. The gateway may time out earlier."""
     began, call = time.monotonic(), Call("POST", f"{account.base_url}/winget/manifestSearch", HEADERS, b"{}")
     while (await send_once(call)).status != 200:  # noqa: ASYNC110  another process makes it ready
         await asyncio.sleep(0.1)
@@ -63,7 +70,7 @@ def _rows(account: Account, packages: int) -> list[Row]:
     largest = packages == LARGEST
 
     def call(**body: object) -> Call:
-        return _search(account, **body)
+        return search(account, **body)
 
     def typed(keyword: str) -> Call:
         return call(Query={"KeyWord": keyword, "MatchType": "Substring"})
@@ -88,7 +95,7 @@ def _rows(account: Account, packages: int) -> list[Row]:
     return rows
 
 
-def _search(account: Account, *headers: tuple[str, str], **body: object) -> Call:
+def search(account: Account, *headers: tuple[str, str], **body: object) -> Call:
     return Call("POST", f"{account.base_url}/winget/manifestSearch", (*HEADERS, *headers), orjson.dumps(body))
 
 
@@ -98,14 +105,12 @@ def _match(field: str, keyword: str, kind: str = "Exact") -> dict[str, object]:
 
 async def _upgrades(bench: Bench, account: Account) -> list[Row]:
     """`winget upgrade` on machines with the same programs: on the first machine, and soon after on the others."""
-    forms = [await client_form(bench, account, f"upgrade-{number}") for number in range(MACHINES)]
-    tokens = [parse_qs(form.decode())["auth_token"][0] for form in forms]
+    headers = [await token_header(bench, account, f"upgrade-{number}") for number in range(MACHINES)]
 
-    def calls(token: str) -> list[Call]:
-        header = "Windows-Package-Manager", f"{{'Token': '{token}'}}"
-        return [_search(account, header, Inclusions=_program(number)) for number in range(PROGRAMS)]
+    def calls(header: tuple[str, str]) -> list[Call]:
+        return [search(account, header, Inclusions=program(number)) for number in range(PROGRAMS)]
 
-    first, *others = map(calls, tokens)
+    first, *others = map(calls, headers)
     title = f"winget: upgrade of {PROGRAMS} programs, each search"
     repeated = [call for machine in others for call in machine]
     return [
@@ -114,28 +119,41 @@ async def _upgrades(bench: Bench, account: Account) -> list[Row]:
     ]
 
 
-def _program(number: int) -> list[dict[str, object]]:
-    """The client's search for one installed program."""
+async def token_header(bench: Bench, account: Account, name: str) -> tuple[str, str]:
+    """Add a client to the tenant. Returns the header that its winget sends."""
+    form = parse_qs((await client_form(bench, account, name)).decode())
+    return "Windows-Package-Manager", f"{{'Token': '{form['auth_token'][0]}'}}"
+
+
+def program(number: int, normalized_name: str = "") -> list[dict[str, object]]:
+    """The inclusions of the client's search for one installed program."""
     return [
         _match("PackageFamilyName", f"Installed.Program{number}_8wekyb3d8bbwe"),
         _match("ProductCode", f"{{{number:08X}-89AB-CDEF-0123-456789ABCDEF}}"),
-        _match("NormalizedPackageNameAndPublisher", f"installedprogram{number}"),
+        _match("NormalizedPackageNameAndPublisher", normalized_name or f"installedprogram{number}"),
     ]
 
 
 async def _most_expensive(run: Run, bench: Bench, account: Account, packages: int, result: PartResult) -> None:
-    """Compare the most expensive search with an ordinary one of the same run."""
-    parts = [_match("PackageName", letter, "Substring") for letter in "ecang"]
-    parts += [_match("PackageName", pattern, "Wildcard") for pattern in ("*e*0*", "*p*k*")]
-    calls = [
-        _search(account, Filters=[*parts, _match("PackageName", f"~{number}", "Substring")])
-        for number in range(min(packages, DEAREST))
-    ]
-    row = Row(f"winget: dearest search of {packages:,}", calls, 0.2, status=204, connections=4, anew=True)
-    measured = await measure_row(run, bench, row)
+    """Compare the most expensive searches with an ordinary one of the same run."""
     title = f"winget: search of {packages:,}, {ORDINARY}"
-    ordinary = sum(cost for name, cost in result.costs.items() if name.startswith(f"{title}: "))
-    result.lines.append(ratio_line(row.title, measured.costs, "µs", Limit("an ordinary one", ordinary), 10))
+    ordinary = Limit(
+        "an ordinary one", sum(cost for name, cost in result.costs.items() if name.startswith(f"{title}: "))
+    )
+    for kind, parts in _DEAREST.items():
+        calls = [
+            _search_named(account, [*parts, ("Substring", f"~{number}")] if len(parts) < PARTS else parts, number)
+            for number in range(min(packages, DEAREST))
+        ]
+        row = Row(f"winget: dearest search of {packages:,}, {kind}", calls, 0.2, status=204, connections=4, anew=True)
+        measured = await measure_row(run, bench, row)
+        result.lines.append(ratio_line(row.title, measured.costs, "µs", ordinary, 10))
+
+
+def _search_named(account: Account, parts: Sequence[tuple[str, str]], number: int) -> Call:
+    """A search for names; `number` makes it another one."""
+    filters = [_match("PackageName", text, kind) for kind, text in parts]
+    return search(account, Filters=filters, MaximumResults=1 + number)
 
 
 def _manifest(account: Account, name: str) -> Call:

@@ -12,6 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from common.auth.internal_tokens import HIDDEN, Caller, Deployment, hidden_digest
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.errors import Overloaded, UpstreamProblem
 from common.http.middleware import REVISION_HEADER, problem_response
 from common.service_client.client import ServiceClient
@@ -35,6 +36,7 @@ class Services:
     )
     refused: frozenset[str] = frozenset()
     askers: list[str] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
     requested: asyncio.Event = field(default_factory=asyncio.Event)
     release: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -45,6 +47,7 @@ class Services:
     @asynccontextmanager
     async def open(self, caller: Caller, *_: Any, headers: Mapping[str, str], **__: Any) -> AsyncIterator[Any]:
         self.askers.append(caller.client_id)
+        self.versions.append(headers[TENANT_VERSION_HEADER])
         self.requested.set()
         await self.release.wait()
         if caller.client_id in self.refused:
@@ -98,6 +101,13 @@ async def test_equal_requests_share_one_response() -> None:
     services.release.set()
     assert [await first, await second] == [b"the answer for first"] * 2
     assert services.askers == ["first"]
+
+
+async def test_a_request_carries_the_version_of_its_cache_entry() -> None:
+    services = Services()
+    services.release.set()
+    await body_for(cache_of(services), FIRST)
+    assert services.versions == ["a version"]
 
 
 async def test_a_response_for_other_hidden_packages_stays_with_its_client() -> None:

@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from catalog_service.model.enumerations import FileType
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
+from catalog_service.winget.search.evaluation import candidate_segments, matching_numbers
 from catalog_service.winget.search.fields import CODES, Field, folded, squeezed
 from catalog_service.winget.search.index import IndexSegment
-from catalog_service.winget.search.matching import MatchType
+from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.records import record_of
-from catalog_service.winget.search.requests import parse_search
+from catalog_service.winget.search.requests import Search, parse_search
 from catalog_service.winget.search.text_index import FILTER_THRESHOLD, TrigramFilter
 from tests.support.samples.winget_factories import make_entry, make_version
 from tests.support.tables import each
@@ -82,7 +83,7 @@ def search_of(field: Field, kind: MatchType, keyword: str) -> dict[str, Any]:
 
 
 def parse_and_match(segment: IndexSegment, **body: Any) -> Collection[int]:
-    return asyncio.run(parse_search(orjson.dumps(body)).numbers_in(segment, CooperativeYield()))
+    return asyncio.run(matching_numbers(parse_search(orjson.dumps(body)), segment, CooperativeYield()))
 
 
 def found_ids(**body: Any) -> list[str]:
@@ -194,6 +195,52 @@ def test_a_filtered_scan_finds_the_same_as_a_full_scan(long: int, names: list[st
         MatchType.FUZZY_SUBSTRING: [number for number, name in enumerate(small) if squeezed(folded) in squeezed(name)],
     }.items():
         assert sorted(parse_and_match(segment, Filters=[search_of(Field.NAME, kind, keyword)])) == numbers
+
+
+MATCHES = st.builds(
+    lambda field, kind, keyword: Match(frozenset([field]), keyword, kind),
+    st.sampled_from([Field.IDENTIFIER, Field.NAME, Field.NORMALIZED_NAME, Field.MARKET]),
+    st.sampled_from(list(MatchType)),
+    st.one_of(TEXTS, st.sampled_from("abA")),
+)
+
+
+@given(names=st.lists(TEXTS, max_size=8), either=st.lists(MATCHES, max_size=3), filters=st.lists(MATCHES, max_size=3))
+def test_combined_matches_are_the_sets_of_single_ones(
+    names: list[str], either: list[Match], filters: list[Match]
+) -> None:
+    entries = [make_entry(f"A.{number}", make_version(f"A.{number}"), name=name) for number, name in enumerate(names)]
+    segment = IndexSegment([record for entry in entries if (record := record_of(entry))])
+
+    def numbers_of(search: Search) -> list[int]:
+        return list(asyncio.run(matching_numbers(search, segment, CooperativeYield())))
+
+    expected = set(range(len(names)))
+    for match in filters:
+        expected &= set(numbers_of(Search(filters=(match,))))
+    if either:
+        expected &= {number for match in either for number in numbers_of(Search((match,)))}
+    search = Search(tuple(either), tuple(filters))
+    assert numbers_of(search) == sorted(expected)
+    assert candidate_segments(search, [segment]) or not expected
+
+
+def test_only_segments_with_a_needed_whole_value_are_searched() -> None:
+    segments = [IndexSegment([record]) for record in SEGMENT.records]
+    product_code = Match(frozenset([Field.PRODUCT_CODE]), CODE.lower(), MatchType.EXACT)
+    tool = Match(frozenset([Field.NAME]), "Tool", MatchType.CASE_INSENSITIVE)
+    part = Match(frozenset([Field.NAME]), "tool", MatchType.SUBSTRING)
+    market = Match(frozenset([Field.MARKET]), "US", MatchType.EXACT)
+    editor, store, other = segments
+    for search, expected in (
+        (Search((product_code, tool)), [editor, other]),
+        (Search((product_code, part)), segments),
+        (Search((product_code, tool), filters=(tool,)), [other]),
+        (Search(filters=(product_code, tool)), []),
+        (Search(filters=(market, part)), segments),
+        (Search(), [editor, store, other]),
+    ):
+        assert list(candidate_segments(search, segments)) == expected
 
 
 def test_a_trigram_filter_accepts_parts_of_its_text() -> None:

@@ -10,7 +10,7 @@ import pytest
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.revisions.model import CatalogState, Change
 from catalog_service.winget.search.fields import Field
-from catalog_service.winget.search.index import Index, IndexSegment
+from catalog_service.winget.search.index import Index
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.service import UNCACHED_READS, WingetSearch
@@ -34,8 +34,10 @@ class Catalogs:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     slow: str = ""
     reading: int = 0
+    queries: int = 0
 
     async def state(self, tenant_id: str, known_revision: str) -> CatalogState:
+        self.queries += 1
         return self.states.get(tenant_id, CatalogState("1"))
 
     async def read(
@@ -126,6 +128,54 @@ async def test_an_unchanged_index_is_not_rebuilt(monkeypatch: pytest.MonkeyPatch
     assert await ids(searches, "one") == ["Acme.Editor"]
 
 
+async def find_at(searches: WingetSearch, tenant_version: str) -> list[str]:
+    """The ids of all packages that a caller finds who read this version of the tenant."""
+    result = await searches.find("one", Search(), frozenset(), tenant_version=tenant_version)
+    return [record.package_id for record in result.records]
+
+
+async def test_searches_at_one_tenant_version_share_a_query() -> None:
+    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    await ids(searches, "one")
+    for queries, version in enumerate(["first", "second", "third"], start=2):
+        assert [await find_at(searches, version) for _ in range(3)] == [["Acme.Editor"]] * 3
+        assert catalogs.queries == queries
+    assert [await ids(searches, "one") for _ in range(3)] == [["Acme.Editor"]] * 3
+    assert catalogs.queries == 7
+
+
+async def test_a_search_at_a_new_tenant_version_finds_the_change() -> None:
+    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
+    catalogs.release.set()
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    for _ in range(3):
+        assert await find_at(searches, "first") == ["Acme.Editor"]
+    catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
+    catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
+    assert await find_at(searches, "second") == ["Acme.Editor", "Acme.Later"]
+
+
+async def test_a_query_is_not_shared_during_a_change() -> None:
+    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
+    catalogs.release.set()
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    catalogs.states["one"] = CatalogState("1", changing_ids=frozenset(["Acme.Later"]))
+    for _ in range(3):
+        assert await find_at(searches, "first") == ["Acme.Editor"]
+    catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
+    assert await find_at(searches, "first") == ["Acme.Editor", "Acme.Later"]
+
+
+async def test_a_shared_query_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.caching.tenant_cache.CHECK_MAX_AGE", 0)
+    catalogs = Catalogs({"one": entries_of("Acme.Editor")})
+    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    for queries in range(1, 4):
+        assert await find_at(searches, "first") == ["Acme.Editor"]
+        assert catalogs.queries == queries
+
+
 async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
     searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
@@ -133,12 +183,12 @@ async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPat
     running: list[int] = []
     other_turns = 0
 
-    def numbers_in(_: Match, segment: IndexSegment) -> set[int]:
+    def first(number: int) -> int:
         running.append(other_turns)
         time.sleep(0.006)
-        return {0}
+        return number
 
-    monkeypatch.setattr(Match, "numbers_in", numbers_in)
+    monkeypatch.setattr(Match, "finders", lambda *_: [first])
 
     async def others() -> None:
         nonlocal other_turns
