@@ -39,32 +39,25 @@ def expect_next(upload: Upload, span: ContentRange) -> None:
 
 @runtime_checkable
 class LargeChunk(Chunk, Protocol):
-    """A chunk whose bytes a worker thread may receive itself."""
+    """A body whose bytes a worker thread may receive itself."""
 
-    def large_blocks(self, length: int) -> AsyncIterator[bytes | SocketBody]: ...
+    def large_blocks(self, length: int | None) -> AsyncIterator[bytes | SocketBody]: ...
 
 
-async def exact_blocks(upload: Upload, span: ContentRange, chunk: Chunk) -> AsyncIterator[bytes]:
+def large_blocks(chunk: Chunk, length: int | None) -> AsyncIterator[bytes] | AsyncIterator[bytes | SocketBody]:
+    """The blocks of a body; one of them may still be in the socket."""
+    return chunk.large_blocks(length) if isinstance(chunk, LargeChunk) else chunk.blocks()
+
+
+async def expect_length(upload: Upload, span: ContentRange, blocks: AsyncIterator[B]) -> AsyncIterator[B]:
     """The blocks of a chunk. Raises UnexpectedChunk if they are longer or shorter than its range."""
-    async for block in _exact(upload, span, chunk.blocks()):
-        yield block
-
-
-def large_blocks(upload: Upload, span: ContentRange, chunk: Chunk) -> AsyncIterator[bytes | SocketBody]:
-    """As `exact_blocks`; one block may still be in the socket."""
-    if isinstance(chunk, LargeChunk):
-        return _exact(upload, span, chunk.large_blocks(span.length))
-    return _exact(upload, span, chunk.blocks())
-
-
-async def _exact(upload: Upload, span: ContentRange, blocks: AsyncIterator[B]) -> AsyncIterator[B]:
     count = 0
     async for block in blocks:
-        count += len(block)
-        if count > span.length:
+        if count + len(block) > span.length:
             raise UnexpectedChunk(f"The body is longer than its range of {span.length} bytes", upload)
         yield block
-    if count < span.length:
+        count += len(block)  # The length of a block in the socket is known from now on.
+    if count != span.length:
         raise UnexpectedChunk(f"The body has {count} bytes, its range {span.length}", upload)
 
 
@@ -83,7 +76,7 @@ class ResendCheck:
             stored = read_blocks(self.parts.path(upload), span.start, span.length)
         else:
             stored = self._read_installer(upload, span)
-        if not await same_bytes(exact_blocks(upload, span, chunk), stored):
+        if not await same_bytes(expect_length(upload, span, chunk.blocks()), stored):
             raise UnexpectedChunk("These bytes came before, and were others", upload)
 
     async def _read_installer(self, upload: Upload, span: ContentRange) -> AsyncGenerator[bytes, None]:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
 from typing import cast
 
-from common.http.socket_body import Block, SocketBody
+from common.http.socket_body import SocketBody
 from upload_service.uploads.part_files import PartFile
 
 BATCH = 1 << 20  # bytes that one visit to a worker thread writes
@@ -40,20 +40,20 @@ class PartWriter:
         batch: list[bytes] = []
         try:
             async for block in blocks:
-                count += len(block)
                 if isinstance(block, SocketBody):
                     if reserve:
-                        await reserve(count)
+                        await reserve(count + block.limit)
                     await self._receive(batch, block)
                     batch, size = [], 0
-                    continue
-                if size >= BATCH or len(batch) >= MAX_BLOCKS:
+                elif size >= BATCH or len(batch) >= MAX_BLOCKS:
                     if reserve:
-                        await reserve(count - len(block))
+                        await reserve(count)
                     await self._start_visit(batch)
-                    batch, size = [], 0
-                batch.append(block)
-                size += len(block)
+                    batch, size = [block], len(block)
+                else:
+                    batch.append(block)
+                    size += len(block)
+                count += len(block)
             if reserve:
                 await reserve(count)
             if batch or not self._is_synced:
@@ -81,7 +81,7 @@ class PartWriter:
             await asyncio.wait([self._visit])  # Awaited itself, it would be cancelled with us while the thread writes.
             self._visit.result()
 
-    def _write_batch(self, blocks: Sequence[Block], *, last: bool = False) -> None:
+    def _write_batch(self, blocks: Sequence[bytes | memoryview], *, last: bool = False) -> None:
         if self._file is None:
             self._file = self._open_file()
         self._is_synced = False
@@ -90,7 +90,7 @@ class PartWriter:
             self._file.sync()
             self._is_synced = True
 
-    def _write_last(self, blocks: Sequence[Block]) -> None:
+    def _write_last(self, blocks: Sequence[bytes | memoryview]) -> None:
         self._write_batch(blocks, last=True)
         self._close()
 
@@ -119,8 +119,8 @@ class _PartSink:
         self._writer = writer
         self._before = before
 
-    def write(self, blocks: Sequence[Block]) -> None:
-        self._writer._write_batch([*self._before, *blocks])
+    def write(self, block: memoryview) -> None:
+        self._writer._write_batch([*self._before, block])
         self._before = ()
 
     def end(self) -> None:
