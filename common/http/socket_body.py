@@ -35,7 +35,7 @@ VISIT = 32 << 20  # bytes of one visit to a thread, which other work needs too
 VISIT_TIMEOUT = 0.01  # seconds that a visit waits for a sender
 SLOW = 64 << 10  # bytes; a visit that gets fewer is followed by a pause, and then by one that does not wait
 PAUSE = 0.02  # seconds in which a slow sender's bytes collect
-_ZEROS = bytes(BUFFER)
+_ZEROS = bytes(BUFFER)  # fewer than those for which aiohttp would pause the transport, and resume it
 
 
 class Sink(Protocol):
@@ -59,8 +59,6 @@ class SocketBody:
         self._start = start
         self._delimiter = delimiter
         self._length = 0
-        self._stopped = False
-        self._wake = asyncio.Event()  # The socket is readable, or `stop` was called.
 
     def __len__(self) -> int:
         return self._length
@@ -74,13 +72,8 @@ class SocketBody:
         connection = transport.get_extra_info("socket")
         return connection is not None and connection.family in {socket.AF_INET, socket.AF_INET6, socket.AF_UNIX}
 
-    def stop(self) -> None:
-        """End `receive` soon: it raises InvalidRequest, as for a body that ended early."""
-        self._stopped = True
-        self._wake.set()
-
     async def receive(self, sink: Sink) -> None:
-        """Give all bytes of the part to `sink`; a cancellation is like `stop`.
+        """Give all bytes of the part to `sink`. A cancellation waits for the thread.
 
         Raises InvalidRequest: the sender has gone or is too slow. The errors of `sink` are raised, too.
         """
@@ -116,15 +109,10 @@ class SocketBody:
         progress, remaining, timeout = 0, bodies.TIMEOUT, VISIT_TIMEOUT
         while True:
             before = receiver.left
-            visit = loop.run_in_executor(None, receiver.visit, timeout)
-            while not visit.done():
-                try:
-                    await asyncio.wait([visit])
-                except asyncio.CancelledError:  # The thread must leave the socket before it is closed.
-                    self._stopped = True
-            received = before - receiver.left
-            self._count(received)
-            visit.result()
+            try:
+                await _finish(loop.run_in_executor(None, receiver.visit, timeout))
+            finally:
+                self._count(received := before - receiver.left)
             if receiver.is_done:
                 return
             progress += received
@@ -137,19 +125,19 @@ class SocketBody:
                 if not timeout:
                     await asyncio.sleep(PAUSE)
             remaining -= loop.time() - started
-            if self._stopped or self._request.transport is None:
+            if self._request.transport is None:
                 raise _broken()
 
     async def _until_readable(self, loop: asyncio.AbstractEventLoop, descriptor: int, timeout: float) -> None:
-        loop.add_reader(descriptor, self._wake.set)
+        is_ready = asyncio.Event()
+        loop.add_reader(descriptor, is_ready.set)
         try:
             async with asyncio.timeout(max(timeout, 0)):
-                await self._wake.wait()
+                await is_ready.wait()
         except TimeoutError:
             raise InvalidRequest("The body came too slowly.") from None
         finally:
             loop.remove_reader(descriptor)
-            self._wake.clear()
 
     def _count(self, received: int) -> None:
         """Let the parser count bytes that it has not seen."""
@@ -213,6 +201,19 @@ class _Receiver:
             self._sink.end()
             self.is_done = True
         return filled - stop
+
+
+async def _finish(visit: "asyncio.Future[None]") -> None:
+    """Wait for a visit to a thread. A cancellation is raised after it, because the thread uses the socket."""
+    cancellation = None
+    while not visit.done():
+        try:
+            await asyncio.wait([visit])
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation:
+        raise cancellation
+    visit.result()
 
 
 def _broken() -> InvalidRequest:

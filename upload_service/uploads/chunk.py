@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 from common.http.socket_body import SocketBody
 from upload_service.content_range import ContentRange
@@ -22,6 +22,9 @@ class Chunk(Protocol):
 
     def blocks(self) -> AsyncIterator[bytes]: ...
 
+    def large_blocks(self, length: int | None) -> AsyncIterator[bytes | SocketBody]:
+        """As `blocks`; a body of `length` bytes, or of unknown length, may be a block that is still in the socket."""
+
 
 def expect_total(upload: Upload, span: ContentRange) -> None:
     """Raise UnexpectedChunk if the chunk belongs to a file of another length."""
@@ -35,18 +38,6 @@ def expect_next(upload: Upload, span: ContentRange) -> None:
     if span.start != upload.offset:
         kind = "leaves a gap" if span.start > upload.offset else "overlaps what is stored"
         raise UnexpectedChunk(f"A chunk that begins with byte {span.start} {kind}", upload)
-
-
-@runtime_checkable
-class LargeChunk(Chunk, Protocol):
-    """A body whose bytes a worker thread may receive itself."""
-
-    def large_blocks(self, length: int | None) -> AsyncIterator[bytes | SocketBody]: ...
-
-
-def large_blocks(chunk: Chunk, length: int | None) -> AsyncIterator[bytes] | AsyncIterator[bytes | SocketBody]:
-    """The blocks of a body; one of them may still be in the socket."""
-    return chunk.large_blocks(length) if isinstance(chunk, LargeChunk) else chunk.blocks()
 
 
 async def expect_length(upload: Upload, span: ContentRange, blocks: AsyncIterator[B]) -> AsyncIterator[B]:

@@ -25,7 +25,6 @@ class PartWriter:
         self._open_file = open_file
         self._file: PartFile | None = None
         self._visit: asyncio.Future[None] | None = None
-        self._body: SocketBody | None = None
         self._is_synced = False
 
     async def write(
@@ -72,9 +71,7 @@ class PartWriter:
 
     async def _receive(self, batch: Sequence[bytes], body: SocketBody) -> None:
         await self._end_visit()
-        self._body = body
-        self._visit = asyncio.create_task(body.receive(_PartSink(self, batch)))
-        await self._end_visit()
+        await body.receive(_PartSink(self, batch))
 
     async def _end_visit(self) -> None:
         if self._visit is not None:
@@ -100,8 +97,6 @@ class PartWriter:
             self._file = None
 
     async def _undo(self) -> None:
-        if self._body is not None:
-            self._body.stop()
         if self._visit is not None:
             await asyncio.gather(self._visit, return_exceptions=True)
         await asyncio.to_thread(self._truncate)
