@@ -54,7 +54,6 @@ class SocketBody:
     def __init__(self, request: web.Request, start: bytes, limit: int, delimiter: bytes) -> None:
         self.limit = limit
         self.rest = b""
-        self.position = 0  # the number of bytes that were taken from the body after `start`
         self._request = request
         self._start = start
         self._delimiter = delimiter
@@ -99,7 +98,6 @@ class SocketBody:
             while left and (block := content.read_nowait(left)):  # Reading may let the parser go on.
                 blocks.append(block)
                 left -= len(block)
-                self.position += len(block)
         except (web.RequestPayloadError, HttpProcessingError):
             raise _broken() from None
         return b"".join(blocks)
@@ -112,7 +110,8 @@ class SocketBody:
             try:
                 await _finish(loop.run_in_executor(None, receiver.visit, timeout))
             finally:
-                self._count(received := before - receiver.left)
+                received = before - receiver.left
+                self._count(received)
             if receiver.is_done:
                 return
             progress += received
@@ -142,7 +141,6 @@ class SocketBody:
     def _count(self, received: int) -> None:
         """Let the parser count bytes that it has not seen."""
         content, protocol = self._request.content, self._request.protocol
-        self.position += received
         while received and content.exception() is None:
             zeros = _ZEROS[:received]
             protocol.data_received(zeros)

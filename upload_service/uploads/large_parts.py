@@ -55,8 +55,7 @@ async def large_part_events(
             if limit - len(buffer) >= socket_body.LEAST:
                 part = SocketBody(request, buffer, limit, delimiter)
                 yield part
-                buffer = part.rest
-                position += part.position
+                buffer, heads = part.rest, 0
         parser.close()
     except (MultipartError, UnicodeError):
         raise InvalidRequest("The multipart body is malformed.") from None

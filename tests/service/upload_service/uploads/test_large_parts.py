@@ -75,7 +75,10 @@ FORMS = {
     "a carriage return before the end": form(part("file", FILE + b"\r")),
     "an epilogue like a request": form(part("file", FILE), end=END + NEXT),
     **{f"a body without its last {cut} bytes": form(part("file", FILE))[:-cut] for cut in (1, 2, 3, 4, 9, 500, 1500)},
-    **{f"{extra} bytes more": form(part("file", FILE + DATA[:extra])) for extra in range(1, BUFFER + 5)},
+    **{
+        f"{extra} bytes more": form(part("file", FILE + DATA[:extra]), field("a", DATA[:400]))
+        for extra in range(1, BUFFER + 5)
+    },
 }
 CHUNKS = {
     "a chunk": form(part("chunk", FILE)),
