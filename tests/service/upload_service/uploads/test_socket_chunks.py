@@ -236,6 +236,19 @@ async def test_a_delimiter_ends_a_chunk_before_its_range(api: UploadApi, receive
     assert len(received) == 2
 
 
+async def test_a_large_file_in_one_call_needs_its_own_size_of_quota(api: UploadApi, received: list[int]) -> None:
+    parts = ("a", "1", None), ("file", FILE, "setup.exe"), ("b", "2", None)
+    caller = make_uploader(storage_quota=SIZE)
+    answer = await api.store(caller, *parts)
+    assert (answer.status, answer.body["sha256"]) == (200, sha256(FILE))
+    assert answer.body["fields"] == [["a", "1"], ["b", "2"]]
+    assert await api.usage(caller) == (0, SIZE)
+    assert len(received) == 1
+    caller = make_uploader(storage_quota=SIZE - 1)
+    assert (await api.store(caller, *parts)).status == 407
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
+
+
 async def test_a_stale_thread_changes_no_acknowledged_byte(replicas: Replicas, received: list[int]) -> None:
     async with connected(replicas.first) as connection:
         caller = connection.caller
