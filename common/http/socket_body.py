@@ -65,8 +65,10 @@ class SocketBody:
     @staticmethod
     def can_receive(request: web.Request) -> bool:
         """Whether the body is long, and its socket is without encryption."""
+        if (request.content_length or 0) < LEAST:
+            return False
         transport = request.transport
-        if (request.content_length or 0) < LEAST or transport is None or transport.get_extra_info("sslcontext"):
+        if transport is None or transport.get_extra_info("sslcontext"):
             return False
         connection = transport.get_extra_info("socket")
         return connection is not None and connection.family in {socket.AF_INET, socket.AF_INET6, socket.AF_UNIX}
