@@ -1,5 +1,6 @@
 """The request bodies of upload_service."""
 
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -7,7 +8,7 @@ from aiohttp import web
 from multipart import MultipartSegment
 
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
-from common.http.bodies import FORM_LIMIT, field_text, multipart_events
+from common.http.bodies import FORM_LIMIT, field_text
 from common.http.socket_body import SocketBody
 from upload_service.storage.file_names import suffix_of
 from upload_service.uploads.large_parts import large_part_events
@@ -16,29 +17,34 @@ OTHER_PARTS_LIMIT = 1 << 16  # bytes of the parts beside a chunk
 ALTERNATIVES = ("server_filename", "installer_url")  # fields of a one-call form that name an installer
 
 
-class ChunkForm:
-    """The body of one chunk: exactly one part `chunk`, a file or a field; other parts are ignored."""
+class _FileForm(ABC):
+    """A form with one large file. `suffix` is the ending of its name, known after its first block."""
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
         self.suffix = ""
 
     async def blocks(self) -> AsyncIterator[bytes]:
-        """The chunk's bytes as they arrive.
+        """The file's bytes as they arrive; raises as `large_blocks`."""
+        async for block in self.large_blocks(0):
+            if isinstance(block, bytes):
+                yield block
+
+    @abstractmethod
+    def large_blocks(self, length: int | None) -> AsyncIterator[bytes | SocketBody]:
+        """As `blocks`; a file of `length` bytes, or of unknown length, may be a block that is still in the socket."""
+
+
+class ChunkForm(_FileForm):
+    """The body of one chunk: exactly one part `chunk`, a file or a field; other parts are ignored."""
+
+    async def large_blocks(self, length: int | None) -> AsyncIterator[bytes | SocketBody]:
+        """The chunk's bytes.
 
         Raises:
             InvalidRequest: the body is malformed, or has no `chunk`, or more than one.
             BodyTooLarge: the other parts are too long.
         """
-        async for block in self._blocks(0):
-            if isinstance(block, bytes):
-                yield block
-
-    def large_blocks(self, length: int) -> AsyncIterator[bytes | SocketBody]:
-        """As `blocks`; a chunk of `length` bytes may be one block that is still in the socket."""
-        return self._blocks(length)
-
-    async def _blocks(self, length: int) -> AsyncIterator[bytes | SocketBody]:
         has_chunk = is_chunk = False
         other_size = 0
         async for event in large_part_events(self._request, "chunk", length):
@@ -49,9 +55,11 @@ class ChunkForm:
                 if is_chunk:
                     has_chunk = True
                     self.suffix = suffix_of(event.filename or "")
-            elif event and is_chunk:
+            elif event is None:
+                continue
+            elif is_chunk:
                 yield event
-            elif event:
+            else:
                 other_size += len(event)
                 if other_size > OTHER_PARTS_LIMIT:
                     raise BodyTooLarge(f"The parts beside `chunk` are longer than {OTHER_PARTS_LIMIT} bytes.")
@@ -59,15 +67,14 @@ class ChunkForm:
             raise InvalidField("chunk", "is required")
 
 
-class InstallerForm:
+class InstallerForm(_FileForm):
     """The body of a one-call form: fields, and at most one installer in the part `file`.
 
     After the blocks were read, `fields` has the names and values of all fields in their order.
     """
 
     def __init__(self, request: web.Request) -> None:
-        self._request = request
-        self.suffix = ""
+        super().__init__(request)
         self.fields: list[tuple[str, str]] = []
         self._alternative = ""
 
@@ -76,8 +83,8 @@ class InstallerForm:
         """The least size of the installer in bytes, as known before reading."""
         return max(0, (self._request.content_length or 0) - FORM_LIMIT)
 
-    async def blocks(self) -> AsyncIterator[bytes]:
-        """The installer's bytes as they arrive.
+    async def large_blocks(self, length: int | None) -> AsyncIterator[bytes | SocketBody]:
+        """The installer's bytes.
 
         Raises:
             InvalidRequest: the body is malformed, or has two installers or an empty one. Or it has an installer and
@@ -89,7 +96,7 @@ class InstallerForm:
         name = ""
         size = fields_size = 0
         files = 0
-        async for event in multipart_events(self._request):
+        async for event in large_part_events(self._request, "file", length):
             if isinstance(event, MultipartSegment):
                 segment, value = event, bytearray()
                 if event.name == "file" and (event.filename or event.filename is None):
@@ -102,12 +109,12 @@ class InstallerForm:
                 continue
             elif event is None:
                 self._add_field(segment, bytes(value))
-                self._check_alternative(size)
+                self._check_alternative(has_file=size > 0)
             elif segment.name == "file":
-                size += len(event)
-                self._check_alternative(size)
+                self._check_alternative(has_file=True)
                 yield event
-            else:
+                size += len(event)
+            elif isinstance(event, bytes):
                 fields_size += len(event)
                 if fields_size > FORM_LIMIT:
                     raise BodyTooLarge(f"The fields are longer than {FORM_LIMIT} bytes.")
@@ -121,8 +128,8 @@ class InstallerForm:
             if segment.name in ALTERNATIVES and value:
                 self._alternative = segment.name
 
-    def _check_alternative(self, size: int) -> None:
-        if size and self._alternative:
+    def _check_alternative(self, *, has_file: bool) -> None:
+        if has_file and self._alternative:
             raise InvalidRequest(f"Send either `file` or `{self._alternative}`, not both.")
 
 

@@ -1,11 +1,13 @@
 """A large part of a request's body, which one worker thread moves from the socket to where it belongs.
 
 A body that the event loop reads is copied, queued and handed to threads in many small blocks. Here the thread calls
-`recv_into` itself. What holds:
+`recv_into` itself, and searches the bytes for the delimiter that ends the part. What holds:
 
 - Only one side reads: the transport is paused before the first `recv_into`, and resumed after the last one.
-- The thread receives at most `length` bytes, all of this request. The end of the body, and what the connection brings
-  after it, are read by aiohttp, as ever.
+- The thread receives at most `limit` bytes, all of this request's body. aiohttp reads the rest of the body, and what
+  follows it on the connection.
+- The sink gets the bytes before the delimiter, no more and no fewer. `rest` is what was received after them: it begins
+  with the delimiter, or is shorter than one if `limit` bytes came without it. No byte is in both.
 - aiohttp's parser counts every byte: for each byte that was received here it gets a zero, which is dropped. So its
   position is right after a success, an error, a disconnection or a cancellation.
 - A thread waits milliseconds for a fast sender, and not at all for a slow one. The event loop waits for those, with the
@@ -18,7 +20,6 @@ import os
 import select
 import socket
 import time
-from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from aiohttp import web
@@ -28,95 +29,91 @@ from common.errors import InvalidRequest
 from common.http import bodies
 from common.http.aiohttp_private import ServerConnection
 
-LEAST = 2 << 20  # bytes; with fewer, the event loop is as fast
+LEAST = 512 << 10  # bytes; with fewer, the event loop is as fast
 BUFFER = 256 << 10  # bytes, which stay in a processor's cache between the calls
 VISIT = 32 << 20  # bytes of one visit to a thread, which other work needs too
-PATIENCE = 0.01  # seconds that a visit waits for a sender
-SLOW = 64 << 10  # bytes; a visit that gets fewer is followed by a pause, and then by one without patience
+VISIT_TIMEOUT = 0.01  # seconds that a visit waits for a sender
+SLOW = 64 << 10  # bytes; a visit that gets fewer is followed by a pause, and then by one that does not wait
 PAUSE = 0.02  # seconds in which a slow sender's bytes collect
-_ZEROS = bytes(BUFFER)
-
-Block = bytes | memoryview
+_ZEROS = bytes(BUFFER)  # fewer than those for which aiohttp would pause the transport, and resume it
 
 
 class Sink(Protocol):
-    """Gets the bytes in a worker thread. `end` follows the last of them."""
+    """Gets the bytes of a part in a worker thread. `end` follows the last of them, if the part ended."""
 
-    def write(self, blocks: Sequence[Block]) -> None: ...
+    def write(self, block: memoryview) -> None: ...
     def end(self) -> None: ...
 
 
 class SocketBody:
-    """The next `length` bytes of a request's body, if `can_receive` is true of them."""
+    """The bytes of a part that begin with `start`, and that follow in the socket: at most `limit` bytes of the body.
 
-    def __init__(self, request: web.Request, length: int) -> None:
+    `can_receive` must be true of the request. After `receive`, the length is the number of bytes that the sink got.
+    """
+
+    def __init__(self, request: web.Request, start: bytes, limit: int, delimiter: bytes) -> None:
+        self.limit = limit
+        self.rest = b""
         self._request = request
-        self._length = length
-        self._stopped = False
-        self._wake: Callable[[], None] = lambda: None
+        self._start = start
+        self._delimiter = delimiter
+        self._length = 0
 
     def __len__(self) -> int:
         return self._length
 
     @staticmethod
-    def can_receive(request: web.Request, position: int, length: int) -> bool:
-        """Whether so many bytes and an end follow the first `position` ones, on a socket without encryption."""
-        transport, size = request.transport, request.content_length
-        if length < LEAST or size is None or transport is None or transport.get_extra_info("sslcontext") is not None:
+    def can_receive(request: web.Request) -> bool:
+        """Whether the body is long, and its socket is without encryption."""
+        if (request.content_length or 0) < LEAST:
+            return False
+        transport = request.transport
+        if transport is None or transport.get_extra_info("sslcontext"):
             return False
         connection = transport.get_extra_info("socket")
-        if connection is None or connection.family not in {socket.AF_INET, socket.AF_INET6, socket.AF_UNIX}:
-            return False
-        return size - position > length
-
-    def stop(self) -> None:
-        """End `receive` soon: it raises InvalidRequest, as for a body that ended early."""
-        self._stopped = True
-        self._wake()
+        return connection is not None and connection.family in {socket.AF_INET, socket.AF_INET6, socket.AF_UNIX}
 
     async def receive(self, sink: Sink) -> None:
-        """Give all bytes to `sink`; a cancellation is like `stop`.
+        """Give all bytes of the part to `sink`. A cancellation waits for the thread.
 
         Raises InvalidRequest: the sender has gone or is too slow. The errors of `sink` are raised, too.
         """
         request, transport = self._request, self._request.transport
-        blocks, left = self._take_arrived()
+        arrived = self._take_arrived()
         if transport is None:
             raise _broken()
         transport.pause_reading()
         try:
             with socket.socket(fileno=os.dup(transport.get_extra_info("socket").fileno())) as connection:
                 connection.setblocking(False)
-                await self._receive(_Receiver(connection, left, sink, blocks))
+                receiver = _Receiver(connection, self.limit - len(arrived), sink, self._delimiter, arrived)
+                await self._receive(receiver)
         finally:
             if not cast("ServerConnection", request.protocol).is_reading_paused:
                 transport.resume_reading()
+        self._length, self.rest = receiver.written, receiver.pending
 
-    def _take_arrived(self) -> tuple[list[bytes], int]:
-        """The bytes that aiohttp has already read, and the number of those that follow in the socket."""
-        content, blocks, left = self._request.content, list[bytes](), self._length
+    def _take_arrived(self) -> bytes:
+        """The bytes that aiohttp has already read."""
+        content, blocks, left = self._request.content, [self._start], self.limit - len(self._start)
         try:
             while left and (block := content.read_nowait(left)):  # Reading may let the parser go on.
                 blocks.append(block)
                 left -= len(block)
         except (web.RequestPayloadError, HttpProcessingError):
             raise _broken() from None
-        return blocks, left
+        return b"".join(blocks)
 
     async def _receive(self, receiver: "_Receiver") -> None:
         loop = asyncio.get_running_loop()
-        progress, remaining, patience = 0, bodies.TIMEOUT, PATIENCE
+        progress, remaining, timeout = 0, bodies.TIMEOUT, VISIT_TIMEOUT
         while True:
             before = receiver.left
-            visit = loop.run_in_executor(None, receiver.visit, patience)
-            while not visit.done():
-                try:
-                    await asyncio.wait([visit])
-                except asyncio.CancelledError:  # The thread must leave the socket before it is closed.
-                    self._stopped = True
-            received = before - receiver.left
-            self._count(received)
-            visit.result()
+            try:
+                await _finish(loop.run_in_executor(None, receiver.visit, timeout))
+            finally:
+                received = before - receiver.left
+                self._count(received)
             if receiver.is_done:
                 return
             progress += received
@@ -125,21 +122,19 @@ class SocketBody:
             started = loop.time()
             if receiver.is_waiting:
                 await self._until_readable(loop, receiver.connection.fileno(), remaining)
-                patience = 0 if received < SLOW else PATIENCE
-                if not patience:
+                timeout = 0 if received < SLOW else VISIT_TIMEOUT
+                if not timeout:
                     await asyncio.sleep(PAUSE)
             remaining -= loop.time() - started
-            if self._stopped or self._request.transport is None:
+            if self._request.transport is None:
                 raise _broken()
 
     async def _until_readable(self, loop: asyncio.AbstractEventLoop, descriptor: int, timeout: float) -> None:
         is_ready = asyncio.Event()
-        self._wake = is_ready.set
         loop.add_reader(descriptor, is_ready.set)
         try:
             async with asyncio.timeout(max(timeout, 0)):
-                if not self._stopped:
-                    await is_ready.wait()
+                await is_ready.wait()
         except TimeoutError:
             raise InvalidRequest("The body came too slowly.") from None
         finally:
@@ -158,48 +153,67 @@ class SocketBody:
 class _Receiver:
     """The state of `SocketBody.receive` that its thread changes, one visit after the other."""
 
-    def __init__(self, connection: socket.socket, left: int, sink: Sink, arrived: Sequence[Block]) -> None:
+    def __init__(self, connection: socket.socket, left: int, sink: Sink, delimiter: bytes, arrived: bytes) -> None:
         self.connection = connection
-        self.left = left  # bytes that are still in the socket or on their way
+        self.left = left  # bytes that may be received
+        self.pending = arrived  # bytes that are not written yet: they may begin the delimiter
+        self.written = 0  # bytes
         self.is_done = self.is_waiting = False
         self._sink = sink
-        self._arrived = arrived
+        self._delimiter = delimiter
+        self._poll = select.poll()
+        self._poll.register(connection, select.POLLIN)
 
-    def visit(self, patience: float) -> None:
-        """Receive what there is. `is_done` says that nothing is left, `is_waiting` that the sender is slower."""
-        if self._arrived:
-            self._sink.write(self._arrived)
-            self._arrived = ()
-        self._receive_until(max(0, self.left - VISIT), time.monotonic() + patience)
-        if not self.left:
-            self._sink.end()
-            self.is_done = True
-
-    def _receive_until(self, left: int, deadline: float) -> None:
-        buffer, filled = memoryview(bytearray(min(BUFFER, self.left))), 0
-        poll = select.poll()
-        poll.register(self.connection, select.POLLIN)
+    def visit(self, timeout: float) -> None:
+        """Receive what there is. `is_done`: the part or the limit ended; `is_waiting`: the sender is slow."""
+        buffer, filled = bytearray(len(self.pending) + min(BUFFER, self.left)), len(self.pending)
+        view = memoryview(buffer)
+        view[:filled] = self.pending
+        last, deadline = max(0, self.left - VISIT), time.monotonic() + timeout
         self.is_waiting = False
-        while self.left > left:
+        while self.left > last and not self.is_done and not self.is_waiting:
             try:
-                count = self.connection.recv_into(buffer[filled:], min(len(buffer) - filled, self.left))
-            except BlockingIOError:
-                wait = deadline - time.monotonic()
-                if wait <= 0 or not poll.poll(wait * 1000):
-                    self.is_waiting = True
-                    break
-            except ConnectionError:
-                raise _broken() from None
-            else:
-                if not count:
+                if not (count := self.connection.recv_into(view[filled:], min(len(view) - filled, self.left))):
                     raise _broken()
                 filled += count
                 self.left -= count
-                if filled == len(buffer):
-                    self._sink.write([buffer])
-                    filled = 0
-        if filled:
-            self._sink.write([buffer[:filled]])
+            except BlockingIOError:
+                wait = deadline - time.monotonic()
+                self.is_waiting = wait <= 0 or not self._poll.poll(wait * 1000)
+            except ConnectionError:
+                raise _broken() from None
+            if filled == len(view) or self.is_waiting:
+                filled = self._write(buffer, view, filled)
+        if not self.is_done:
+            filled = self._write(buffer, view, filled)
+        self.pending = bytes(view[:filled])
+        self.is_done = self.is_done or not self.left
+
+    def _write(self, buffer: bytearray, view: memoryview, filled: int) -> int:
+        """Write what is before the delimiter, move the rest to the front of the buffer, and return its length."""
+        end = buffer.find(self._delimiter, 0, filled)
+        stop = end if end >= 0 else max(0, filled - len(self._delimiter) + 1)
+        if stop:
+            self._sink.write(view[:stop])
+            self.written += stop
+            view[: filled - stop] = view[stop:filled]
+        if end >= 0:
+            self._sink.end()
+            self.is_done = True
+        return filled - stop
+
+
+async def _finish(visit: "asyncio.Future[None]") -> None:
+    """Wait for a visit to a thread. A cancellation is raised after it, because the thread uses the socket."""
+    cancellation = None
+    while not visit.done():
+        try:
+            await asyncio.wait([visit])
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation:
+        raise cancellation
+    visit.result()
 
 
 def _broken() -> InvalidRequest:

@@ -20,6 +20,8 @@ LINES = (
     "up, 8 MiB chunks",
     "up, 1 MiB chunks",
     "up, one call",
+    "… mongod",
+    "a chunk of 1 MiB, beyond the bytes",
     "down, from upload_service",
     "down, through the gateway",
     "`get_packages`, 20, ",

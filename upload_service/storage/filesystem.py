@@ -9,13 +9,15 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from common.errors import Unavailable
 from common.tenants import is_tenant_id
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.storage.file_names import parse_server_filename, plain_name
 from upload_service.uploads.part_files import BLOCK, PartFiles, full_disk, sync_folder
+
+Block = TypeVar("Block")
 
 AfterBlock = Callable[[int], Awaitable[None]]
 
@@ -194,7 +196,7 @@ async def has_same_digest(storage: InstallerStorage, upload: Upload, after_block
     return digest.hexdigest() == upload.sha256
 
 
-async def prepend(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def prepend(first: Block, rest: AsyncIterator[Block]) -> AsyncIterator[Block]:
     """The blocks of `rest` after a first one that was read before."""
     yield first
     async for block in rest:

@@ -3,7 +3,7 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar
 
 from common.http.socket_body import SocketBody
 from upload_service.content_range import ContentRange
@@ -22,6 +22,9 @@ class Chunk(Protocol):
 
     def blocks(self) -> AsyncIterator[bytes]: ...
 
+    def large_blocks(self, length: int | None) -> AsyncIterator[bytes | SocketBody]:
+        """As `blocks`; a body of `length` bytes, or of unknown length, may be a block that is still in the socket."""
+
 
 def expect_total(upload: Upload, span: ContentRange) -> None:
     """Raise UnexpectedChunk if the chunk belongs to a file of another length."""
@@ -37,34 +40,15 @@ def expect_next(upload: Upload, span: ContentRange) -> None:
         raise UnexpectedChunk(f"A chunk that begins with byte {span.start} {kind}", upload)
 
 
-@runtime_checkable
-class LargeChunk(Chunk, Protocol):
-    """A chunk whose bytes a worker thread may receive itself."""
-
-    def large_blocks(self, length: int) -> AsyncIterator[bytes | SocketBody]: ...
-
-
-async def exact_blocks(upload: Upload, span: ContentRange, chunk: Chunk) -> AsyncIterator[bytes]:
+async def expect_length(upload: Upload, span: ContentRange, blocks: AsyncIterator[B]) -> AsyncIterator[B]:
     """The blocks of a chunk. Raises UnexpectedChunk if they are longer or shorter than its range."""
-    async for block in _exact(upload, span, chunk.blocks()):
-        yield block
-
-
-def large_blocks(upload: Upload, span: ContentRange, chunk: Chunk) -> AsyncIterator[bytes | SocketBody]:
-    """As `exact_blocks`; one block may still be in the socket."""
-    if isinstance(chunk, LargeChunk):
-        return _exact(upload, span, chunk.large_blocks(span.length))
-    return _exact(upload, span, chunk.blocks())
-
-
-async def _exact(upload: Upload, span: ContentRange, blocks: AsyncIterator[B]) -> AsyncIterator[B]:
     count = 0
     async for block in blocks:
-        count += len(block)
-        if count > span.length:
+        if count + len(block) > span.length:
             raise UnexpectedChunk(f"The body is longer than its range of {span.length} bytes", upload)
         yield block
-    if count < span.length:
+        count += len(block)  # The length of a block in the socket is known from now on.
+    if count != span.length:
         raise UnexpectedChunk(f"The body has {count} bytes, its range {span.length}", upload)
 
 
@@ -83,7 +67,7 @@ class ResendCheck:
             stored = read_blocks(self.parts.path(upload), span.start, span.length)
         else:
             stored = self._read_installer(upload, span)
-        if not await same_bytes(exact_blocks(upload, span, chunk), stored):
+        if not await same_bytes(expect_length(upload, span, chunk.blocks()), stored):
             raise UnexpectedChunk("These bytes came before, and were others", upload)
 
     async def _read_installer(self, upload: Upload, span: ContentRange) -> AsyncGenerator[bytes, None]:

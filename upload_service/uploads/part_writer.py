@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import closing
 from typing import cast
 
-from common.http.socket_body import Block, SocketBody
+from common.http.socket_body import SocketBody
 from upload_service.uploads.part_files import PartFile
 
 BATCH = 1 << 20  # bytes that one visit to a worker thread writes
@@ -25,7 +25,6 @@ class PartWriter:
         self._open_file = open_file
         self._file: PartFile | None = None
         self._visit: asyncio.Future[None] | None = None
-        self._body: SocketBody | None = None
         self._is_synced = False
 
     async def write(
@@ -40,20 +39,20 @@ class PartWriter:
         batch: list[bytes] = []
         try:
             async for block in blocks:
-                count += len(block)
                 if isinstance(block, SocketBody):
                     if reserve:
-                        await reserve(count)
+                        await reserve(count + block.limit)
                     await self._receive(batch, block)
                     batch, size = [], 0
-                    continue
-                if size >= BATCH or len(batch) >= MAX_BLOCKS:
+                elif size >= BATCH or len(batch) >= MAX_BLOCKS:
                     if reserve:
-                        await reserve(count - len(block))
+                        await reserve(count)
                     await self._start_visit(batch)
-                    batch, size = [], 0
-                batch.append(block)
-                size += len(block)
+                    batch, size = [block], len(block)
+                else:
+                    batch.append(block)
+                    size += len(block)
+                count += len(block)
             if reserve:
                 await reserve(count)
             if batch or not self._is_synced:
@@ -72,16 +71,14 @@ class PartWriter:
 
     async def _receive(self, batch: Sequence[bytes], body: SocketBody) -> None:
         await self._end_visit()
-        self._body = body
-        self._visit = asyncio.create_task(body.receive(_PartSink(self, batch)))
-        await self._end_visit()
+        await body.receive(_PartSink(self, batch))
 
     async def _end_visit(self) -> None:
         if self._visit is not None:
             await asyncio.wait([self._visit])  # Awaited itself, it would be cancelled with us while the thread writes.
             self._visit.result()
 
-    def _write_batch(self, blocks: Sequence[Block], *, last: bool = False) -> None:
+    def _write_batch(self, blocks: Sequence[bytes | memoryview], *, last: bool = False) -> None:
         if self._file is None:
             self._file = self._open_file()
         self._is_synced = False
@@ -90,7 +87,7 @@ class PartWriter:
             self._file.sync()
             self._is_synced = True
 
-    def _write_last(self, blocks: Sequence[Block]) -> None:
+    def _write_last(self, blocks: Sequence[bytes | memoryview]) -> None:
         self._write_batch(blocks, last=True)
         self._close()
 
@@ -100,8 +97,6 @@ class PartWriter:
             self._file = None
 
     async def _undo(self) -> None:
-        if self._body is not None:
-            self._body.stop()
         if self._visit is not None:
             await asyncio.gather(self._visit, return_exceptions=True)
         await asyncio.to_thread(self._truncate)
@@ -119,8 +114,8 @@ class _PartSink:
         self._writer = writer
         self._before = before
 
-    def write(self, blocks: Sequence[Block]) -> None:
-        self._writer._write_batch([*self._before, *blocks])
+    def write(self, block: memoryview) -> None:
+        self._writer._write_batch([*self._before, block])
         self._before = ()
 
     def end(self) -> None:

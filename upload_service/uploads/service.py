@@ -21,7 +21,7 @@ from upload_service.model import (
 from upload_service.quota.service import IncrementalReservation, reserve
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import prepend
-from upload_service.uploads.chunk import Chunk, ResendCheck, expect_next, large_blocks
+from upload_service.uploads.chunk import Chunk, ResendCheck, expect_length, expect_next
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.session import Digests, UploadSession, UploadSessions
 from upload_service.uploads.store import MongoUploadStore
@@ -95,7 +95,7 @@ class Transfers:
             StorageExceeded: the file does not fit in the tenant's quota.
             StorageFull: the disk is full.
         """
-        blocks = file.blocks()
+        blocks = file.large_blocks(None)
         first = await anext(blocks, None)
         if first is None:
             return None
@@ -169,7 +169,8 @@ class Transfers:
         if session.upload.needs_copy:
             self.digests.put(upload_id, span.start, await session.copy_part())
         digest = self.digests.get(upload_id, span.start)
-        await session.write(large_blocks(session.upload, span, chunk), digest)
+        blocks = expect_length(session.upload, span, chunk.large_blocks(span.length))
+        await session.write(blocks, digest)
         if span.is_last:
             self.digests.delete(upload_id)
             return await session.finish(span.total, chunk.suffix, digest)

@@ -22,6 +22,8 @@ from tests.bench.servers.reference import Nginx
 PACKAGE = "Bench"
 FIELDS = {"file_architect": "x64", "file_type": "EXE", "file_scope": "machine"}
 GROWTH = 40  # MB
+CHUNK_COST = 2.5  # ms
+SMALL_CHUNKS, ONE_CALL = "up, 1 MiB chunks", "up, one call"
 DOWNLOADS = 3
 LIMITS = 256  # MiB for the reference costs, at most
 SENT = 8 * MIB  # bytes of one request through nginx
@@ -29,30 +31,34 @@ SENT = 8 * MIB  # bytes of one request through nginx
 
 @dataclass(frozen=True)
 class Upload:
-    """One way to upload a file, with its budget as a multiple of a plain receiver's cost."""
+    """One way to upload a file, with its budget as a multiple of a plain receiver's cost, and that of mongod."""
 
     title: str
     send: Callable[[Bench, Account, Path], Awaitable[str]]
-    most: float
-    of: str
+    most: float | None
+    mongod: float | None = None  # budget in s/GB
 
 
 async def measure(run: Run) -> PartResult:
     """Upload an installer in three ways, and download it in two."""
     result, rows = PartResult(), []
     installer, size = run.stores.folder / "installer", run.scale.installer
+    mongod = {"mongod": Process(run.stores.mongod.pid)}
+    totals: dict[str, float] = {}  # s/GB
     expected = make_installer(installer, size)
     async with run_services(run.stores) as bench:
         account = await _account(bench)
         before = {name: process.memory for name, process in bench.processes.items()}
         for upload in UPLOADS:
             floor = await asyncio.to_thread(measure_limits, run.stores.folder, min(size, LIMITS))
-            spent, uid = await measure_costs(bench.processes, upload.send(bench, account, installer))
+            sending = measure_costs(bench.processes, upload.send(bench, account, installer))
+            stored, (spent, uid) = await measure_costs(mongod, sending)
             if await _hash(bench, account, uid) != expected:
                 result.failures.append(f"transfer: {upload.title}: what came back is not what was sent")
             each = per_gb(spent, size * MIB)
             limit = Limit(WHOLE, floor[WHOLE])
-            result.lines.append(ratio_line(upload.title, each, "s/GB", limit, upload.most, of=upload.of))
+            totals[upload.title] = sum(each.values())
+            result.lines.append(ratio_line(upload.title, each, "s/GB", limit, upload.most))
             share = (
                 Limit("nginx handing it on", await _nginx_proxy_cost(run.reference.nginx, size))
                 if run.reference.nginx
@@ -60,8 +66,15 @@ async def measure(run: Run) -> PartResult:
             )
             gateways = {"gateway": each["gateway"]}
             result.lines.append(ratio_line("… the gateway's share", gateways, "s/GB", share, 1.0, of="0.78 s/GB"))
+            cost = per_gb(stored, size * MIB)["mongod"]
+            result.lines.append(absolute_line("… mongod", cost, "s/GB", upload.mongod))
             rows.append((upload.title, cost_by_process(each, "s/GB"), *map(number, floor.values())))
             result.costs |= {f"{upload.title}: {name}": cost for name, cost in each.items()}
+        beyond = (totals[SMALL_CHUNKS] - totals[ONE_CALL]) / GB * MIB * 1000
+        beside = f"the bytes, in one call: {number(totals[ONE_CALL])} s/GB"
+        result.lines.append(
+            absolute_line("a chunk of 1 MiB, beyond the bytes", beyond, "ms", CHUNK_COST, beside=beside)
+        )
         grown = {name: (process.largest_memory - before[name]) / 1e6 for name, process in bench.processes.items()}
         largest = max(grown, key=lambda name: grown[name])
         result.lines.append(absolute_line(f"memory while uploading: {largest} grows by", grown[largest], "MB", GROWTH))
@@ -184,7 +197,7 @@ async def _hash(bench: Bench, account: Account, uid: str) -> str:
 
 
 UPLOADS = (
-    Upload("up, 8 MiB chunks", partial(_in_chunks, chunk=8), 2.3, "2.2 s/GB"),
-    Upload("up, 1 MiB chunks", partial(_in_chunks, chunk=1), 2.6, "2.5 s/GB"),
-    Upload("up, one call", _in_one_call, 2.3, "2.2 s/GB"),
+    Upload("up, 8 MiB chunks", partial(_in_chunks, chunk=8), 2.5),
+    Upload(SMALL_CHUNKS, partial(_in_chunks, chunk=1), None, mongod=0.6),
+    Upload(ONE_CALL, _in_one_call, 2.7),
 )

@@ -39,9 +39,13 @@ class Server:
         await self._stack.aclose()  # of the killed process
         self.url = await self._stack.enter_async_context(self._run(self._folder))
 
+    @property
+    def pid(self) -> int:
+        return int((self._folder / "server.pid").read_text())
+
     def send(self, number: signal.Signals) -> None:
         """Send the process a signal: SIGKILL, SIGSTOP, SIGCONT."""
-        os.kill(int((self._folder / "server.pid").read_text()), number)
+        os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send(signal.SIGKILL)

@@ -38,6 +38,9 @@ class Body:
     until: int | None = None
     suffix: str = ".exe"
 
+    def large_blocks(self, length: int | None) -> AsyncIterator[bytes]:
+        return self.blocks()
+
     async def blocks(self) -> AsyncIterator[bytes]:
         for position in range(0, len(self.data), 7):
             if self.until is not None and position >= self.until:

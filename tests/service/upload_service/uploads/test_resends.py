@@ -26,6 +26,9 @@ class LateBody:
     def __init__(self, storages: StoragePair) -> None:
         self._estate = storages
 
+    def large_blocks(self, length: int | None) -> AsyncIterator[bytes]:
+        return self.blocks()
+
     async def blocks(self) -> AsyncIterator[bytes]:
         assert await self._estate.move_all(StorageKind.S3) == [Outcome.MOVED]
         yield FILE[-LAST:]

@@ -31,17 +31,17 @@ END = DELIMITER + b"--\r\n"
 
 @pytest.fixture(autouse=True)
 def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The lengths of the blocks that a thread received."""
-    lengths, receive = list[int](), SocketBody.receive
+    """The limits of the blocks that a thread received."""
+    limits, receive = list[int](), SocketBody.receive
 
     async def recorded(body: SocketBody, sink: Sink) -> None:
-        lengths.append(len(body))
+        limits.append(body.limit)
         await receive(body, sink)
 
     monkeypatch.setattr("common.http.socket_body.LEAST", 1000)
     monkeypatch.setattr("common.http.socket_body.PAUSE", 0.001)
     monkeypatch.setattr(SocketBody, "receive", recorded)
-    return lengths
+    return limits
 
 
 @dataclass(frozen=True)
@@ -226,12 +226,27 @@ async def test_other_parts_after_a_large_chunk_are_ignored(api: UploadApi, recei
     assert len(received) == 1
 
 
-async def test_bytes_that_look_like_the_delimiter_are_stored(api: UploadApi, received: list[int]) -> None:
+async def test_a_delimiter_ends_a_chunk_before_its_range(api: UploadApi, received: list[int]) -> None:
     content = FILE[:HALF] + END + FILE[HALF + len(END) :]
     async with connected(api) as connection:
         await connection.send_chunk(0, SIZE, content)
-        assert (await connection.answer())[1]["sha256"] == sha256(content)
+        assert (await connection.answer())[0] == 400
+        await connection.send_chunk(0, SIZE, FILE)
+        assert (await connection.answer())[1]["sha256"] == sha256(FILE)
+    assert len(received) == 2
+
+
+async def test_a_large_file_in_one_call_needs_its_own_size_of_quota(api: UploadApi, received: list[int]) -> None:
+    parts = ("a", "1", None), ("file", FILE, "setup.exe"), ("b", "2", None)
+    caller = make_uploader(storage_quota=SIZE)
+    answer = await api.store(caller, *parts)
+    assert (answer.status, answer.body["sha256"]) == (200, sha256(FILE))
+    assert answer.body["fields"] == [["a", "1"], ["b", "2"]]
+    assert await api.usage(caller) == (0, SIZE)
     assert len(received) == 1
+    caller = make_uploader(storage_quota=SIZE - 1)
+    assert (await api.store(caller, *parts)).status == 407
+    assert (api.files(caller), await api.usage(caller)) == ([], (0, 0))
 
 
 async def test_a_stale_thread_changes_no_acknowledged_byte(replicas: Replicas, received: list[int]) -> None:
