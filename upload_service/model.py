@@ -38,6 +38,7 @@ class Upload:
     - `total`, `offset` and `size` are bytes. The first `offset` bytes are stored and never change. `total` is 0 while
       the length of a file sent in one request is unknown.
     - `fence` counts the leases, and after them the claims.
+    - `kept_fence` is the lease that its holder keeps between two chunks, or 0.
     - `needs_copy`: a lease expired before its holder released it. That holder may still write to the file.
     - `generation` tells the files of a transfer apart: 0, or the fence of the holder that copied the file.
     - `upload_id` is also the id of the quota's row and of the event, and the name of the file.
@@ -53,6 +54,7 @@ class Upload:
     total: int
     offset: int = 0
     fence: int = 0
+    kept_fence: int = 0
     status: Status = Status.OPEN
     needs_copy: bool = False
     is_cancelled: bool = False

@@ -160,6 +160,7 @@ class Transfers:
             elif upload.is_cancelled:
                 raise TransferCancelled
             else:
+                await self.store.want(upload)
                 await asyncio.sleep(LEASE_PAUSE)
         raise Unavailable("Another request works on this transfer; send the chunk again.", retry_after=1)
 

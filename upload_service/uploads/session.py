@@ -23,7 +23,7 @@ from upload_service.model import InstallerMissing, Status, TransferCancelled, Tr
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.file_names import ServerFilename
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.uploads.kept_leases import KeptLeases
+from upload_service.uploads.leases.kept import KeptLeases
 from upload_service.uploads.part_files import Digest, PartFiles, digest_of
 from upload_service.uploads.part_writer import PartWriter, Reserve
 from upload_service.uploads.removal import Removal
@@ -158,7 +158,7 @@ class UploadSession:
         record = await self._store.advance(extended, keep=keep)
         if record is None:
             raise await self._refusal()
-        if keep and not record.is_cancelled:
+        if record.kept_fence:
             self._sessions.leases.keep(extended)
         return extended
 

@@ -2,6 +2,7 @@
 
 - Only one request of this process has a lease at a time: `take` removes it from here.
 - A lease is released when no chunk comes for `IDLE_SECONDS`, at a cancellation here, and at the end of the process.
+- A lease that another process waits for is not kept after the next chunk. It is reserved for that process for a moment.
 - It protects nothing by itself. A process that was paused or is too slow keeps a lease that another one has taken over:
   the `fence` refuses its updates, and the new holder writes to a copy, as with any other lost lease.
 """
