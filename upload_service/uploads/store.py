@@ -89,6 +89,7 @@ class MongoUploadStore(LeaseStore):
             "inspection": State.PENDING,
             "checked_at": NOW,  # The whole file was read for its digest.
             "lease_until": LEASE_FREE,
+            "kept_fence": 0,
             "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
         }
         return await self._set(self._leased(upload), {**fields, "updated_at": NOW})

@@ -8,7 +8,7 @@
 """
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from common.mongo import MongoError
 from common.telemetry import log
@@ -39,7 +39,7 @@ class KeptLeases:
         """Keep the lease of a transfer until its next chunk comes."""
         loop, key = asyncio.get_running_loop(), (upload.tenant_id, upload.file_id)
         timer = loop.call_later(IDLE_SECONDS, self._begin_release, key)
-        self._kept[key] = _Kept(replace(upload, is_kept=True), loop.time() + IDLE_SECONDS, timer)
+        self._kept[key] = _Kept(upload, loop.time() + IDLE_SECONDS, timer)
 
     def take(self, tenant_id: str, file_id: str) -> Upload | None:
         """The leased transfer if its lease is kept here; the caller has the lease from then on."""

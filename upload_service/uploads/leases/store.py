@@ -59,12 +59,21 @@ class LeaseStore(UploadRecords):
 
     async def set_generation(self, upload: Upload) -> bool:
         """Record that the acknowledged bytes are in the file of `generation`, out of reach of earlier holders."""
-        return await self._update_leased(upload, {"part": upload.generation, "tainted": False})
+        return await self._update_leased(
+            upload, {"part": upload.generation, "tainted": False, "offset": upload.offset, "kept_fence": 0}
+        )
 
     async def release(self, upload: Upload) -> bool:
-        """Release the lease; False if another request has it. The transfer is as old as before."""
+        """Release the lease at its offset; False if another request has it. The transfer is as old as before."""
         query = {**record_key(upload), "status": Status.OPEN, "fence": upload.fence}
-        return await self._set(query, {"lease_until": LEASE_FREE, "kept_fence": 0})
+        return await self._set(
+            query,
+            {
+                "lease_until": LEASE_FREE,
+                "offset": {"$max": ["$offset", upload.offset]},
+                "kept_fence": upload.kept_fence,
+            },
+        )
 
     async def advance(self, upload: Upload, *, keep: bool = False) -> Upload | None:
         """Acknowledge the bytes before `offset`. Releases the lease; `keep` is for that which nobody else waits for.
