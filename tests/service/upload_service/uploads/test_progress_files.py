@@ -294,3 +294,39 @@ async def test_a_cancellation_waits_for_the_holder(replicas: Replicas, monkeypat
     late = await send(replicas, caller, end + 4, end + 8)
     assert (late.status, late.body["code"]) == (409, "transfer_cancelled")
     assert (replicas.first.files(caller), await replicas.first.usage(caller)) == ([], (0, 0))
+
+
+async def test_a_take_over_that_cannot_read_the_offset_keeps_it(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, end = await start(replicas), HALF + 2 * STEP
+    await expire(replicas, caller)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "a fault of a test")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ProgressFile, "read", fail)
+        assert (await send(replicas, caller, end, end + 1, second=True)).status == 500
+    await check_rest(replicas, caller, end)
+
+
+async def test_an_offset_written_before_a_failure_has_its_bytes(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, end, write = await start(replicas), HALF + 2 * STEP, ProgressFile.write
+
+    def fail_after(file: ProgressFile, offset: int) -> bool:
+        write(file, offset)
+        raise OSError(errno.EIO, "a fault of a test")
+
+    async def lost(*_: object) -> bool:
+        raise AutoReconnect
+
+    with monkeypatch.context() as patched:
+        patched.setattr(ProgressFile, "write", fail_after)
+        patched.setattr(MongoUploadStore, "release", lost)
+        assert (await send(replicas, caller, end, end + 4)).status == 500
+    await expire(replicas, caller)
+    assert (await send(replicas, caller, end, end + 4, second=True)).body["received"] == end + 4
+    await check_rest(replicas, caller, end + 4)
