@@ -14,9 +14,10 @@ import pytest
 from pymongo.errors import AutoReconnect
 
 from common.auth.internal_tokens import Caller
+from common.http.socket_body import LEAST
 from tests.support.api import Answer
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
-from tests.support.services.upload import sha256
+from tests.support.services.upload import make_uploader, sha256
 from tests.support.wait import until
 from upload_service.model import Upload
 from upload_service.settings import UploadSettings
@@ -66,6 +67,10 @@ async def expire(replicas: Replicas, caller: Caller) -> None:
     await replicas.database["uploads"].update_one(
         {"tenant_id": caller.tenant_id}, {"$set": {"lease_until": expired_at}}
     )
+
+
+async def fail_to_release(*_: object) -> bool:
+    raise AutoReconnect
 
 
 def progress_of(replicas: Replicas, caller: Caller) -> Path:
@@ -320,13 +325,38 @@ async def test_an_offset_written_before_a_failure_has_its_bytes(
         write(file, offset)
         raise OSError(errno.EIO, "a fault of a test")
 
-    async def lost(*_: object) -> bool:
-        raise AutoReconnect
-
     with monkeypatch.context() as patched:
         patched.setattr(ProgressFile, "write", fail_after)
-        patched.setattr(MongoUploadStore, "release", lost)
+        patched.setattr(MongoUploadStore, "release", fail_to_release)
         assert (await send(replicas, caller, end, end + 4)).status == 500
     await expire(replicas, caller)
     assert (await send(replicas, caller, end, end + 4, second=True)).body["received"] == end + 4
     await check_rest(replicas, caller, end + 4)
+
+
+async def start_large(replicas: Replicas) -> tuple[Caller, bytes]:
+    """Start a transfer of three large chunks with the first one."""
+    caller, content = make_uploader(), os.urandom(3 * LEAST)
+    assert (await replicas.first.chunk(caller, "f", content[:LEAST], 0, len(content))).status == 200
+    return caller, content
+
+
+async def test_a_large_chunk_is_acknowledged_from_the_progress_file(replicas: Replicas) -> None:
+    caller, content = await start_large(replicas)
+    second = await replicas.first.chunk(caller, "f", content[LEAST : 2 * LEAST], LEAST, len(content))
+    assert (second.body["received"], (await record(replicas, caller))["offset"]) == (2 * LEAST, LEAST)
+    await expire(replicas, caller)
+    last = await replicas.second.chunk(caller, "f", content[2 * LEAST :], 2 * LEAST, len(content))
+    assert last.body["sha256"] == sha256(content)
+
+
+async def test_a_large_chunk_that_is_refused_leaves_no_offset(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, content = await start_large(replicas)
+    with monkeypatch.context() as patched:
+        patched.setattr(MongoUploadStore, "release", fail_to_release)
+        too_long = content[LEAST : 2 * LEAST + 1]
+        refused = await replicas.first.chunk(caller, "f", too_long, LEAST, len(content), end=2 * LEAST - 1)
+    assert refused.status >= 400
+    assert (await replicas.second.state(caller, "f")).body["received"] == LEAST
