@@ -1,4 +1,4 @@
-"""A lease is kept between two chunks of a transfer: the next chunk needs one update, and no promise is weaker."""
+"""A lease is kept between two chunks of a transfer: the next one needs no update to begin, and no promise is weaker."""
 
 import asyncio
 from collections.abc import AsyncIterator
