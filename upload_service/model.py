@@ -38,13 +38,15 @@ class Upload:
     - `total`, `offset` and `size` are bytes. The first `offset` bytes are stored and never change. `total` is 0 while
       the length of a file sent in one request is unknown.
     - `fence` counts the leases, and after them the claims.
+    - `kept_fence` is a lease that its holder keeps between two chunks, or 0. Its progress file may have a later offset.
     - `needs_copy`: a lease expired before its holder released it. That holder may still write to the file.
     - `generation` tells the files of a transfer apart: 0, or the fence of the holder that copied the file.
     - `upload_id` is also the id of the quota's row and of the event, and the name of the file.
     - `original_file_id` is the X-File-ID of an upload that was deleted before it was announced.
     - `request_id` and `traceparent` are those of the request that completed it.
     - `is_cancelled`: the transfer takes no more chunks.
-    - `is_kept`: the lease is kept since an earlier chunk, so a cancellation may have come unseen.
+    - `certain_until`: no other process can have a lease that is kept since an earlier chunk, until this time by
+      `progress_file.clock`. A cancellation may have come unseen. 0 for a lease that is not kept.
     """
 
     tenant_id: str
@@ -53,10 +55,11 @@ class Upload:
     total: int
     offset: int = 0
     fence: int = 0
+    kept_fence: int = 0
     status: Status = Status.OPEN
     needs_copy: bool = False
     is_cancelled: bool = False
-    is_kept: bool = field(default=False, compare=False)  # not in the record
+    certain_until: float = field(default=0, compare=False)  # not in the record
     generation: int = 0
     storage: StorageKind = StorageKind.FOLDER
     damage: Damage = Damage.NONE
@@ -67,6 +70,10 @@ class Upload:
     original_file_id: str = ""
     request_id: str = ""
     traceparent: str = ""
+
+    @property
+    def is_kept(self) -> bool:
+        return bool(self.certain_until)
 
     @property
     def is_gone(self) -> bool:

@@ -13,8 +13,10 @@ from typing import Protocol, Self
 
 from upload_service.model import StorageFull, TransferDamaged, Upload
 from upload_service.storage.file_names import plain_name
+from upload_service.uploads.leases.progress_file import ProgressFile
 
 TRANSFERS = "transfers"  # the folder for them in the folder of a tenant
+PROGRESS = "progress"  # the name of a progress file
 BLOCK = 1 << 20  # bytes
 
 
@@ -36,12 +38,21 @@ class PartFiles:
         """The file of a transfer. Raises ValueError for a record with a name that leads to another folder."""
         return self._transfers(upload) / plain_name(f"{upload.upload_id}.{upload.generation}") / self._name(upload)
 
-    def open(self, upload: Upload, digest: Digest | None) -> "PartFile":
+    def open(self, upload: Upload, digest: Digest | None, *, record: bool = False) -> "PartFile":
         """The file of a transfer, truncated to its offset; `digest` is updated with what is written from there.
 
-        Raises StorageFull and TransferDamaged.
+        `record` gives it a progress file. Raises StorageFull and TransferDamaged.
         """
-        return PartFile(self.path(upload), upload.offset, digest)
+        return PartFile(
+            self.path(upload), upload.offset, digest, self._progress(upload, upload.fence) if record else None
+        )
+
+    def progress(self, upload: Upload) -> Upload:
+        """A transfer as read from its record, with the offset that the holder of a kept lease has acknowledged."""
+        if not upload.kept_fence:
+            return upload
+        offset = self._progress(upload, upload.kept_fence).read()
+        return replace(upload, offset=max(upload.offset, offset), kept_fence=0)
 
     def copy(self, upload: Upload, generation: int) -> Digest:
         """Copy the acknowledged bytes to another generation and return their digest. A failure leaves no copy.
@@ -87,8 +98,12 @@ class PartFiles:
 
     def _remove(self, folder: Path, upload: Upload) -> None:
         (folder / self._name(upload)).unlink(missing_ok=True)
+        (folder / PROGRESS).unlink(missing_ok=True)
         with suppress(FileNotFoundError):  # Another process may have been faster.
             folder.rmdir()
+
+    def _progress(self, upload: Upload, fence: int) -> ProgressFile:
+        return ProgressFile(self.path(upload).with_name(PROGRESS), fence, upload.certain_until)
 
     def _folders(self, upload: Upload) -> Iterator[Path]:
         return self._transfers(upload).glob(f"{plain_name(glob.escape(upload.upload_id))}.*")
@@ -101,9 +116,13 @@ class PartFiles:
 
 
 class PartFile:
-    """A growing file, truncated to `offset` when it is opened. Its bytes are on the disk after `sync`."""
+    """A growing file, truncated to `offset` when it is opened. Its bytes are on the disk after `sync`.
 
-    def __init__(self, path: Path, offset: int, digest: Digest | None) -> None:
+    `record` also writes its length to the progress file, as long as the lease is certain.
+    """
+
+    def __init__(self, path: Path, offset: int, digest: Digest | None, progress: ProgressFile | None = None) -> None:
+        self._progress = progress
         self._path = path
         self._start = self._position = offset
         self._digest = digest
@@ -144,8 +163,22 @@ class PartFile:
                 for path in (folder, *list(folder.parents)[:3]):
                     sync_folder(path)
 
+    @property
+    def can_record(self) -> bool:
+        return self._progress is not None and self._progress.is_certain
+
+    def record(self) -> bool:
+        """Write the length to the progress file if the lease is certain; after `sync`. Raises StorageFull."""
+        if self._progress is None or not self._progress.is_certain:
+            return False
+        self._start = self._position  # No failure may truncate it from here on: another process may know the length.
+        with full_disk():
+            if self._progress.write(self._position):
+                sync_folder(self._path.parent)
+        return True
+
     def truncate(self) -> None:
-        """Drop the bytes that were written since the file was opened."""
+        """Drop the bytes that were written since the file was opened, unless its length was recorded."""
         os.ftruncate(self._descriptor, self._start)
 
     def close(self) -> None:

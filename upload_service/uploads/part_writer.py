@@ -26,6 +26,7 @@ class PartWriter:
         self._file: PartFile | None = None
         self._visit: asyncio.Future[None] | None = None
         self._is_synced = False
+        self.is_recorded = False  # Whether the progress file has the new length.
 
     async def write(
         self, blocks: AsyncIterator[bytes] | AsyncIterator[bytes | SocketBody], reserve: Reserve | None = None
@@ -55,7 +56,7 @@ class PartWriter:
                 count += len(block)
             if reserve:
                 await reserve(count)
-            if batch or not self._is_synced:
+            if batch or not self._is_synced or (self._file and self._file.can_record):
                 await self._start_visit(batch, last=True)
             await self._end_visit()
             self._close()
@@ -88,7 +89,10 @@ class PartWriter:
             self._is_synced = True
 
     def _write_last(self, blocks: Sequence[bytes | memoryview]) -> None:
-        self._write_batch(blocks, last=True)
+        if blocks or not self._is_synced:
+            self._write_batch(blocks, last=True)
+        if self._file is not None:
+            self.is_recorded = self._file.record()
         self._close()
 
     def _close(self) -> None:

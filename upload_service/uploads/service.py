@@ -22,8 +22,9 @@ from upload_service.quota.service import IncrementalReservation, reserve
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import prepend
 from upload_service.uploads.chunk import Chunk, ResendCheck, expect_length, expect_next
+from upload_service.uploads.digests import Digests
 from upload_service.uploads.removal import Removal
-from upload_service.uploads.session import Digests, UploadSession, UploadSessions
+from upload_service.uploads.session import UploadSession, UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
 LEASE_TIMEOUT = 20.0  # seconds that a request waits for another one of the same transfer
@@ -43,9 +44,16 @@ class Transfers:
 
     async def find(self, tenant_id: str, file_id: FileId) -> Upload:
         """The state of a transfer. Raises TransferNotFound, also for a cancelled one."""
-        upload = await self.store.find(tenant_id, file_id)
+        upload = await self._find(tenant_id, file_id)
         if upload is None or upload.is_gone:
             raise TransferNotFound
+        return upload
+
+    async def _find(self, tenant_id: str, file_id: FileId) -> Upload | None:
+        """The state of a transfer, with the chunks that were acknowledged since the last update of its record."""
+        upload = await self.store.find(tenant_id, file_id)
+        if upload and upload.status is Status.OPEN and upload.kept_fence:
+            return await asyncio.to_thread(self.sessions.parts.progress, upload)
         return upload
 
     @asynccontextmanager
@@ -54,7 +62,7 @@ class Transfers:
         try:
             yield
         except (InvalidRequest, BodyTooLarge, StorageExceeded, StorageFull) as problem:
-            upload = await self.store.find(tenant_id, file_id)
+            upload = await self._find(tenant_id, file_id)
             if not problem.members:
                 add_expected_offset(problem, None if upload and upload.is_cancelled else upload)
             raise
@@ -75,6 +83,7 @@ class Transfers:
             await self.resends.expect_same(upload, span, chunk)
             return upload
         async with self.sessions.hold(upload) as session:
+            upload = await session.read_progress()
             if span.end < upload.offset:
                 await self.resends.expect_same(upload, span, chunk)
                 return await session.release()
@@ -160,6 +169,7 @@ class Transfers:
             elif upload.is_cancelled:
                 raise TransferCancelled
             else:
+                await self.store.want(upload)
                 await asyncio.sleep(LEASE_PAUSE)
         raise Unavailable("Another request works on this transfer; send the chunk again.", retry_after=1)
 
@@ -169,13 +179,14 @@ class Transfers:
         if session.upload.needs_copy:
             self.digests.put(upload_id, span.start, await session.copy_part())
         digest = self.digests.get(upload_id, span.start)
+        # Without a digest another process saw a chunk: the chunks alternate, and a kept lease would delay each.
+        keep = digest is not None and not span.is_last
         blocks = expect_length(session.upload, span, chunk.large_blocks(span.length))
-        await session.write(blocks, digest)
+        await session.write(blocks, digest, record=keep)
         if span.is_last:
             self.digests.delete(upload_id)
             return await session.finish(span.total, chunk.suffix, digest)
-        # Without a digest another process saw a chunk: the chunks alternate, and a kept lease would delay each.
-        upload = await session.advance(span.end + 1, keep=digest is not None)
+        upload = await session.advance(span.end + 1, keep=keep)
         if digest is not None:
             self.digests.put(upload_id, upload.offset, digest)
         return upload

@@ -4,8 +4,6 @@ A holder that lost its lease changes nothing. MongoDB rejects its updates, and t
 """
 
 import asyncio
-import hashlib
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
@@ -23,7 +21,8 @@ from upload_service.model import InstallerMissing, Status, TransferCancelled, Tr
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.file_names import ServerFilename
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.uploads.kept_leases import KeptLeases
+from upload_service.uploads.leases.kept import KeptLeases
+from upload_service.uploads.leases.progress_file import certain_until, clock
 from upload_service.uploads.part_files import Digest, PartFiles, digest_of
 from upload_service.uploads.part_writer import PartWriter, Reserve
 from upload_service.uploads.removal import Removal
@@ -31,31 +30,7 @@ from upload_service.uploads.store import MongoUploadStore
 
 Result = TypeVar("Result")
 
-MAX_DIGESTS = 4096  # of transfers
-RENEWAL_SECONDS = 4.0  # A lease lasts 15, a kept one 6 since its last chunk.
-
-
-class Digests:
-    """The running SHA-256 of transfers whose chunks this process has seen in order from the first byte on."""
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[int, Digest]] = OrderedDict()
-
-    def get(self, upload_id: str, offset: int) -> Digest | None:
-        """A copy of the digest of the first `offset` bytes; None if this process has not seen all of them."""
-        if not offset:
-            return hashlib.sha256()
-        known_offset, digest = self._known.get(upload_id, (0, None))
-        return digest.copy() if digest and known_offset == offset else None
-
-    def put(self, upload_id: str, offset: int, digest: Digest) -> None:
-        self._known[upload_id] = offset, digest
-        self._known.move_to_end(upload_id)
-        if len(self._known) > MAX_DIGESTS:
-            self._known.popitem(last=False)
-
-    def delete(self, upload_id: str) -> None:
-        self._known.pop(upload_id, None)
+RENEWAL_SECONDS = 3.0  # A lease lasts 15, a kept one 6 since its last update, at most 1.5 before the chunk.
 
 
 @dataclass(frozen=True)
@@ -94,10 +69,11 @@ class UploadSessions:
             Unavailable: another request has the lease, and the files are gone.
         """
         async with keep_lease(partial(self.store.renew, upload), RENEWAL_SECONDS, upload_id=upload.upload_id):
+            session = UploadSession(self, upload)
             try:
-                yield UploadSession(self, upload)
+                yield session
             except Exception as error:
-                is_ours = await self.store.release(upload)
+                is_ours = await self.store.release(session.upload)
                 if isinstance(error, TransferDamaged) and not is_ours:
                     raise lease_lost_error() from None
                 raise
@@ -114,6 +90,13 @@ class UploadSession:
         self._sessions = sessions
         self._store = sessions.store
         self.upload = upload
+        self._is_recorded = False
+
+    async def read_progress(self) -> Upload:
+        """The upload with the offset that an earlier holder acknowledged, after it was taken over from that."""
+        if self.upload.needs_copy:
+            self.upload = await asyncio.to_thread(self._sessions.parts.progress, self.upload)
+        return self.upload
 
     @asynccontextmanager
     async def removed_on_failure(self) -> AsyncIterator[None]:
@@ -142,10 +125,17 @@ class UploadSession:
         blocks: AsyncIterator[bytes] | AsyncIterator[bytes | SocketBody],
         digest: Digest | None,
         reserve: Reserve | None = None,
+        *,
+        record: bool = False,
     ) -> int:
-        """Write the bytes after the acknowledged ones to the disk, and return their number; as `PartWriter.write`."""
-        writer = PartWriter(partial(self._sessions.parts.open, self.upload, digest))
-        return await writer.write(blocks, reserve)
+        """Write the bytes after the acknowledged ones to the disk, and return their number; as `PartWriter.write`.
+
+        `record` writes the new offset to the progress file, if it can acknowledge the bytes.
+        """
+        writer = PartWriter(partial(self._sessions.parts.open, self.upload, digest, record=record))
+        size = await writer.write(blocks, reserve)
+        self._is_recorded = writer.is_recorded
+        return size
 
     async def release(self) -> Upload:
         """Release the lease, changing nothing."""
@@ -155,11 +145,15 @@ class UploadSession:
     async def advance(self, offset: int, *, keep: bool) -> Upload:
         """Acknowledge the bytes before `offset`, and keep the lease for the next chunk or release it."""
         extended = replace(self.upload, offset=offset)
+        sent = clock()
+        if self._is_recorded and sent < extended.certain_until:
+            self._sessions.leases.keep(extended)
+            return extended
         record = await self._store.advance(extended, keep=keep)
         if record is None:
             raise await self._refusal()
-        if keep and not record.is_cancelled:
-            self._sessions.leases.keep(extended)
+        if record.kept_fence:
+            self._sessions.leases.keep(replace(extended, certain_until=certain_until(sent)))
         return extended
 
     async def finish(self, size: int, suffix: str, digest: Digest | None) -> Upload:

@@ -6,27 +6,23 @@ from uuid import uuid4
 
 from pymongo import ASCENDING
 
-from common.mongo import Document
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import (
     LEASE_FREE,
     NOW,
-    UploadRecords,
     from_now,
     older_than,
     record_key,
     to_upload,
     to_upload_or_none,
 )
+from upload_service.uploads.leases.store import FREE, LeaseStore
 
-LEASE_SECONDS = 15
-KEPT_SECONDS = 6  # of a lease between two chunks; after its holder died, the next chunk waits for so long
 ANNOUNCING_SECONDS = 5  # that an announcement may take, and until a failed one is repeated
-_FREE = {"$expr": {"$lt": ["$lease_until", NOW]}}
 
 
-class MongoUploadStore(UploadRecords):
+class MongoUploadStore(LeaseStore):
     """Every change is one conditional update; a record that does not meet the condition stays as it is."""
 
     async def find(self, tenant_id: str, file_id: str) -> Upload | None:
@@ -73,41 +69,9 @@ class MongoUploadStore(UploadRecords):
             upsert=True,
         )
 
-    async def acquire_lease(self, tenant_id: str, file_id: str) -> Upload | None:
-        """Acquire the lease of an open transfer. None if another request has it, or no such transfer is open."""
-        fields = {
-            "tainted": {"$or": ["$tainted", {"$gt": ["$lease_until", LEASE_FREE]}]},
-            "fence": {"$add": ["$fence", 1]},
-            "lease_until": from_now(LEASE_SECONDS),
-            "updated_at": NOW,
-        }
-        query = {"tenant_id": tenant_id, "file_id": file_id, "status": Status.OPEN, "cancelled": {"$ne": True}, **_FREE}
-        return to_upload_or_none(await self._find_and_set(query, fields))
-
     async def cancel(self, upload: Upload) -> None:
         """Allow no further lease of an open transfer; the request that has the lease keeps it."""
         await self._update(upload, Status.OPEN, {"cancelled": True})
-
-    async def renew(self, upload: Upload) -> bool:
-        """Extend the lease; False if it was released or another request has it."""
-        # A late renewal must not acquire a lease that was released.
-        held = {"fence": upload.fence, "lease_until": {"$gt": LEASE_FREE}}
-        return await self._update(upload, Status.OPEN, {"lease_until": from_now(LEASE_SECONDS)}, held)
-
-    async def set_generation(self, upload: Upload) -> bool:
-        """Record that the acknowledged bytes are in the file of `generation`, out of reach of earlier holders."""
-        return await self._update_leased(upload, {"part": upload.generation, "tainted": False})
-
-    async def release(self, upload: Upload) -> bool:
-        """Release the lease; False if another request has it. The transfer is as old as before."""
-        query = {**record_key(upload), "status": Status.OPEN, "fence": upload.fence}
-        return await self._set(query, {"lease_until": LEASE_FREE})
-
-    async def advance(self, upload: Upload, *, keep: bool = False) -> Upload | None:
-        """Acknowledge the bytes before `offset`. Releases the lease, or keeps that of a transfer not cancelled."""
-        until: Any = {"$cond": ["$cancelled", LEASE_FREE, from_now(KEPT_SECONDS)]} if keep else LEASE_FREE
-        fields = {"offset": upload.offset, "lease_until": until, "updated_at": NOW}
-        return to_upload_or_none(await self._find_and_set(self._leased(upload), fields))
 
     async def complete(self, upload: Upload) -> bool:
         """Record the whole file, not announced yet, and release the lease."""
@@ -125,6 +89,7 @@ class MongoUploadStore(UploadRecords):
             "inspection": State.PENDING,
             "checked_at": NOW,  # The whole file was read for its digest.
             "lease_until": LEASE_FREE,
+            "kept_fence": 0,
             "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
         }
         return await self._set(self._leased(upload), {**fields, "updated_at": NOW})
@@ -182,7 +147,7 @@ class MongoUploadStore(UploadRecords):
     async def mark_deleting(self, upload: Upload) -> bool:
         """Any status → deleting, unless the record has changed since it was read, or a request has its lease."""
         conditions: dict[Status, dict[str, Any]] = {
-            Status.OPEN: {"fence": upload.fence, **_FREE},
+            Status.OPEN: {"fence": upload.fence, **FREE},
             Status.LINKED: {"version_uid": upload.version_uid},
         }
         return await self._update(upload, upload.status, {"status": Status.DELETING}, conditions.get(upload.status))
@@ -203,18 +168,3 @@ class MongoUploadStore(UploadRecords):
 
     async def forget_tenant(self, tenant_id: str) -> None:
         await self._uploads.delete_many({"tenant_id": tenant_id})
-
-    def _leased(self, upload: Upload) -> Document:
-        """The query for an open transfer while our lease is the last one; under a kept one, unless it was cancelled."""
-        known = {"cancelled": {"$ne": True}} if upload.is_kept else {}
-        return {**record_key(upload), "status": Status.OPEN, "fence": upload.fence, **known}
-
-    async def _update_leased(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
-        """Update an open transfer while our lease is the last one acquired."""
-        return await self._update(upload, Status.OPEN, fields, {"fence": upload.fence})
-
-    async def _update(
-        self, upload: Upload, status: Status, fields: Mapping[str, Any], condition: Mapping[str, Any] | None = None
-    ) -> bool:
-        query = {**record_key(upload), "status": status, **(condition or {})}
-        return await self._set(query, {**fields, "updated_at": NOW})

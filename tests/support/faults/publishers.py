@@ -13,7 +13,7 @@ from tests.support.system.publishing import Published, add_package, package_id
 from tests.support.system.services import Api
 from tests.support.wait import until
 
-SIZE = 4000  # bytes of an installer, sent in two chunks
+SIZE = 4000  # bytes of an installer, sent in four chunks
 PUBLISHER_COUNT = 4
 PAUSE = 0.05  # seconds between two installers of a publisher, which leaves CPU time to the services
 
@@ -49,7 +49,7 @@ class Publishers:
     async def publish(self, publisher: int) -> None:
         for number in count():
             content = os.urandom(self.size)
-            version = await self.client.publish(self.package_id, f"{publisher}.{number}", content, chunk=self.size // 2)
+            version = await self.client.publish(self.package_id, f"{publisher}.{number}", content, chunk=self.size // 4)
             self.published.append(version)
             if self.is_stopping:
                 return

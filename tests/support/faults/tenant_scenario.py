@@ -49,7 +49,7 @@ class TenantScenario:
         package = {"package_id": name, "package_name": "Trap", "package_publisher": "Acme"}
         # The second status answers the retry of a request that succeeded without its answer arriving.
         await self._call(retries, (200, 401), "POST", "add_package", data=package)
-        first = await self._publish(retries, name, "1", os.urandom(3000), chunk=1700)
+        first = await self._publish(retries, name, "1", os.urandom(3000), chunk=1000)
         deletion = {"versions_uids": first.uid}
         await self._call(retries, (200, 404), "DELETE", "delete_package_version", name, data=deletion)
         await self._call(True, (404, 404), "GET", "get_specific_package_version", first.uid)

@@ -36,7 +36,7 @@ from common.service_client.client import ServiceClient
 
 PRODUCT = ("auth_service", "catalog_service", "client_registry", "common", "gateway", "upload_service")
 CHANGES = ("insert_one", "update_one", "update_many", "delete_one", "delete_many", "find_one_and_update")
-FILES = ("open", "mkdir", "rmdir", "rename", "replace", "unlink", "ftruncate", "pwrite", "fsync")
+FILES = ("open", "mkdir", "rmdir", "rename", "replace", "unlink", "ftruncate", "pwrite", "fsync", "fdatasync")
 WORKERS = ("asyncio", "reader")  # names of worker threads
 PR_SET_PDEATHSIG = 1
 

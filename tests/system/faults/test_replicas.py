@@ -26,7 +26,6 @@ from tests.support.services.upload import UploadApi
 from tests.support.wait import until
 
 CHUNK = 3 << 20  # bytes; half of it is more than one write
-PAST_A_LEASE = 20  # seconds
 FREED_WITHIN = 60.0  # seconds
 
 
@@ -74,7 +73,7 @@ async def test_a_replica_paused_past_its_lease_changes_nothing(
     replica = cluster.replicas["upload_service"][0]
     replica.pause()
     try:
-        await cluster.age_tenant(caller.tenant_id, PAST_A_LEASE)
+        # It waits until the lease has expired. An acknowledgement from the progress file needs real time.
         answer = await fresh.chunk(caller, file_id, content[start : start + CHUNK], start, len(content))
         assert answer.status == 200, answer.body
     finally:
@@ -89,12 +88,19 @@ async def test_a_replica_paused_past_its_lease_changes_nothing(
     await _check_invariants(cluster, caller)
 
 
-@pytest.mark.parametrize("last", [False, True], ids=["in the middle", "at the last chunk"])
-async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Cluster, *, last: bool) -> None:
+@pytest.mark.parametrize(
+    ("step", "number"),
+    [
+        ("part_files:PartFile.sync:hold:2", 2),
+        ("leases.progress_file:ProgressFile.write:hold:1", 2),
+        ("part_files:PartFile.sync:hold:3", 3),
+    ],
+    ids=["in the middle", "after its offset", "at the last chunk"],
+)
+async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Cluster, step: str, number: int) -> None:
     """The replica has synced the chunk, and is paused before its answer."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
-    number = 3 if last else 2
-    environment = {"FAILPOINT": f"upload_service.uploads.part_files:PartFile.sync:hold:{number}"}
+    environment = {"FAILPOINT": f"upload_service.uploads.{step}"}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
     replica = await cluster.add("upload_service", environment=environment, command=command, receives_connections=False)
     fresh_one = cluster.replicas["upload_service"][0]
@@ -109,7 +115,6 @@ async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Clu
             return replica.is_paused
 
         await until(held)
-        await cluster.age_tenant(caller.tenant_id, PAST_A_LEASE)
         answer = await fresh.chunk(caller, file_id, content[start : start + 2000], start, 6000)
         assert answer.status == 200, answer.body
         replica.resume()
@@ -118,6 +123,28 @@ async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Clu
             answer = await fresh.chunk(caller, file_id, content[later : later + 2000], later, 6000)
             assert answer.status == 200, answer.body
     await cluster.remove(replica)
+    await _check_file(cluster, caller, answer, content)
+    await _check_invariants(cluster, caller)
+
+
+async def test_a_chunk_acknowledged_before_a_kill_is_kept(cluster: Cluster) -> None:
+    """The next chunk, at another replica, waits until the kept lease of the killed one has expired, and continues."""
+    caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
+    doomed = await cluster.add("upload_service", receives_connections=False)
+    async with (
+        connect_to_replica(cluster, doomed) as first,
+        connect_to_replica(cluster, cluster.replicas["upload_service"][0]) as second,
+    ):
+        for start in range(0, 4000, 1000):
+            answer = await first.chunk(caller, file_id, content[start : start + 1000], start, len(content))
+            assert answer.status == 200, answer.body
+        await doomed.kill()
+        state = await second.state(caller, file_id)
+        assert state.body["received"] == 4000
+        for start in range(4000, 6000, 1000):
+            answer = await second.chunk(caller, file_id, content[start : start + 1000], start, len(content))
+            assert answer.status == 200, answer.body
+    await cluster.remove(doomed)
     await _check_file(cluster, caller, answer, content)
     await _check_invariants(cluster, caller)
 

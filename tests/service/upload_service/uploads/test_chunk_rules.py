@@ -21,6 +21,7 @@ from upload_service.content_range import ContentRange, FileId
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
+from upload_service.uploads.part_files import PROGRESS
 from upload_service.uploads.store import MongoUploadStore
 
 Answer = TypeVar("Answer")
@@ -145,7 +146,8 @@ class Chunks(RuleBasedStateMachine):
     @invariant()
     def records_and_files_are_as_acknowledged(self) -> None:
         folder = self.stores.folder / self.tenant.tenant_id
-        files = {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        parts = (path for path in folder.rglob("*") if path.is_file() and path.name != PROGRESS)
+        files = {path.name: path.read_bytes() for path in parts}
         expected = {}
         for file_id, upload in self.known.items():
             expected[upload.server_filename or f"upload_{file_id}.part"] = CONTENT[file_id][: upload.offset]

@@ -2,12 +2,13 @@
 
 - Only one request of this process has a lease at a time: `take` removes it from here.
 - A lease is released when no chunk comes for `IDLE_SECONDS`, at a cancellation here, and at the end of the process.
+- A lease that another process waits for is not kept after the next chunk. It is reserved for that process for a moment.
 - It protects nothing by itself. A process that was paused or is too slow keeps a lease that another one has taken over:
   the `fence` refuses its updates, and the new holder writes to a copy, as with any other lost lease.
 """
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from common.mongo import MongoError
 from common.telemetry import log
@@ -38,7 +39,7 @@ class KeptLeases:
         """Keep the lease of a transfer until its next chunk comes."""
         loop, key = asyncio.get_running_loop(), (upload.tenant_id, upload.file_id)
         timer = loop.call_later(IDLE_SECONDS, self._begin_release, key)
-        self._kept[key] = _Kept(replace(upload, is_kept=True), loop.time() + IDLE_SECONDS, timer)
+        self._kept[key] = _Kept(upload, loop.time() + IDLE_SECONDS, timer)
 
     def take(self, tenant_id: str, file_id: str) -> Upload | None:
         """The leased transfer if its lease is kept here; the caller has the lease from then on."""

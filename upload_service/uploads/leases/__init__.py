@@ -1,0 +1,1 @@
+"""Leases: one request at a time works on a transfer."""
