@@ -1,19 +1,19 @@
 """Forwards a request to a service and returns its response, streamed if large. Other headers than these are dropped."""
 
 import json
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
-from aiohttp import ClientError, ClientResponse, web
+from aiohttp import ClientError, web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import Caller
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
-from common.http.bodies import FORM_LIMIT, body
+from common.http.bodies import FORM_LIMIT
 from common.http.middleware import AUDIT_HEADER, BytesResponse
 from common.http.zero_copy import CAN_SPLICE, splice
+from common.service_client.caller_body import CallerBody
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, raise_problem
 from common.telemetry import log
 from gateway.operations import Access
@@ -59,21 +59,6 @@ LONG_FORM_TIMEOUT = 10.0  # seconds that a form waits for its slot
 AUDIT_DETAILS: web.RequestKey[dict[str, Any]] = web.RequestKey("audit_details", dict)
 
 
-class Body(AsyncIterator[bytes]):
-    """A request body of at most `limit` bytes. `problem` is the caller's mistake that ended it."""
-
-    def __init__(self, request: web.Request, limit: int | None = None) -> None:
-        self._blocks = body(request, limit=limit, joined=False)
-        self.problem: Problem | None = None
-
-    async def __anext__(self) -> bytes:
-        try:
-            return await anext(self._blocks)
-        except Problem as problem:
-            self.problem = problem
-            raise
-
-
 async def forward(request: web.Request, service: ServiceClient, caller: Caller, target: Target) -> web.StreamResponse:
     """Send a request to a service, and its response to the caller. Keeps the service's `AUDIT_DETAILS` in the request.
 
@@ -93,10 +78,10 @@ async def forward(request: web.Request, service: ServiceClient, caller: Caller, 
         if sends_body or not name.startswith("Content-")
         for value in request.headers.getall(name, [])
     )
-    content = Body(request, None if operation.streamed else operation.body_limit)
+    content = CallerBody(request, None if operation.streamed else operation.body_limit)
     async with _slot_for_form(request, caller, target):
         _check_utf8(headers)
-        data: AsyncIterator[bytes] | bytes | None = None
+        data: CallerBody | bytes | None = None
         if sends_body:
             # A body that is read first holds no connection to the service while its sender is slow.
             data = content if operation.streamed else b"".join([block async for block in content])
@@ -111,6 +96,7 @@ async def forward(request: web.Request, service: ServiceClient, caller: Caller, 
                 data=data,
                 timeout=operation.timeout,
                 streamed=operation.streamed,
+                replica_key=request.headers.get("X-File-ID", ""),
             ) as response:
                 return await relay(request, response)
         except Problem:
@@ -155,7 +141,7 @@ async def _stream(request: web.Request, response: Response, headers: CIMultiDict
         await streamed.prepare(request)
         length = response.content_length
         can_splice = CAN_SPLICE and not request.secure  # The kernel would send the bytes without encryption.
-        if can_splice and isinstance(response, ClientResponse) and length is not None and length > SPLICE_THRESHOLD:
+        if can_splice and length is not None and length > SPLICE_THRESHOLD:
             await _splice(response, streamed, request, length)
         else:
             async for block in response.content.iter_any():
@@ -171,7 +157,7 @@ async def _stream(request: web.Request, response: Response, headers: CIMultiDict
     return streamed
 
 
-async def _splice(response: ClientResponse, streamed: web.StreamResponse, request: web.Request, length: int) -> None:
+async def _splice(response: Response, streamed: web.StreamResponse, request: web.Request, length: int) -> None:
     """Write the received bytes, and let the kernel move the rest. The connection to the service ends with it."""
     connection, content = response.connection, response.content
     blocks = list(iter(content.read_nowait, b""))

@@ -13,7 +13,8 @@ import uvloop
 from aiohttp import ClientError, ClientPayloadError, ClientSession, web
 
 from common.http.middleware import problem_response
-from gateway.forwarding.proxy import SPLICE_THRESHOLD, Body, relay
+from common.service_client.caller_body import CallerBody
+from gateway.forwarding.proxy import SPLICE_THRESHOLD, relay
 from tests.support.system.raw_http import read_one_answer, read_slowly, shrink_send_buffer
 from tests.support.system.stub_service import serve_handler
 from upload_service.downloads.service import OpenFile
@@ -183,7 +184,7 @@ async def taking(handler: Handler | None = None) -> AsyncIterator[ReceivedBody]:
         return web.Response(text="taken")
 
     async def forward(request: web.Request) -> web.StreamResponse:
-        content = Body(request)
+        content = CallerBody(request)
         headers = {"Content-Length": request.headers["Content-Length"]}
         try:
             async with session.post(service, data=content, headers=headers) as response:
@@ -265,7 +266,7 @@ async def _answer_of_aborting_service() -> bytes:
     async def forward(request: web.Request) -> web.StreamResponse:
         headers = {"Content-Length": request.headers["Content-Length"]}
         with suppress(ClientError):
-            async with session.post(address, data=Body(request), headers=headers):
+            async with session.post(address, data=CallerBody(request), headers=headers):
                 pass
         return web.Response(status=500)
 
