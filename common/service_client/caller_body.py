@@ -44,9 +44,6 @@ class CallerBody(AsyncIterator[bytes]):
             await writer.write_eof()
             return
         try:
-            for block in self._take_arrived():
-                await writer.write(block)
-            writer.send_headers()
             await self._splice(writer, stall_timeout)
         except Problem as problem:
             self.problem = problem
@@ -65,28 +62,31 @@ class CallerBody(AsyncIterator[bytes]):
         sink.set_write_buffer_limits(high=0)  # `drain` waits until the transport has written everything.
         return True
 
-    def _take_arrived(self) -> list[bytes]:
-        try:
-            return list(iter(self._request.content.read_nowait, b""))  # Reading may let the parser go on.
-        except (web.RequestPayloadError, HttpProcessingError):
-            raise _broken() from None
-
     async def _splice(self, writer: StreamWriter, stall_timeout: float) -> None:
-        """Let the kernel move the bytes that have not arrived yet."""
+        """Write what has arrived, and let the kernel move the rest."""
         request, content = self._request, self._request.content
-        source, sink = request.transport, writer.transport
+        blocks, source, sink = self._take_arrived(), request.transport, writer.transport
         if source is None:
             raise _broken()
         source.pause_reading()
         length = (request.content_length or 0) - content.total_bytes
         splice = Splice(length, stall_timeout=stall_timeout)
         try:
+            for block in blocks:
+                await writer.write(block)
+            writer.send_headers()
             await writer.drain()
             if sink is None or sink.is_closing() or sink.get_write_buffer_size():
                 raise ConnectionResetError("The service has gone.")
             await splice.run(source, sink)
         finally:
             cast("ServerConnection", request.protocol).skip_body(content, length - splice.left, splice.left)
+
+    def _take_arrived(self) -> list[bytes]:
+        try:
+            return list(iter(self._request.content.read_nowait, b""))  # Reading may let the parser go on.
+        except (web.RequestPayloadError, HttpProcessingError):
+            raise _broken() from None
 
 
 def _broken() -> InvalidRequest:
