@@ -173,7 +173,7 @@ class ServiceClient:
     ) -> AsyncIterator[Response]:
         pause = max(timeout, BLOCK_TIMEOUT)
         async with self._stream_slot(caller):
-            reply = await self._streams.request(method, target, headers, body, timeout=timeout, pause=pause)
+            reply = await self._streams.stream(method, target, headers, body, timeout=timeout, pause=pause)
             with closing(reply):
                 yield reply
 

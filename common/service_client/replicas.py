@@ -15,7 +15,7 @@ from common.telemetry import log
 
 LOOKUP_INTERVAL = 2.0  # seconds
 LOOKUP_TIMEOUT = 1.0  # seconds; after that, the known addresses are used
-AVOIDED = 5.0  # seconds in which a replica that did not answer comes after all others
+AVOIDED = 10.0  # seconds in which a replica that did not answer comes after all others
 
 
 class Replicas:

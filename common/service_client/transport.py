@@ -105,16 +105,8 @@ class HttpTransport:
 
         Raises ClientError, HttpProcessingError, TimeoutError: there is no valid response.
         """
-        message = _encode(method, f"{self.prefix}{target}", self.host, headers, body)
         async with loop_timeout(timeout):
-            try:
-                reply = await self._send(method, message, pause)
-            except (ConnectionTimeoutError, ClientConnectorError):
-                raise
-            except (ClientOSError, ServerDisconnectedError):
-                if method not in READS:
-                    raise
-                reply = await self._send(method, message, pause)
+            reply = await self._begin(method, target, headers, body, pause)
             if reply.content_length is not None and reply.content_length <= SMALL:
                 try:
                     await reply.read()
@@ -122,6 +114,26 @@ class HttpTransport:
                     reply.close()
                     raise
             return reply
+
+    async def stream(
+        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, *, timeout: float, pause: float
+    ) -> HttpReply:
+        """Like `request`, but return the response when it begins, with an unread body."""
+        async with loop_timeout(timeout):
+            return await self._begin(method, target, headers, body, pause)
+
+    async def _begin(
+        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, pause: float
+    ) -> HttpReply:
+        message = _encode(method, f"{self.prefix}{target}", self.host, headers, body)
+        try:
+            return await self._send(method, message, pause)
+        except (ConnectionTimeoutError, ClientConnectorError):
+            raise
+        except (ClientOSError, ServerDisconnectedError):
+            if method not in READS:
+                raise
+            return await self._send(method, message, pause)
 
     async def _send(self, method: str, message: bytes, pause: float) -> HttpReply:
         connection, protocol = await self.connect(method, pause)
