@@ -41,6 +41,18 @@ class ServerConnection(web.RequestHandler):
         """The bytes written for the current request."""
         return self._current_request.writer.output_size if self._current_request else 0
 
+    def pause_long_body(self, threshold: int) -> None:
+        """Leave the rest of the newest request's body in the socket until the body is read, if that is so many bytes.
+
+        Something of it must have arrived: its reader continues the reading, but would not do so while it waits.
+        """
+        if self._messages:
+            message, content = self._messages[-1]
+            if content.is_eof() or not content.total_bytes or isinstance(message, _ErrInfo):
+                return
+            if int(message.headers.get("Content-Length", 0)) - content.total_bytes >= threshold:
+                self.pause_reading()
+
     def skip_body(self, content: StreamReader, received: int, left: int) -> None:
         """Continue with a body of which so many bytes were received without the parser, and then so many are left."""
         if self.transport is None or content.exception() is not None:

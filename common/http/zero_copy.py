@@ -124,11 +124,16 @@ async def _open_sink(request: web.Request) -> AsyncIterator[SocketSink]:
     transport = request.transport
     if transport is None or transport.get_write_buffer_size():
         raise ConnectionResetError("The caller has gone.")
+    enlarge_send_buffer(transport)
+    with duplicate(transport) as descriptor:
+        yield SocketSink(request, descriptor)
+
+
+def enlarge_send_buffer(transport: asyncio.BaseTransport) -> None:
+    """Let a unix socket take more bytes at once. The system adjusts other sockets."""
     connection = transport.get_extra_info("socket")
     if connection.family == socket.AF_UNIX:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, UNIX_SEND_BUFFER)
-    with duplicate(transport) as descriptor:
-        yield SocketSink(request, descriptor)
 
 
 def splice_nonblocking(source: int, sink: int, limit: int) -> int:

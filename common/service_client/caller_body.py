@@ -10,7 +10,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from common.errors import InvalidRequest, Problem
 from common.http.aiohttp_private import ServerConnection
 from common.http.bodies import body
-from common.http.zero_copy import CAN_SPLICE
+from common.http.zero_copy import CAN_SPLICE, enlarge_send_buffer
 from common.service_client.splicing import Splice
 
 SPLICE_THRESHOLD = 256 << 10  # bytes that have not arrived yet; with fewer, the event loop is as fast
@@ -59,6 +59,7 @@ class CallerBody(AsyncIterator[bytes]):
         source, sink = self._request.transport, writer.transport
         if source is None or sink is None or source.get_extra_info("sslcontext") or sink.get_extra_info("sslcontext"):
             return False  # The kernel moves bytes as they are.
+        enlarge_send_buffer(sink)
         sink.set_write_buffer_limits(high=0)  # `drain` waits until the transport has written everything.
         return True
 
