@@ -257,6 +257,54 @@ async def test_a_large_body_rejected_before_its_end_is_answered(file: Path) -> N
         writer.close()
 
 
+async def test_a_connection_continues_after_an_early_answer(file: Path) -> None:
+    body = file.read_bytes()
+
+    async def answer_early(request: web.Request) -> web.Response:
+        first = await request.content.readany()
+        return web.Response(text="taken" if first == b"next" else "early")
+
+    async with taking(answer_early) as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        for _ in range(2):
+            writer.write(head_of(body) + body[:SPLICE_THRESHOLD])
+            assert (await read_one_answer(reader)).endswith(b"early")
+            writer.write(body[SPLICE_THRESHOLD:] + head_of(b"next") + b"next")
+            assert (await read_one_answer(reader)).endswith(b"taken")
+        writer.close()
+
+
+async def test_a_long_body_without_its_first_bytes_is_read(file: Path) -> None:
+    body = file.read_bytes()
+    async with taking() as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(head_of(body).replace(b"Host:", b"Expect: 100-continue\r\nHost:"))
+        assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        writer.write(body)
+        assert (await read_one_answer(reader)).endswith(b"taken")
+        writer.close()
+    assert taken.bodies == [body]
+
+
+async def test_a_chunked_body_is_forwarded(file: Path) -> None:
+    body = file.read_bytes()
+
+    async def blocks() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), PIECE):
+            yield body[start : start + PIECE]
+
+    async with (
+        taking() as taken,
+        asyncio.timeout(SOON),
+        ClientSession() as session,
+        session.post(taken.address, data=blocks()) as answer,
+    ):
+        assert await answer.text() == "taken"
+    assert taken.bodies == [body]
+
+
 async def _answer_of_aborting_service() -> bytes:
     """The answer to a caller that sends a large body although the service has disconnected."""
     closed = asyncio.Event()
