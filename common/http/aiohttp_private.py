@@ -8,12 +8,14 @@ from typing import Any
 
 from aiohttp import BaseConnector, web
 from aiohttp.client_proto import ResponseHandler
-from aiohttp.http import RawRequestMessage
+from aiohttp.http import HttpRequestParser, RawRequestMessage
 from aiohttp.http_exceptions import BadHttpMessage
-from aiohttp.streams import EMPTY_PAYLOAD
-from aiohttp.web_protocol import _ErrInfo
+from aiohttp.streams import EMPTY_PAYLOAD, StreamReader
+from aiohttp.web_protocol import MAX_MSG_QUEUE_SIZE, _ErrInfo
 
 from common.concurrency.limits import loop_timeout
+
+_ZEROS = bytes(256 << 10)
 
 
 class ServerConnection(web.RequestHandler):
@@ -38,6 +40,48 @@ class ServerConnection(web.RequestHandler):
     def output_size(self) -> int:
         """The bytes written for the current request."""
         return self._current_request.writer.output_size if self._current_request else 0
+
+    def pause_long_body(self, threshold: int) -> None:
+        """Leave the rest of the newest request's body in the socket until the body is read, if that is so many bytes.
+
+        Something of it must have arrived: its reader continues the reading, but would not do so while it waits.
+        """
+        if self._messages:
+            message, content = self._messages[-1]
+            if content.is_eof() or not content.total_bytes or isinstance(message, _ErrInfo):
+                return
+            if int(message.headers.get("Content-Length", 0)) - content.total_bytes >= threshold:
+                self.pause_reading()
+
+    def skip_body(self, content: StreamReader, received: int, left: int) -> None:
+        """Continue with a body of which so many bytes were received without the parser, and then so many are left."""
+        if self.transport is None or content.exception() is not None:
+            return
+        if left:
+            while received and content.exception() is None:
+                zeros = _ZEROS[:received]
+                self.data_received(zeros)  # The parser counts them.
+                content.read_nowait()
+                received -= len(zeros)
+        else:
+            self._parser = self._new_parser()  # The next byte begins a request.
+            content.feed_eof()
+        if not self._reading_paused:
+            self.transport.resume_reading()
+
+    def _new_parser(self) -> HttpRequestParser:
+        """A parser with the options of `RequestHandler`."""
+        return HttpRequestParser(
+            self,
+            self._loop,
+            self._read_bufsize,
+            max_line_size=self.max_line_size,
+            max_field_size=self.max_field_size,
+            max_headers=self.max_headers,
+            payload_exception=web.RequestPayloadError,
+            auto_decompress=self._manager._kwargs.get("auto_decompress", True) if self._manager else True,
+            max_msg_queue_size=MAX_MSG_QUEUE_SIZE,
+        )
 
     def reject_requests(self, is_rejected: Callable[[RawRequestMessage], bool], reason: str) -> None:
         """Answer the waiting requests that are rejected with 400, as if they were malformed."""

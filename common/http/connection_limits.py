@@ -25,6 +25,7 @@ HEAD_TIMEOUT = 15.0  # seconds for a request line and its headers, from the firs
 HEAD_LIMIT = 64 << 10  # bytes; aiohttp would accept a hundred headers of 8 KiB
 READ_TIMEOUT = 60.0  # seconds in which a caller must read all waiting bytes, or at least `READ_PROGRESS`
 READ_PROGRESS = 64 << 10  # bytes
+LONG_BODY = 256 << 10  # bytes that wait in the socket, not in memory, until their request is being handled
 
 # Defaults for responses that are no page, not embedded in other sites, and not cached.
 SAFE_HEADERS = CIMultiDict(
@@ -93,6 +94,7 @@ class LimitedConnection(ServerConnection):
             self._head_deadline.cancel()
             self._head_size = 0
             self.reject_requests(_is_rejected, "It has too long a head, or is not of HTTP/1.")
+            self.pause_long_body(LONG_BODY)
         elif self._head_deadline.is_running or self.is_waiting_for_request:  # Otherwise it is part of a body.
             self._head_deadline.start(HEAD_TIMEOUT)
             self._head_size += len(data)

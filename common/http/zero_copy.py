@@ -110,11 +110,16 @@ async def _open_sink(request: web.Request, buffer: int = UNIX_SEND_BUFFER) -> As
     transport = request.transport
     if transport is None or transport.get_write_buffer_size():
         raise ConnectionResetError("The caller has gone.")
-    connection = transport.get_extra_info("socket")
-    if connection.family == socket.AF_UNIX:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer)
+    enlarge_send_buffer(transport, buffer)
     with duplicate(transport) as descriptor:
         yield SocketSink(request, descriptor)
+
+
+def enlarge_send_buffer(transport: asyncio.BaseTransport, size: int = UNIX_SEND_BUFFER) -> None:
+    """Let a unix socket take more bytes at once. The system adjusts other sockets."""
+    connection = transport.get_extra_info("socket")
+    if connection.family == socket.AF_UNIX:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
 
 
 def unsent(descriptor: int) -> int:

@@ -1,23 +1,25 @@
 """Calls another service: signs the request for the caller, limits its time, and raises the service's problems."""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing, nullcontext
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from typing import Any
 from urllib.parse import quote
 from weakref import WeakValueDictionary
 
 import orjson
-from aiohttp import ClientError, ClientSession, ClientTimeout, DummyCookieJar
+from aiohttp import ClientError
 from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
-from yarl import URL
 
 from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, Signer
 from common.auth.signing import Keys
-from common.concurrency.limits import ConcurrencyLimit, loop_timeout
+from common.concurrency.limits import ConcurrencyLimit
 from common.errors import Unavailable
+from common.service_client.body_transport import NotConnected, RequestBody
+from common.service_client.connections import base_url, connector
 from common.service_client.problems import json_of, raise_problem
-from common.service_client.transport import HEADER_LIMIT, SMALL, HttpTransport, Response, base_url, connector
+from common.service_client.replicas import Replicas
+from common.service_client.transport import HEADER_LIMIT, SMALL, HttpReply, HttpTransport, Response
 from common.telemetry import request_id
 from common.telemetry.tracing import traces
 
@@ -31,7 +33,7 @@ CONNECTIONS = 64  # for short requests; more would make each of them slower
 SLOW_REQUESTS = 256  # requests with a longer timeout
 STREAMS = 1024  # streamed bodies
 STREAMS_OF_NETWORK = STREAMS // 8  # of one caller's network: eight slow networks are needed to take all
-Data = AsyncIterator[bytes] | bytes | None  # of a request
+Data = RequestBody | bytes | None  # of a request
 JSON = {"Content-Type": "application/json"}
 
 
@@ -39,14 +41,21 @@ class ServiceClient:
     """Calls one other service. Slow requests and streams have their own connections, and never delay short ones."""
 
     def __init__(
-        self, short: HttpTransport, slow: HttpTransport, streams: ClientSession, base: str, *, service: str, keys: Keys
+        self,
+        short: HttpTransport,
+        slow: HttpTransport,
+        streams: HttpTransport,
+        replicas: Replicas,
+        *,
+        service: str,
+        keys: Keys,
     ) -> None:
         self._short = ConcurrencyLimit(CONNECTIONS), short
         self._slow = ConcurrencyLimit(SLOW_REQUESTS), slow
         self._streams = streams
+        self._replicas = replicas
         self._stream_limit = ConcurrencyLimit(STREAMS)
         self._network_limits: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
-        self._base = base
         self._service = service
         self._signer = Signer(keys, service=service)
 
@@ -82,12 +91,14 @@ class ServiceClient:
         data: Data = None,
         timeout: float = ANSWER_TIMEOUT,
         streamed: bool = False,
+        replica_key: str = "",
     ) -> AsyncIterator[Response]:
         """Call an operation and yield the response, which must be read within the block.
 
         `segments` are the decoded parts of the path after the tenant; the first is the `operation` by default. `query`
         is encoded. `timeout` is the seconds from the sent body until the response begins, or until a small one is
-        complete. `streamed` is for bodies that take their time.
+        complete. `streamed` is for bodies that take their time. A tenant's bodies with the same `replica_key` go to the
+        same replica, while it is there.
 
         Raises Unavailable without a complete answer, Overloaded if too many requests wait for the service.
         """
@@ -98,10 +109,13 @@ class ServiceClient:
         all_headers[REQUEST_ID] = request_id()
         opened: AbstractAsyncContextManager[Response]
         with traces.call_span(self._service, method, segments[0], all_headers) as span:
-            if isinstance(data, bytes | None) and not streamed:
-                opened = self._request(method, target, all_headers, data, timeout)
-            else:
+            if not isinstance(data, bytes | None):
+                key = f"{caller.tenant_id}/{replica_key}" if replica_key else request_id()
+                opened = self._send_body(caller, key, method, target, all_headers, data, timeout)
+            elif streamed:
                 opened = self._stream(caller, method, target, all_headers, data, timeout)
+            else:
+                opened = self._request(method, target, all_headers, data, timeout)
             try:
                 async with opened as response:
                     span.set_status(response.status)
@@ -123,26 +137,52 @@ class ServiceClient:
                 yield reply
 
     @asynccontextmanager
-    async def _stream(
-        self, caller: Caller, method: str, target: str, headers: CIMultiDict[str], data: Data, timeout: float
+    async def _send_body(
+        self,
+        caller: Caller,
+        key: str,
+        method: str,
+        target: str,
+        headers: CIMultiDict[str],
+        body: RequestBody,
+        timeout: float,
     ) -> AsyncIterator[Response]:
-        # A slow sender of a body is not the service's fault.
-        is_sending = isinstance(data, AsyncIterator)
-        time_limit: AbstractAsyncContextManager[None] = nullcontext() if is_sending else loop_timeout(timeout)
+        pause = max(timeout, BLOCK_TIMEOUT)
+        async with self._stream_slot(caller):
+            with closing(await self._send_to_replica(key, method, target, headers, body, pause)) as reply:
+                yield reply
+
+    async def _send_to_replica(
+        self, key: str, method: str, target: str, headers: CIMultiDict[str], body: RequestBody, timeout: float
+    ) -> HttpReply:
+        """Send to the first replica that can be reached."""
+        *others, last = await self._replicas.ordered(key)
+        for replica in others:
+            try:
+                return await replica.send_body(method, target, headers, body, timeout=timeout)
+            except NotConnected:
+                self._replicas.avoid(replica)
+            except TimeoutError:
+                self._replicas.avoid(replica)
+                raise
+        return await last.send_body(method, target, headers, body, timeout=timeout)
+
+    @asynccontextmanager
+    async def _stream(
+        self, caller: Caller, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, timeout: float
+    ) -> AsyncIterator[Response]:
+        pause = max(timeout, BLOCK_TIMEOUT)
+        async with self._stream_slot(caller):
+            reply = await self._streams.stream(method, target, headers, body, timeout=timeout, pause=pause)
+            with closing(reply):
+                yield reply
+
+    @asynccontextmanager
+    async def _stream_slot(self, caller: Caller) -> AsyncIterator[None]:
         # The dictionary keeps a limit only while a stream of its network exists or waits.
         network_limit = self._network_limits.setdefault(caller.network, ConcurrencyLimit(STREAMS_OF_NETWORK))
         async with network_limit.acquire(STREAM_TIMEOUT), self._stream_limit.acquire(STREAM_TIMEOUT):
-            async with time_limit:
-                response = await self._streams.request(
-                    method,
-                    URL(f"{self._base}{target}", encoded=True),
-                    headers=headers,
-                    data=data,
-                    timeout=ClientTimeout(sock_read=max(timeout, BLOCK_TIMEOUT)),
-                    allow_redirects=False,
-                )
-            async with response:
-                yield response
+            yield
 
 
 @asynccontextmanager
@@ -152,14 +192,13 @@ async def open_service(address: str, *, service: str, keys: Keys) -> AsyncIterat
     async with (
         connector(address, CONNECTIONS) as short,
         connector(address, SLOW_REQUESTS) as slow,
-        ClientSession(
-            connector=connector(address, STREAMS),
-            cookie_jar=DummyCookieJar(),
-            auto_decompress=False,
-            max_field_size=HEADER_LIMIT,
-            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-        ) as streams,
+        connector(address, STREAMS) as streams,
     ):
         yield ServiceClient(
-            HttpTransport(short, base), HttpTransport(slow, base), streams, base, service=service, keys=keys
+            HttpTransport(short, base),
+            HttpTransport(slow, base),
+            HttpTransport(streams, base),
+            Replicas(streams, address),
+            service=service,
+            keys=keys,
         )

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from aiohttp import ClientResponse
+from aiohttp.connector import Connection
 
 from common.concurrency.byte_sources import CAN_SPLICE
 from common.service_client.transport import Response
@@ -23,7 +23,7 @@ def detach_body(response: Response, length: int) -> DetachedBody | None:
 
     The connection ends with the response. Raises EOFError, or what else ended the body early.
     """
-    if not CAN_SPLICE or not isinstance(response, ClientResponse):
+    if not CAN_SPLICE or _is_encrypted(response.connection):
         return None
     blocks = list(iter(response.content.read_nowait, b""))  # This may resume the reading.
     connection, rest = response.connection, length - response.content.total_bytes
@@ -33,3 +33,9 @@ def detach_body(response: Response, length: int) -> DetachedBody | None:
         raise EOFError
     connection.protocol.pause_reading()
     return DetachedBody(blocks, connection.transport, rest)
+
+
+def _is_encrypted(connection: Connection | None) -> bool:
+    """Whether the bytes on a connection are not those of the body."""
+    transport = connection.transport if connection else None
+    return transport is not None and transport.get_extra_info("sslcontext") is not None

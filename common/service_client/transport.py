@@ -4,7 +4,8 @@ aiohttp opens and keeps the connections and parses the responses. Its `ClientSes
 proxies and compression; they cost several times as much as the request, and our services use none of them.
 """
 
-from typing import Protocol
+import asyncio
+from typing import Protocol, cast
 
 from aiohttp import (
     BaseConnector,
@@ -15,22 +16,19 @@ from aiohttp import (
     ConnectionTimeoutError,
     ServerDisconnectedError,
     StreamReader,
-    TCPConnector,
-    UnixConnector,
     hdrs,
 )
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 from aiohttp.http import RawResponseMessage
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from common.concurrency.limits import loop_timeout
-from common.http.aiohttp_private import ConnectTimeoutMixin
 
 HEADER_LIMIT = 256 << 10  # bytes: the audit header of a write of a thousand values
 SMALL = 64 << 10  # bytes: a response up to this size is read at once
 READS = frozenset([hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS, hdrs.METH_TRACE])  # have no body
-KEEP_ALIVE = 1.0  # seconds that an idle connection is reused; a stopping service keeps it for longer
 NO_LIMIT = ClientTimeout()
 
 
@@ -45,27 +43,9 @@ class Response(Protocol):
     def content_length(self) -> int | None: ...
     @property
     def content(self) -> StreamReader: ...
+    @property
+    def connection(self) -> Connection | None: ...
     async def read(self) -> bytes: ...
-
-
-class _TCPConnector(ConnectTimeoutMixin, TCPConnector):
-    pass
-
-
-class _UnixConnector(ConnectTimeoutMixin, UnixConnector):
-    pass
-
-
-def base_url(address: str) -> str:
-    """The start of the URLs of a service at `http://host:port` or `unix:/path/of/the.sock`."""
-    return "http://localhost" if address.startswith("unix:") else address.rstrip("/")
-
-
-def connector(address: str, limit: int) -> BaseConnector:
-    """At most `limit` connections to `http://host:port` or `unix:/path/of/the.sock`."""
-    if address.startswith("unix:"):
-        return _UnixConnector(address.removeprefix("unix:"), limit=limit, keepalive_timeout=KEEP_ALIVE)
-    return _TCPConnector(limit=limit, keepalive_timeout=KEEP_ALIVE)
 
 
 class HttpReply:
@@ -75,7 +55,7 @@ class HttpReply:
         self.status = message.code
         self.headers = message.headers
         self.content = content
-        self._connection = connection
+        self.connection = connection
         self._body: bytes | None = None
         content.on_eof(self._release)
 
@@ -92,25 +72,25 @@ class HttpReply:
 
     def close(self) -> None:
         """Close the connection if the body has not arrived completely."""
-        self._connection.close()
+        self.connection.close()
 
     def _release(self) -> None:
         """Free the connection, or close it if the service answered before it read the whole request."""
-        transport = self._connection.transport
+        transport = self.connection.transport
         if transport is not None and transport.get_write_buffer_size():
-            self._connection.close()
+            self.connection.close()
         else:
-            self._connection.release()
+            self.connection.release()
 
 
 class HttpTransport:
     """Sends requests to one service."""
 
-    def __init__(self, connector: BaseConnector, base: str) -> None:
+    def __init__(self, connector: BaseConnector, base: str, host: str = "") -> None:
         self._connector = connector
         self._connection_key = ClientRequest(hdrs.METH_GET, URL(base))  # The connector reads the address from it.
-        self._prefix = URL(base).raw_path.rstrip("/")
-        self._host = self._connection_key.headers[hdrs.HOST]
+        self.prefix = URL(base).raw_path.rstrip("/")
+        self.host = host or self._connection_key.headers[hdrs.HOST]
 
     async def request(
         self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, *, timeout: float, pause: float
@@ -125,16 +105,8 @@ class HttpTransport:
 
         Raises ClientError, HttpProcessingError, TimeoutError: there is no valid response.
         """
-        message = _encode(method, f"{self._prefix}{target}", self._host, headers, body)
         async with loop_timeout(timeout):
-            try:
-                reply = await self._send(method, message, pause)
-            except (ConnectionTimeoutError, ClientConnectorError):
-                raise
-            except (ClientOSError, ServerDisconnectedError):
-                if method not in READS:
-                    raise
-                reply = await self._send(method, message, pause)
+            reply = await self._begin(method, target, headers, body, pause)
             if reply.content_length is not None and reply.content_length <= SMALL:
                 try:
                     await reply.read()
@@ -143,27 +115,59 @@ class HttpTransport:
                     raise
             return reply
 
-    async def _send(self, method: str, message: bytes, pause: float) -> HttpReply:
-        connection = await self._connector.connect(self._connection_key, [], NO_LIMIT)
+    async def stream(
+        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, *, timeout: float, pause: float
+    ) -> HttpReply:
+        """Like `request`, but return the response when it begins, with an unread body."""
+        async with loop_timeout(timeout):
+            return await self._begin(method, target, headers, body, pause)
+
+    async def _begin(
+        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, pause: float
+    ) -> HttpReply:
+        message = _encode(method, f"{self.prefix}{target}", self.host, headers, body)
         try:
-            protocol, transport = connection.protocol, connection.transport
-            if protocol is None or transport is None:
-                raise ServerDisconnectedError
-            protocol.set_response_params(
-                skip_payload=method == hdrs.METH_HEAD,
-                read_until_eof=True,
-                auto_decompress=False,
-                read_timeout=pause,
-                max_field_size=HEADER_LIMIT,
-            )
-            transport.write(message)
-            head, content = await protocol.read()
-            while head.code < 200 and head.code != 101:
-                head, content = await protocol.read()
+            return await self._send(method, message, pause)
+        except (ConnectionTimeoutError, ClientConnectorError):
+            raise
+        except (ClientOSError, ServerDisconnectedError):
+            if method not in READS:
+                raise
+            return await self._send(method, message, pause)
+
+    async def _send(self, method: str, message: bytes, pause: float) -> HttpReply:
+        connection, protocol = await self.connect(method, pause)
+        try:
+            cast("asyncio.Transport", connection.transport).write(message)
+            head, content = await read_head(protocol)
         except BaseException:
             connection.close()
             raise
         return HttpReply(connection, head, content)
+
+    async def connect(self, method: str, pause: float) -> tuple[Connection, ResponseHandler]:
+        """A connection that is ready for a request; `pause` is as in `request`. Raises ClientError or TimeoutError."""
+        connection = await self._connector.connect(self._connection_key, [], NO_LIMIT)
+        protocol = connection.protocol
+        if protocol is None or not protocol.is_connected():
+            connection.close()
+            raise ServerDisconnectedError
+        protocol.set_response_params(
+            skip_payload=method == hdrs.METH_HEAD,
+            read_until_eof=True,
+            auto_decompress=False,
+            read_timeout=pause,
+            max_field_size=HEADER_LIMIT,
+        )
+        return connection, protocol
+
+
+async def read_head(protocol: ResponseHandler) -> tuple[RawResponseMessage, StreamReader]:
+    """The head of the response, after interim ones."""
+    head, content = await protocol.read()
+    while head.code < 200 and head.code != 101:
+        head, content = await protocol.read()
+    return head, content
 
 
 def _encode(method: str, target: str, host: str, headers: CIMultiDict[str], body: bytes | None) -> bytes:

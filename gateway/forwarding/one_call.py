@@ -12,9 +12,10 @@ from aiohttp import web
 from common.auth.internal_tokens import Caller
 from common.errors import Problem
 from common.http.forms import URLENCODED
+from common.service_client.caller_body import CallerBody
 from common.service_client.client import ServiceClient, json_of
 from common.telemetry import log
-from gateway.forwarding.proxy import Body, relay
+from gateway.forwarding.proxy import relay
 from gateway.routing.target import Target
 
 
@@ -50,7 +51,7 @@ async def _discard(upload_service: ServiceClient, caller: Caller, server_filenam
 
 
 async def _store(request: web.Request, upload_service: ServiceClient, caller: Caller, target: Target) -> Any:
-    content, timeout = Body(request), target.operation.timeout
+    content, timeout = CallerBody(request), target.operation.timeout
     headers = {name: request.headers[name] for name in ("Content-Type", "Content-Length") if name in request.headers}
     try:
         async with upload_service.open(

@@ -1,7 +1,6 @@
 """Forwards a request to a service and returns its response, streamed if large. Other headers than these are dropped."""
 
 import json
-from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
@@ -12,9 +11,10 @@ from common.auth.internal_tokens import Caller
 from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
-from common.http.bodies import FORM_LIMIT, body
+from common.http.bodies import FORM_LIMIT
 from common.http.middleware import AUDIT_HEADER, BytesResponse
 from common.http.zero_copy import splice
+from common.service_client.caller_body import CallerBody
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, raise_problem
 from common.service_client.detached_body import detach_body
 from common.telemetry import log
@@ -62,21 +62,6 @@ LONG_FORM_TIMEOUT = 10.0  # seconds that a form waits for its slot
 AUDIT_DETAILS: web.RequestKey[dict[str, Any]] = web.RequestKey("audit_details", dict)
 
 
-class Body(AsyncIterator[bytes]):
-    """A request body of at most `limit` bytes. `problem` is the caller's mistake that ended it."""
-
-    def __init__(self, request: web.Request, limit: int | None = None) -> None:
-        self._blocks = body(request, limit=limit, joined=False)
-        self.problem: Problem | None = None
-
-    async def __anext__(self) -> bytes:
-        try:
-            return await anext(self._blocks)
-        except Problem as problem:
-            self.problem = problem
-            raise
-
-
 async def forward(request: web.Request, service: ServiceClient, caller: Caller, target: Target) -> web.StreamResponse:
     """Send a request to a service, and its response to the caller. Keeps the service's `AUDIT_DETAILS` in the request.
 
@@ -98,10 +83,10 @@ async def forward(request: web.Request, service: ServiceClient, caller: Caller, 
     )
     if version := request[TENANT_VERSION]:
         headers[TENANT_VERSION_HEADER] = version
-    content = Body(request, None if operation.streamed else operation.body_limit)
+    content = CallerBody(request, None if operation.streamed else operation.body_limit)
     async with _slot_for_form(request, caller, target):
         _check_utf8(headers)
-        data: AsyncIterator[bytes] | bytes | None = None
+        data: CallerBody | bytes | None = None
         if sends_body:
             # A body that is read first holds no connection to the service while its sender is slow.
             data = content if operation.streamed else b"".join([block async for block in content])
@@ -116,6 +101,7 @@ async def forward(request: web.Request, service: ServiceClient, caller: Caller, 
                 data=data,
                 timeout=operation.timeout,
                 streamed=operation.streamed,
+                replica_key=request.headers.get("X-File-ID", ""),
             ) as response:
                 return await relay(request, response)
         except Problem:

@@ -176,6 +176,12 @@ def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource])
 
 def test_services_have_probes_and_a_matching_selector(resources: list[Resource]) -> None:
     templates, services = pods(resources), of_kind("Service", resources)
+    replicas = services.pop("upload-replicas")["spec"]  # the addresses of single pods
+    assert (replicas["clusterIP"], replicas["selector"], replicas["ports"]) == (
+        "None",
+        services["upload-service"]["spec"]["selector"],
+        services["upload-service"]["spec"]["ports"],
+    )
     assert sorted(services) == sorted(of_kind("Deployment", resources)) == SERVICES
     for name, service in services.items():
         picked = [

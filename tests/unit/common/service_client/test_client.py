@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from aiohttp.http import StreamWriter
 
 from common.errors import Overloaded, Unavailable
 from common.http.aiohttp_private import ConnectTimeoutMixin
@@ -40,8 +41,11 @@ def long_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.service_client.client.BLOCK_TIMEOUT", 1000.0)
 
 
-async def blocks() -> AsyncIterator[bytes]:
-    yield b"a"
+class UnsentBody:
+    """A body that is lost if it is sent."""
+
+    async def send(self, writer: StreamWriter, *, stall_timeout: float) -> None:
+        raise AssertionError
 
 
 async def test_every_request_to_an_unreachable_service_times_out_soon(
@@ -52,7 +56,7 @@ async def test_every_request_to_an_unreachable_service_times_out_soon(
         {"timeout": 90.0},
         {"timeout": 120.0},
         {"timeout": 120.0, "streamed": True},
-        {"timeout": 120.0, "streamed": True, "data": blocks()},
+        {"timeout": 120.0, "streamed": True, "data": UnsentBody()},
     ]
 
     async with open_service(silent_address, service="upload_service", keys=KEYS) as service:

@@ -94,6 +94,8 @@ def test_a_service_starts_with_its_variables_and_addresses(service: str, overlay
     with patch.dict(os.environ, local_values, clear=True):
         settings = load(SETTINGS[service])
     addresses = {f"{name}_url": f"http://{address}:8080" for name, address in NAMES.items()} | STORES
+    if service == "gateway":
+        addresses["upload_service_url"] = "http://upload-replicas:8080"
     addresses_read = {name: getattr(settings, name) for name in type(settings).model_fields if name in addresses}
     assert addresses_read == {name: addresses[name] for name in addresses_read}
     assert settings.listen == "0.0.0.0:8080"
