@@ -145,7 +145,8 @@ async def _stream(request: web.Request, response: Response, headers: CIMultiDict
     try:
         await streamed.prepare(request)
         length = response.content_length
-        can_splice = not request.secure  # The kernel would send the bytes without encryption.
+        # The kernel would send the bytes without encryption. The response to HEAD has a length, but no body.
+        can_splice = not request.secure and request.method != "HEAD"
         if can_splice and length is not None and length > SPLICE_THRESHOLD and (body := detach_body(response, length)):
             for block in body.blocks:
                 await streamed.write(block)
