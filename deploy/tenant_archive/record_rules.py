@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from auth_service.audit.store import parse_document
 from auth_service.users.passwords import has_our_parameters
 from auth_service.users.service import parse_username
+from common.auth.roles import ADMINISTRATOR, Role
 from common.errors import Problem
 from common.http.bodies import FORM_LIMIT
 from common.mongo import Document
@@ -28,6 +29,7 @@ class UserRecord(Record):
     username: Annotated[str, checked(parse_username)]
     password_hash: Annotated[str, checked(has_our_parameters, OTHER_PARAMETERS)]
     created_at: datetime
+    roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=len(Role))] = ADMINISTRATOR
 
 
 class AuditHeadRecord(Record):

@@ -19,7 +19,7 @@ from auth_service.migrations import INDEXES
 from auth_service.tenants.model import TenantExists, TenantNotFound
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
-from auth_service.users.model import LastUser, User, UserExists
+from auth_service.users.model import LastAdministrator, User, UserExists
 from auth_service.users.store import MongoUserStore
 from common.caching.tenant_version import TenantVersions
 from common.mongo import Document, MongoDatabase, make_indexes
@@ -172,7 +172,7 @@ async def test_concurrent_deletions_leave_the_last_user(users: MongoUserStore, t
 
     errors = await raised(*(users.delete(tenant.tenant_id, name) for name in names))
 
-    assert (errors.count(None), errors.count(LastUser)) == (5, 1)
+    assert (errors.count(None), errors.count(LastAdministrator)) == (5, 1)
     assert len(await users.list(tenant.tenant_id)) == 1
 
 

@@ -11,6 +11,7 @@ import jwt
 import pytest
 
 from common.auth.internal_tokens import Caller, Deployment, sign
+from common.auth.roles import ADMINISTRATOR
 from common.auth.sessions import AUDIENCE
 from common.auth.signing import ALGORITHM
 from common.tenants import Tenant
@@ -76,7 +77,7 @@ class Credentials:
     def _token(self, role: Role, row: Operation) -> str:
         claims = jwt.decode(self.session, KEY, algorithms=[ALGORITHM], audience=AUDIENCE)
         # All keys are equal in these tests, so only the audience separates the kinds of tokens.
-        caller = Caller(Tenant(self.api.tenant_id)).as_administrator(claims["sub"], claims["jti"])
+        caller = Caller(Tenant(self.api.tenant_id)).as_administrator(claims["sub"], claims["jti"], ADMINISTRATOR)
         tokens = {
             Role.ADMINISTRATOR: self.session,
             Role.LOGGED_OUT: self.logged_out,

@@ -21,6 +21,7 @@ from common.auth.internal_tokens import (
     UntrustedCaller,
     sign,
 )
+from common.auth.roles import ADMINISTRATOR
 from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
 from common.tenants import Tenant, VersionKey
@@ -52,10 +53,10 @@ def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGOR
     "caller",
     [
         Caller(TENANT, ip="2001:db8::1", base_url="https://packages.example.com/acme"),
-        Caller(TENANT).as_administrator("ada", "51"),
+        Caller(TENANT).as_administrator("ada", "51", ADMINISTRATOR),
         Caller(TENANT, deployment=Deployment.SINGLE).as_client("c1"),
         Caller.service(make_tenant(tenant_id="acme", storage_quota=7, max_clients=3, version_key=VersionKey.INSTALLER)),
-        Caller(make_tenant(tenant_id="acme", strict_installers=True)).as_administrator("ada", "52"),
+        Caller(make_tenant(tenant_id="acme", strict_installers=True)).as_administrator("ada", "52", ADMINISTRATOR),
     ],
     ids=lambda caller: caller.kind,
 )
