@@ -83,7 +83,7 @@ class PageRequest:
     async def fetch(self, operation: str, /, *values: str, **query: str) -> Any:
         """The JSON response of a reading operation. Raises its problem, or Unavailable."""
         row, segments = find_operation("GET", (operation, *values))
-        check_permission(self.caller, row)
+        check_permission(self.caller, row.permission)
         async with self.request.app[SERVICES][row.service].open(
             self.caller,
             row.method,

@@ -207,7 +207,7 @@ async def test_a_new_user_signs_in_until_they_are_deleted(visitor: Visitor) -> N
 
 async def test_the_session_survives_a_change_of_the_own_password(visitor: Visitor) -> None:
     page = visitor.page
-    await visitor.go("/users")
+    await visitor.go("/account")
     for old, message in (
         ("wrong", "The username or the password is wrong."),
         ("a password for tests", "Password changed."),
