@@ -29,7 +29,10 @@ class UserRecord(Record):
     username: Annotated[str, checked(parse_username)]
     password_hash: Annotated[str, checked(has_our_parameters, OTHER_PARAMETERS)]
     created_at: datetime
-    roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=len(Role))] = ADMINISTRATOR
+    # Records of releases up to 0.1.0 have no roles; their users are administrators.
+    roles: Annotated[
+        tuple[Annotated[str, checked(Role)], ...], Field(strict=False, min_length=1, max_length=len(Role))
+    ] = ADMINISTRATOR
 
 
 class AuditHeadRecord(Record):

@@ -3,7 +3,7 @@
 from functools import partial
 
 from common.auth.internal_tokens import Caller
-from common.auth.roles import Role, roles_of
+from common.auth.roles import Role
 from common.auth.sessions import Session
 from common.errors import NotAuthenticated
 from common.service_client.client import ServiceClient
@@ -33,4 +33,4 @@ class UserDirectory:
 
     async def _fetch(self, visitor: Caller, session: Session) -> tuple[Role, ...]:
         user = visitor.as_administrator(session.username, session.session_id, ())
-        return roles_of(await self._auth_service.json(user, "find_roles"))
+        return tuple(map(Role, (await self._auth_service.json(user, "find_roles"))["roles"]))
