@@ -137,7 +137,7 @@ async def test_a_deleted_and_added_user_has_the_new_roles_only(services: Service
 async def test_refused_writes_are_in_the_audit_log(services: Services) -> None:
     admin = await services.tenant()
     viewer = await add_user(admin, "viewer", "ada")
-    await set_role(admin, "ada", "viewer")
+    await set_role(admin, "ada", "auditor")
     audited = [row for row in GUARDED if row.audited]
     for row in audited:
         assert (await viewer.call(row.method, *segments(row, UNKNOWN))).status == 403, title(row)
@@ -145,10 +145,8 @@ async def test_refused_writes_are_in_the_audit_log(services: Services) -> None:
     refused = [(entry["operation"], entry["status"]) for entry in reversed(entries)]
     assert refused == [(row.name, 403) for row in audited]
     (change,) = (await admin.call("GET", "get_audit_log", params={"operation": "edit_user", "user": "admin"})).body
-    assert (change["target"], change["changes"]) == (
-        {"username": "ada"},
-        {"role": {"before": "viewer", "after": "viewer"}},
-    )
+    assert change["target"] == {"username": "ada"}
+    assert change["changes"] == {"role": {"before": "viewer", "after": "auditor"}}
 
 
 async def test_a_viewer_sees_no_token_of_a_client(services: Services) -> None:
