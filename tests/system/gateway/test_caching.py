@@ -172,6 +172,8 @@ class CountingServices:
                 return json_response(
                     {"tenant_id": tenant_id, "max_clients": None, "version_key": "version", **settings}
                 )
+            case "find_roles":
+                return json_response({"roles": ["viewer"]})
             case "identify_client":
                 return json_response({"client_id": "c1"})
             case "hidden_packages":
