@@ -16,7 +16,7 @@ from tests.support.tables import every_cell
 
 NAVIGATION = re.compile(r'<li><a href="[^"]*/dashboard/([a-z]+)"')
 LINK = re.compile(r'href="[^"?]*/dashboard/([a-z]+)')
-SENT = re.compile(r'(?:hx-(?P<method>post|patch|delete)|data-deletes)="[^"]*/operations/(?P<name>\w+)')
+SENT = re.compile(r'\s(?:hx-(?P<method>post|patch|delete)|data-deletes)="[^"]*/operations/(?P<name>\w+)')
 OPERATION_PERMISSIONS = {(row.method, row.name): row.permission for row in OPERATIONS}
 GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.permission is not Permission.NONE]
 ENGLISH = {"Accept-Language": "en"}
