@@ -62,10 +62,11 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         passwords, throttle = Passwords(), Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis))
         lifetime, idle = settings.session_lifetime, settings.session_idle
         sessions = Sessions(redis, keys=settings.session_key, lifetime=lifetime, idle=idle)
-        app[USERS] = Users(MongoUserStore(database), passwords, sessions, throttle)
+        versions = TenantVersions(redis)
+        app[USERS] = Users(MongoUserStore(database), passwords, sessions, throttle, versions)
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), AuditSigner(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(app[USERS], passwords, throttle, sessions, app[AUDIT_LOG])
-        app[TENANTS] = Tenants(MongoTenantStore(database), TenantVersions(redis))
+        app[TENANTS] = Tenants(MongoTenantStore(database), versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
         register_metrics(app[METRICS], app[TENANTS], sessions)
         app[USAGE] = UsageReader(upload_service, client_registry)

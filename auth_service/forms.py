@@ -10,6 +10,7 @@ from aiohttp import web
 
 from auth_service.audit.model import AuditEntry, Outcome, Selection
 from auth_service.users.model import PASSWORD_LIMIT, USERNAME_LIMIT
+from common.auth.roles import Role, parse_roles
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean
@@ -17,6 +18,8 @@ from common.tenants import VersionKey, parse_network
 
 ENTRIES_LIMIT = 1000
 OPERATION_LIMIT = 64  # characters
+ROLE_LIMIT = 64  # characters
+ROLES_LIMIT = 2 * len(Role)  # values, with empty ones
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
 AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
 
@@ -31,6 +34,13 @@ class Format(StrEnum):
 def credentials(form: Form) -> tuple[str, str]:
     """The username and the password. Raises InvalidField."""
     return form.text("username", limit=USERNAME_LIMIT), form.text("password", limit=PASSWORD_LIMIT)
+
+
+def roles(form: Form, default: tuple[Role, ...] | None = None) -> tuple[Role, ...]:
+    """The roles in `role`, repeated or separated by commas; `default` without the field. Raises InvalidField."""
+    if default is not None and "role" not in form.fields:
+        return default
+    return parse_roles(form.texts("role", limit=ROLE_LIMIT, most=ROLES_LIMIT))
 
 
 def settings(form: Form) -> dict[str, object]:

@@ -6,6 +6,7 @@ from auth_service import forms, views
 from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, TENANTS, USAGE, USERS
 from auth_service.tenants.service import check_networks, to_audit_text
 from auth_service.users.model import PASSWORD_LIMIT
+from common.auth.roles import ADMINISTRATOR
 from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
@@ -38,10 +39,21 @@ async def get_users(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/add_user")
 async def add_user(request: web.Request) -> web.Response:
-    username, password = forms.credentials(await read_form(request))
-    audit(request, username=username)
-    await request.app[USERS].create(caller_of(request).tenant_id, username, password)
+    form = await read_form(request)
+    username, password = forms.credentials(form)
+    roles = forms.roles(form, default=ADMINISTRATOR)
+    audit(request, username=username, role=roles)
+    await request.app[USERS].create(caller_of(request).tenant_id, username, password, roles)
     return json_response({"Message": "User was added successfully!"}, status=201)
+
+
+@routes.patch("/{tenant_id}/edit_user/{username:[^/]+}")
+async def edit_user(request: web.Request) -> web.Response:
+    username, roles = request.match_info["username"], forms.roles(await read_form(request))
+    audit(request, username=username, role=roles)
+    before = await request.app[USERS].edit(caller_of(request).tenant_id, username, roles)
+    audit(request, {"role": (",".join(before), ",".join(roles))}, username=username)
+    return json_response({"Message": "User was updated successfully!"})
 
 
 @routes.delete("/{tenant_id}/delete_user/{username:[^/]+}")
@@ -93,6 +105,14 @@ async def get_audit_log(request: web.Request) -> web.StreamResponse:
 async def find_tenant(request: web.Request) -> web.Response:
     """Internal: a tenant's settings, for the gateway."""
     return json_response((await request.app[TENANTS].find(caller_of(request).tenant_id)).to_document())
+
+
+@routes.post("/{tenant_id}/find_roles")
+async def find_roles(request: web.Request) -> web.Response:
+    """Internal: the roles of the caller's user, for the gateway; none if the user was deleted."""
+    caller = caller_of(request)
+    user = await request.app[USERS].find(caller.tenant_id, caller.username)
+    return json_response({"roles": user.roles if user else []})
 
 
 @routes.post("/{tenant_id}/record_audit")

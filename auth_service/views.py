@@ -36,7 +36,7 @@ def server_information(tenant: Tenant, usage: Mapping[str, int], software_versio
 
 
 def user(user: User) -> dict[str, Any]:
-    return {"username": user.username, "created_at": user.created_at}
+    return {"username": user.username, "created_at": user.created_at, "role": user.roles}
 
 
 async def send_json_lines(request: web.Request, entries: AsyncIterator[ChainedEntry | None]) -> web.StreamResponse:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from common.auth.roles import ADMINISTRATOR, Role
 from common.errors import Conflict, NotAuthenticated, NotFound, TooManyRequests
 
 PASSWORD_MINIMUM = 12  # characters
@@ -12,12 +13,13 @@ USERNAME_LIMIT = 128  # characters
 
 @dataclass(frozen=True)
 class User:
-    """An administrator of a tenant."""
+    """A user of a tenant, with one or more roles."""
 
     tenant_id: str
     username: str
     password_hash: str
     created_at: datetime
+    roles: tuple[Role, ...] = ADMINISTRATOR
 
 
 class UserNotFound(NotFound):
@@ -30,9 +32,9 @@ class UserExists(Conflict):
     text = "There is a user {username!r} already."
 
 
-class LastUser(Conflict):
+class LastAdministrator(Conflict):
     code = "last_user"
-    text = "The last user of a tenant cannot be deleted; nobody could sign in any more."
+    text = "The last administrator of a tenant keeps this role and cannot be deleted."
 
 
 class BadCredentials(NotAuthenticated):

@@ -1,14 +1,16 @@
-"""The users who administer a tenant."""
+"""The users of a tenant and their roles."""
 
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from auth_service.login.throttle import Throttle
-from auth_service.users.model import USERNAME_LIMIT, LastUser, User, UserNotFound
+from auth_service.users.model import USERNAME_LIMIT, LastAdministrator, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.store import MongoUserStore
+from common.auth.roles import ADMINISTRATOR, Role
 from common.auth.sessions import Sessions
+from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
 
 # The path of `delete_user` ends with the name, and no path may end with `.` or `..`.
@@ -24,19 +26,30 @@ def parse_username(text: str) -> str:
 
 
 class Users:
-    """Creates, lists and deletes users, and resets their passwords."""
+    """Creates, lists, edits and deletes users, and resets their passwords. Gateways cache the roles of users."""
 
-    def __init__(self, store: MongoUserStore, passwords: Passwords, sessions: Sessions, throttle: Throttle) -> None:
+    def __init__(
+        self,
+        store: MongoUserStore,
+        passwords: Passwords,
+        sessions: Sessions,
+        throttle: Throttle,
+        versions: TenantVersions,
+    ) -> None:
         self._store = store
         self._passwords = passwords
         self._sessions = sessions
         self._throttle = throttle
+        self._versions = versions
 
-    async def create(self, tenant_id: str, username: str, password: str) -> None:
+    async def create(
+        self, tenant_id: str, username: str, password: str, roles: tuple[Role, ...] = ADMINISTRATOR
+    ) -> None:
         """Add a user. Raises InvalidField for an invalid name or password, UserExists for a duplicate name."""
         name = parse_username(username)
         password_hash = await self._passwords.hash(new_password("password", password))
-        await self._store.add(User(tenant_id, name, password_hash, datetime.now(UTC)))
+        async with self._versions.invalidate_during(tenant_id):
+            await self._store.add(User(tenant_id, name, password_hash, datetime.now(UTC), roles))
 
     async def find(self, tenant_id: str, username: str) -> User | None:
         return await self._store.find(tenant_id, username)
@@ -45,6 +58,17 @@ class Users:
         """A tenant's users, by name."""
         return await self._store.list(tenant_id)
 
+    async def edit(self, tenant_id: str, username: str, roles: tuple[Role, ...]) -> tuple[Role, ...]:
+        """Give a user other roles, open sessions included; the roles before.
+
+        Raises UserNotFound, or LastAdministrator if the tenant has no other administrator.
+        """
+        async with self._versions.invalidate_during(tenant_id):
+            before = await self._store.set_roles(tenant_id, username, roles)
+        if before is None:
+            raise UserNotFound(username=username)
+        return before.roles
+
     async def delete(self, tenant_id: str, username: str) -> None:
         """Delete a user, their sessions and their known networks.
 
@@ -52,11 +76,15 @@ class Users:
 
         Raises:
             UserNotFound: the user does not exist.
-            LastUser: the tenant has no other user. The user's sessions go on.
+            LastAdministrator: the tenant has no other administrator. The user's sessions go on.
         """
-        if [user.username for user in await self._store.list(tenant_id)] == [username]:
-            raise LastUser
-        async with self._sessions.close_all_around(tenant_id, username):
+        users = await self._store.list(tenant_id)
+        if [user.username for user in users if Role.ADMINISTRATOR in user.roles] == [username]:
+            raise LastAdministrator
+        async with (
+            self._versions.invalidate_during(tenant_id),
+            self._sessions.close_all_around(tenant_id, username),
+        ):
             is_deleted = await self._store.delete(tenant_id, username)
         await self._throttle.forget_networks(tenant_id, username)
         if not is_deleted:

@@ -1,15 +1,19 @@
 """Users in MongoDB."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.users.model import LastUser, User, UserExists
+from auth_service.users.model import LastAdministrator, User, UserExists
+from common.auth.roles import Role, roles_of
 from common.mongo import Document, Indexes, MongoDatabase
 
+Result = TypeVar("Result")
 USER_INDEXES: Indexes = {"users": [IndexModel(["tenant_id", "username"], unique=True)]}
+IS_ADMINISTRATOR: Document = {"roles": {"$in": [Role.ADMINISTRATOR, None]}}  # None: releases up to 0.1.0
 
 
 class MongoUserStore:
@@ -21,7 +25,7 @@ class MongoUserStore:
 
     async def add(self, user: User) -> None:
         try:
-            await self._users.insert_one(dict(vars(user)))
+            await self._users.insert_one({**vars(user), "roles": list(user.roles)})
         except DuplicateKeyError:
             raise UserExists(username=user.username) from None
 
@@ -37,22 +41,49 @@ class MongoUserStore:
         result = await self._users.update_one(user, {"$set": {"password_hash": password_hash}})
         return result.matched_count == 1
 
-    async def delete(self, tenant_id: str, username: str) -> bool:
-        """Delete a user; False if the user does not exist. Raises LastUser for the only one."""
+    async def set_roles(self, tenant_id: str, username: str, roles: Sequence[Role]) -> User | None:
+        """Change a user's roles; the user before, None if there is none. Raises LastAdministrator."""
 
-        async def delete_unless_last(session: AsyncIOMotorClientSession) -> bool:
-            # Every deletion writes the tenant's document, so that two at once cannot both see another user left.
+        async def set_roles(session: AsyncIOMotorClientSession) -> User | None:
+            user = {"tenant_id": tenant_id, "username": username}
+            before = await self._users.find_one_and_update(user, {"$set": {"roles": list(roles)}}, session=session)
+            return _user(before) if before else None
+
+        return await self._keep_administrator(tenant_id, set_roles)
+
+    async def delete(self, tenant_id: str, username: str) -> bool:
+        """Delete a user; False if the user does not exist. Raises LastAdministrator."""
+
+        async def delete(session: AsyncIOMotorClientSession) -> bool:
+            user = {"tenant_id": tenant_id, "username": username}
+            return (await self._users.delete_one(user, session=session)).deleted_count == 1
+
+        return await self._keep_administrator(tenant_id, delete)
+
+    async def _keep_administrator(
+        self, tenant_id: str, change: Callable[[AsyncIOMotorClientSession], Awaitable[Result]]
+    ) -> Result:
+        """Make a change that leaves the tenant an administrator if it had one. Raises LastAdministrator."""
+
+        async def change_if_allowed(session: AsyncIOMotorClientSession) -> Result:
+            # Every such change writes the tenant's document, so that two at once cannot both see another user left.
             tenant = {"tenant_id": tenant_id}
             await self._database["tenants"].update_one(tenant, {"$inc": {"user_deletions": 1}}, session=session)
-            other = await self._users.find_one({**tenant, "username": {"$ne": username}}, session=session)
-            result = await self._users.delete_one({**tenant, "username": username}, session=session)
-            if result.deleted_count and not other:
-                raise LastUser
-            return result.deleted_count == 1
+            had = await self._users.find_one({**tenant, **IS_ADMINISTRATOR}, session=session)
+            result = await change(session)
+            if had and not await self._users.find_one({**tenant, **IS_ADMINISTRATOR}, session=session):
+                raise LastAdministrator
+            return result
 
         async with await self._database.client.start_session() as session:
-            return await session.with_transaction(delete_unless_last)
+            return await session.with_transaction(change_if_allowed)
 
 
 def _user(document: Document) -> User:
-    return User(document["tenant_id"], document["username"], document["password_hash"], document["created_at"])
+    return User(
+        document["tenant_id"],
+        document["username"],
+        document["password_hash"],
+        document["created_at"],
+        roles_of(document),
+    )

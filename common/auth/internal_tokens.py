@@ -17,6 +17,7 @@ from typing import Any, Self
 import jwt
 import orjson
 
+from common.auth.roles import Role, roles_of
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
@@ -30,6 +31,7 @@ HIDDEN = "X-Internal-Hidden"
 LIFETIME = 30  # seconds
 REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps
+EVERY_PACKAGE = ("*",)  # the patterns of a caller who may change all packages
 # The claims: of the tenant, only its id and limits; of the caller, everything.
 _TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers")
 _TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url")
@@ -72,7 +74,9 @@ class Deployment(StrEnum):
 class Caller:
     """The caller of a request.
 
-    `username` is set for an administrator, `client_id` for a client, `session_id` for a caller with a session.
+    `username` is set for a user or an API token (`token:<name>`), `client_id` for a client, `session_id` for a caller
+    with a session. `roles` are those of a user or a token. `packages` are patterns of the package ids that a token may
+    change.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
     """
 
@@ -84,6 +88,8 @@ class Caller:
     client_id: str = ""
     base_url: str = ""
     deployment: Deployment = Deployment.MULTI
+    roles: tuple[Role, ...] = ()
+    packages: tuple[str, ...] = EVERY_PACKAGE
 
     @property
     def tenant_id(self) -> str:
@@ -102,15 +108,26 @@ class Caller:
         """A service that acts for a tenant without a request."""
         return cls(tenant=tenant, kind=Kind.SERVICE)
 
-    def as_administrator(self, username: str, session_id: str) -> Self:
-        return self._identified(Kind.ADMINISTRATOR, username=username, session_id=session_id)
+    def as_administrator(
+        self, username: str, session_id: str, roles: tuple[Role, ...], packages: tuple[str, ...] = EVERY_PACKAGE
+    ) -> Self:
+        """This caller as a user or an API token, with its roles."""
+        # `dataclasses.replace` takes twice as long.
+        return type(self)(
+            self.tenant,
+            Kind.ADMINISTRATOR,
+            self.ip,
+            username,
+            session_id,
+            "",
+            self.base_url,
+            self.deployment,
+            roles,
+            packages,
+        )
 
     def as_client(self, client_id: str) -> Self:
-        return self._identified(Kind.CLIENT, client_id=client_id)
-
-    def _identified(self, kind: Kind, *, username: str = "", session_id: str = "", client_id: str = "") -> Self:
-        # `dataclasses.replace` takes twice as long.
-        return type(self)(self.tenant, kind, self.ip, username, session_id, client_id, self.base_url, self.deployment)
+        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, self.base_url, self.deployment)
 
 
 def network_of(ip: str) -> str:
@@ -129,6 +146,8 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
         "tenant": {name: getattr(caller.tenant, name) for name in _TENANT_CLAIMS},
         "kind": caller.kind,
         "deployment": caller.deployment,
+        "roles": caller.roles,
+        "packages": caller.packages,
         **{name: getattr(caller, name) for name in _TEXT_CLAIMS},
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)
@@ -172,4 +191,6 @@ def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
     tenant = Tenant.from_document({"client_authentication": False, "allowed_networks": (), **claims["tenant"]})
     texts = {name: claims[name] for name in _TEXT_CLAIMS}
     kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
-    return claims["op"], Caller(tenant, kind, deployment=deployment, **texts)
+    roles = roles_of(claims) if kind is Kind.ADMINISTRATOR else ()
+    packages = tuple(claims.get("packages", EVERY_PACKAGE))
+    return claims["op"], Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, **texts)

@@ -54,8 +54,9 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
         known_networks = RedisKnownNetworks(redis)
         throttle = Throttle(RedisFailureCounts(redis), known_networks)
-        users = Users(MongoUserStore(database), Passwords(), sessions, throttle)
-        yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_networks)
+        versions = TenantVersions(redis)
+        users = Users(MongoUserStore(database), Passwords(), sessions, throttle, versions)
+        yield Operator(Tenants(MongoTenantStore(database), versions), users, sessions, known_networks)
 
 
 def locked_out(networks: tuple[str, ...], callers: Iterable[str]) -> list[str]:

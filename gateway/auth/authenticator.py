@@ -14,6 +14,7 @@ from common.http.middleware import CALLER
 from common.redis import RedisError
 from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
+from gateway.auth.user_directory import UserDirectory
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.client_address import base_url, caller_address
 from gateway.routing.target import Target
@@ -32,11 +33,17 @@ class Authenticator:
     """Identifies the callers of all requests."""
 
     def __init__(
-        self, settings: GatewaySettings, sessions: Sessions, tenants: TenantDirectory, clients: ClientDirectory
+        self,
+        settings: GatewaySettings,
+        sessions: Sessions,
+        tenants: TenantDirectory,
+        users: UserDirectory,
+        clients: ClientDirectory,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
         self._tenants = tenants
+        self._users = users
         self._clients = clients
         self._visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = FifoCache(MAX_VISITORS)
 
@@ -120,7 +127,7 @@ class Authenticator:
             if not (token := _session_token(request)):
                 raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
             session = await self._sessions.check(visitor.tenant_id, token)
-        return visitor.as_administrator(session.username, session.session_id)
+        return await self._users.identify(visitor, session, check.tenant_version)
 
     async def _administrator_or_client(
         self,

@@ -2,7 +2,8 @@
 
 from aiohttp import web
 
-from common.auth.internal_tokens import Caller
+from common.auth.internal_tokens import Caller, Kind
+from common.auth.roles import Permission, PermissionMissing, has_permission
 from common.errors import InvalidRequest
 from common.http.middleware import BytesResponse
 from gateway import winget
@@ -25,9 +26,16 @@ async def execute_operation(request: web.Request, caller: Caller, target: Target
     return await request.app[AUDIT_RECORDER].record(request, caller, target, _execute(request, caller, target))
 
 
+def check_permission(caller: Caller, permission: Permission) -> None:
+    """Raise PermissionMissing if the caller is a user or an API token without a role that has the permission."""
+    if caller.kind is Kind.ADMINISTRATOR and not has_permission(caller.roles, permission):
+        raise PermissionMissing(permission=permission)
+
+
 async def _execute(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
-    target.check_complete()
     operation = target.operation
+    check_permission(caller, operation.permission)
+    target.check_complete()
     if operation.cache is CacheKind.SOURCE:
         return winget.information(caller.tenant)
     services = request.app[SERVICES]

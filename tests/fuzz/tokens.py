@@ -17,6 +17,7 @@ from common.service_client.client import ServiceClient
 from common.tenants import Tenant, is_tenant_id
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.user_directory import UserDirectory
 from gateway.operations import OPERATIONS
 from gateway.routing.target import Target
 from gateway.routing.tenant_directory import TenantDirectory
@@ -91,7 +92,8 @@ def caller(data: bytes) -> None:
         headers.append(("Authorization", authorization.decode(errors="surrogateescape")))
     clients = ClientDirectory(cast("ServiceClient", _Registry()))
     tenants = TenantDirectory(cast("ServiceClient", _Registry()))
-    authenticator = Authenticator(SETTINGS, cast("Sessions", _Sessions()), tenants, clients)
+    users = UserDirectory(cast("ServiceClient", _Registry()))
+    authenticator = Authenticator(SETTINGS, cast("Sessions", _Sessions()), tenants, users, clients)
     identified = authenticator.identify(request(headers, body), CLIENT_VERSION, VISITOR, SessionCheck(None))
     assert outcome(identified) in (VISITOR, 400, 401, 413)
 
