@@ -25,8 +25,9 @@ class UserDirectory:
 
         Raises NotAuthenticated if the user was deleted.
         """
-        fetch = partial(self._fetch, visitor, session)
-        roles = await self._roles.get_or_fetch((visitor.tenant_id, session.username), version, fetch)
+        key = visitor.tenant_id, session.username
+        if (roles := self._roles.get(key, version)) is None:
+            roles = await self._roles.get_or_fetch(key, version, partial(self._fetch, visitor, session))
         if not roles:
             raise NotAuthenticated("The user of this session was deleted.")
         return visitor.as_administrator(session.username, session.session_id, roles)
