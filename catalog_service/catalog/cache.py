@@ -149,15 +149,21 @@ class CatalogCache:
         self._snapshots.set_measured_size(tenant_id, size)
 
     async def _pack(self, tenant_id: str, snapshot: Snapshot, view: View, encoding: Encoding) -> Encoding:
-        """Prepare a view in the encoding, or in plain JSON if there is no room. Return the encoding."""
+        """Prepare a view in the encoding, or in plain JSON if there is no room. Return the encoding.
+
+        Raises OSError if the files cannot be read.
+        """
         missing = snapshot.lacking(view, encoding)
-        if missing and encoding.name and sum(segment.length for segment in missing) > self._files.limit - snapshot.size:
+        needed = sum(self._files.size(segment.length) for segment in missing)
+        if encoding is not PLAIN and needed > self._files.limit - snapshot.size:
             encoding = PLAIN
             missing = snapshot.lacking(view, encoding)
         try:
             for segment in missing:
                 await asyncio.to_thread(segment.part, View(view.include_disabled), encoding)
         except OSError as error:
+            if encoding is PLAIN:
+                raise
             log.warning("catalog_not_stored", error=str(error))
             return await self._pack(tenant_id, snapshot, view, PLAIN)
         finally:

@@ -81,11 +81,12 @@ class Authenticator:
         settings = self._settings
         # Only these decide, unless a proxy names the address and the host. With `PUBLIC_URL` nobody checks the host.
         host = "" if settings.public_url else request.headers.get("Host")
-        key = (tenant.tenant_id, request.remote, request.scheme, host)
-        visitor = None if settings.trusted_proxies else self._visitors.get(key)
-        if visitor is None or visitor.tenant is not tenant:
-            url = base_url(request, settings, tenant.tenant_id)
-            visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
+        key = None if settings.trusted_proxies else (tenant.tenant_id, request.remote, request.scheme, host)
+        if key and (visitor := self._visitors.get(key)) and visitor.tenant is tenant:
+            return visitor
+        url = base_url(request, settings, tenant.tenant_id)
+        visitor = Caller(tenant, ip=str(address), base_url=url, deployment=settings.deployment)
+        if key:
             self._visitors.put(key, visitor)
         return visitor
 

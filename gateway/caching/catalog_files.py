@@ -1,7 +1,7 @@
 """Receives catalogs into memory, or large ones into files, from which the system sends them.
 
 A file has no name and ends with its process. It is on disk, where large pages cost the least to send. It is in memory
-if the temporary folder has little room, as in a container.
+if the temporary folder has little room, as in a container, or is missing.
 """
 
 import asyncio
@@ -65,10 +65,13 @@ def _write_blocks(file: BinaryIO, blocks: Sequence[bytes]) -> None:
 
 def open_file(length: int) -> BinaryIO:
     """An empty file for so many bytes."""
-    folder = os.statvfs(gettempdir())
-    if folder.f_bavail * folder.f_frsize < length + RESERVE and hasattr(os, "memfd_create"):
-        return os.fdopen(os.memfd_create("catalog"), "w+b")
-    return cast("BinaryIO", TemporaryFile())
+    if not hasattr(os, "memfd_create"):
+        return cast("BinaryIO", TemporaryFile())
+    with suppress(OSError):  # There is no temporary folder, or it is read-only.
+        folder = os.statvfs(gettempdir())
+        if folder.f_bavail * folder.f_frsize >= length + RESERVE:
+            return cast("BinaryIO", TemporaryFile())
+    return os.fdopen(os.memfd_create("catalog"), "w+b")
 
 
 def close_in_thread(file: BinaryIO) -> None:

@@ -39,9 +39,12 @@ class _Cursor:
     def first(self, number: int) -> int:
         """Return the first matching package from a number on; the numbers of the calls ascend."""
         if self._next < number:
-            for index, following in enumerate(self._following):
-                if following < number:
-                    self._following[index] = self._finders[index](number)
+            for index, finder in enumerate(self._finders):
+                if self._following[index] < number:
+                    self._following[index] = finder(number)
+                if self._following[index] == number:  # The other finders can find nothing before it.
+                    self._next = number
+                    return number
             self._next = min(self._following)
         return self._next
 

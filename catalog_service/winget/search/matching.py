@@ -56,7 +56,7 @@ class Match:
     def finders(self, segment: IndexSegment) -> Sequence[Finder]:
         """Return finders of the matching packages: each matching package has one that finds it."""
         if Field.MARKET in self.fields:
-            return [self._market_finder(segment)]
+            return self._market_finders(segment)
         if self.of_whole_values:
             return [self._whole_finder(segment, field) for field in self.fields]
         # No value has control characters, but the separators are such.
@@ -83,16 +83,14 @@ class Match:
         spelled = field.mark + self.keyword
         return _where(find, lambda number: spelled in segment.records[number].texts, len(segment.records))
 
-    def _market_finder(self, segment: IndexSegment) -> Finder:
+    def _market_finders(self, segment: IndexSegment) -> Sequence[Finder]:
         """Find the packages with an installer for a market, by its whole name."""
-        anywhere, here, excluded = (
-            segment.finder(Field.MARKET.mark + value) for value in (ANY_MARKET, self._folded, NOT_IN + self._folded)
-        )
-        return _where(
-            lambda number: min(anywhere(number), here(number)),
-            lambda number: excluded(number) != number,
-            len(segment.records),
-        )
+        mark = Field.MARKET.mark
+        finders = [segment.finder(mark + value) for value in (ANY_MARKET, self._folded)]
+        if mark + NOT_IN + self._folded not in segment.lines:
+            return finders
+        excluded = segment.finder(mark + NOT_IN + self._folded)
+        return [_where(find, lambda number: excluded(number) != number, len(segment.records)) for find in finders]
 
     @cached_property
     def _has_control_characters(self) -> bool:

@@ -165,7 +165,7 @@ def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource])
             "capabilities": {"drop": ["ALL"]},
         }
         mounts = {row["mountPath"]: row.get("readOnly", False) for row in container["volumeMounts"]}
-        written = {"/tmp", "/backups", "/var/lib/pkgrepo/installers"}  # noqa: S108  a folder of the container
+        written = {"/tmp", "/backups", "/var/cache/pkgrepo", "/var/lib/pkgrepo/installers"}  # noqa: S108  of the container
         if pod["metadata"]["labels"]["app.kubernetes.io/name"] == "backup":
             written.remove("/var/lib/pkgrepo/installers")
         assert all(read_only is (path not in written) for path, read_only in mounts.items())
@@ -250,4 +250,4 @@ def test_new_keys_reach_running_pods_and_new_addresses_replace_pods(folder: Path
     moved = load(OtherStores, **{**STORES, "rabbitmq_url": "amqp://elsewhere"})
     ClusterSecrets(folder / "secrets", moved).generate()
     after = pods(render("overlays/production"))
-    assert {name for name in before if after[name] != before[name]} == {"catalog-service", "upload-service"}
+    assert {name for name in before if after[name] != before[name]} == {"catalog-service", "gateway", "upload-service"}

@@ -1,6 +1,7 @@
 """The catalog cache: snapshots replace changed packages only, within a memory limit."""
 
 import asyncio
+import errno
 import gzip
 import json
 import threading
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from catalog_service import views
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
-from catalog_service.catalog.compression import PLAIN, Encoding, Gzip, Part
+from catalog_service.catalog.compression import PLAIN, Encoding, Gzip, Part, Zstd
 from catalog_service.catalog.files import CatalogFiles
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
@@ -308,6 +309,36 @@ async def test_a_full_disk_sends_a_stored_catalog_uncompressed(
 
     assert answer
     assert answer.encoding is PLAIN
+
+
+async def test_files_of_a_catalog_count_with_their_smallest_size(large: Revisions) -> None:
+    """Compressed files are short, but each takes a descriptor."""
+    large.text, catalogs = "", memory_of(large)
+    check = await catalogs.check("acme")
+    for encoding, used in ((PLAIN, PLAIN), (GZIP, GZIP), (Zstd(), PLAIN)):  # two files of 4,096 bytes, of 10,000
+        answer = await catalogs.body("acme", check, ALL, encoding)
+        assert answer
+        assert answer.encoding is used
+    assert catalogs.size <= 10_000
+
+
+async def test_a_catalog_whose_files_cannot_be_read_is_an_error(
+    large: Revisions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    catalogs, calls = memory_of(large), 0
+    large.active = False
+    check = await catalogs.check("acme")
+    assert await catalogs.body("acme", check, ALL, PLAIN)
+
+    def fail(descriptor: int, length: int, start: int) -> bytes:
+        nonlocal calls
+        calls += 1
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("os.pread", fail)
+    with pytest.raises(OSError, match="Input/output"):
+        await catalogs.body("acme", check, ACTIVE, GZIP)
+    assert calls < 5
 
 
 async def test_tenants_without_recent_requests_are_removed(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:

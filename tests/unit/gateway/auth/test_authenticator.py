@@ -89,10 +89,10 @@ class FakeAuthService:
 class AuthenticatorFixture:
     """An authenticator with test doubles."""
 
-    def __init__(self) -> None:
+    def __init__(self, **settings: Any) -> None:
         self.sessions, self.clients, self.auth_service = FakeSessions(), FakeRegistry(), FakeAuthService()
         self.authenticator = Authenticator(
-            GatewaySettings(internal_key=KEYS, session_key=KEYS),
+            GatewaySettings(internal_key=KEYS, session_key=KEYS, **settings),
             cast("Sessions", self.sessions),
             TenantDirectory(cast("ServiceClient", self.auth_service)),
             UserDirectory(cast("ServiceClient", self.auth_service)),
@@ -250,6 +250,17 @@ async def test_a_caller_has_the_address_host_and_tenant_of_the_request(fixture: 
     ]
     for tenant_id, host, address in places * 2:
         assert await seen(tenant_id, host, address) == (tenant_id, f"http://{host}/{tenant_id}", address)
+
+
+async def test_a_caller_behind_a_proxy_has_the_address_and_host_that_the_proxy_names() -> None:
+    fixture, transport = AuthenticatorFixture(trusted_proxies="10.0.0.0/8"), Mock()
+    transport.get_extra_info = {"peername": ("10.0.0.1", 1)}.get
+    for host, address in [("a", "192.0.2.1"), ("b", "192.0.2.1"), ("a", "192.0.2.2")] * 2:
+        headers = {"Host": "inside", "X-Forwarded-For": address, "X-Forwarded-Host": host}
+        request = make_mocked_request("POST", "/x", headers, payload=EMPTY_PAYLOAD, transport=transport)
+        caller = await fixture.authenticator.authenticate(request, Target("acme", operation_for(Access.OPEN), ("x",)))
+        assert (caller.base_url, caller.ip) == (f"http://{host}/acme", address)
+    assert not fixture.authenticator._visitors.drop_first()  # Nothing is kept that is never used.
 
 
 async def test_a_caller_has_the_settings_of_the_current_version(fixture: AuthenticatorFixture) -> None:

@@ -130,6 +130,16 @@ async def test_a_long_catalog_arrives_whole(reserve: int, monkeypatch: pytest.Mo
         assert (gateway.cache.used_bytes, gateway.cache.count) == (SIZE, 1)
 
 
+async def test_a_long_catalog_is_in_memory_without_a_temporary_folder(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
+    for _ in range(3):
+        assert await gateway.get() == gateway.body(1)
+    assert gateway.calls == 1
+    assert not is_on_disk()
+
+
 async def test_a_long_catalog_arrives_whole_over_tls(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path, "127.0.0.1")
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

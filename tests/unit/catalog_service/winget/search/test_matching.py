@@ -17,8 +17,9 @@ from catalog_service.winget.search.fields import CODES, Field, folded, squeezed
 from catalog_service.winget.search.index import IndexSegment
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.records import record_of
+from catalog_service.winget.search.requests import MATCHES as MAX_MATCHES
 from catalog_service.winget.search.requests import Search, parse_search
-from catalog_service.winget.search.text_index import FILTER_THRESHOLD, TrigramFilter
+from catalog_service.winget.search.text_index import FILTER_THRESHOLD, Finder, TrigramFilter
 from tests.support.samples.winget_factories import make_entry, make_version
 from tests.support.tables import each
 
@@ -241,6 +242,30 @@ def test_only_segments_with_a_needed_whole_value_are_searched() -> None:
         (Search(), [editor, store, other]),
     ):
         assert list(candidate_segments(search, segments)) == expected
+
+
+def test_many_matches_of_everything_cost_one_look_up_of_each_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"A.{number:03}" for number in range(100)]
+    records = [record_of(make_entry(name, make_version(name))) for name in names]
+    segment = IndexSegment([record for record in records if record])
+    calls, find = 0, segment.finder
+
+    def counted(line: str) -> Finder:
+        finder = find(line)
+
+        def first(number: int) -> int:
+            nonlocal calls
+            calls += 1
+            return finder(number)
+
+        return first
+
+    monkeypatch.setattr(segment, "finder", counted)
+    markets = [f"market{number}" for number in range(MAX_MATCHES)]
+    search = Search(tuple(Match(frozenset([Field.MARKET]), market, MatchType.EXACT) for market in markets))
+    numbers = asyncio.run(matching_numbers(search, segment, CooperativeYield()))
+    assert list(numbers) == list(range(len(names)))
+    assert calls <= 2 * len(markets) + len(names)
 
 
 def test_a_trigram_filter_accepts_parts_of_its_text() -> None:
