@@ -17,7 +17,8 @@ from typing import Any, Self
 import jwt
 import orjson
 
-from common.auth.roles import Role, roles_of
+from common.auth.package_patterns import EVERY_PACKAGE, matches
+from common.auth.roles import Permission, PermissionMissing, Role, roles_of
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
@@ -31,7 +32,6 @@ HIDDEN = "X-Internal-Hidden"
 LIFETIME = 30  # seconds
 REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps
-EVERY_PACKAGE = ("*",)  # the patterns of a caller who may change all packages
 # The claims: of the tenant, only its id and limits; of the caller, everything.
 _TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers")
 _TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url")
@@ -102,6 +102,12 @@ class Caller:
     @property
     def network(self) -> str:
         return network_of(self.ip)
+
+    def require_package(self, package_id: str) -> None:
+        """Raise PermissionMissing if this is a token that may not change the package."""
+        if not matches(self.packages, package_id):
+            detail = f"This token may change only packages whose ids match {' or '.join(self.packages)}."
+            raise PermissionMissing(detail, permission=Permission.CATALOG_WRITE, reason="other_package")
 
     @classmethod
     def service(cls, tenant: Tenant) -> Self:

@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
+from common.auth.api_tokens import PREFIX
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
 from common.errors import NotAuthenticated
@@ -11,6 +12,7 @@ from common.http.forms import read_form
 from common.http.middleware import CALLER
 from common.redis import RedisError
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
+from gateway.auth.token_directory import TokenDirectory
 from gateway.auth.user_directory import UserDirectory
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.client_address import base_url, caller_address
@@ -20,7 +22,7 @@ from gateway.settings import GatewaySettings
 from gateway.winget import client_token
 
 TOKEN_LIMIT = 4096  # characters
-WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT, Access.PACKAGE_MANAGER])
+WITH_BEARER = frozenset([Access.ADMINISTRATOR, Access.SESSION, Access.CLIENT, Access.PACKAGE_MANAGER])
 # The tenant's version from before anything else was read. Caches use it; None: they may answer nothing.
 TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
 
@@ -34,12 +36,14 @@ class Authenticator:
         sessions: Sessions,
         tenants: TenantDirectory,
         users: UserDirectory,
+        tokens: TokenDirectory,
         clients: ClientDirectory,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
         self._tenants = tenants
         self._users = users
+        self._tokens = tokens
         self._clients = clients
 
     async def authenticate(self, request: web.Request, target: Target) -> Caller:
@@ -57,8 +61,8 @@ class Authenticator:
         address = caller_address(request, settings.trusted_proxies)
         # To read a session renews its idle time, so other addresses wait for the network check; `identify` reads then.
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
-        token = _session_token(request) if is_allowed and operation.access in WITH_SESSION else ""
-        check = await self._touch(tenant_id, token)
+        token = _bearer_token(request) if is_allowed and operation.access in WITH_BEARER else ""
+        check = await self._touch(tenant_id, "" if token.startswith(PREFIX) else token)
         request[TENANT_VERSION] = check.tenant_version
         tenant = await self._tenants.find(tenant_id, check.tenant_version, is_changing=check.is_changing)
         if not tenant.allows(address):
@@ -87,6 +91,8 @@ class Authenticator:
         match operation.access:
             case Access.ADMINISTRATOR:
                 return await self._administrator(request, visitor, check)
+            case Access.SESSION:
+                return await self._user(visitor, check, _bearer_token(request))
             case Access.CLIENT:
                 form = await read_form(request, limit=CREDENTIALS_LIMIT)
                 program = form.integer("client", "Client", default=0)
@@ -98,9 +104,15 @@ class Authenticator:
                 return visitor
 
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
+        token = _bearer_token(request)
+        if token.startswith(PREFIX):
+            return await self._tokens.identify(visitor, token, check.tenant_version)
+        return await self._user(visitor, check, token)
+
+    async def _user(self, visitor: Caller, check: SessionCheck, token: str) -> Caller:
         session = check.session
         if session is None:
-            if not (token := _session_token(request)):
+            if not token:
                 raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
             session = await self._sessions.check(visitor.tenant_id, token)
         return await self._users.identify(visitor, session, check.tenant_version)
@@ -114,7 +126,7 @@ class Authenticator:
             except NotAuthenticated:
                 if visitor.tenant.client_authentication and not token:
                     raise
-        if token and len(token) <= TOKEN_LIMIT:
+        if token and len(token) <= TOKEN_LIMIT and not token.startswith(PREFIX):
             with suppress(UnknownClient):
                 return visitor.as_client(await self._clients.identify(visitor, token, program, check.tenant_version))
         if visitor.tenant.client_authentication:
@@ -122,8 +134,8 @@ class Authenticator:
         return visitor
 
 
-def _session_token(request: web.Request) -> str:
-    """The session token of a request; "" unless exactly one Authorization header has it."""
+def _bearer_token(request: web.Request) -> str:
+    """The Bearer token of a request; "" unless exactly one Authorization header has it."""
     headers = request.headers.getall("Authorization", ())
     scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     return token.strip() if scheme.casefold() == "bearer" and len(token) <= TOKEN_LIMIT else ""
