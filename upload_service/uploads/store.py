@@ -36,9 +36,13 @@ class MongoUploadStore(UploadRecords):
         query = {"tenant_id": tenant_id, "server_filename": server_filename}
         return to_upload_or_none(await self._uploads.find_one(query))
 
-    async def unclaimed(self, tenant_id: str, server_filenames: Sequence[str]) -> list[str]:
-        """The names of those that are complete and linked to nothing."""
+    async def unclaimed(
+        self, tenant_id: str, server_filenames: Sequence[str], uploader: str | None = None
+    ) -> list[str]:
+        """The names of those that are complete and linked to nothing; only those of an `uploader` if it is given."""
         query = {"tenant_id": tenant_id, "server_filename": {"$in": list(server_filenames)}, "status": Status.COMPLETE}
+        if uploader is not None:
+            query["uploader"] = uploader
         return [document["server_filename"] async for document in self._uploads.find(query, {"server_filename": True})]
 
     async def find_linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]:
@@ -46,13 +50,15 @@ class MongoUploadStore(UploadRecords):
         query = {"tenant_id": tenant_id, "version_uid": {"$in": list(version_uids)}}
         return [to_upload(document) async for document in self._uploads.find(query)]
 
-    async def create(self, tenant_id: str, file_id: str, total: int) -> None:
+    async def create(self, tenant_id: str, file_id: str, total: int, uploader: str = "") -> None:
         """Create the record of a transfer, unless there is one."""
-        await self._create(tenant_id, file_id, {"total": total, "status": Status.OPEN, "cancelled": False})
+        fields = {"total": total, "status": Status.OPEN, "cancelled": False, "uploader": uploader}
+        await self._create(tenant_id, file_id, fields)
 
-    async def add_cancelled(self, tenant_id: str, file_id: str) -> None:
+    async def add_cancelled(self, tenant_id: str, file_id: str, uploader: str = "") -> None:
         """Create the record of a cancelled transfer, unless there is a record."""
-        await self._create(tenant_id, file_id, {"total": 0, "status": Status.CANCELLED, "cancelled": True})
+        fields = {"total": 0, "status": Status.CANCELLED, "cancelled": True, "uploader": uploader}
+        await self._create(tenant_id, file_id, fields)
 
     async def _create(self, tenant_id: str, file_id: str, fields: Mapping[str, Any]) -> None:
         record = {

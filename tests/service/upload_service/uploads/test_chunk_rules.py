@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from common.errors import InvalidRequest
 from common.mongo import MongoDatabase, open_database
-from tests.support.factories import make_tenant
+from tests.support.factories import make_caller, make_tenant
 from tests.support.services.upload import make_transfers
 from upload_service.content_range import ContentRange, FileId
 from upload_service.model import Status, Upload
@@ -72,7 +72,7 @@ class Chunks(RuleBasedStateMachine):
 
     def send(self, file_id: str, start: int, body: Body, *, length: int | None = None, total: int = TOTAL) -> Upload:
         span = ContentRange(start, start + (len(body.data) if length is None else length) - 1, total)
-        return self.run(self.transfers.append(self.tenant, FileId(file_id), span, body))
+        return self.run(self.transfers.append(make_caller(self.tenant), FileId(file_id), span, body))
 
     def refused(self, file_id: str, start: int, body: Body, *, length: int | None = None, total: int = TOTAL) -> None:
         try:
