@@ -44,8 +44,8 @@ class Claims:
 
     async def unclaimed(self, caller: Caller, server_filenames: Sequence[str]) -> list[str]:
         """The files among these that the caller can claim for a version."""
-        uploader = caller.username if caller.is_restricted else None
-        return await self.store.unclaimed(caller.tenant_id, server_filenames, uploader)
+        own = {"uploader": caller.username} if caller.is_restricted else {}
+        return await self.store.unclaimed(caller.tenant_id, server_filenames, **own)
 
     async def discard(self, caller: Caller, server_filename: str) -> None:
         """Remove a complete file that belongs to no version; any other file stays. Raises PermissionMissing."""

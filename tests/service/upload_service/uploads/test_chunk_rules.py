@@ -149,7 +149,7 @@ class Chunks(RuleBasedStateMachine):
             assert (upload.offset == TOTAL) == (upload.status is Status.COMPLETE)
             if upload.status is Status.COMPLETE:
                 assert upload.sha256 == hashlib.sha256(CONTENT[file_id]).hexdigest()
-            record = self.run(self.transfers.find(self.tenant.tenant_id, FileId(file_id)))
+            record = self.run(self.transfers.find(make_caller(self.tenant), FileId(file_id)))
             assert replace(record, fence=0) == replace(upload, fence=0)
         assert files == expected
         assert self.run(self.quota.usage(self.tenant.tenant_id)) == (0, TOTAL * len(self.known))
