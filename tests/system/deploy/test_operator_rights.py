@@ -78,6 +78,10 @@ async def test_tenants_and_users_are_created_and_edited(installation: Installati
         ("user", "password", "acme", "helga", password),
         ("user", "edit", "acme", "hugo", "--role", "viewer"),
         ("user", "delete", "acme", "hugo"),
+        ("token", "create", "acme", "ci", "--role", "publisher"),
+        ("token", "rotate", "acme", "ci"),
+        ("token", "list", "acme"),
+        ("token", "delete", "acme", "ci"),
         ("tenant", "edit", "acme", "--max-clients", "7"),
         answer=f"{PASSWORD}\n{PASSWORD}\n{PASSWORD} 2\n",
     )

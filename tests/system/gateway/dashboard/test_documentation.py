@@ -126,7 +126,11 @@ async def test_over_tls_the_cookie_is_secure_and_host_only(services: Services, r
 
 
 async def test_the_cookie_is_not_accepted_by_the_interface(either: Api, enforcing: Api, enforcing_single: Api) -> None:
-    for api, accesses in ((either, {Access.ADMINISTRATOR, Access.SESSION}), (enforcing, CLIENTS), (enforcing_single, CLIENTS)):
+    for api, accesses in (
+        (either, {Access.ADMINISTRATOR, Access.SESSION}),
+        (enforcing, CLIENTS),
+        (enforcing_single, CLIENTS),
+    ):
         cookie = await sign_in(api)
         for row in OPERATIONS:
             if row.access in accesses:
