@@ -61,7 +61,7 @@ async def measure(run: Run) -> PartResult:
             if row.title == VERSIONS:
                 result.lines.append(await _without_database(run, account, measured))
         more = totals[API_TOKEN] - totals[SESSION]
-        result.lines.append(absolute_line("… more than with a session", more, "µs", 10.0))
+        result.lines.append(absolute_line("`test`, API token: more than with a session", more, "µs", 10.0))
         result.lines.append(await _login(run, bench, account))
         columns = columns_of(bench)
     text = f"""Microseconds of processor time a request, all services as processes of their own, stores
