@@ -6,7 +6,7 @@ from functools import partial
 
 from aiohttp import web
 
-from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, SETTINGS, TENANTS, USAGE, USERS
+from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, SETTINGS, TENANTS, TOKENS, USAGE, USERS
 from auth_service.audit.chain import AuditSigner
 from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
@@ -20,6 +20,8 @@ from auth_service.routes import routes
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
+from auth_service.tokens.service import Tokens
+from auth_service.tokens.store import MongoTokenStore
 from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
 from auth_service.users.store import MongoUserStore
@@ -67,6 +69,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), AuditSigner(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(app[USERS], passwords, throttle, sessions, app[AUDIT_LOG])
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
+        app[TOKENS] = Tokens(MongoTokenStore(database), versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
         register_metrics(app[METRICS], app[TENANTS], sessions)
         app[USAGE] = UsageReader(upload_service, client_registry)

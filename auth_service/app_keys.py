@@ -8,12 +8,14 @@ from auth_service.metrics import LoginMetrics
 from auth_service.outgoing.usage import UsageReader
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
+from auth_service.tokens.service import Tokens
 from auth_service.users.service import Users
 
 SETTINGS = web.AppKey("settings", AuthSettings)
 LOGIN = web.AppKey("login", Login)
 LOGIN_METRICS = web.AppKey("login_metrics", LoginMetrics)
 TENANTS = web.AppKey("tenants", Tenants)
+TOKENS = web.AppKey("tokens", Tokens)
 USERS = web.AppKey("users", Users)
 AUDIT_LOG = web.AppKey("audit_log", Audit)
 USAGE = web.AppKey("usage", UsageReader)

@@ -3,8 +3,9 @@
 from aiohttp import web
 
 from auth_service import forms, views
-from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, TENANTS, USAGE, USERS
+from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, TENANTS, TOKENS, USAGE, USERS
 from auth_service.tenants.service import check_networks, to_audit_text
+from auth_service.tokens.model import MAX_OVERLAP, TokenNotFound
 from auth_service.users.model import PASSWORD_LIMIT
 from common.auth.roles import ADMINISTRATOR
 from common.caching.tenant_version import TENANT_VERSION_HEADER
@@ -99,6 +100,50 @@ async def get_audit_log(request: web.Request) -> web.StreamResponse:
     if forms.as_json_lines(query):
         return await views.send_json_lines(request, entries)
     return json_response([entry.exported() async for entry in entries if entry])
+
+
+@routes.get("/{tenant_id}/get_tokens")
+async def get_tokens(request: web.Request) -> web.Response:
+    tokens = await request.app[TOKENS].list(caller_of(request).tenant_id)
+    return json_response([views.token(token) for token in tokens])
+
+
+@routes.post("/{tenant_id}/add_token")
+async def add_token(request: web.Request) -> web.Response:
+    grant, days = forms.token_grant(await read_form(request))
+    audit(request, name=grant.name, role=grant.roles, package_ids=grant.packages, networks=grant.networks)
+    token, text = await request.app[TOKENS].create(caller_of(request), grant, days)
+    body = {"Message": "Token was added successfully!", "token_id": token.token_id, "token": text}
+    return json_response(body, status=201)
+
+
+@routes.post("/{tenant_id}/rotate_token/{token_id:[^/]+}")
+async def rotate_token(request: web.Request) -> web.Response:
+    token_id, form = request.match_info["token_id"], await read_form(request)
+    overlap = form.integer("overlap_hours", default=0, most=MAX_OVERLAP)
+    audit(request, token_id=token_id, overlap_hours=str(overlap))
+    token, text = await request.app[TOKENS].rotate(caller_of(request).tenant_id, token_id, overlap)
+    audit(request, token_id=token_id, name=token.grant.name, overlap_hours=str(overlap))
+    return json_response({"Message": "Token was rotated successfully!", "token": text})
+
+
+@routes.delete("/{tenant_id}/delete_token/{token_id:[^/]+}")
+async def delete_token(request: web.Request) -> web.Response:
+    token_id = request.match_info["token_id"]
+    audit(request, token_id=token_id)
+    token = await request.app[TOKENS].delete(caller_of(request).tenant_id, token_id)
+    audit(request, token_id=token_id, name=token.grant.name)
+    return json_response({"Message": "Token was deleted successfully!"})
+
+
+@routes.post("/{tenant_id}/identify_token")
+async def identify_token(request: web.Request) -> web.Response:
+    """Internal: what a token may do, and the end of its secret, for the gateway; 404 if there is none."""
+    identified = await request.app[TOKENS].identify(caller_of(request).tenant_id, await forms.api_token(request))
+    if identified is None:
+        raise TokenNotFound
+    token, expires_at = identified
+    return json_response({**views.token(token), "expires_at": expires_at.timestamp()})
 
 
 @routes.post("/{tenant_id}/find_tenant")

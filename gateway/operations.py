@@ -17,7 +17,8 @@ class Access(StrEnum):
     OPEN = "open"  # anyone from an allowed network
     CLIENT = "client"  # a Bearer token, else a client token, else anyone unless the tenant enforces tokens
     PACKAGE_MANAGER = "package_manager"  # as `CLIENT`, with the client token in a header, where winget can send it
-    ADMINISTRATOR = "administrator"  # a Bearer token
+    ADMINISTRATOR = "administrator"  # a Bearer token: of a session, or an API token
+    SESSION = "session"  # the Bearer token of a session
     SIGNED = "signed"  # anyone with the signed address; the service checks the signature
     PAGE = "page"  # a browser; each page checks its session itself
     DASHBOARD = "dashboard"  # a browser that is signed in; see `gateway.dashboard`
@@ -108,6 +109,8 @@ _read_clients = partial(_signed_in, permission=Permission.CLIENTS_READ)
 _write_clients = partial(_signed_in, permission=Permission.CLIENTS_WRITE, audited=True)
 _read_settings = partial(_signed_in, permission=Permission.SETTINGS_READ)
 _write_settings = partial(_signed_in, permission=Permission.SETTINGS_WRITE, audited=True)
+_read_tokens = partial(_signed_in, permission=Permission.TOKENS_WRITE)
+_write_tokens = partial(_read_tokens, audited=True)
 _read_users = partial(_signed_in, permission=Permission.USERS_WRITE)
 _write_users = partial(_read_users, audited=True)
 _client = partial(Operation, access=Access.CLIENT, permission=Permission.CATALOG_READ)
@@ -167,14 +170,18 @@ OPERATIONS: tuple[Operation, ...] = (
     _write_clients("DELETE", "delete_blacklist_group/{group_id}", CLIENTS),
     # Client releases
     _write_settings("POST", "publish_client", CLIENTS, timeout=INSTALLER_TIMEOUT, one_call=True),
-    # Tenant, users, audit
+    # Tenant, users, API tokens, audit
     _read_settings("GET", "server_information", AUTH),
     _write_settings("PATCH", "edit_settings", AUTH),
     _read_users("GET", "get_users", AUTH),
     _write_users("POST", "add_user", AUTH, timeout=15.0),
     _write_users("PATCH", "edit_user/{username}", AUTH),
     _write_users("DELETE", "delete_user/{username}", AUTH),
-    _signed_in("POST", "change_password", AUTH, permission=Permission.NONE, audited=True, timeout=15.0),
+    _open("POST", "change_password", AUTH, access=Access.SESSION, audited=True, timeout=15.0),
+    _read_tokens("GET", "get_tokens", AUTH),
+    _write_tokens("POST", "add_token", AUTH),
+    _write_tokens("POST", "rotate_token/{token_id}", AUTH),
+    _write_tokens("DELETE", "delete_token/{token_id}", AUTH),
     _signed_in("GET", "get_audit_log", AUTH, permission=Permission.AUDIT_READ, timeout=30.0, streamed=True),
     # Downloads: the target of INSTALLER_URL
     _open("GET", "download/{server_filename}/{file_name}", UPLOAD, access=Access.SIGNED, timeout=30.0, streamed=True),

@@ -73,6 +73,7 @@ class Versions:
         Raises PackageNotFound, VersionExists if the tenant's version key is taken in the package, or another Problem if
         upload_service refuses the file (404, 407) or does not answer.
         """
+        caller.require_package(version.package_id)
         package_uid = await self._find_package_uid(caller.tenant_id, version.package_id)
         if package_uid is None:
             raise PackageNotFound(package_id=version.package_id)
@@ -113,6 +114,7 @@ class Versions:
         Raises PackageNotFound, VersionNotFound if the package lacks one of them, or Unavailable if the files could not
         be deleted yet; the versions are hidden already.
         """
+        caller.require_package(package_id)
         if await self._find_package_uid(caller.tenant_id, package_id) is None:
             raise PackageNotFound(package_id=package_id)
         await self._store.hide(caller.tenant_id, package_id, uids)

@@ -12,6 +12,8 @@ from auth_service.login.throttle import Throttle
 from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
+from auth_service.tokens.service import Tokens
+from auth_service.tokens.store import MongoTokenStore
 from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
 from auth_service.users.store import MongoUserStore
@@ -38,10 +40,11 @@ CACHES_EXPIRED = 5  # seconds until no gateway has a deleted tenant in its cache
 
 @dataclass(frozen=True)
 class Operator:
-    """auth_service's tenants, users, sessions, and addresses of earlier sign-ins."""
+    """auth_service's tenants, users, API tokens, sessions, and addresses of earlier sign-ins."""
 
     tenants: Tenants
     users: Users
+    tokens: Tokens
     sessions: Sessions
     known_networks: RedisKnownNetworks
 
@@ -56,7 +59,8 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         throttle = Throttle(RedisFailureCounts(redis), known_networks)
         versions = TenantVersions(redis)
         users = Users(MongoUserStore(database), Passwords(), sessions, throttle, versions)
-        yield Operator(Tenants(MongoTenantStore(database), versions), users, sessions, known_networks)
+        tokens = Tokens(MongoTokenStore(database), versions)
+        yield Operator(Tenants(MongoTenantStore(database), versions), users, tokens, sessions, known_networks)
 
 
 def locked_out(networks: tuple[str, ...], callers: Iterable[str]) -> list[str]:

@@ -1,6 +1,6 @@
 """Exports one tenant into an archive while the services run.
 
-The archive leaves out unfinished work, unfinished uploads, installers without a version, sessions, and keys.
+The archive leaves out unfinished work and uploads, installers without a version, sessions, API tokens, and keys.
 """
 
 from contextlib import aclosing, suppress

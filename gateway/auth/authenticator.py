@@ -4,6 +4,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
+from common.auth.api_tokens import PREFIX
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
 from common.caching.bounded_cache import FifoCache
@@ -14,6 +15,7 @@ from common.http.middleware import CALLER
 from common.redis import RedisError
 from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
+from gateway.auth.token_directory import TokenDirectory
 from gateway.auth.user_directory import UserDirectory
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.client_address import base_url, caller_address
@@ -24,7 +26,7 @@ from gateway.winget import client_token
 
 TOKEN_LIMIT = 4096  # characters
 MAX_VISITORS = 10_000
-WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT, Access.PACKAGE_MANAGER])
+WITH_BEARER = frozenset([Access.ADMINISTRATOR, Access.SESSION, Access.CLIENT, Access.PACKAGE_MANAGER])
 # The tenant's version from before anything else was read. Caches use it; None: they may answer nothing.
 TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
 
@@ -38,12 +40,14 @@ class Authenticator:
         sessions: Sessions,
         tenants: TenantDirectory,
         users: UserDirectory,
+        tokens: TokenDirectory,
         clients: ClientDirectory,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
         self._tenants = tenants
         self._users = users
+        self._tokens = tokens
         self._clients = clients
         self._visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = FifoCache(MAX_VISITORS)
 
@@ -62,11 +66,12 @@ class Authenticator:
         address = caller_address(request, settings.trusted_proxies)
         # To read a session renews its idle time, so other addresses wait for the network check; `identify` reads then.
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
-        token = _session_token(request) if is_allowed and operation.access in WITH_SESSION else ""
+        token = _bearer_token(request) if is_allowed and operation.access in WITH_BEARER else ""
+        session_token = "" if token.startswith(PREFIX) else token
         try:
-            check = await self._sessions.touch(tenant_id, token)
+            check = await self._sessions.touch(tenant_id, session_token)
         except RedisError:
-            if token:
+            if session_token:
                 raise
             check = SessionCheck(None)
         request[TENANT_VERSION] = check.tenant_version
@@ -100,6 +105,8 @@ class Authenticator:
         match operation.access:
             case Access.ADMINISTRATOR:
                 return await self._administrator(request, visitor, check)
+            case Access.SESSION:
+                return await self._user(visitor, check, _bearer_token(request))
             case Access.CLIENT:
                 return await self._client(request, visitor, check)
             case Access.PACKAGE_MANAGER:
@@ -123,9 +130,15 @@ class Authenticator:
         return await self._administrator_or_client(request, visitor, check, token, program, body)
 
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
+        token = _bearer_token(request)
+        if token.startswith(PREFIX):
+            return await self._tokens.identify(visitor, token, check.tenant_version)
+        return await self._user(visitor, check, token)
+
+    async def _user(self, visitor: Caller, check: SessionCheck, token: str) -> Caller:
         session = check.session
         if session is None:
-            if not (token := _session_token(request)):
+            if not token:
                 raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
             session = await self._sessions.check(visitor.tenant_id, token)
         return await self._users.identify(visitor, session, check.tenant_version)
@@ -145,7 +158,7 @@ class Authenticator:
             except NotAuthenticated:
                 if visitor.tenant.client_authentication and not token:
                     raise
-        if token and len(token) <= TOKEN_LIMIT:
+        if token and len(token) <= TOKEN_LIMIT and not token.startswith(PREFIX):
             with suppress(UnknownClient):
                 version = check.tenant_version
                 return visitor.as_client(await self._clients.identify(visitor, token, program, version, form=form))
@@ -154,8 +167,8 @@ class Authenticator:
         return visitor
 
 
-def _session_token(request: web.Request) -> str:
-    """The session token of a request; "" unless exactly one Authorization header has it."""
+def _bearer_token(request: web.Request) -> str:
+    """The Bearer token of a request; "" unless exactly one Authorization header has it."""
     headers = request.headers.getall("Authorization", ())
     scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     return token.strip() if scheme.casefold() == "bearer" and len(token) <= TOKEN_LIMIT else ""

@@ -21,7 +21,7 @@ async def execute_operation(request: web.Request, caller: Caller, target: Target
     """The operation's response. Administrators' writes are recorded. Raises the problem that the operation ends in."""
     if target.operation.cache is CacheKind.SESSION:
         return BytesResponse(body=SESSION_IS_VALID, content_type="application/json")
-    if target.operation.access is not Access.ADMINISTRATOR:
+    if target.operation.access not in {Access.ADMINISTRATOR, Access.SESSION}:
         return await _execute(request, caller, target)
     return await request.app[AUDIT_RECORDER].record(request, caller, target, _execute(request, caller, target))
 
