@@ -41,7 +41,7 @@ class Splice:
             TimeoutError: the service takes nothing.
         """
         with duplicate(source) as self._source, duplicate(sink) as self._sink, pipe() as (self._outlet, self._inlet):
-            self._timer = self._loop.call_later(self._remaining, self._check_deadline)
+            self._timer = self._loop.call_later(min(self._remaining, self._stall_timeout), self._check_deadline)
             try:
                 self._move()
                 await self._done
@@ -110,10 +110,11 @@ class Splice:
         self._watched = descriptor
 
     def _check_deadline(self) -> None:
-        """End a wait that takes too long. The timer is not moved by each wait, and so comes too early."""
+        """End a wait that takes too long. The timer is not moved by each wait: it comes early, and again."""
         remaining = self._deadline - self._loop.time()
         if self._watched == -1 or remaining > 0:
-            self._timer = self._loop.call_later(max(remaining, 0), self._check_deadline)
+            # The next wait may be for the service, whose limit can be shorter.
+            self._timer = self._loop.call_later(min(max(remaining, 0), self._stall_timeout), self._check_deadline)
         elif self._watched == self._source:
             self._finish(InvalidRequest("The body came too slowly."))
         else:
