@@ -321,7 +321,7 @@ async def test_an_offset_written_before_a_failure_has_its_bytes(
 ) -> None:
     caller, end, write = await start(replicas), HALF + 2 * STEP, ProgressFile.write
 
-    def fail_after(file: ProgressFile, offset: int) -> bool:
+    def fail_after(file: ProgressFile, offset: int) -> None:
         write(file, offset)
         raise OSError(errno.EIO, "a fault of a test")
 
@@ -331,6 +331,21 @@ async def test_an_offset_written_before_a_failure_has_its_bytes(
         assert (await send(replicas, caller, end, end + 4)).status == 500
     await expire(replicas, caller)
     assert (await send(replicas, caller, end, end + 4, second=True)).body["received"] == end + 4
+    await check_rest(replicas, caller, end + 4)
+
+
+async def test_a_holder_whose_files_a_take_over_removed_has_lost_its_lease(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, end = await start(replicas), HALF + 2 * STEP
+    pause = Pause(monkeypatch, PartFile, "sync")
+    late = asyncio.create_task(send(replicas, caller, end, end + 4))
+    await pause.reached()
+    await expire(replicas, caller)
+    assert (await send(replicas, caller, end, end + 4, second=True)).body["received"] == end + 4
+    pause.end()
+    refused = await late
+    assert (refused.status, refused.body["code"]) == (500, "dependency_unavailable")
     await check_rest(replicas, caller, end + 4)
 
 
