@@ -180,7 +180,7 @@ class _Receiver:
             except BlockingIOError:
                 wait = deadline - time.monotonic()
                 self.is_waiting = wait <= 0 or not self._poll.poll(wait * 1000)
-            except ConnectionError:
+            except OSError:  # The network may be gone, too, or the connection timed out.
                 raise _broken() from None
             if filled == len(view) or self.is_waiting:
                 filled = self._write(buffer, view, filled)

@@ -57,10 +57,10 @@ class Splice:
             self._move_available()
         except BlockingIOError:
             self._wait_for(self._sink if self._held else self._source)
-        except ConnectionError:
-            self._finish(ConnectionResetError("The service has gone.") if self._held else _broken())
-        except (InvalidRequest, OSError) as error:
+        except InvalidRequest as error:
             self._finish(error)
+        except OSError:  # The network may be gone, too, or the connection timed out.
+            self._finish(ConnectionResetError("The service has gone.") if self._held else _broken())
 
     def _move_available(self) -> None:
         moved = 0

@@ -1,6 +1,7 @@
 """Large request bodies and responses through the gateway: complete, at the reader's pace, or aborted."""
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -241,6 +242,21 @@ async def test_an_interrupted_large_body_is_rejected(
         assert (await reader.readline()).partition(b" 400")[0] in ((b"", b"HTTP/1.1") if ends else (b"HTTP/1.1",))
         writer.close()
     assert taken.bodies == []
+
+
+@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ETIMEDOUT])
+async def test_a_body_whose_network_fails_is_rejected(file: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(number, "a fault of a test")
+
+    monkeypatch.setattr("common.service_client.splicing.splice_nonblocking", fail)
+    body = file.read_bytes()
+    async with taking() as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(head_of(body) + body[:PIECE])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+        writer.close()
 
 
 async def test_a_large_body_rejected_before_its_end_is_answered(file: Path) -> None:
