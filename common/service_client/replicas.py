@@ -54,6 +54,8 @@ class Replicas:
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT):
                 found = await asyncio.get_running_loop().getaddrinfo(url.raw_host, url.port, type=SOCK_STREAM)
+            if not found:
+                raise OSError("no address")
         except OSError as error:
             log.warning("replicas_not_found", host=url.raw_host, error=str(error))
             return
