@@ -80,7 +80,7 @@ class SocketBody:
         """
         request, transport = self._request, self._request.transport
         arrived = self._take_arrived()
-        if transport is None:
+        if transport is None or transport.is_closing():
             raise _broken()
         transport.pause_reading()
         try:

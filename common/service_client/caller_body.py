@@ -83,6 +83,8 @@ class CallerBody(AsyncIterator[bytes]):
                 await writer.drain()
             if sink is None or sink.is_closing() or sink.get_write_buffer_size():
                 raise ConnectionResetError("The service has gone.")
+            if source.is_closing():  # The number of its descriptor may belong to another connection.
+                raise _broken()
             await splice.run(source, sink)
         finally:
             cast("ServerConnection", request.protocol).skip_body(content, length - splice.left, splice.left)

@@ -51,9 +51,13 @@ class Transfers:
 
     async def _find(self, tenant_id: str, file_id: FileId) -> Upload | None:
         """The state of a transfer, with the chunks that were acknowledged since the last update of its record."""
-        upload = await self.store.find(tenant_id, file_id)
-        if upload and upload.status is Status.OPEN and upload.kept_fence:
-            return await asyncio.to_thread(self.sessions.parts.progress, upload)
+        upload, before = await self.store.find(tenant_id, file_id), None
+        while upload and upload.status is Status.OPEN and upload.kept_fence and upload != before:
+            current = await asyncio.to_thread(self.sessions.parts.progress, upload)
+            if current.offset > upload.offset:
+                return current
+            # A later lease, or the end of the transfer, may have replaced the file since the record was read.
+            upload, before = await self.store.find(tenant_id, file_id), upload
         return upload
 
     @asynccontextmanager
