@@ -338,7 +338,6 @@ async def test_a_service_that_takes_nothing_of_a_body_is_unavailable(
     body, ended = bytes(8 * SIZE), asyncio.Event()
 
     async def take_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.transport.pause_reading()
         await ended.wait()
         writer.transport.abort()
 
