@@ -80,7 +80,7 @@ class SocketBody:
         """
         request, transport = self._request, self._request.transport
         arrived = self._take_arrived()
-        if transport is None:
+        if transport is None or transport.is_closing():
             raise _broken()
         transport.pause_reading()
         try:
@@ -180,7 +180,7 @@ class _Receiver:
             except BlockingIOError:
                 wait = deadline - time.monotonic()
                 self.is_waiting = wait <= 0 or not self._poll.poll(wait * 1000)
-            except ConnectionError:
+            except OSError:  # The network may be gone, too, or the connection timed out.
                 raise _broken() from None
             if filled == len(view) or self.is_waiting:
                 filled = self._write(buffer, view, filled)

@@ -8,6 +8,7 @@ from aiohttp.http import StreamWriter
 from aiohttp.http_exceptions import HttpProcessingError
 
 from common.concurrency.byte_sources import CAN_SPLICE
+from common.concurrency.limits import loop_timeout
 from common.errors import InvalidRequest, Problem
 from common.http.aiohttp_private import ServerConnection
 from common.http.bodies import body
@@ -37,11 +38,12 @@ class CallerBody(AsyncIterator[bytes]):
         """Send the whole body to a service, after the head that `writer` has.
 
         Raises InvalidRequest or BodyTooLarge for the caller's mistake, ConnectionResetError if the service has gone,
-        and TimeoutError if it takes nothing for `stall_timeout` seconds.
+        and TimeoutError if it takes nothing, or less than a block that arrived, for `stall_timeout` seconds.
         """
         if not self._prepare_splice(writer):
             async for block in self:
-                await writer.write(block)
+                async with loop_timeout(stall_timeout):
+                    await writer.write(block)
             await writer.write_eof()
             return
         try:
@@ -74,12 +76,15 @@ class CallerBody(AsyncIterator[bytes]):
         length = (request.content_length or 0) - content.total_bytes
         splice = Splice(length, stall_timeout=stall_timeout)
         try:
-            for block in blocks:
-                await writer.write(block)
-            writer.send_headers()
-            await writer.drain()
+            async with loop_timeout(stall_timeout):
+                for block in blocks:
+                    await writer.write(block)
+                writer.send_headers()
+                await writer.drain()
             if sink is None or sink.is_closing() or sink.get_write_buffer_size():
                 raise ConnectionResetError("The service has gone.")
+            if source.is_closing():  # The number of its descriptor may belong to another connection.
+                raise _broken()
             await splice.run(source, sink)
         finally:
             cast("ServerConnection", request.protocol).skip_body(content, length - splice.left, splice.left)

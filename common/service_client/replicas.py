@@ -54,16 +54,14 @@ class Replicas:
         try:
             async with asyncio.timeout(LOOKUP_TIMEOUT):
                 found = await asyncio.get_running_loop().getaddrinfo(url.raw_host, url.port, type=SOCK_STREAM)
+            if not found:
+                raise OSError("no address")
         except OSError as error:
             log.warning("replicas_not_found", host=url.raw_host, error=str(error))
             return
         addresses = {str(address[0]) for *_, address in found}
         known = self._transports
-        self._transports = {
-            address: known.get(address)
-            or BodyTransport(self._connector, str(url.with_host(address)), url.raw_authority)
-            for address in sorted(addresses)
-        }
+        self._transports = {address: known.get(address) or self._open(address) for address in sorted(addresses)}
         self._avoided = {each: until for each, until in self._avoided.items() if self._is_avoided(each)}
 
     def _open(self, address: str) -> BodyTransport:

@@ -41,7 +41,7 @@ class Splice:
             TimeoutError: the service takes nothing.
         """
         with duplicate(source) as self._source, duplicate(sink) as self._sink, pipe() as (self._outlet, self._inlet):
-            self._timer = self._loop.call_later(self._remaining, self._check_deadline)
+            self._timer = self._loop.call_later(min(self._remaining, self._stall_timeout), self._check_deadline)
             try:
                 self._move()
                 await self._done
@@ -57,10 +57,10 @@ class Splice:
             self._move_available()
         except BlockingIOError:
             self._wait_for(self._sink if self._held else self._source)
-        except ConnectionError:
-            self._finish(ConnectionResetError("The service has gone.") if self._held else _broken())
-        except (InvalidRequest, OSError) as error:
+        except InvalidRequest as error:
             self._finish(error)
+        except OSError:  # The network may be gone, too, or the connection timed out.
+            self._finish(ConnectionResetError("The service has gone.") if self._held else _broken())
 
     def _move_available(self) -> None:
         moved = 0
@@ -110,10 +110,11 @@ class Splice:
         self._watched = descriptor
 
     def _check_deadline(self) -> None:
-        """End a wait that takes too long. The timer is not moved by each wait, and so comes too early."""
+        """End a wait that takes too long. The timer is not moved by each wait: it comes early, and again."""
         remaining = self._deadline - self._loop.time()
         if self._watched == -1 or remaining > 0:
-            self._timer = self._loop.call_later(max(remaining, 0), self._check_deadline)
+            # The next wait may be for the service, whose limit can be shorter.
+            self._timer = self._loop.call_later(min(max(remaining, 0), self._stall_timeout), self._check_deadline)
         elif self._watched == self._source:
             self._finish(InvalidRequest("The body came too slowly."))
         else:

@@ -28,8 +28,8 @@ from common.tenants import is_tenant_id
 from deploy.backup.installers import installers_of
 from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, make_seals
 from deploy.backup.records import documents, is_plain_file, open_plain_file
+from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import plain_name
-from upload_service.uploads.part_files import sync_folder
 
 MANIFEST, SEAL = "manifest.json", "manifest.seal"
 

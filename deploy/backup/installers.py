@@ -17,10 +17,10 @@ from deploy.backup.records import documents
 from deploy.terminal import FileProgress
 from upload_service.content_range import parse_file_id
 from upload_service.model import InstallerMissing, Status, Upload
+from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
 from upload_service.store import to_upload
-from upload_service.uploads.part_files import sync_folder
 
 STORED = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"

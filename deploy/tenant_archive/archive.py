@@ -13,7 +13,8 @@ from tarfile import BLOCKSIZE, GNU_FORMAT, REGTYPE, HeaderError, TarInfo
 from typing import BinaryIO, Self
 
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
-from upload_service.uploads.part_files import BLOCK, sync_folder
+from upload_service.storage.disk import sync_folder
+from upload_service.uploads.part_files import BLOCK
 
 MANIFEST = "manifest.json"
 RECORDS, FILES = "records/", "files/"

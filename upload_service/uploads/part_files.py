@@ -1,6 +1,5 @@
 """The files of transfers, in the folder that all replicas share. Everything here blocks: call it in a worker thread."""
 
-import errno
 import glob
 import hashlib
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Protocol, Self
 
 from upload_service.model import StorageFull, TransferDamaged, Upload
+from upload_service.storage.disk import full_disk, sync_folder
 from upload_service.storage.file_names import plain_name
 from upload_service.uploads.leases.progress_file import ProgressFile
 
@@ -126,13 +126,10 @@ class PartFile:
         self._path = path
         self._start = self._position = offset
         self._digest = digest
-        with full_disk():
+        with _disk_errors():
             if not offset:
                 path.parent.mkdir(mode=0o750, parents=True, exist_ok=True)
-            try:
-                self._descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | (0 if offset else os.O_CREAT), 0o640)
-            except FileNotFoundError:
-                raise TransferDamaged from None
+            self._descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | (0 if offset else os.O_CREAT), 0o640)
         try:
             if os.fstat(self._descriptor).st_size < offset:
                 raise TransferDamaged
@@ -155,8 +152,11 @@ class PartFile:
                 self._digest.update(block)
 
     def sync(self) -> None:
-        """Wait until the bytes, and the names of a new file, are on the disk. Raises StorageFull."""
-        with full_disk():
+        """Wait until the bytes, and the names of a new file, are on the disk.
+
+        Raises StorageFull, and TransferDamaged if another process took the transfer over.
+        """
+        with _disk_errors():
             os.fsync(self._descriptor)
             if not self._start:
                 folder = self._path.parent
@@ -168,13 +168,15 @@ class PartFile:
         return self._progress is not None and self._progress.is_certain
 
     def record(self) -> bool:
-        """Write the length to the progress file if the lease is certain; after `sync`. Raises StorageFull."""
+        """Write the length to the progress file if the lease is certain; after `sync`.
+
+        Raises StorageFull, and TransferDamaged if another process took the transfer over.
+        """
         if self._progress is None or not self._progress.is_certain:
             return False
         self._start = self._position  # No failure may truncate it from here on: another process may know the length.
-        with full_disk():
-            if self._progress.write(self._position):
-                sync_folder(self._path.parent)
+        with _disk_errors():
+            self._progress.write(self._position)
         return True
 
     def truncate(self) -> None:
@@ -183,15 +185,6 @@ class PartFile:
 
     def close(self) -> None:
         os.close(self._descriptor)
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def digest_of(path: Path) -> str:
@@ -204,11 +197,10 @@ def digest_of(path: Path) -> str:
 
 
 @contextmanager
-def full_disk() -> Iterator[None]:
-    """Raise StorageFull for an OSError that says the disk is full."""
+def _disk_errors() -> Iterator[None]:
+    """Raise StorageFull for a full disk, and TransferDamaged if the file or its folder is missing."""
     try:
-        yield
-    except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StorageFull from error
-        raise
+        with full_disk():
+            yield
+    except FileNotFoundError:
+        raise TransferDamaged from None

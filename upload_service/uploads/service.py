@@ -56,8 +56,15 @@ class Transfers:
     async def _find(self, tenant_id: str, file_id: FileId) -> Upload | None:
         """The state of a transfer, with the chunks that were acknowledged since the last update of its record."""
         upload = await self.store.find(tenant_id, file_id)
-        if upload and upload.status is Status.OPEN and upload.kept_fence:
-            return await asyncio.to_thread(self.sessions.parts.progress, upload)
+        while upload and upload.status is Status.OPEN and upload.kept_fence:
+            current = await asyncio.to_thread(self.sessions.parts.progress, upload)
+            if current.offset > upload.offset:
+                return current
+            # A later lease, or the end of the transfer, may have replaced the file since the record was read.
+            record = await self.store.find(tenant_id, file_id)
+            if record == upload:
+                return current
+            upload = record
         return upload
 
     @asynccontextmanager

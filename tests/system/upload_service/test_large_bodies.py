@@ -1,10 +1,12 @@
 """Large request bodies and responses through the gateway: complete, at the reader's pace, or aborted."""
 
 import asyncio
+import errno
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -242,6 +244,21 @@ async def test_an_interrupted_large_body_is_rejected(
     assert taken.bodies == []
 
 
+@pytest.mark.parametrize("number", [errno.EHOSTUNREACH, errno.ETIMEDOUT])
+async def test_a_body_whose_network_fails_is_rejected(file: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    def fail(*_: object) -> int:
+        raise OSError(number, "a fault of a test")
+
+    monkeypatch.setattr("common.service_client.splicing.splice_nonblocking", fail)
+    body = file.read_bytes()
+    async with taking() as taken, asyncio.timeout(SOON):
+        url = urlsplit(taken.address)
+        reader, writer = await asyncio.open_connection(url.hostname, url.port)
+        writer.write(head_of(body) + body[:PIECE])
+        assert (await reader.readline()).startswith(b"HTTP/1.1 400")
+        writer.close()
+
+
 async def test_a_large_body_rejected_before_its_end_is_answered(file: Path) -> None:
     body = file.read_bytes() * 4
 
@@ -310,6 +327,44 @@ async def test_a_chunked_body_is_forwarded(file: Path) -> None:
     ):
         assert await answer.text() == "taken"
     assert taken.bodies == [body]
+
+
+@pytest.mark.parametrize("has_length", [True, False])
+async def test_a_service_that_takes_nothing_of_a_body_is_unavailable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_length: bool
+) -> None:
+    monkeypatch.setattr("common.service_client.client.BLOCK_TIMEOUT", 0.2)
+    monkeypatch.setattr("common.http.bodies.TIMEOUT", SOON * 2)  # The service's limit counts, not the caller's.
+    body, ended = bytes(8 * SIZE), asyncio.Event()
+
+    async def take_nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await ended.wait()
+        writer.transport.abort()
+
+    async def forward(request: web.Request) -> web.StreamResponse:
+        headers = {name: request.headers[name] for name in ("Content-Length",) if name in request.headers}
+        with pytest.raises(Unavailable):
+            async with client.open(
+                make_caller(), "POST", ["take"], headers=headers, data=CallerBody(request), timeout=0.2
+            ):
+                pass
+        return web.Response(text="unavailable")
+
+    async def blocks() -> AsyncIterator[bytes]:
+        for start in range(0, len(body), PIECE):
+            yield body[start : start + PIECE]
+
+    path = tmp_path / "service"
+    async with (
+        asyncio.timeout(SOON),
+        await asyncio.start_unix_server(take_nothing, path),
+        open_service(f"unix:{path}", service="upload_service", keys=KEYS) as client,
+        serve_handler(forward) as gateway,
+        ClientSession() as session,
+        session.post(gateway, data=BytesIO(body) if has_length else blocks()) as answer,
+    ):
+        assert await answer.text() == "unavailable"
+        ended.set()
 
 
 async def _answer_of_aborting_service() -> bytes:

@@ -1,8 +1,10 @@
 """The progress file of a transfer: what is read back after a crash at any byte."""
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,5 +81,30 @@ def test_a_damaged_slot_does_not_count(file: ProgressFile, position: int, damage
     assert file.read() == (10 if position == 0 else 20)
 
 
-def test_a_first_write_says_that_the_name_is_new(file: ProgressFile) -> None:
-    assert (file.write(10), file.write(20)) == (True, False)
+@pytest.mark.parametrize("failing", ["fsync", "pwrite"])
+def test_the_name_is_on_the_disk_before_the_first_offset(
+    file: ProgressFile, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    calls = list[str]()
+
+    def record(name: str, *, fails: bool) -> Callable[..., Any]:
+        real = getattr(os, name)
+
+        def call(*arguments: Any) -> Any:
+            calls.append(name)
+            if fails:
+                raise OSError(errno.EIO, "a fault of a test")
+            return real(*arguments)
+
+        return call
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, failing, record(failing, fails=True))
+        with pytest.raises(OSError, match="a fault of a test"):
+            file.write(10)
+    calls.clear()
+    for name in ("fsync", "pwrite"):
+        monkeypatch.setattr(os, name, record(name, fails=False))
+    for offset in (10, 20):
+        file.write(offset)
+    assert calls == ["fsync", "pwrite", "pwrite"]

@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
+from upload_service.storage.disk import sync_folder
+
 CERTAIN_SECONDS = 1.0  # KEPT_SECONDS less 5 for jumps of the database's clock; also the age of the record's offset
 
 _SLOTS = (0, 4096)  # positions in the file; no write of a disk changes both
@@ -61,18 +63,19 @@ class ProgressFile:
             return max((offset for fence, offset in map(_parse, _slots(content)) if fence == self.fence), default=0)
         return 0
 
-    def write(self, offset: int) -> bool:
-        """Write an offset and wait until it is on the disk. Returns whether the file is new: its name is not."""
+    def write(self, offset: int) -> None:
+        """Write an offset and wait until it is on the disk."""
         descriptor = os.open(self.path, os.O_RDWR | os.O_CLOEXEC | os.O_CREAT, 0o640)
         try:
             content = os.pread(descriptor, _SLOTS[-1] + _LENGTH, 0)
+            if not content:  # The name is on the disk before the first offset: a failure in between leaves it empty.
+                sync_folder(self.path.parent)
             newest = max(range(len(_SLOTS)), key=lambda number: _parse(_slots(content)[number]))
             values = _VALUES.pack(self.fence, offset)
             os.pwrite(descriptor, values + _checksum(values), _SLOTS[1 - newest])
             os.fdatasync(descriptor)
         finally:
             os.close(descriptor)
-        return not content
 
 
 def _slots(content: bytes) -> list[bytes]:

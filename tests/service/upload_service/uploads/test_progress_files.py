@@ -321,7 +321,7 @@ async def test_an_offset_written_before_a_failure_has_its_bytes(
 ) -> None:
     caller, end, write = await start(replicas), HALF + 2 * STEP, ProgressFile.write
 
-    def fail_after(file: ProgressFile, offset: int) -> bool:
+    def fail_after(file: ProgressFile, offset: int) -> None:
         write(file, offset)
         raise OSError(errno.EIO, "a fault of a test")
 
@@ -332,6 +332,39 @@ async def test_an_offset_written_before_a_failure_has_its_bytes(
     await expire(replicas, caller)
     assert (await send(replicas, caller, end, end + 4, second=True)).body["received"] == end + 4
     await check_rest(replicas, caller, end + 4)
+
+
+async def test_a_holder_whose_files_a_take_over_removed_has_lost_its_lease(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, end = await start(replicas), HALF + 2 * STEP
+    pause = Pause(monkeypatch, PartFile, "sync")
+    late = asyncio.create_task(send(replicas, caller, end, end + 4))
+    await pause.reached()
+    await expire(replicas, caller)
+    assert (await send(replicas, caller, end, end + 4, second=True)).body["received"] == end + 4
+    pause.end()
+    refused = await late
+    assert (refused.status, refused.body["code"]) == (500, "dependency_unavailable")
+    await check_rest(replicas, caller, end + 4)
+
+
+async def test_the_state_is_not_older_than_an_acknowledged_chunk(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller, end = await start(replicas), HALF + 2 * STEP
+    find, is_first = MongoUploadStore.find, True
+
+    async def find_before(store: MongoUploadStore, tenant_id: str, file_id: str) -> Upload | None:
+        nonlocal is_first
+        found, was_first, is_first = await find(store, tenant_id, file_id), is_first, False
+        if was_first:  # The record is outdated before the file is read.
+            await expire(replicas, caller)
+            assert (await send(replicas, caller, end, end + 4, second=True)).body["received"] == end + 4
+        return found
+
+    monkeypatch.setattr(MongoUploadStore, "find", find_before)
+    assert (await replicas.first.state(caller, "f")).body["received"] == end + 4
 
 
 async def start_large(replicas: Replicas) -> tuple[Caller, bytes]:

@@ -3,6 +3,7 @@
 import asyncio
 import errno
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -156,6 +157,25 @@ async def test_a_chunk_that_stalls_is_rejected(
     assert (status, answer["received"], len(received)) == (400, HALF, 2)
     monkeypatch.undo()
     await finish(api, connection.caller, HALF)
+
+
+async def test_a_chunk_whose_network_fails_is_rejected(
+    api: UploadApi, monkeypatch: pytest.MonkeyPatch, received: list[int]
+) -> None:
+    receive = socket.socket.recv_into
+    async with connected(api) as connection:
+        sender = connection.writer.get_extra_info("sockname")
+
+        def fail(receiver: socket.socket, buffer: memoryview, *arguments: int) -> int:
+            if receiver.getpeername() == sender:
+                raise OSError(errno.EHOSTUNREACH, "a fault of a test")
+            return receive(receiver, buffer, *arguments)
+
+        monkeypatch.setattr(socket.socket, "recv_into", fail)
+        body = START + FILE + END
+        await connection.send(connection.chunk_head(0, SIZE, body) + body[:PIECE])
+        status, answer = await connection.answer()
+    assert (status, answer["code"], len(received)) == (400, "invalid_request", 1)
 
 
 async def test_a_slow_sender_stores_its_chunk(api: UploadApi, received: list[int]) -> None:

@@ -37,10 +37,11 @@ class Name:
     port: int
     addresses: list[str]
     received: dict[str, list[str]] = field(default_factory=dict)
+    is_known: bool = False  # also without an address
 
     def look_up(self, host: str, port: int, **_: object) -> list[tuple[object, ...]]:
         assert (host, port) == ("upload-replicas", self.port)
-        if not self.addresses:
+        if not self.addresses and not self.is_known:
             raise socket.gaierror("unknown")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port)) for address in self.addresses]
 
@@ -158,13 +159,15 @@ async def test_a_body_is_not_sent_to_a_second_replica(name: Name, client: Servic
     assert sent == ["a body"]
 
 
-async def test_known_replicas_are_used_while_names_cannot_be_resolved(
-    name: Name, client: ServiceClient, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_known_replicas_are_used_while_their_name_has_no_address(
+    name: Name, client: ServiceClient, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
 ) -> None:
     monkeypatch.setattr("common.service_client.replicas.LOOKUP_INTERVAL", 0)
     async with running(name, *HOSTS):
         await send_all(client)
         name.addresses.clear()
+        name.is_known = is_known
         await send_all(client)
     assert {name.received[name.replica_of(key)].count(key) for key in KEYS_SENT} == {2}
 
