@@ -3,11 +3,12 @@
 from aiohttp import web
 
 from auth_service import forms, views
-from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, TENANTS, TOKENS, USAGE, USERS
+from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, OIDC, TENANTS, TOKENS, USAGE, USERS
 from auth_service.tenants.service import check_networks, to_audit_text
 from auth_service.tokens.model import MAX_OVERLAP, TokenNotFound
 from auth_service.users.model import PASSWORD_LIMIT
 from common.auth.roles import ADMINISTRATOR
+from common.http.bodies import read_json
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
@@ -143,6 +144,21 @@ async def identify_token(request: web.Request) -> web.Response:
         raise TokenNotFound
     token, expires_at = identified
     return json_response({**views.token(token), "expires_at": expires_at.timestamp()})
+
+
+@routes.post("/{tenant_id}/begin_sign_in")
+async def begin_sign_in(request: web.Request) -> web.Response:
+    """Internal: where the browser signs in with the identity provider, and its cookie, for the gateway."""
+    next_url = str((await read_json(request)).get("next_url", ""))
+    return json_response(await request.app[OIDC].begin(caller_of(request), next_url))
+
+
+@routes.post("/{tenant_id}/finish_sign_in")
+async def finish_sign_in(request: web.Request) -> web.Response:
+    """Internal: the session of a browser that comes back from the identity provider, for the gateway."""
+    answer, browser = await forms.provider_answer(request)
+    finished = await request.app[OIDC].finish(caller_of(request), answer, browser, request_id=request_id())
+    return json_response(finished)
 
 
 @routes.post("/{tenant_id}/find_tenant")

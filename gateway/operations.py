@@ -197,6 +197,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _open("GET", "docs/assets/{asset}", GATEWAY, access=Access.PAGE),
     _open("GET", "sign_in", GATEWAY, access=Access.PAGE),
     _open("POST", "sign_in", GATEWAY, access=Access.PAGE),
+    _open("GET", "sign_in/oidc", GATEWAY, access=Access.PAGE),
+    _open("GET", "sign_in/oidc/callback", GATEWAY, access=Access.PAGE),
 )
 
 # The dashboard has its own table of pages below this path. They are no operations of the interface.

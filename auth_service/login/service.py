@@ -45,6 +45,18 @@ class Login:
         if not is_right:
             raise BadCredentials
         await self._throttle.count_success(tenant_id, username, caller.ip)
+        return await self._open(caller, username, user, request_id)
+
+    async def open_session(self, caller: Caller, user: User, *, request_id: str) -> str:
+        """Open a session for a user whom an identity provider vouches for, and return its token.
+
+        Raises BadCredentials: the user was deleted meanwhile.
+        """
+        await self._record(caller, user.username, 200, request_id)
+        return await self._open(caller, user.username, user, request_id)
+
+    async def _open(self, caller: Caller, username: str, user: User | None, request_id: str) -> str:
+        tenant_id = caller.tenant_id
         token = await self._sessions.open(tenant_id, username)
         if await self._users.find(tenant_id, username) != user:
             # The user was deleted, or got another password, before this login opened a session and added a network.
@@ -93,7 +105,7 @@ class Login:
             # Attempts that were sent at once all passed the first check.
             await self._throttle.check(caller.tenant_id, username, caller.ip)
             for password in passwords:
-                if await self._passwords.compare(user.password_hash if user else None, password):
+                if await self._passwords.compare(user.password_hash or None if user else None, password):
                     return True
             await self._throttle.count_failure(caller.tenant_id, username, caller.ip)
         return False

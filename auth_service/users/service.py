@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from auth_service.login.throttle import Throttle
-from auth_service.users.model import USERNAME_LIMIT, LastAdministrator, User, UserNotFound
+from auth_service.users.model import USERNAME_LIMIT, LastAdministrator, RolesFromProvider, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.store import MongoUserStore
 from common.auth.roles import ADMINISTRATOR, Role
@@ -61,13 +61,25 @@ class Users:
     async def edit(self, tenant_id: str, username: str, roles: tuple[Role, ...]) -> tuple[Role, ...]:
         """Give a user other roles, open sessions included; the roles before.
 
-        Raises UserNotFound, or LastAdministrator if the tenant has no other administrator.
+        Raises UserNotFound, RolesFromProvider, or LastAdministrator if the tenant has no other one.
         """
+        user = await self._store.find(tenant_id, username)
+        if user is not None and user.issuer:
+            raise RolesFromProvider(username=username)
         async with self._versions.invalidate_during(tenant_id):
             before = await self._store.set_roles(tenant_id, username, roles)
         if before is None:
             raise UserNotFound(username=username)
         return before.roles
+
+    async def sign_in(self, identity: User) -> User:
+        """Add or update the user of an identity provider as its token describes them; returns the stored user."""
+        known = await self._store.find_subject(identity.tenant_id, identity.issuer, identity.subject)
+        said = (identity.roles, identity.name, identity.email)
+        if known is not None and (known.roles, known.name, known.email) == said:
+            return known
+        async with self._versions.invalidate_during(identity.tenant_id):
+            return await self._store.put_subject(identity)
 
     async def delete(self, tenant_id: str, username: str) -> None:
         """Delete a user, their sessions and their known networks.
@@ -79,7 +91,7 @@ class Users:
             LastAdministrator: the tenant has no other administrator. The user's sessions go on.
         """
         users = await self._store.list(tenant_id)
-        if [user.username for user in users if Role.ADMINISTRATOR in user.roles] == [username]:
+        if [user.username for user in users if Role.ADMINISTRATOR in user.roles and not user.issuer] == [username]:
             raise LastAdministrator
         async with (
             self._versions.invalidate_during(tenant_id),

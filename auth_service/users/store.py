@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
-from pymongo import IndexModel
+from pymongo import IndexModel, ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.users.model import LastAdministrator, User, UserExists
@@ -12,8 +12,14 @@ from common.auth.roles import Role, roles_of
 from common.mongo import Document, Indexes, MongoDatabase
 
 Result = TypeVar("Result")
-USER_INDEXES: Indexes = {"users": [IndexModel(["tenant_id", "username"], unique=True)]}
-IS_ADMINISTRATOR: Document = {"roles": {"$in": [Role.ADMINISTRATOR, None]}}  # None: releases up to 0.1.0
+USER_INDEXES: Indexes = {
+    "users": [
+        IndexModel(["tenant_id", "username"], unique=True),
+        IndexModel(["tenant_id", "issuer", "subject"], unique=True, partialFilterExpression={"subject": {"$gt": ""}}),
+    ]
+}
+# With a password; None is in documents of releases up to 0.1.0.
+IS_ADMINISTRATOR: Document = {"roles": {"$in": [Role.ADMINISTRATOR, None]}, "issuer": {"$in": ["", None]}}
 
 
 class MongoUserStore:
@@ -32,6 +38,21 @@ class MongoUserStore:
     async def find(self, tenant_id: str, username: str) -> User | None:
         document = await self._users.find_one({"tenant_id": tenant_id, "username": username})
         return _user(document) if document else None
+
+    async def find_subject(self, tenant_id: str, issuer: str, subject: str) -> User | None:
+        """The user of an identity provider."""
+        document = await self._users.find_one({"tenant_id": tenant_id, "issuer": issuer, "subject": subject})
+        return _user(document) if document else None
+
+    async def put_subject(self, user: User) -> User:
+        """Add or update the user of an identity provider; returns the stored one, who keeps their username."""
+        said = {"roles": list(user.roles), "name": user.name, "email": user.email}
+        key = {"tenant_id": user.tenant_id, "issuer": user.issuer, "subject": user.subject}
+        first = {name: value for name, value in vars(user).items() if name not in said.keys() | key.keys()}
+        document = await self._users.find_one_and_update(
+            key, {"$set": said, "$setOnInsert": first}, upsert=True, return_document=ReturnDocument.AFTER
+        )
+        return _user(document)
 
     async def list(self, tenant_id: str) -> Sequence[User]:
         return [_user(document) async for document in self._users.find({"tenant_id": tenant_id}).sort("username")]
@@ -80,10 +101,13 @@ class MongoUserStore:
 
 
 def _user(document: Document) -> User:
+    texts = {name: document.get(name, "") for name in ("issuer", "subject", "name", "email")}
     return User(
         document["tenant_id"],
         document["username"],
         document["password_hash"],
         document["created_at"],
         roles_of(document),
+        **texts,
+        is_break_glass=document.get("is_break_glass", False),
     )

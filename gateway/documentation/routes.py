@@ -9,7 +9,7 @@ from common.http.middleware import BytesResponse
 from gateway.app_keys import STATIC_FILES
 from gateway.dashboard.assets import asset_response
 from gateway.dashboard.page_request import PAGE_HEADERS, load_page_request, redirect_to_sign_in
-from gateway.dashboard.pages import sign_in
+from gateway.dashboard.pages import oidc, sign_in
 from gateway.routing.target import Target
 
 
@@ -21,6 +21,10 @@ async def page(request: web.Request, caller: Caller, target: Target) -> web.Resp
             return asset_response(request, asset)
         case "sign_in", _:
             return await sign_in.handle(request, caller)
+        case "sign_in/oidc", _:
+            return await oidc.begin(request, caller)
+        case "sign_in/oidc/callback", _:
+            return await oidc.finish(request, caller)
     sign_in.show_problems(request, caller, request.raw_path)
     if await load_page_request(request, caller) is None:
         return redirect_to_sign_in(request, caller)

@@ -61,6 +61,11 @@ async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
     show_problems(request, caller, next_url, form.get("username") or "")
     fields = {name: form.get(name) or "" for name in ("username", "password")}
     token = (await _post(request, caller, "login", fields))["message"]
+    return await signed_in(request, caller, token, next_url)
+
+
+async def signed_in(request: web.Request, caller: Caller, token: str, next_url: str) -> web.Response:
+    """Give the browser its new session, and redirect it to a page."""
     await _end_previous_session(request, caller)
     response = _redirect(safe_next_url(next_url, caller))
     name, secure = cookie_name(caller), is_https(caller.base_url)
