@@ -23,13 +23,15 @@ from deploy.tenant_archive.record_types import BadRecord, Digest, Record, checke
 _ENTRY_ID = re.compile("[0-9a-f]{24,32}")  # The ids of the first releases were shorter.
 _DIGEST = re.compile("[0-9a-f]{64}")
 OTHER_PARAMETERS = "has other argon2 parameters than this product; give the user a new password there and export again"
+RoleName = Annotated[str, checked(Role)]
 
 
 class UserRecord(Record):
     username: Annotated[str, checked(parse_username)]
     password_hash: Annotated[str, checked(has_our_parameters, OTHER_PARAMETERS)]
     created_at: datetime
-    roles: Annotated[tuple[Role, ...], Field(min_length=1, max_length=len(Role))] = ADMINISTRATOR
+    # Records of releases up to 0.1.0 have no roles; their users are administrators.
+    roles: Annotated[list[RoleName], Field(min_length=1, max_length=len(Role))] = Field([*ADMINISTRATOR])
 
 
 class AuditHeadRecord(Record):

@@ -3,8 +3,9 @@
 from functools import partial
 
 from common.auth.internal_tokens import Caller
-from common.auth.roles import Role, roles_of
+from common.auth.roles import Role
 from common.auth.sessions import Session
+from common.errors import NotAuthenticated
 from common.service_client.client import ServiceClient
 from gateway.caching.response_cache import ResponseCache
 
@@ -20,11 +21,16 @@ class UserDirectory:
         self._roles: ResponseCache[tuple[str, str], tuple[Role, ...]] = ResponseCache(max_age=MAX_AGE, limit=MAX_USERS)
 
     async def identify(self, visitor: Caller, session: Session, version: str | None) -> Caller:
-        """The visitor as the user of a session, with the user's roles at a version of the tenant."""
+        """The visitor as the user of a session, with the user's roles at a version of the tenant.
+
+        Raises NotAuthenticated if the user was deleted.
+        """
         fetch = partial(self._fetch, visitor, session)
         roles = await self._roles.get_or_fetch((visitor.tenant_id, session.username), version, fetch)
+        if not roles:
+            raise NotAuthenticated("The user of this session was deleted.")
         return visitor.as_administrator(session.username, session.session_id, roles)
 
     async def _fetch(self, visitor: Caller, session: Session) -> tuple[Role, ...]:
         user = visitor.as_administrator(session.username, session.session_id, ())
-        return roles_of(await self._auth_service.json(user, "find_roles"))
+        return tuple(map(Role, (await self._auth_service.json(user, "find_roles"))["roles"]))

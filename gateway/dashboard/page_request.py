@@ -83,7 +83,7 @@ class PageRequest:
     async def fetch(self, operation: str, /, *values: str, **query: str) -> Any:
         """The JSON response of a reading operation. Raises its problem, or Unavailable."""
         row, segments = find_operation("GET", (operation, *values))
-        check_permission(self.caller, row)
+        check_permission(self.caller, row.permission)
         async with self.request.app[SERVICES][row.service].open(
             self.caller,
             row.method,
@@ -113,9 +113,9 @@ async def load_page_request(request: web.Request, caller: Caller, *, attended: b
     check = sessions.check if attended and UNATTENDED not in request.headers else sessions.validate
     try:
         session = await check(caller.tenant_id, token)
+        user = request[CALLER] = await request.app[USER_DIRECTORY].identify(caller, session, request[TENANT_VERSION])
     except NotAuthenticated:
         return None
-    user = request[CALLER] = await request.app[USER_DIRECTORY].identify(caller, session, request[TENANT_VERSION])
     return PageRequest(request, user, session, token, language_of(request))
 
 

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from common.auth.internal_tokens import Caller, Kind
-from common.auth.roles import PermissionMissing, has_permission
+from common.auth.roles import Permission, PermissionMissing, has_permission
 from common.errors import InvalidRequest
 from common.http.middleware import BytesResponse
 from gateway import winget
@@ -11,7 +11,7 @@ from gateway.app_keys import AUDIT_RECORDER, CATALOGS, CLIENT_DIRECTORY, PACKAGE
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.forwarding.one_call import one_call
 from gateway.forwarding.proxy import forward
-from gateway.operations import UPLOAD, Access, CacheKind, Operation
+from gateway.operations import UPLOAD, Access, CacheKind
 from gateway.routing.target import Target
 
 SESSION_IS_VALID = b'{"Message":"Its working!"}'
@@ -26,15 +26,15 @@ async def execute_operation(request: web.Request, caller: Caller, target: Target
     return await request.app[AUDIT_RECORDER].record(request, caller, target, _execute(request, caller, target))
 
 
-def check_permission(caller: Caller, operation: Operation) -> None:
-    """Raise PermissionMissing if a user or an API token has no role with the operation's permission."""
-    if caller.kind is Kind.ADMINISTRATOR and not has_permission(caller.roles, operation.permission):
-        raise PermissionMissing(permission=operation.permission)
+def check_permission(caller: Caller, permission: Permission) -> None:
+    """Raise PermissionMissing if the caller is a user or an API token without a role that has the permission."""
+    if caller.kind is Kind.ADMINISTRATOR and not has_permission(caller.roles, permission):
+        raise PermissionMissing(permission=permission)
 
 
 async def _execute(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
     operation = target.operation
-    check_permission(caller, operation)
+    check_permission(caller, operation.permission)
     target.check_complete()
     if operation.cache is CacheKind.SOURCE:
         return winget.information(caller.tenant)

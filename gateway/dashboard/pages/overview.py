@@ -41,6 +41,7 @@ ACTIONS: Mapping[str, str] = {
     "publish_client": _("Publish client program"),
     "edit_settings": _("Edit settings"),
     "add_user": _("Add user"),
+    "edit_user": _("Change roles"),
     "delete_user": _("Delete user"),
     "change_password": _("Change password"),
 }

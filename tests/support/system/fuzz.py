@@ -134,6 +134,7 @@ def _protected_values(seed_data: SeedData, client_id: str, versions: list[str]) 
     """The values that must not be deleted, by operation. `versions` are of the seeded package."""
     return {
         "delete_user": [SESSION_USER],
+        "edit_user": [SESSION_USER],
         "delete_package": [seed_data.parts["package_id"], EXAMPLE_PACKAGE],
         "delete_package_version": versions,
         "delete_client": [seed_data.parts["client_id"]],

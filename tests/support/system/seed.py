@@ -193,6 +193,7 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         "name": f"new-{marker}",
         "version": "9.9.9.9",
         "username": username,
+        "role": "viewer",
         "password": LONG_PASSWORD,
         "old_password": PASSWORD,
         "new_password": "yet another password",

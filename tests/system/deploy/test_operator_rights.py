@@ -76,6 +76,7 @@ async def test_tenants_and_users_are_created_and_edited(installation: Installati
         ("user", "create", "acme", "helga", password),
         ("user", "create", "acme", "hugo", password),
         ("user", "password", "acme", "helga", password),
+        ("user", "edit", "acme", "hugo", "--role", "viewer"),
         ("user", "delete", "acme", "hugo"),
         ("tenant", "edit", "acme", "--max-clients", "7"),
         answer=f"{PASSWORD}\n{PASSWORD}\n{PASSWORD} 2\n",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
@@ -207,7 +208,7 @@ async def test_a_scrub_without_installers_says_so(running: tuple[RunningPkgrepo,
 async def test_a_password_is_generated_if_none_is_given(running: tuple[RunningPkgrepo, Path]) -> None:
     service, folder = running
     data = ("--data", str(folder))
-    status, output = await pkgrepo("user", "create", "demo", "erika", *data)
+    status, output = await pkgrepo("user", "create", "demo", "erika", "--role", "viewer", *data)
     assert status == 0
     credentials = {"username": "erika", "password": output.rsplit(" ", 1)[1]}
     async with ClientSession() as session, session.post(f"{service.base_url}/login", data=credentials) as answer:
@@ -215,7 +216,8 @@ async def test_a_password_is_generated_if_none_is_given(running: tuple[RunningPk
     listed, deleted = await pkgrepo_commands(
         ("user", "list", "demo", *data), ("user", "delete", "demo", "erika", *data)
     )
-    assert "erika" in listed[1]
+    assert re.search(r"erika\W+viewer", listed[1])
+    assert re.search(r"admin\W+administrator", listed[1])
     assert deleted[0] == 0
 
 
@@ -269,7 +271,10 @@ async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[Runni
         ("tenant", "edit", "nobody", "--max-clients", "1"): "no tenant",
         ("tenant", "edit", "demo", "--allowed-networks", "300.1.2.3"): "--allowed-networks",
         ("user", "create", "nobody", "x"): "no tenant",
-        ("user", "delete", "demo", "admin"): "last user",
+        ("user", "delete", "demo", "admin"): "last administrator",
+        ("user", "edit", "demo", "admin", "--role", "viewer"): "last administrator",
+        ("user", "edit", "demo", "nobody", "--role", "viewer"): "no user",
+        ("user", "edit", "demo", "admin", "--role", "root"): "'root'",
         ("user", "password", "demo", "nobody"): "no user",
         ("scrub", "--tenant", "nobody"): "nobody",
         ("quota", "--tenant", "nobody"): "nobody",

@@ -84,7 +84,8 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
         ("tenant", "edit", tenant_id, "--max-clients", "none", "--allowed-networks", "127.0.0.1,::1"),
         ("user", "create", tenant_id, "helga", password),
         ("user", "password", tenant_id, "helga", password),
-        ("user", "create", tenant_id, "erika"),
+        ("user", "create", tenant_id, "erika", "--role", "auditor", "--role", "viewer"),
+        ("user", "edit", tenant_id, "erika", "--role", "publisher"),
         ("user", "delete", tenant_id, "erika"),
         ("audit", "export", "--tenant", tenant_id),
         answer="a long password\nanother password\n",
@@ -99,6 +100,7 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
         ("user_create", "helga"),
         ("user_password", "helga"),
         ("user_create", "erika"),
+        ("user_edit", "erika"),
         ("user_delete", "erika"),
     ]
     assert entries[0]["target"]["max_clients"] == "7"
@@ -106,6 +108,8 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
         "max_clients": {"before": "7", "after": "none"},
         "allowed_networks": {"before": "", "after": "127.0.0.1,::1"},
     }
+    assert [entry["target"].get("role") for entry in entries[2:5]] == ["administrator", None, "viewer,auditor"]
+    assert entries[5]["changes"] == {"role": {"before": "viewer,auditor", "after": "publisher"}}
     assert "password" not in str(entries).replace("user_password", "")
 
 

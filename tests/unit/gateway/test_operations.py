@@ -4,6 +4,7 @@ import ast
 from importlib.resources import files
 from typing import Any
 
+from common.auth.roles import Permission, Role
 from common.service_client.client import ANSWER_TIMEOUT
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.samples.openapi import DOCUMENT
@@ -40,6 +41,19 @@ def test_an_operation_names_its_credentials(row: Operation) -> None:
         assert security == [{"bearerAuth": []}]
     else:
         assert {} in security or not security
+
+
+@each("row", DOCUMENTED, ids=name)
+def test_an_operation_names_its_permission(row: Operation) -> None:
+    operation = documented_operation(row)
+    assert operation.get("x-permission", Permission.NONE) == row.permission
+    if row.permission is not Permission.NONE and not row.is_winget:
+        (content,) = _resolve(operation["responses"]["403"])["content"].values()
+        assert content["examples"]["permission"] == {"$ref": "#/components/examples/PermissionMissing"}
+
+
+def test_the_document_names_every_role() -> None:
+    assert DOCUMENT["components"]["schemas"]["Role"]["enum"] == list(Role)
 
 
 @each("row", DOCUMENTED, ids=name)

@@ -9,6 +9,7 @@ from client_registry.settings import RegistrySettings
 from common.settings import FIXED
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
+from tests.support.role_matrix import DOCUMENT, with_matrix
 from tests.support.tables import each
 from upload_service.settings import UploadSettings
 
@@ -34,6 +35,11 @@ NAMED = [row for row in OPERATIONS if row.name != "sign_in" and "assets" not in 
 @each("row", NAMED, ids=lambda row: f"{row.method} {row.path}")
 def test_the_documents_name_every_operation(row: Operation) -> None:
     assert f"`{row.method} {row.path}`" in INTERFACE
+
+
+def test_the_document_of_access_has_the_current_matrix_of_roles() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert with_matrix(text) == text
 
 
 @each("setting", SETTINGS)

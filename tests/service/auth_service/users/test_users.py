@@ -268,7 +268,8 @@ async def test_writes_have_an_audit_target_without_secrets(auth: Auth, caller: C
     changed = await change_password(auth, caller)
 
     targets = [answer.audit_target for answer in (added, deleted, changed)]
-    assert targets == [{"username": "bob"}, {"username": "bob"}, {"username": "admin"}]
+    added_target = {"username": "bob", "role": "administrator"}
+    assert targets == [added_target, {"username": "bob"}, {"username": "admin"}]
 
 
 async def test_only_the_gateway_is_authorized(auth: Auth, caller: Caller) -> None:
