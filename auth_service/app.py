@@ -6,10 +6,12 @@ from functools import partial
 
 from aiohttp import web
 
-from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, OIDC, SETTINGS, TENANTS, TOKENS, USAGE, USERS
+from auth_service.app_keys import AUDIT_LOG, ENTRA, LOGIN, LOGIN_METRICS, OIDC, SETTINGS, TENANTS, TOKENS, USAGE, USERS
 from auth_service.audit.chain import AuditSigner
 from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
+from auth_service.entra.keys import SigningKeys
+from auth_service.entra.service import EntraTokens
 from auth_service.login.service import Login
 from auth_service.login.throttle import Throttle
 from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
@@ -74,6 +76,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         pending = RedisPendingSignIns(redis)
         app[OIDC] = OidcSignIn(MongoProviderStore(database), pending, ProviderClient(), app[USERS], app[LOGIN])
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
+        app[ENTRA] = EntraTokens(app[TENANTS], SigningKeys(settings.entra_authority))
         app[TOKENS] = Tokens(MongoTokenStore(database), versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
         register_metrics(app[METRICS], app[TENANTS], sessions)

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from auth_service import forms, views
-from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, OIDC, TENANTS, TOKENS, USAGE, USERS
+from auth_service.app_keys import AUDIT_LOG, ENTRA, LOGIN, LOGIN_METRICS, OIDC, TENANTS, TOKENS, USAGE, USERS
 from auth_service.tenants.service import check_networks, to_audit_text
 from auth_service.tokens.model import MAX_OVERLAP, TokenNotFound
 from auth_service.users.model import PASSWORD_LIMIT
@@ -144,6 +144,13 @@ async def identify_token(request: web.Request) -> web.Response:
         raise TokenNotFound
     token, expires_at = identified
     return json_response({**views.token(token), "expires_at": expires_at.timestamp()})
+
+
+@routes.post("/{tenant_id}/identify_entra_user")
+async def identify_entra_user(request: web.Request) -> web.Response:
+    """Internal: the groups of the user of an access token of Entra ID, for the gateway."""
+    token = str((await read_json(request)).get("token", ""))
+    return json_response(await request.app[ENTRA].identify(caller_of(request).tenant_id, token))
 
 
 @routes.post("/{tenant_id}/begin_sign_in")

@@ -8,6 +8,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Self
 
+from common.auth.entra_app import EntraApp
 from common.errors import InvalidField
 
 Address = IPv4Address | IPv6Address
@@ -32,6 +33,7 @@ class Tenant:
     With `strict_installers` a version whose fields contradict its installer is refused.
     `source_agreements` is the text that winget users must accept first: a JSON list of objects with one or more of
     `label`, `text` and `url`; "" is none.
+    `entra` is the app with which winget signs in users, if any.
     """
 
     tenant_id: str
@@ -42,6 +44,7 @@ class Tenant:
     version_key: VersionKey = VersionKey.VERSION
     strict_installers: bool = False
     source_agreements: str = ""
+    entra: EntraApp | None = None
 
     def allows(self, address: Address) -> bool:
         """Whether callers from this address are allowed."""
@@ -61,8 +64,9 @@ class Tenant:
             storage_quota=document["storage_quota"],
             max_clients=document["max_clients"],
             version_key=VersionKey(document["version_key"]),
-            strict_installers=document.get("strict_installers", False),  # Older releases do not write these two.
+            strict_installers=document.get("strict_installers", False),  # Older releases do not write these three.
             source_agreements=document.get("source_agreements", ""),
+            entra=EntraApp.from_document(app) if (app := document.get("entra")) else None,
         )
 
 

@@ -3,8 +3,11 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from auth_service.tenants.model import TenantNotFound, WouldLockOutCaller
 from auth_service.tenants.store import MongoTenantStore
+from common.auth.entra_app import EntraApp
 from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
 from common.tenants import Address, Tenant, contains, is_tenant_id
@@ -18,6 +21,8 @@ def to_audit_text(value: object) -> str:
         return value
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, EntraApp):
+        return orjson.dumps(value).decode()
     return "none" if value is None else str(value).lower()
 
 

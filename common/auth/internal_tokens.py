@@ -7,7 +7,7 @@ the called service, which only its callers know. Services refuse requests withou
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from hashlib import sha256
 from ipaddress import IPv6Network, ip_address
@@ -76,7 +76,7 @@ class Caller:
 
     `username` is set for a user or an API token (`token:<name>`), `client_id` for a client, `session_id` for a caller
     with a session. `roles` are those of a user or a token. `packages` are patterns of the package ids that a token may
-    change.
+    change. `groups` are the client groups (rings) of a user of Entra ID; such a caller is a client without an id.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
     """
 
@@ -90,6 +90,7 @@ class Caller:
     deployment: Deployment = Deployment.MULTI
     roles: tuple[Role, ...] = ()
     packages: tuple[str, ...] = EVERY_PACKAGE
+    groups: tuple[str, ...] = ()
 
     @property
     def tenant_id(self) -> str:
@@ -135,6 +136,10 @@ class Caller:
     def as_client(self, client_id: str) -> Self:
         return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, self.base_url, self.deployment)
 
+    def as_entra_user(self, groups: tuple[str, ...]) -> Self:
+        """This caller as a client that a token of Entra ID identifies, with its groups."""
+        return replace(self, kind=Kind.CLIENT, groups=groups)
+
 
 def network_of(ip: str) -> str:
     """An IPv4 address, or the /64 network of an IPv6 address: one host may use all addresses of a /64."""
@@ -154,6 +159,7 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
         "deployment": caller.deployment,
         "roles": caller.roles,
         "packages": caller.packages,
+        "groups": caller.groups,
         **{name: getattr(caller, name) for name in _TEXT_CLAIMS},
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)
@@ -198,5 +204,6 @@ def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
     texts = {name: claims[name] for name in _TEXT_CLAIMS}
     kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
     roles = roles_of(claims) if kind is Kind.ADMINISTRATOR else ()
-    packages = tuple(claims.get("packages", EVERY_PACKAGE))
-    return claims["op"], Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, **texts)
+    packages, groups = tuple(claims.get("packages", EVERY_PACKAGE)), tuple(claims.get("groups", ()))
+    caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, groups=groups, **texts)
+    return claims["op"], caller
