@@ -24,6 +24,7 @@ WITHOUT_FORM = (
     "catalog_service/model/manifest/",
     "catalog_service/model/external_installers.py",
     "catalog_service/winget/",
+    "common/auth/entra_app.py",
     "client_registry/releases/service.py",
     "upload_service/forms.py",
 )
