@@ -10,11 +10,11 @@ import jwt
 
 from auth_service.oidc.http import get_json
 from auth_service.oidc.model import Provider, ProviderUnavailable
+from auth_service.settings import PUBLIC_ENTRA
 from common.caching.bounded_cache import FifoCache
 from common.errors import Problem
 from common.telemetry import log
 
-AUTHORITY = "https://login.microsoftonline.com"
 ALGORITHM = "RS256"
 MAX_AGE = 3600.0  # seconds until keys are read again
 MAX_STALE = 86400.0  # seconds that keys count while Entra ID does not answer
@@ -34,7 +34,7 @@ class EntraUnavailable(Problem):
 class SigningKeys:
     """Reads keys at an authority, and keeps them. Each directory has its own address there."""
 
-    def __init__(self, authority: str = AUTHORITY) -> None:
+    def __init__(self, authority: str) -> None:
         self._authority = authority
         self._directories: FifoCache[str, _Directory] = FifoCache(MAX_DIRECTORIES)
 
@@ -50,7 +50,7 @@ class SigningKeys:
 class _Directory:
     def __init__(self, authority: str, directory: str) -> None:
         # The operator names an authority other than the public one, so its address may be private.
-        networks = () if authority == AUTHORITY else EVERY_NETWORK
+        networks = () if authority == PUBLIC_ENTRA else EVERY_NETWORK
         self._provider = Provider(directory, f"{authority}/{directory}/v2.0", "", "", allowed_networks=networks)
         self._authority, self._id = authority, directory
         self._issuer = ""

@@ -12,7 +12,8 @@ from gateway.winget import source_identifier
 TOKEN_HEADER = " --header \"{'Token': '<token>'}\""  # noqa: S105
 # SYSTEM has no `winget` in its path.
 _FIND_WINGET = (
-    '$winget = Get-Item "$env:ProgramFiles\\WindowsApps\\Microsoft.DesktopAppInstaller_*__8wekyb3d8bbwe\\winget.exe" |\n'
+    '$folders = "$env:ProgramFiles\\WindowsApps\\Microsoft.DesktopAppInstaller_*__8wekyb3d8bbwe"\n'
+    '$winget = Get-Item "$folders\\winget.exe" |\n'
     "    Sort-Object { [version]($_.Directory.Name -split '_')[1] } | Select-Object -Last 1\n"
     "if (-not $winget) { Write-Output 'winget is not installed.'; exit 1 }\n"
 )

@@ -53,7 +53,7 @@ class Entra:
         algorithm = header.pop("alg", "RS256")
         return jwt.encode(
             self.claims() if claims is None else claims,
-            self.keys.get(kid) if key is None else key,
+            self.keys[kid] if key is None else key,
             algorithm,
             {"kid": kid, **header},
         )

@@ -27,7 +27,7 @@ LISTING = {"FetchAllManifests": True}
 
 @dataclass(frozen=True)
 class EntraServices:
-    """A gateway and an auth_service that read the keys of a double of Entra ID, beside the other services."""
+    """A gateway and an auth_service that read the settings of a double of Entra ID, beside the other services."""
 
     entra: Entra
     services: Services
@@ -41,14 +41,12 @@ async def served(
     services: Services, mongo_url: str, redis_url: str, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[EntraServices]:
     folder: Path = tmp_path_factory.mktemp("entra")
-    keys: dict[str, Any] = {"internal_key": KEYS, "session_key": KEYS, "redis_url": redis_url}
-    addresses = {
-        f"{name}_url": url for name, url in services.addresses.items() if name.endswith(("service", "registry"))
-    }
+    settings: dict[str, Any] = {"audit_key": KEY, "internal_key": KEYS, "session_key": KEYS, "redis_url": redis_url}
+    settings |= {f"{name}_url": url for name, url in services.addresses.items() if "_" in name}
     async with running_entra(folder) as entra:
-        auth = AuthSettings(**keys, **addresses, audit_key=KEY, mongo_url=mongo_url, entra_authority=entra.authority)
+        auth = AuthSettings(**settings, mongo_url=mongo_url, entra_authority=entra.authority)
         async with serving(create_auth_service(auth), "127.0.0.1:0") as auth_address:
-            gateway = create_gateway(GatewaySettings(**{**keys, **addresses, "auth_service_url": auth_address}))
+            gateway = create_gateway(GatewaySettings(**{**settings, "auth_service_url": auth_address}))
             async with serving(gateway, "127.0.0.1:0") as address:
                 yield EntraServices(entra, replace(services, addresses={**services.addresses, "multi": address}))
 
