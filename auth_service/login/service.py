@@ -35,7 +35,8 @@ class Login:
         try:
             await self._throttle.check(tenant_id, username, caller.ip)
             user = await self._users.find(tenant_id, username)
-            is_right = await self._compare(caller, username, user, password)
+            is_allowed = await self._users.allows_password(tenant_id, user)
+            is_right = await self._compare(caller, username, user if is_allowed else None, password)
         except (TooManyFailures, Overloaded) as refused:
             if await self._throttle.should_record_refusal(tenant_id):
                 await self._record(caller, username, refused.status, request_id)
