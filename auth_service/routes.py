@@ -173,7 +173,7 @@ async def sign_out(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/sign_in/oidc/backchannel_logout")
 async def backchannel_logout(request: web.Request) -> web.Response:
     token = (await read_form(request)).text("logout_token", limit=LOGOUT_TOKEN_LIMIT)
-    await request.app[OIDC].log_out(caller_of(request).tenant_id, token)
+    await request.app[OIDC].log_out(caller_of(request), token, request_id=request_id())
     return json_response({"message": "Logout Successful!"})
 
 

@@ -1,5 +1,6 @@
 """What an identity provider publishes, its keys, and the tokens that it signs."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ REFRESH_PAUSE = 60.0  # seconds between two requests for keys because of an unkn
 MAX_PROVIDERS = 1000
 # A provider that hangs must not take the slots of sign-ins with a password.
 CALLS, WAITING, WAIT_TIMEOUT = 4, 28, 2.0  # of one tenant; seconds
+_ADDRESS = re.compile(r"https://[!-~]{1,2000}")
 ERROR_LIMIT = 64  # characters of a provider's error code that are shown
 
 
@@ -146,15 +148,21 @@ def _signs(key: Mapping[str, Any]) -> bool:
 
 def _metadata(document: Mapping[str, Any]) -> Metadata:
     names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-    authorization, token, jwks = (str(document.get(name, "")) for name in names)
-    if not all(address.startswith("https://") for address in (authorization, token, jwks)):
+    authorization, token, jwks = (_address(document, name) for name in names)
+    if not (authorization and token and jwks):
         raise bad_answer(f"it does not publish {', '.join(names)} with https://")
-    end, methods = document.get("end_session_endpoint"), document.get("token_endpoint_auth_methods_supported")
+    methods = document.get("token_endpoint_auth_methods_supported")
     return Metadata(
         authorization,
         token,
         jwks,
-        end_session_endpoint=end if isinstance(end, str) and end.startswith("https://") else "",
+        end_session_endpoint=_address(document, "end_session_endpoint"),
         takes_secret_in_form=isinstance(methods, list) and "client_secret_basic" not in methods,
         sends_issuer=document.get("authorization_response_iss_parameter_supported") is True,
     )
+
+
+def _address(document: Mapping[str, Any], name: str) -> str:
+    """An address that the provider publishes; "" for one that no header may have."""
+    address = document.get(name)
+    return address if isinstance(address, str) and _ADDRESS.fullmatch(address) else ""

@@ -127,8 +127,9 @@ class OidcSignIn:
         query = {"client_id": provider.client_id, "post_logout_redirect_uri": f"{caller.base_url}/sign_in"}
         return _with_query(endpoint, query) if endpoint else ""
 
-    async def log_out(self, tenant_id: str, logout_token: str) -> None:
+    async def log_out(self, caller: Caller, logout_token: str, *, request_id: str) -> None:
         """End the sessions that a provider's logout token names. Raises LogoutRefused or ProviderUnavailable."""
+        tenant_id = caller.tenant_id
         provider = await self._provider(tenant_id)
         try:
             claims = await self.client.verify(provider, logout_token, ["jti", "events"])
@@ -146,9 +147,9 @@ class OidcSignIn:
             raise LogoutRefused(problem="it was used before")
         if provider_session:
             for session in await self.sign_ins.end_sessions(tenant_id, str(provider_session)):
-                await self.sessions.close(session)
+                await self.login.end(caller, session, request_id=request_id)
         elif user := await self.users.find_subject(tenant_id, provider.issuer, subject):
-            await self.sessions.close_all(tenant_id, user.username)
+            await self.login.end_all(caller, user.username, request_id=request_id)
         await self.sign_ins.keep_logout_token(tenant_id, str(claims["jti"]))
 
     async def _provider(self, tenant_id: str) -> Provider:
