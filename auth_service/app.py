@@ -17,9 +17,9 @@ from auth_service.login.throttle import Throttle
 from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.metrics import LoginMetrics, register_metrics
 from auth_service.migrations import schema
-from auth_service.oidc.provider import ProviderClient
+from auth_service.oidc.client import ProviderClient
 from auth_service.oidc.service import OidcSignIn
-from auth_service.oidc.store import MongoProviderStore, RedisPendingSignIns
+from auth_service.oidc.store import MongoProviderStore, RedisSignIns
 from auth_service.outgoing.usage import UsageReader
 from auth_service.routes import routes
 from auth_service.settings import AuthSettings
@@ -73,8 +73,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[USERS] = Users(MongoUserStore(database), passwords, sessions, throttle, versions)
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), AuditSigner(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(app[USERS], passwords, throttle, sessions, app[AUDIT_LOG])
-        pending = RedisPendingSignIns(redis)
-        app[OIDC] = OidcSignIn(MongoProviderStore(database), pending, ProviderClient(), app[USERS], app[LOGIN])
+        providers, sign_ins = MongoProviderStore(database), RedisSignIns(redis, settings.session_lifetime)
+        app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions)
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
         app[ENTRA] = EntraTokens(app[TENANTS], SigningKeys(settings.entra_authority))
         app[TOKENS] = Tokens(MongoTokenStore(database), versions)

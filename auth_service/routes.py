@@ -14,6 +14,7 @@ from common.http.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
 from common.telemetry.metrics import software_version
 
+LOGOUT_TOKEN_LIMIT = 16_000  # characters
 routes = web.RouteTableDef()
 
 
@@ -53,7 +54,7 @@ async def edit_user(request: web.Request) -> web.Response:
     username, roles = request.match_info["username"], forms.roles(await read_form(request))
     audit(request, username=username, role=roles)
     before = await request.app[USERS].edit(caller_of(request).tenant_id, username, roles)
-    audit(request, {"role": (",".join(before), ",".join(roles))}, username=username)
+    audit(request, {"role": (",".join(before.roles), ",".join(roles))}, username=username)
     return json_response({"Message": "User was updated successfully!"})
 
 
@@ -166,6 +167,21 @@ async def finish_sign_in(request: web.Request) -> web.Response:
     answer, browser = await forms.provider_answer(request)
     finished = await request.app[OIDC].finish(caller_of(request), answer, browser, request_id=request_id())
     return json_response(finished)
+
+
+@routes.post("/{tenant_id}/sign_out")
+async def sign_out(request: web.Request) -> web.Response:
+    """Internal: end a session; the address where the browser ends the identity provider's, for the gateway."""
+    token = str((await read_json(request)).get("token", ""))
+    url = await request.app[OIDC].sign_out(caller_of(request), token, request_id=request_id())
+    return json_response({"url": url})
+
+
+@routes.post("/{tenant_id}/sign_in/oidc/backchannel_logout")
+async def backchannel_logout(request: web.Request) -> web.Response:
+    token = (await read_form(request)).text("logout_token", limit=LOGOUT_TOKEN_LIMIT)
+    await request.app[OIDC].log_out(caller_of(request), token, request_id=request_id())
+    return json_response({"message": "Logout Successful!"})
 
 
 @routes.post("/{tenant_id}/find_tenant")

@@ -32,8 +32,9 @@ class Tenant:
 
     With `strict_installers` a version whose fields contradict its installer is refused.
     `source_agreements` is the text that winget users must accept first: a JSON list of objects with one or more of
-    `label`, `text` and `url`; "" is none.
-    `entra` is the app with which winget signs in users, if any.
+    `label`, `text` and `url`; "" is none. `login_name` is the name of the company login; "" is none. Without
+    `password_login`, only break-glass users sign in with a password. `entra` is the app with which winget
+    signs in users, if any.
     """
 
     tenant_id: str
@@ -44,6 +45,8 @@ class Tenant:
     version_key: VersionKey = VersionKey.VERSION
     strict_installers: bool = False
     source_agreements: str = ""
+    login_name: str = ""
+    password_login: bool = True
     entra: EntraApp | None = None
 
     def allows(self, address: Address) -> bool:
@@ -64,8 +67,10 @@ class Tenant:
             storage_quota=document["storage_quota"],
             max_clients=document["max_clients"],
             version_key=VersionKey(document["version_key"]),
-            strict_installers=document.get("strict_installers", False),  # Older releases do not write these three.
+            strict_installers=document.get("strict_installers", False),  # Older releases do not write these five.
             source_agreements=document.get("source_agreements", ""),
+            login_name=document.get("login_name", ""),
+            password_login=document.get("password_login", True),
             entra=EntraApp.from_document(app) if (app := document.get("entra")) else None,
         )
 

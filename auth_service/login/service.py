@@ -7,7 +7,7 @@ from auth_service.users.model import BadCredentials, TooManyFailures, User, User
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.service import Users
 from common.auth.internal_tokens import Caller
-from common.auth.sessions import Sessions
+from common.auth.sessions import Session, Sessions
 from common.errors import NotAuthenticated, Overloaded
 
 
@@ -35,7 +35,8 @@ class Login:
         try:
             await self._throttle.check(tenant_id, username, caller.ip)
             user = await self._users.find(tenant_id, username)
-            is_right = await self._compare(caller, username, user, password)
+            is_allowed = await self._users.allows_password(tenant_id, user)
+            is_right = await self._compare(caller, username, user if is_allowed else None, password)
         except (TooManyFailures, Overloaded) as refused:
             if await self._throttle.should_record_refusal(tenant_id):
                 await self._record(caller, username, refused.status, request_id)
@@ -72,12 +73,20 @@ class Login:
             session = self._sessions.parse_token(token)
         except NotAuthenticated:
             return
-        if session.tenant_id != caller.tenant_id or not await self._sessions.is_alive(session):
-            return
+        if session.tenant_id == caller.tenant_id and await self._sessions.is_alive(session):
+            await self.end(caller, session, request_id=request_id)
+
+    async def end(self, caller: Caller, session: Session, *, request_id: str) -> None:
+        """End a session."""
         # A session ends only with an entry. The entry's id is the session's: repeated calls leave one entry.
         entry = AuditEntry("logout", session.username, caller.ip, 200, request_id, entry_id=session.session_id)
         await self._audit.record(caller.tenant_id, entry)
         await self._sessions.close(session)
+
+    async def end_all(self, caller: Caller, username: str, *, request_id: str) -> None:
+        """End all sessions of a user."""
+        await self._audit.record(caller.tenant_id, AuditEntry("logout", username, caller.ip, 200, request_id))
+        await self._sessions.close_all(caller.tenant_id, username)
 
     async def change_password(self, caller: Caller, old: str, new: str) -> None:
         """Change the caller's own password and end their other sessions.

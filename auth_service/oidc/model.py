@@ -3,23 +3,22 @@
 from dataclasses import dataclass
 
 from common.auth.roles import Role
-from common.errors import Forbidden, NotFound, Unavailable
+from common.errors import Conflict, Forbidden, InvalidRequest, NotFound, Unavailable
 
 
 @dataclass(frozen=True)
 class Provider:
     """The identity provider of a tenant, as the operator set it.
 
-    `role_map` has pairs of a value of the claim `roles_claim` and its role. `default_role` is that of users without such a value;
-    None refuses them. `allowed_networks` may have private addresses of the provider. `ca_certificate` is PEM text, ""
-    for the system's authorities.
+    `role_map` has pairs of a value of the claim `roles_claim` and its role. `default_role` is the role of users without
+    such a value; None refuses them. The provider's address may be in `allowed_networks` if it is not public.
+    `ca_certificate` is PEM text; "" trusts the authorities of the system.
     """
 
     tenant_id: str
     issuer: str
     client_id: str
     client_secret: str
-    name: str = "Company login"
     roles_claim: str = "roles"
     role_map: tuple[tuple[str, Role], ...] = ()
     default_role: Role | None = None
@@ -29,20 +28,23 @@ class Provider:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a provider publishes about itself. An empty address is one that it does not have."""
+    """What a provider publishes about itself.
+
+    `end_session_endpoint` may be "". `sends_issuer`: its callbacks have the parameter `iss`.
+    """
 
     authorization_endpoint: str
     token_endpoint: str
     jwks_uri: str
     end_session_endpoint: str = ""
     takes_secret_in_form: bool = False
+    sends_issuer: bool = False
 
 
 @dataclass(frozen=True)
 class PendingSignIn:
     """A sign-in that a browser began. `browser` is the digest of the browser's cookie."""
 
-    tenant_id: str
     issuer: str
     nonce: str
     verifier: str
@@ -55,42 +57,54 @@ class NoProvider(NotFound):
     text = "This tenant has no company login."
 
 
+class NoBreakGlass(Conflict):
+    code = "no_break_glass"
+    text = "Without passwords, the tenant needs an administrator with --break-glass."
+
+
 class ProviderUnavailable(Unavailable):
-    """The provider's address, or what it answers, is at fault. `problem` says which, without a secret."""
+    """The provider's address, or what it answers, is at fault. `problem` says how; `reason` selects the translation."""
 
+    status = 503  # Nothing of the product is broken.
     code = "identity_provider_unavailable"
-    text = "The company login does not answer as it should: {problem}. Sign in with a password, or try again later."
+    text = "The company login cannot be used now: {problem}."
 
 
-class SignInRefused(Forbidden):
-    """The provider or its token does not allow the sign-in."""
-
-    code = "sign_in_refused"
-
-
-class SignInExpired(SignInRefused):
+class SignInExpired(Forbidden):
     code = "sign_in_expired"
     text = "This sign-in began too long ago, in another browser, or was finished already. Sign in again."
 
 
-class RefusedByProvider(SignInRefused):
+class RefusedByProvider(Forbidden):
     code = "refused_by_provider"
     text = "The company login refused the sign-in: {error}. Ask its administrator."
 
 
-class TokenRefused(SignInRefused):
+class TokenRefused(Forbidden):
     code = "id_token_refused"
     text = "The answer of the company login is not valid: {problem}. Ask your administrator."
 
 
-class RoleMissing(SignInRefused):
+class ClocksDiffer(TokenRefused):
+    code = "clocks_differ"
+    text = "The clocks of the company login and of this server differ. Ask your administrator to set them."
+
+
+class RoleMissing(Forbidden):
     code = "role_missing"
     text = "Your company account has no role here: the claim {claim} has no value that is mapped to a role."
 
 
-class TooManyGroups(SignInRefused):
+class TooManyGroups(Forbidden):
     code = "too_many_groups"
     text = (
-        "Your company account has too many groups, so the provider left out the claim {claim}. "
-        "An administrator can map app roles instead."
+        "Your company account has too many groups, so the company login left out the claim {claim}. "
+        "Ask your administrator to use app roles instead."
     )
+
+
+class LogoutRefused(InvalidRequest):
+    """The standard wants 400 for every logout token that is not valid, or was used before."""
+
+    code = "logout_token_refused"
+    text = "This logout token is not valid: {problem}."

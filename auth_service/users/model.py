@@ -44,12 +44,17 @@ class UserExists(Conflict):
 
 class LastAdministrator(Conflict):
     code = "last_user"
-    text = "The last administrator with a password keeps this role and cannot be deleted."
+    text = "The last administrator who can sign in with a password keeps this role and cannot be deleted."
 
 
 class RolesFromProvider(Conflict):
     code = "roles_from_provider"
     text = "The roles of {username!r} come from the company login at each sign-in."
+
+
+class NoPassword(Conflict):
+    code = "no_password"
+    text = "{username!r} signs in with the company login and has no password."
 
 
 class BadCredentials(NotAuthenticated):

@@ -5,13 +5,13 @@ from aiohttp import web
 from common.auth.internal_tokens import Caller
 from gateway.app_keys import SERVICES
 from gateway.dashboard.pages.sign_in import show_problems, signed_in
-from gateway.dashboard.redirects import safe_next_url, tenant_path
+from gateway.dashboard.redirects import safe_next_url
 from gateway.operations import AUTH
 from gateway.routing.client_address import is_https
 
 TIMEOUT = 20.0  # seconds: auth_service asks the provider three times at most
 LIFETIME = 600  # seconds of the cookie
-ANSWER = ("state", "code", "iss", "error")  # what counts of the query of a callback
+ANSWER = ("state", "code", "iss", "error")  # the parameters of a callback that count
 
 
 async def begin(request: web.Request, caller: Caller) -> web.Response:
@@ -21,11 +21,15 @@ async def begin(request: web.Request, caller: Caller) -> web.Response:
     wanted = {"next_url": safe_next_url(next_url, caller)}
     begun = await request.app[SERVICES][AUTH].json(caller, "begin_sign_in", wanted, timeout=TIMEOUT)
     response = web.Response(status=303, headers={"Location": begun["url"]})
-    secure = is_https(caller.base_url)
-    name, path = _cookie(caller)
     # Lax: the browser must send it when the provider redirects it back.
     response.set_cookie(
-        name, begun["browser"], max_age=LIFETIME, path=path, httponly=True, samesite="Lax", secure=secure
+        _cookie_name(caller),
+        begun["browser"],
+        max_age=LIFETIME,
+        path="/",
+        httponly=True,
+        samesite="Lax",
+        secure=is_https(caller.base_url),
     )
     return response
 
@@ -33,15 +37,16 @@ async def begin(request: web.Request, caller: Caller) -> web.Response:
 async def finish(request: web.Request, caller: Caller) -> web.Response:
     """Sign in the browser that comes back from the identity provider."""
     show_problems(request, caller, "")
-    name, path = _cookie(caller)
-    answer = {key: request.query[key] for key in ANSWER if key in request.query}
-    body = {"answer": answer, "browser": request.cookies.get(name, "")}
+    answer = {name: text for name in ANSWER if (text := request.query.get(name, "")) and text.isascii()}
+    browser = request.cookies.get(_cookie_name(caller), "")
+    body = {"answer": answer, "browser": browser if browser.isascii() else ""}
     finished = await request.app[SERVICES][AUTH].json(caller, "finish_sign_in", body, timeout=TIMEOUT)
     response = await signed_in(request, caller, finished["token"], finished["next_url"])
-    response.del_cookie(name, path=path)
+    secure = is_https(caller.base_url)
+    response.del_cookie(_cookie_name(caller), path="/", secure=secure, httponly=True, samesite="Lax")
     return response
 
 
-def _cookie(caller: Caller) -> tuple[str, str]:
-    """The name and the path of the cookie that binds a sign-in to its browser."""
-    return f"sign_in-{caller.tenant_id}", f"{tenant_path(caller)}/sign_in/oidc"
+def _cookie_name(caller: Caller) -> str:
+    """The name of the cookie that binds a sign-in to its browser. No other host can set `__Host-` cookies."""
+    return f"{'__Host-' if is_https(caller.base_url) else ''}sign_in-{caller.tenant_id}"

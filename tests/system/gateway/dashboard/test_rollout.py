@@ -55,6 +55,7 @@ async def test_commands_show_a_token_where_the_caller_needs_one(
     assert not any(HEADER in text for text in copies[1:3])
     assert len(copies) == (4 if in_remediation else 5)
     assert ("sign in with Entra ID" in page) == (app is not None)
+    assert ("Replace &lt;token&gt; with the token" in page) == in_remediation
 
 
 async def test_the_overview_links_to_the_kit(services: Services) -> None:
