@@ -8,7 +8,7 @@ from typing import Any
 
 import jwt
 
-from auth_service.oidc.http import get_json
+from auth_service.oidc.http import bad_answer, get_json
 from auth_service.oidc.model import Provider, ProviderUnavailable
 from auth_service.settings import PUBLIC_ENTRA
 from common.caching.bounded_cache import FifoCache
@@ -80,7 +80,7 @@ class _Directory:
             document = await get_json(self._provider, f"{self._provider.issuer}/.well-known/openid-configuration")
             issuer, address = str(document.get("issuer")), str(document.get("jwks_uri"))
             if not issuer.endswith(f"/{self._id}/v2.0") or not address.startswith(f"{self._authority}/"):
-                raise ProviderUnavailable(problem="it describes another directory")
+                raise bad_answer("it describes another directory")
             self._keys = _parse_keys((await get_json(self._provider, address)).get("keys"))
             self._issuer, self._read_at = issuer, time.monotonic()
         except ProviderUnavailable as problem:
@@ -98,5 +98,5 @@ def _parse_keys(keys: object) -> Mapping[str, Any]:
             with suppress(jwt.PyJWTError, ValueError, TypeError):  # Another key may be valid.
                 parsed[str(key["kid"])] = jwt.PyJWK.from_dict(key, ALGORITHM).key
     if not parsed:
-        raise ProviderUnavailable(problem="it publishes no keys")
+        raise bad_answer("it publishes no keys")
     return parsed

@@ -15,6 +15,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
+from auth_service.oidc.http import trusted
 from common.auth.entra_app import EntraApp
 from tests.support.servers.certificates import make_certificate
 from tests.support.servers.ports import free_port
@@ -91,11 +92,13 @@ async def running_entra(folder: Path) -> AsyncIterator[Entra]:
     await runner.setup()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SSL_CERT_FILE", str(certificate))
+        trusted.cache_clear()
         await web.TCPSite(runner, "127.0.0.1", port, ssl_context=context).start()
         try:
             yield entra
         finally:
             await runner.cleanup()
+            trusted.cache_clear()
 
 
 def unsigned(header: bytes, claims: bytes) -> str:
