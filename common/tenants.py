@@ -71,7 +71,7 @@ class Tenant:
             source_agreements=document.get("source_agreements", ""),
             login_name=document.get("login_name", ""),
             password_login=document.get("password_login", True),
-            entra=EntraApp.from_document(app) if (app := document.get("entra")) else None,
+            entra=EntraApp.from_document(app) if (app := document.get("entra")) is not None else None,
         )
 
 

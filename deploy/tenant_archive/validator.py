@@ -100,7 +100,7 @@ class ArchiveValidator:
                 version_key=VersionKey(document["version_key"]),
                 strict_installers=document.get("strict_installers") is True,
                 source_agreements=source_agreements(document.get("source_agreements", "")),
-                entra=EntraApp.from_document(app) if (app := document.get("entra")) else None,
+                entra=EntraApp.from_document(app) if (app := document.get("entra")) is not None else None,
             )
         except (KeyError, ValueError, TypeError, AttributeError, Problem):
             raise BackupProblem(f"{TENANT}: is not the record of one tenant") from None
