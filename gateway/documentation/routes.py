@@ -12,7 +12,6 @@ from gateway.dashboard.page_request import PAGE_HEADERS, load_page_request, redi
 from gateway.dashboard.pages import oidc, sign_in
 from gateway.routing.target import Target
 
-
 SIGN_IN = {"sign_in": sign_in.handle, "sign_in/oidc": oidc.begin, "sign_in/oidc/callback": oidc.finish}
 
 
