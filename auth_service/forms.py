@@ -49,7 +49,7 @@ def token_grant(form: Form) -> tuple[TokenGrant, int]:
     """The rights of a new token, and the days of its life. Raises InvalidField."""
     patterns = form.texts("package_ids", limit=PATTERN_LIMIT, most=MOST_PATTERNS)
     grant = TokenGrant(
-        form.text("name", limit=NAME_LIMIT).strip(),
+        form.text("name", limit=NAME_LIMIT),
         roles(form),
         parse_patterns("package_ids", patterns) if "package_ids" in form.fields else EVERY_PACKAGE,
         networks(form, "networks"),

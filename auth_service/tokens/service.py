@@ -29,8 +29,9 @@ class Tokens:
         """
         permissions = permissions_of(grant.roles)
         if excluded := permissions & NOT_FOR_TOKENS:
-            message = f"gives {', '.join(sorted(excluded))}, which no token may have"
-            raise InvalidField("role", message, reason="not_for_tokens")
+            names = ", ".join(sorted(excluded))
+            message = f"gives {names}, which no token may have"
+            raise InvalidField("role", message, reason="not_for_tokens", permissions=names)
         if missing := permissions - permissions_of(caller.roles):
             raise PermissionMissing(permission=min(missing))
         token_id, now = new_token_id(), datetime.now(UTC)

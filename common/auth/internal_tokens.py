@@ -76,7 +76,8 @@ class Caller:
 
     `username` is set for a user or an API token (`token:<name>`), `client_id` for a client, `session_id` for a caller
     with a session. `roles` are those of a user or a token. `packages` are patterns of the package ids that a token may
-    change. `groups` are the client groups (rings) of a user of Entra ID; such a caller is a client without an id.
+    change. `creator` is the user who created the token, for the audit log; services do not get it. `groups`
+    are the client groups (rings) of a user of Entra ID; such a caller is a client without an id.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
     """
 
@@ -90,6 +91,7 @@ class Caller:
     deployment: Deployment = Deployment.MULTI
     roles: tuple[Role, ...] = ()
     packages: tuple[str, ...] = EVERY_PACKAGE
+    creator: str = ""
     groups: tuple[str, ...] = ()
 
     @property
@@ -110,13 +112,29 @@ class Caller:
             detail = f"This token may change only packages whose ids match {' or '.join(self.packages)}."
             raise PermissionMissing(detail, permission=Permission.CATALOG_WRITE, reason="other_package")
 
+    @property
+    def is_restricted(self) -> bool:
+        """Whether this is a token that may change only some packages."""
+        return self.packages != EVERY_PACKAGE
+
+    def require_uploader(self, uploader: str) -> None:
+        """Raise PermissionMissing if this is a restricted token, and the upload was begun by another caller."""
+        if self.is_restricted and uploader != self.username:
+            detail = "This token may use only uploads that it began itself."
+            raise PermissionMissing(detail, permission=Permission.CATALOG_WRITE, reason="other_upload")
+
     @classmethod
     def service(cls, tenant: Tenant) -> Self:
         """A service that acts for a tenant without a request."""
         return cls(tenant=tenant, kind=Kind.SERVICE)
 
     def as_administrator(
-        self, username: str, session_id: str, roles: tuple[Role, ...], packages: tuple[str, ...] = EVERY_PACKAGE
+        self,
+        username: str,
+        session_id: str,
+        roles: tuple[Role, ...],
+        packages: tuple[str, ...] = EVERY_PACKAGE,
+        creator: str = "",
     ) -> Self:
         """This caller as a user or an API token, with its roles."""
         # `dataclasses.replace` takes twice as long.
@@ -131,6 +149,7 @@ class Caller:
             self.deployment,
             roles,
             packages,
+            creator,
         )
 
     def as_client(self, client_id: str) -> Self:

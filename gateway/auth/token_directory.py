@@ -34,6 +34,7 @@ class _Grant:
     roles: tuple[Role, ...]
     packages: tuple[str, ...]
     networks: tuple[str, ...]
+    created_by: str
     expires_at: float
 
 
@@ -57,7 +58,7 @@ class TokenDirectory:
             raise TokenExpired
         if grant.networks and not contains(grant.networks, visitor.address):
             raise TokenNetworkNotAllowed
-        return visitor.as_administrator(f"{USER_PREFIX}{grant.name}", "", grant.roles, grant.packages)
+        return visitor.as_administrator(f"{USER_PREFIX}{grant.name}", "", grant.roles, grant.packages, grant.created_by)
 
     async def _fetch(self, visitor: Caller, token: ApiToken) -> _Grant:
         try:
@@ -71,4 +72,4 @@ class TokenDirectory:
             tuple(found["package_ids"]),
             tuple(found["networks"]),
         )
-        return _Grant(found["name"], roles, packages, networks, found["expires_at"])
+        return _Grant(found["name"], roles, packages, networks, found["created_by"], found["expires_at"])

@@ -64,6 +64,7 @@ PAGES = (
     Page("clients", clients.show, Permission.CLIENTS_READ),
     Page("blacklist", blacklist.show, Permission.CLIENTS_READ),
     Page("users", tenant.show_users, Permission.USERS_WRITE),
+    Page("tokens", tenant.show_tokens, Permission.TOKENS_WRITE),
     Page("account", tenant.show_account),
     Page("settings", tenant.show_settings, Permission.SETTINGS_READ),
     Page("server", server.show, Permission.SETTINGS_READ),

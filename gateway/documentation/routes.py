@@ -12,6 +12,8 @@ from gateway.dashboard.page_request import PAGE_HEADERS, load_page_request, redi
 from gateway.dashboard.pages import oidc, sign_in
 from gateway.routing.target import Target
 
+SIGN_IN = {"sign_in": sign_in.handle, "sign_in/oidc": oidc.begin, "sign_in/oidc/callback": oidc.finish}
+
 
 async def page(request: web.Request, caller: Caller, target: Target) -> web.Response:
     """Answer a browser's request for one of the pages."""
@@ -19,12 +21,8 @@ async def page(request: web.Request, caller: Caller, target: Target) -> web.Resp
     match target.operation.name, target.segments[1:]:
         case "docs/assets", (_, asset):
             return asset_response(request, asset)
-        case "sign_in", _:
-            return await sign_in.handle(request, caller)
-        case "sign_in/oidc", _:
-            return await oidc.begin(request, caller)
-        case "sign_in/oidc/callback", _:
-            return await oidc.finish(request, caller)
+        case name, _ if name in SIGN_IN:
+            return await SIGN_IN[name](request, caller)
     sign_in.show_problems(request, caller, request.raw_path)
     if await load_page_request(request, caller) is None:
         return redirect_to_sign_in(request, caller)

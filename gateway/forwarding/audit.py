@@ -121,8 +121,11 @@ class AuditRecorder:
 def _entry(request: web.Request, caller: Caller, target: Target, status: int) -> Entry:
     parts = zip(target.operation.parts, target.segments, strict=False)
     values = {part.strip("{}"): value for part, value in parts if is_value(part) and part not in SECRETS}
+    details = request.get(AUDIT_DETAILS) or {"target": values, "changes": {}}
+    creator = {"token_created_by": caller.creator} if caller.creator else {}
     return {
-        **(request.get(AUDIT_DETAILS) or {"target": values, "changes": {}}),
+        **details,
+        "target": {**details["target"], **creator},
         "id": uuid4().hex,
         "at": datetime.now(UTC).isoformat(),
         "operation": target.operation.name,

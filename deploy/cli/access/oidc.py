@@ -20,6 +20,8 @@ console = Console(highlight=False, markup=False, soft_wrap=True)
 
 SecretFile = Annotated[Path, Option("--client-secret-file", exists=True, dir_okay=False, help="File with the secret.")]
 
+PasswordLogin = Annotated[bool | None, Option(help="Whether users without --break-glass may use passwords.")]
+
 
 @oidc.command("set")
 def set_provider(
@@ -33,9 +35,7 @@ def set_provider(
     default_role: Annotated[str, Option(help="Role without a mapped value: viewer, or none to refuse.")] = "none",
     allow_network: Annotated[list[str] | None, Option(help="Network of a provider without public address.")] = None,
     ca_file: CaFile = None,
-    password_login: Annotated[
-        bool | None, Option(help="Let all users sign in with a password, or --break-glass ones.")
-    ] = None,
+    password_login: PasswordLogin = None,
     data: Data = None,
 ) -> None:
     """Set the company login of a tenant, after checking that the provider answers. Register the callback there."""

@@ -45,6 +45,9 @@ ACTIONS: Mapping[str, str] = {
     "edit_user": _("Change roles"),
     "delete_user": _("Delete user"),
     "change_password": _("Change password"),
+    "add_token": _("Add API token"),
+    "rotate_token": _("Rotate API token"),
+    "delete_token": _("Delete API token"),
 }
 
 

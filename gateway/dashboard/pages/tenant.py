@@ -1,6 +1,8 @@
-"""The pages about the tenant as a whole: users and their roles, the own account, settings and documentation."""
+"""The pages about the tenant as a whole: users, API tokens, the own account, settings and documentation."""
 
+from collections import defaultdict
 from collections.abc import Mapping
+from datetime import UTC, datetime
 
 from aiohttp import web
 
@@ -20,8 +22,19 @@ ROLES: Mapping[Role, tuple[str, str]] = {
 
 
 async def show_users(page: PageRequest) -> web.Response:
-    """The users of the tenant."""
-    return page.render("users.html", users=await page.fetch("get_users"), roles=ROLES)
+    """The users of the tenant, with the names of the API tokens that they created."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for token in await page.fetch("get_tokens") if page.may("tokens:write") else ():
+        names[token["created_by"]].append(token["name"])
+    return page.render("users.html", users=await page.fetch("get_users"), roles=ROLES, tokens=names)
+
+
+async def show_tokens(page: PageRequest) -> web.Response:
+    """The API tokens of the tenant. A secret is shown only by the script that receives it."""
+    now, tokens = datetime.now(UTC), await page.fetch("get_tokens")
+    tokens = [{**token, "is_expired": datetime.fromisoformat(token["expires_at"]) <= now} for token in tokens]
+    roles = {role: words for role, words in ROLES.items() if role is not Role.ADMINISTRATOR}
+    return page.render("tokens.html", tokens=tokens, roles=roles, base_url=page.caller.base_url)
 
 
 async def show_account(page: PageRequest) -> web.Response:
