@@ -125,3 +125,8 @@ def contains(listed: tuple[str, ...], address: Address) -> bool:
 def plain_address(address: Address) -> Address:
     """The IPv4 address of an IPv4 address that is mapped into IPv6; any other address as it is."""
     return getattr(address, "ipv4_mapped", None) or address
+
+
+def network_of(ip: str) -> str:
+    """An IPv4 address, or the /64 network of an IPv6 address: one host may use all addresses of a /64."""
+    return ip if ip_address(ip).version == 4 else str(IPv6Network((ip, 64), strict=False))

@@ -7,10 +7,10 @@ the called service, which only its callers know. Services refuse requests withou
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from ipaddress import IPv6Network, ip_address
+from ipaddress import ip_address
 from itertools import takewhile
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from common.auth.roles import Permission, PermissionMissing, Role, roles_of
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
-from common.tenants import Address, Tenant
+from common.tenants import Address, Tenant, network_of
 
 INTERNAL_TOKEN = "X-Internal-Token"  # noqa: S105  the header's name
 REQUEST_ID = "X-Internal-Request-Id"
@@ -152,17 +152,9 @@ class Caller:
             creator,
         )
 
-    def as_client(self, client_id: str) -> Self:
-        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, self.base_url, self.deployment)
-
-    def as_entra_user(self, groups: tuple[str, ...]) -> Self:
-        """This caller as a client that a token of Entra ID identifies, with its groups."""
-        return replace(self, kind=Kind.CLIENT, groups=groups)
-
-
-def network_of(ip: str) -> str:
-    """An IPv4 address, or the /64 network of an IPv6 address: one host may use all addresses of a /64."""
-    return ip if ip_address(ip).version == 4 else str(IPv6Network((ip, 64), strict=False))
+    def as_client(self, client_id: str, groups: tuple[str, ...] = ()) -> Self:
+        where = self.base_url, self.deployment
+        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, *where, groups=groups)
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:

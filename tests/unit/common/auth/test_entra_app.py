@@ -1,7 +1,6 @@
 """The app of Entra ID has valid values only."""
 
 from typing import Any
-from uuid import UUID
 
 import pytest
 
