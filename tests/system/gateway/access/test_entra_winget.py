@@ -171,6 +171,11 @@ async def test_a_tenant_takes_tokens_of_its_own_app_only(served: EntraServices) 
     assert (await search(api, token)).status == 401
 
 
+async def test_a_tenant_without_an_app_ignores_its_tokens(served: EntraServices) -> None:
+    api = await served.tenant(entra=None, client_authentication=False)
+    assert (await search(api, served.entra.token())).status in ANSWERED
+
+
 async def test_the_blacklist_of_a_network_applies_to_entra_users(served: EntraServices) -> None:
     api, shown, hidden = await served.tenant(), package_id(), package_id()
     for name in (shown, hidden):
