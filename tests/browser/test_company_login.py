@@ -98,7 +98,7 @@ async def test_a_new_role_counts_from_the_next_sign_in(open_page: Open, company:
     await company.sign_in(page)
     await page.goto(f"{company.api.base_url}/dashboard/users")
     row = page.get_by_role("row").filter(has_text="Erika Muster e@example.com")
-    await expect(row).to_contain_text("company login, Administrator")
+    await expect(row).to_contain_text("Administrator company login")
 
 
 async def test_a_user_without_a_mapped_group_sees_why(open_page: Open, company: Company) -> None:
