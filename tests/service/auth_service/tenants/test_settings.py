@@ -294,6 +294,8 @@ async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
             "version_key": "version",
             "strict_installers": False,
             "source_agreements": "",
+            "login_name": "",
+            "password_login": True,
         },
     )
 
