@@ -1,6 +1,6 @@
 """Exports one tenant into an archive while the services run.
 
-The archive leaves out unfinished work, unfinished uploads, installers without a version, sessions, and keys. It has no
+The archive leaves out unfinished work and uploads, installers without a version, sessions, API tokens, and keys. It has no
 company login, which has a secret, and no users of one.
 """
 

@@ -187,6 +187,13 @@ async def test_a_deleted_token_is_unknown(auth: Auth, caller: Caller) -> None:
         assert (again.status, again.body["code"]) == (404, "token_not_found")
 
 
+@pytest.mark.parametrize("token_id", ["x", "0" * 16, "{}", "%00", "$ne"])
+async def test_an_unknown_token_is_neither_rotated_nor_deleted(auth: Auth, caller: Caller, token_id: str) -> None:
+    for method, operation in (("DELETE", "delete_token"), ("POST", "rotate_token")):
+        answer = await auth.call(caller, method, operation, token_id)
+        assert (answer.status, answer.body["code"]) == (404, "token_not_found")
+
+
 async def test_a_token_of_another_tenant_is_unknown(auth: Auth, caller: Caller) -> None:
     answer, other = await add(auth, caller), await auth.tenant()
     assert (await identify(auth, other, answer.body["token"])).status == 404
