@@ -22,6 +22,7 @@ from common.tenants import VersionKey, parse_network
 ENTRIES_LIMIT = 1000
 OPERATION_LIMIT = 64  # characters
 ROLE_LIMIT = 64  # characters
+ROLES_LIMIT = 2 * len(Role)  # values, with empty ones
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
 AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
 
@@ -42,7 +43,7 @@ def roles(form: Form, default: tuple[Role, ...] | None = None) -> tuple[Role, ..
     """The roles in `role`, repeated or separated by commas; `default` without the field. Raises InvalidField."""
     if default is not None and "role" not in form.fields:
         return default
-    return parse_roles(form.texts("role", limit=ROLE_LIMIT, most=len(Role)))
+    return parse_roles(form.texts("role", limit=ROLE_LIMIT, most=ROLES_LIMIT))
 
 
 def token_grant(form: Form) -> tuple[TokenGrant, int]:

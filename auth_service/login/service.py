@@ -3,7 +3,7 @@
 from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
 from auth_service.login.throttle import Throttle
-from auth_service.users.model import BadCredentials, TooManyFailures, User, UserNotFound
+from auth_service.users.model import BadCredentials, NoPassword, TooManyFailures, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.service import Users
 from common.auth.internal_tokens import Caller
@@ -95,12 +95,15 @@ class Login:
 
         Raises:
             BadCredentials: the old password is wrong.
+            NoPassword: the user signs in with an identity provider.
             TooManyFailures: too many were wrong before.
             InvalidField: the new one is not allowed.
         """
         tenant_id, username = caller.tenant_id, caller.username
         password = new_password("new_password", new)
         user = await self._users.find(tenant_id, username)
+        if user is not None and user.issuer:
+            raise NoPassword(username=username)
         if not await self._compare(caller, username, user, old, password):
             raise BadCredentials
         try:

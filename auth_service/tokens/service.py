@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from auth_service.tokens.model import NOT_FOR_TOKENS, Token, TokenGrant, TokenNotFound
 from auth_service.tokens.store import MongoTokenStore
-from common.auth.api_tokens import ApiToken, new_token, new_token_id
+from common.auth.api_tokens import ApiToken, digest_of, new_token, new_token_id
 from common.auth.internal_tokens import Caller
 from common.auth.roles import PermissionMissing, permissions_of
 from common.caching.tenant_version import TenantVersions
@@ -38,7 +38,7 @@ class Tokens:
         token = Token(caller.tenant_id, token_id, grant, now, caller.username, now + timedelta(days=days), days)
         text = new_token(token_id)
         async with self._versions.invalidate_during(caller.tenant_id):
-            await self._store.add(token, ApiToken.parse(text).digest)
+            await self._store.add(token, digest_of(text))
         return token, text
 
     async def list(self, tenant_id: str) -> Sequence[Token]:
@@ -56,8 +56,8 @@ class Tokens:
         """
         text, now = new_token(token_id), datetime.now(UTC)
         async with self._versions.invalidate_during(tenant_id):
-            digest, old_until = ApiToken.parse(text).digest, now + timedelta(hours=overlap_hours)
-            token = await self._store.rotate(tenant_id, token_id, digest, now, old_until)
+            old_until = now + timedelta(hours=overlap_hours)
+            token = await self._store.rotate(tenant_id, token_id, digest_of(text), now, old_until)
         if token is None:
             raise TokenNotFound
         return token, text

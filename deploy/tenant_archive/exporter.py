@@ -1,7 +1,7 @@
 """Exports one tenant into an archive while the services run.
 
-The archive leaves out unfinished work, unfinished uploads, installers without a version, sessions, and keys. It has no
-company login, which has a secret, and no users of one.
+The archive leaves out unfinished work and uploads, installers without a version, sessions, API tokens, and keys. It
+has no company login, which has a secret, and no users of one.
 """
 
 from contextlib import aclosing, suppress

@@ -40,8 +40,8 @@ async def operator(tenant: Api, tmp_path: Path, mongo_url: str, redis_url: str) 
         secret, ca = tmp_path / "secret", tmp_path / "ca.pem"
         secret.write_text(f"{CLIENT_SECRET}\n")
         ca.write_text(idp.certificate)
-        options = ("--issuer", idp.issuer, "--client-id", "pkgrepo", "--client-secret-file", str(secret))
-        options += ("--ca-file", str(ca), "--roles-claim", "groups", "--map", "a=b=administrator")
+        registration = ("--issuer", idp.issuer, "--client-id", "pkgrepo", "--client-secret-file", str(secret))
+        options = (*registration, "--ca-file", str(ca), "--roles-claim", "groups", "--map", "a=b=administrator")
         environment = {
             "MONGO_URL": as_user(mongo_url, OPERATOR),
             "REDIS_URL": as_user(redis_url, OPERATOR),

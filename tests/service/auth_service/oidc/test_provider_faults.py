@@ -1,5 +1,7 @@
 """A provider that is away, slow, or answers as it should not."""
 
+import asyncio
+from collections import Counter
 from collections.abc import Callable
 
 import aiohttp
@@ -17,13 +19,19 @@ async def _forget(company: Company, **options: object) -> None:
     await company.providers.store.put(company.idp.provider(company.caller.tenant_id, roles_claim="r", **options))
 
 
+def _document(request: web.Request, **more: str) -> web.Response:
+    issuer = f"https://{request.host}"
+    names = ("authorization_endpoint", "token_endpoint", "jwks_uri")
+    return web.json_response({"issuer": issuer, **dict.fromkeys(names, f"{issuer}/jwks"), **more})
+
+
 REPLIES: dict[str, Callable[[web.Request], web.StreamResponse]] = {
     "HTML": lambda _: web.Response(text="<html>", content_type="text/html"),
     "a list": lambda _: web.json_response([]),
     "a redirect": lambda _: web.Response(status=302, headers={"Location": "https://169.254.169.254/"}),
     "an error": lambda _: web.Response(status=500),
     "not found": lambda _: web.json_response({}, status=404),
-    "too much": lambda _: web.Response(body=b" " * (65 << 10), content_type="application/json"),
+    "too much": lambda request: _document(request, padding="a" * (64 << 10)),
     "a compressed bomb": lambda _: web.Response(
         body=b"\x1f\x8b\x08" + b"\0" * 64, headers={"Content-Encoding": "gzip", "Content-Type": "application/json"}
     ),
@@ -132,3 +140,15 @@ async def test_a_tenant_without_a_provider_has_no_company_login(company: Company
     other = await company.auth.tenant()
     answer = await company.auth.call(other, "POST", "begin_sign_in", json={})
     assert (answer.status, answer.body["code"]) == (404, "no_identity_provider")
+
+
+async def test_a_provider_that_hangs_takes_few_slots(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("auth_service.oidc.http.TIMEOUT", aiohttp.ClientTimeout(total=2))
+    monkeypatch.setattr("auth_service.oidc.client.WAIT_TIMEOUT", 0.01)
+    company.idp.hangs = True
+    company.idp.calls.clear()
+    await _forget(company)
+    calls = [company.auth.call(company.caller, "POST", "begin_sign_in", json={}) for _ in range(40)]
+    answers = await asyncio.gather(*calls)
+    assert Counter(answer.body["code"] for answer in answers) == {"identity_provider_unavailable": 4, "overloaded": 36}
+    assert company.idp.calls == [DISCOVERY] * 4

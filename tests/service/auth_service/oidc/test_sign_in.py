@@ -100,3 +100,13 @@ async def test_a_company_administrator_does_not_count_as_the_last_one(company: C
     await company.sign_in()
     answer = await company.auth.call(company.caller, "DELETE", "delete_user", "admin")
     assert (answer.status, answer.body["code"]) == (409, "last_user")
+
+
+async def test_a_company_user_cannot_change_a_password(company: Company) -> None:
+    token = (await company.sign_in()).body["token"]
+    session = await company.auth.session(company.caller, token)
+    assert session is not None
+    caller = company.caller.as_administrator(session.username, session.session_id, ())
+    form = {"old_password": PASSWORD, "new_password": PASSWORD}
+    answer = await company.auth.call(caller, "POST", "change_password", data=form)
+    assert (answer.status, answer.body["code"]) == (409, "no_password")

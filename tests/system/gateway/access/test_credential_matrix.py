@@ -160,7 +160,7 @@ def check_refused(row: Operation, credential: Credential, answer: Answer) -> Non
 
 def _is_allowed(row: Operation, credential: Credential, *, enforcing: bool) -> bool:
     match row.access:
-        case Access.ADMINISTRATOR:
+        case Access.ADMINISTRATOR | Access.SESSION:
             return credential is Credential.ADMINISTRATOR
         case Access.CLIENT | Access.PACKAGE_MANAGER:
             return not enforcing or credential in {Credential.ADMINISTRATOR, Credential.CLIENT}

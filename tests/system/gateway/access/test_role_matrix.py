@@ -1,6 +1,7 @@
 """Access by permission: a user of each role at every operation of the table, and changes of roles."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.pages import sign_in
 from tests.support.system.problems import check_error
 from tests.support.system.seed import CLIENTS, LONG_PASSWORD, UNKNOWN, segments, title
-from tests.support.system.services import Api, Services, single_gateway
+from tests.support.system.services import Api, Services, bearer, single_gateway
 from tests.support.tables import every_cell, sampled
 
 WITH_USERS = {Access.ADMINISTRATOR, *CLIENTS}
@@ -70,6 +71,26 @@ async def test_an_operation_is_open_to_the_roles_with_its_permission(
                         assert "permission_missing" not in str(answer.body)
                         assert answer.status < 500
                         assert answer.status not in {401, 403} or row.access is Access.SIGNED
+                    else:
+                        check_error(row, answer, 403, "permission_missing")
+                        assert answer.body["params"] == {"permission": row.permission}
+
+
+async def test_an_api_token_may_do_what_its_role_may(services: Services) -> None:
+    admin = await services.tenant(client_authentication=True)
+    with every_cell() as cell:
+        for role in set(Role) - {Role.ADMINISTRATOR}:
+            answer = await admin.call("POST", "add_token", data={"name": role, "role": role})
+            token = replace(admin, headers=bearer(answer.body["token"]))
+            for row in OPERATIONS:
+                with cell(title(row), role):
+                    answer = await token.call(row.method, *segments(row, UNKNOWN))
+                    if row.access is Access.SESSION:
+                        check_error(row, answer, 401, "not_authenticated")
+                    elif is_allowed(row, role):
+                        assert "permission_missing" not in str(answer.body)
+                        assert answer.status < 500
+                        assert answer.status not in {401, 403} or row.access is Access.SIGNED or row.name == "sign_in"
                     else:
                         check_error(row, answer, 403, "permission_missing")
                         assert answer.body["params"] == {"permission": row.permission}
