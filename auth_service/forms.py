@@ -63,6 +63,15 @@ def networks(form: Form, name: str) -> tuple[str, ...]:
     return tuple(parse_network(name, text) for text in form.texts(name, limit=128, most=1000))
 
 
+async def provider_answer(request: web.Request) -> tuple[dict[str, str], str]:
+    """The query of an identity provider's callback and the browser's cookie. Raises InvalidRequest."""
+    data = await read_json(request)
+    answer, browser = data.get("answer"), data.get("browser")
+    if not isinstance(answer, dict) or not all(isinstance(text, str) for text in [*answer.values(), browser]):
+        raise InvalidRequest("This is no answer of an identity provider.")
+    return answer, str(browser)
+
+
 async def api_token(request: web.Request) -> ApiToken:
     """The token that the gateway sends. Raises InvalidRequest."""
     data = await read_json(request)

@@ -3,17 +3,19 @@
 from aiohttp import web
 
 from auth_service import forms, views
-from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, TENANTS, TOKENS, USAGE, USERS
+from auth_service.app_keys import AUDIT_LOG, ENTRA, LOGIN, LOGIN_METRICS, OIDC, TENANTS, TOKENS, USAGE, USERS
 from auth_service.tenants.service import check_networks, to_audit_text
 from auth_service.tokens.model import MAX_OVERLAP, TokenNotFound
 from auth_service.users.model import PASSWORD_LIMIT
 from common.auth.roles import ADMINISTRATOR
 from common.caching.tenant_version import TENANT_VERSION_HEADER
+from common.http.bodies import read_json
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
 from common.telemetry.metrics import software_version
 
+LOGOUT_TOKEN_LIMIT = 16_000  # characters
 routes = web.RouteTableDef()
 
 
@@ -53,7 +55,7 @@ async def edit_user(request: web.Request) -> web.Response:
     username, roles = request.match_info["username"], forms.roles(await read_form(request))
     audit(request, username=username, role=roles)
     before = await request.app[USERS].edit(caller_of(request).tenant_id, username, roles)
-    audit(request, {"role": (",".join(before), ",".join(roles))}, username=username)
+    audit(request, {"role": (",".join(before.roles), ",".join(roles))}, username=username)
     return json_response({"Message": "User was updated successfully!"})
 
 
@@ -144,6 +146,43 @@ async def identify_token(request: web.Request) -> web.Response:
         raise TokenNotFound
     token, expires_at = identified
     return json_response({**views.token(token), "expires_at": expires_at.timestamp()})
+
+
+@routes.post("/{tenant_id}/identify_entra_user")
+async def identify_entra_user(request: web.Request) -> web.Response:
+    """Internal: the groups of the user of an access token of Entra ID, for the gateway."""
+    token = str((await read_json(request)).get("token", ""))
+    return json_response(await request.app[ENTRA].identify(caller_of(request).tenant_id, token))
+
+
+@routes.post("/{tenant_id}/begin_sign_in")
+async def begin_sign_in(request: web.Request) -> web.Response:
+    """Internal: where the browser signs in with the identity provider, and its cookie, for the gateway."""
+    next_url = str((await read_json(request)).get("next_url", ""))
+    return json_response(await request.app[OIDC].begin(caller_of(request), next_url))
+
+
+@routes.post("/{tenant_id}/finish_sign_in")
+async def finish_sign_in(request: web.Request) -> web.Response:
+    """Internal: the session of a browser that comes back from the identity provider, for the gateway."""
+    answer, browser = await forms.provider_answer(request)
+    finished = await request.app[OIDC].finish(caller_of(request), answer, browser, request_id=request_id())
+    return json_response(finished)
+
+
+@routes.post("/{tenant_id}/sign_out")
+async def sign_out(request: web.Request) -> web.Response:
+    """Internal: end a session; the address where the browser ends the identity provider's, for the gateway."""
+    token = str((await read_json(request)).get("token", ""))
+    url = await request.app[OIDC].sign_out(caller_of(request), token, request_id=request_id())
+    return json_response({"url": url})
+
+
+@routes.post("/{tenant_id}/sign_in/oidc/backchannel_logout")
+async def backchannel_logout(request: web.Request) -> web.Response:
+    token = (await read_form(request)).text("logout_token", limit=LOGOUT_TOKEN_LIMIT)
+    await request.app[OIDC].log_out(caller_of(request), token, request_id=request_id())
+    return json_response({"message": "Logout Successful!"})
 
 
 @routes.post("/{tenant_id}/find_tenant")

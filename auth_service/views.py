@@ -37,7 +37,10 @@ def server_information(tenant: Tenant, usage: Mapping[str, int], software_versio
 
 
 def user(user: User) -> dict[str, Any]:
-    return {"username": user.username, "created_at": user.created_at, "role": user.roles}
+    shown = {"username": user.username, "created_at": user.created_at, "role": user.roles}
+    if not user.issuer:
+        return {**shown, "login": "password", "break_glass": user.is_break_glass}
+    return {**shown, "login": "company", "name": user.name, "email": user.email}
 
 
 def token(token: Token) -> dict[str, Any]:

@@ -197,6 +197,12 @@ OPERATIONS: tuple[Operation, ...] = (
     _open("GET", "docs/assets/{asset}", GATEWAY, access=Access.PAGE),
     _open("GET", "sign_in", GATEWAY, access=Access.PAGE),
     _open("POST", "sign_in", GATEWAY, access=Access.PAGE),
+    _open("GET", "sign_in/oidc", GATEWAY, access=Access.PAGE),
+    _open("GET", "sign_in/oidc/callback", GATEWAY, access=Access.PAGE),
+    # The logout of an identity provider: it calls this address itself, with a token that it signed.
+    _open(
+        "POST", "sign_in/oidc/backchannel_logout", AUTH, access=Access.OPEN, timeout=15.0, body_limit=CREDENTIALS_LIMIT
+    ),
 )
 
 # The dashboard has its own table of pages below this path. They are no operations of the interface.

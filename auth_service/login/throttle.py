@@ -12,8 +12,8 @@ logins, so failures from elsewhere do not lock the user out there.
 
 from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.users.model import TooManyFailures
-from common.auth.internal_tokens import network_of
 from common.telemetry import log
+from common.tenants import network_of
 
 NETWORK_FAILURE_LIMIT = 10
 USER_FAILURE_LIMIT = 200

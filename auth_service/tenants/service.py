@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import orjson
+
 from auth_service.tenants.model import TenantNotFound, WouldLockOutCaller
 from auth_service.tenants.store import MongoTenantStore
+from common.auth.entra_app import EntraApp
 from common.caching.response_cache import ResponseCache
 from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
@@ -22,6 +25,8 @@ def to_audit_text(value: object) -> str:
         return value
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, EntraApp):
+        return orjson.dumps(value).decode()
     return "none" if value is None else str(value).lower()
 
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from ipaddress import IPv6Network, ip_address
+from ipaddress import ip_address
 from itertools import takewhile
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from common.auth.roles import Permission, PermissionMissing, Role, roles_of
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
-from common.tenants import Address, Tenant
+from common.tenants import Address, Tenant, network_of
 
 INTERNAL_TOKEN = "X-Internal-Token"  # noqa: S105  the header's name
 REQUEST_ID = "X-Internal-Request-Id"
@@ -76,7 +76,8 @@ class Caller:
 
     `username` is set for a user or an API token (`token:<name>`), `client_id` for a client, `session_id` for a caller
     with a session. `roles` are those of a user or a token. `packages` are patterns of the package ids that a token may
-    change. `creator` is the user who created the token, for the audit log; services do not get it.
+    change. `creator` is the user who created the token, for the audit log; services do not get it. `groups`
+    are the client groups (rings) of a user of Entra ID; such a caller is a client without an id.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
     """
 
@@ -91,6 +92,7 @@ class Caller:
     roles: tuple[Role, ...] = ()
     packages: tuple[str, ...] = EVERY_PACKAGE
     creator: str = ""
+    groups: tuple[str, ...] = ()
 
     @property
     def tenant_id(self) -> str:
@@ -150,13 +152,9 @@ class Caller:
             creator,
         )
 
-    def as_client(self, client_id: str) -> Self:
-        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, self.base_url, self.deployment)
-
-
-def network_of(ip: str) -> str:
-    """An IPv4 address, or the /64 network of an IPv6 address: one host may use all addresses of a /64."""
-    return ip if ip_address(ip).version == 4 else str(IPv6Network((ip, 64), strict=False))
+    def as_client(self, client_id: str, groups: tuple[str, ...] = ()) -> Self:
+        where = self.base_url, self.deployment
+        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, *where, groups=groups)
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
@@ -172,6 +170,7 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
         "deployment": caller.deployment,
         "roles": caller.roles,
         "packages": caller.packages,
+        "groups": caller.groups,
         **{name: getattr(caller, name) for name in _TEXT_CLAIMS},
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)
@@ -216,5 +215,6 @@ def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
     texts = {name: claims[name] for name in _TEXT_CLAIMS}
     kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
     roles = roles_of(claims) if kind is Kind.ADMINISTRATOR else ()
-    packages = tuple(claims.get("packages", EVERY_PACKAGE))
-    return claims["op"], Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, **texts)
+    packages, groups = tuple(claims.get("packages", EVERY_PACKAGE)), tuple(claims.get("groups", ()))
+    caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, groups=groups, **texts)
+    return claims["op"], caller

@@ -1,5 +1,6 @@
 """Patterns of package ids, such as `Acme.*`: `*` stands for any characters, everything else for itself."""
 
+import json
 import re
 from collections.abc import Iterable
 from fnmatch import translate
@@ -9,7 +10,8 @@ from common.errors import InvalidField
 
 EVERY_PACKAGE = ("*",)  # the patterns of a caller who may change all packages
 PATTERN_LIMIT = 128  # characters
-MOST_PATTERNS = 100
+MOST_PATTERNS = 30
+TOTAL_LIMIT = 4000  # bytes of all patterns as JSON: they are part of internal tokens, which are one header of 8 KB
 _NOT_IN_PATTERNS = frozenset('/\\:?"<>|,')
 
 
@@ -22,6 +24,8 @@ def parse_patterns(field: str, texts: Iterable[str]) -> tuple[str, ...]:
         if _NOT_IN_PATTERNS.intersection(pattern) or pattern in {".", ".."}:
             message = f"{pattern!r} is no package id and no pattern such as Acme.*"
             raise InvalidField(field, message, reason="not_a_pattern", pattern=pattern)
+    if len(json.dumps(patterns)) > TOTAL_LIMIT:
+        raise InvalidField(field, f"is longer than {TOTAL_LIMIT} characters", reason="too_long", limit=TOTAL_LIMIT)
     return patterns
 
 

@@ -11,6 +11,8 @@ from typer import Option
 
 from auth_service.tenants.service import to_audit_text
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
+from deploy.cli.access.entra import entra
+from deploy.cli.access.oidc import oidc
 from deploy.cli.options import Data, TenantId, error_console, run_recorded, run_with_operator
 from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.stores import StoreAddresses, store_addresses
@@ -18,6 +20,8 @@ from deploy.operator.tenants import Operator, delete_tenant, locked_out
 from deploy.terminal import folding_table
 
 tenants = typer.Typer(no_args_is_help=True)
+tenants.add_typer(entra, name="entra", help="Set, show and remove the app of Entra ID for winget.")
+tenants.add_typer(oidc, name="oidc", help="Set, show and remove the company login of a tenant (OpenID Connect).")
 console = Console(highlight=False)
 
 MAX_BYTES, MAX_CLIENTS = 2**63 - 1, 2**31 - 1  # MongoDB's int64, and a count above any fleet

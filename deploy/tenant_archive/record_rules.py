@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Literal
 
 import bson
 from pydantic import Field, ValidationError
@@ -32,6 +32,12 @@ class UserRecord(Record):
     created_at: datetime
     # Records of releases up to 0.1.0 have no roles; their users are administrators.
     roles: Annotated[list[RoleName], Field(min_length=1, max_length=len(Role))] = Field([*ADMINISTRATOR])
+    # An archive has no users of an identity provider.
+    issuer: Literal[""] = ""
+    subject: Literal[""] = ""
+    name: Literal[""] = ""
+    email: Literal[""] = ""
+    is_break_glass: bool = False
 
 
 class AuditHeadRecord(Record):

@@ -54,6 +54,7 @@ class Page:
 
 PAGES = (
     Page("", overview.show),
+    Page("rollout", overview.show_rollout, Permission.SETTINGS_READ),
     Page("packages", packages.show, Permission.CATALOG_READ),
     Page("check", packages.show_check, Permission.CATALOG_READ),
     Page("packages/{package_id}", package.show, Permission.CATALOG_READ),

@@ -7,7 +7,7 @@ from common.auth.roles import Permission, PermissionMissing, has_permission
 from common.errors import InvalidRequest
 from common.http.middleware import BytesResponse
 from gateway import winget
-from gateway.app_keys import AUDIT_RECORDER, CATALOGS, CLIENT_DIRECTORY, PACKAGE_RESPONSES, SERVICES
+from gateway.app_keys import AUDIT_RECORDER, AUTHENTICATOR, CATALOGS, CLIENT_DIRECTORY, PACKAGE_RESPONSES, SERVICES
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.forwarding.one_call import one_call
 from gateway.forwarding.proxy import forward
@@ -37,7 +37,7 @@ async def _execute(request: web.Request, caller: Caller, target: Target) -> web.
     check_permission(caller, operation.permission)
     target.check_complete()
     if operation.cache is CacheKind.SOURCE:
-        return winget.information(caller.tenant)
+        return await _source_information(request, caller)
     services = request.app[SERVICES]
     service = services[operation.service]
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
@@ -47,6 +47,14 @@ async def _execute(request: web.Request, caller: Caller, target: Target) -> web.
     if operation.one_call and request.content_type == "multipart/form-data":
         return await one_call(request, services[UPLOAD], service, caller, target)
     return await forward(request, service, caller, target)
+
+
+async def _source_information(request: web.Request, caller: Caller) -> web.Response:
+    """The description of the tenant as a source. SYSTEM cannot sign in with Entra ID, so its client token is enough."""
+    app = caller.tenant.entra
+    if app and await request.app[AUTHENTICATOR].has_client_token(request, caller):
+        app = None
+    return winget.information(caller.tenant, app)
 
 
 async def _cached(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse | None:

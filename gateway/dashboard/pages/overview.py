@@ -14,6 +14,7 @@ from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pages.blacklist import client_names_of, package_names_of
 from gateway.dashboard.pages.server import NAMES, STATUSES, health_of_services
+from gateway.dashboard.rollout_kit import RolloutKit
 from gateway.operations import CATALOG, CLIENTS
 
 RECENT = 5  # uploads, publications and actions
@@ -93,7 +94,13 @@ async def show(page: PageRequest) -> web.Response:
         names=NAMES,
         statuses=STATUSES,
         base_url=page.caller.base_url,
+        kit=RolloutKit(page.caller),
     )
+
+
+async def show_rollout(page: PageRequest) -> web.Response:
+    """The commands and scripts for a fleet of machines."""
+    return page.render("rollout.html", kit=RolloutKit(page.caller))
 
 
 def chart_bars(downloads: Mapping[str, int], now: datetime) -> Sequence[Bar]:

@@ -9,6 +9,7 @@ from aiohttp import web
 from common.auth.roles import Role
 from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest
+from gateway.dashboard.rollout_kit import RolloutKit
 
 # The name of each role, and what it allows.
 ROLES: Mapping[Role, tuple[str, str]] = {
@@ -48,5 +49,4 @@ async def show_settings(page: PageRequest) -> web.Response:
 
 async def show_documentation(page: PageRequest) -> web.Response:
     """The commands for machines, pipelines and programs."""
-    settings = (await page.fetch("server_information"))["settings"]
-    return page.render("documentation.html", settings=settings, base_url=page.caller.base_url)
+    return page.render("documentation.html", kit=RolloutKit(page.caller), base_url=page.caller.base_url)

@@ -225,7 +225,11 @@ async def test_every_filter_begins_with_the_tenant(
     await users.find(other.tenant_id, "ada")
     await users.list(other.tenant_id)
     await users.set_password(other.tenant_id, "ada", "another")
-    await users.set_roles(other.tenant_id, "bob", ADMINISTRATOR)
+    await users.change(other.tenant_id, "bob", {"roles": [*ADMINISTRATOR]})
+    await users.set_login(other.tenant_id, "Company login", with_passwords=True)
+    await users.allows_passwords(other.tenant_id)
+    await users.is_last_administrator(other.tenant_id, "bob")
+    await users.find_subject(other.tenant_id, "https://login.example.com", "erika")
     await users.delete(other.tenant_id, "ada")
     await record(audit, other)
     chosen = Selection(before=9, user="ada", operation="add_user", since=NOW, until=NOW)
@@ -234,7 +238,7 @@ async def test_every_filter_begins_with_the_tenant(
     await tenants.delete(other.tenant_id)
 
     assert listener.violations == []
-    assert listener.seen == 33
+    assert listener.seen == 49
 
 
 async def test_only_the_listing_of_tenants_has_no_tenant_filter(tenants: Tenants, listener: TenantFilterCheck) -> None:

@@ -180,7 +180,8 @@ def test_documented_bearer_tokens_are_required(path: str, operation: dict[str, A
         case name if name in TOKENLESS:
             assert security == []
         case name if name in CLIENT_FACING:
-            assert security == [{"bearerAuth": []}, {}]
+            entra: list[dict[str, list[str]]] = [{"entraId": []}] if path.startswith("/winget/") else []
+            assert security == [{"bearerAuth": []}, *entra, {}]
         case _:
             assert security == [{"bearerAuth": []}]
 

@@ -11,8 +11,9 @@ from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
 
 PATHS: dict[str, dict[str, Any]] = DOCUMENT["paths"]
-# The sign-in page and its assets are for browsers, not part of the interface.
-DOCUMENTED = [row for row in OPERATIONS if row.name != "sign_in" and "assets" not in row.parts]
+# The pages of the sign-in and the assets are for browsers, not part of the interface.
+SIGN_IN = {"sign_in", "sign_in/oidc", "sign_in/oidc/callback"}
+DOCUMENTED = [row for row in OPERATIONS if row.name not in SIGN_IN and "assets" not in row.parts]
 
 
 def documented_operation(row: Operation) -> dict[str, Any]:

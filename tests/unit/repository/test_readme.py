@@ -28,8 +28,9 @@ SETTINGS = sorted(
         for name in kind.model_fields.keys() - FIXED
     }
 )
-# The sign-in page and its assets are for browsers only.
-NAMED = [row for row in OPERATIONS if row.name != "sign_in" and "assets" not in row.parts]
+# The pages of the sign-in and the assets are for browsers only.
+SIGN_IN = {"sign_in", "sign_in/oidc", "sign_in/oidc/callback"}
+NAMED = [row for row in OPERATIONS if row.name not in SIGN_IN and "assets" not in row.parts]
 
 
 @each("row", NAMED, ids=lambda row: f"{row.method} {row.path}")

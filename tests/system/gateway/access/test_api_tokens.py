@@ -102,6 +102,19 @@ async def test_each_step_outside_the_patterns_is_refused(services: Services) -> 
     assert (await tenant.call("POST", "get_packages", params={"include_disabled": "true"})).body == before
 
 
+async def test_the_largest_token_works_at_every_service(services: Services) -> None:
+    tenant = await services.tenant()
+    patterns = [f"{number:03}{'x' * 124}*" for number in range(29)]
+    networks = ["127.0.0.0/8", *(f"192.0.{number}.0/24" for number in range(99))]
+    _, pipeline = await add_token(tenant, package_ids=",".join([*patterns, "Acme.*"]), networks=",".join(networks))
+    await add_package(pipeline, "Acme.App")
+    await publish(pipeline, "Acme.App")
+    for operation in ("server_information", "find_clients", "get_finished_uploads"):
+        assert (await pipeline.call("GET", operation)).status == 200, operation
+    refused = await pipeline.call("DELETE", "delete_package", "Other")
+    assert refusal(refused) == MISSING
+
+
 async def test_a_version_of_another_package_is_not_deleted_through_an_own_one(services: Services) -> None:
     tenant = await services.tenant()
     _, pipeline = await add_token(tenant, package_ids="Acme.*")

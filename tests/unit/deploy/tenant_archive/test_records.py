@@ -320,6 +320,12 @@ def test_a_user_with_other_roles_is_refused(roles: object) -> None:
         check_record("auth.users.bson", stored(user_record(roles=roles)))
 
 
-@each("fields", [{}, {"roles": ["viewer"]}, {"roles": [*Role]}])
+@each("field", ["issuer", "subject", "name", "email"])
+def test_a_user_of_an_identity_provider_is_refused(field: str) -> None:
+    with pytest.raises(BadRecord, match=field):
+        check_record("auth.users.bson", stored(user_record(**{field: "https://login.example.com"})))
+
+
+@each("fields", [{}, {"roles": ["viewer"]}, {"roles": [*Role]}, {"issuer": "", "is_break_glass": True}])
 def test_a_user_with_known_roles_or_of_an_older_release_is_accepted(fields: dict[str, Any]) -> None:
     check_record("auth.users.bson", stored(user_record(**fields)))

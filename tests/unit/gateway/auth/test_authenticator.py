@@ -20,6 +20,7 @@ from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION, TOKEN_LIMIT, Authenticator
 from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.entra_directory import EntraDirectory
 from gateway.auth.token_directory import TokenDirectory
 from gateway.auth.user_directory import UserDirectory
 from gateway.operations import Access, Operation
@@ -99,6 +100,7 @@ class AuthenticatorFixture:
             UserDirectory(cast("ServiceClient", self.auth_service)),
             TokenDirectory(cast("ServiceClient", self.auth_service)),
             ClientDirectory(cast("ServiceClient", self.clients)),
+            EntraDirectory(cast("ServiceClient", self.auth_service)),
         )
 
     async def identify(
