@@ -35,10 +35,6 @@ class MongoTokenStore:
         """A tenant's tokens, by name."""
         return [_token(document) async for document in self._tokens.find({"tenant_id": tenant_id}).sort("name")]
 
-    async def find(self, tenant_id: str, token_id: str) -> Token | None:
-        document = await self._tokens.find_one({"tenant_id": tenant_id, "token_id": token_id})
-        return _token(document) if document else None
-
     async def use(self, tenant_id: str, token_id: str, digest: str, now: datetime) -> tuple[Token, datetime] | None:
         """The token that has this digest, and the end of the digest; None if there is none. Renews `last_used`."""
         token = {"tenant_id": tenant_id, "token_id": token_id}
