@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import orjson
 
@@ -29,6 +29,19 @@ _CHOICES: Mapping[type[StrEnum], Mapping[str, Any]] = {
 }
 
 
+class Need(NamedTuple):
+    """A package has one of these whole lines, or one of these pieces in its texts."""
+
+    lines: frozenset[str]
+    pieces: frozenset[str]
+
+    @classmethod
+    def of(cls, matches: Sequence[Match]) -> Self:
+        """What each package has that one of these matches finds."""
+        lines = frozenset[str]().union(*(match.lines for match in matches))
+        return cls(lines, frozenset(match.piece for match in matches if match.piece))
+
+
 @dataclass(frozen=True)
 class Search:
     """A search for packages that match one of `either`, if there are any, and all filters.
@@ -47,13 +60,11 @@ class Search:
         return any(not match.of_whole_values for match in (*self.either, *self.filters))
 
     @cached_property
-    def needed_lines(self) -> Sequence[frozenset[str]]:
-        """Sets of lines; each matching package has a line of each set."""
-        needed = [match.lines for match in self.filters if match.lines is not None]
-        either = [match.lines for match in self.either if match.lines is not None]
-        if self.either and len(either) == len(self.either):
-            needed.append(frozenset().union(*either))
-        return needed
+    def needs(self) -> Sequence[Need]:
+        """What each matching package has, the needs that are checked faster first."""
+        groups = [*((match,) for match in self.filters), self.either]
+        needs = [Need.of(group) for group in groups if group and all(match.is_indexed for match in group)]
+        return sorted(needs, key=lambda need: len(need.pieces))
 
     def token(self, last: str) -> str:
         """Return the token to continue the search after this package. Changes of the catalog do not affect it."""
