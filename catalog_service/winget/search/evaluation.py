@@ -56,7 +56,7 @@ async def matching_numbers(search: Search, segment: IndexSegment, cooperative: C
 
 def candidate_segments(search: Search, segments: Sequence[IndexSegment]) -> Sequence[IndexSegment]:
     """Return the segments that may have matching packages: the others lack all of a need's lines and pieces."""
-    for lines, pieces in search.needs:
+    for lines, pieces in search.needs():
         segments = [
             segment
             for segment in segments

@@ -47,22 +47,17 @@ class Match:
             return True
         return self.kind in GUESSED and self.fields <= CODES
 
-    @cached_property
+    @property
     def lines(self) -> frozenset[str]:
         """Lines of which each matching package has one; none if only a scan tells."""
         if not self.of_whole_values or Field.MARKET in self.fields:
             return frozenset()
         return frozenset(field.mark + self._folded for field in self.fields)
 
-    @cached_property
+    @property
     def piece(self) -> str:
         """A part of the texts of each matching package; "" if none is known."""
         return self._folded if self.kind in PARTS_OF_TEXTS and self.fields <= TEXTS else ""
-
-    @property
-    def is_indexed(self) -> bool:
-        """Whether `lines` or `piece` exclude segments without matching packages."""
-        return bool(self.lines or self.piece)
 
     def finders(self, segment: IndexSegment) -> Sequence[Finder]:
         """Return finders of the matching packages: each matching package has one that finds it."""
