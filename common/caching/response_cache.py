@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from common.caching.bounded_cache import FifoCache
 
@@ -38,7 +38,7 @@ class ResponseCache(Generic[Key, Value]):
         self._max_age = max_age
         self._without_version = without_version
         self._entries: FifoCache[Key, _Entry[Value]] = FifoCache(limit, size=lambda entry: size(entry.value))
-        self._fetches: dict[tuple[Key, str | None], asyncio.Task[Value]] = {}
+        self._fetches: dict[tuple[Key, str | None], asyncio.Future[Value]] = {}
 
     def get_stale(self, key: Key) -> Value | None:
         """The last value of a key, valid or not."""
@@ -50,21 +50,26 @@ class ResponseCache(Generic[Key, Value]):
         return self._entries.drop_first()
 
     def get(self, key: Key, version: str | None) -> Value | None:
-        """The valid value of a key; None if there is none. It costs less than `get_or_fetch`, which needs a task."""
+        """The valid value of a key; None if there is none. It costs less than `get_or_fetch`."""
         entry = self._valid_entry(key, version)
         return None if entry is None else entry.value
 
     async def get_or_fetch(self, key: Key, version: str | None, fetch: Callable[[], Awaitable[Value]]) -> Value:
         """The valid value of a key, fetched if there is none. Raises what `fetch` raises."""
-        if (entry := self._valid_entry(key, version)) is not None:
-            return entry.value
-        if version is None and not self._without_version:
-            return await fetch()
-        task = self._fetches.get((key, version))
-        if task is None:
-            task = self._fetches[key, version] = asyncio.create_task(self._fetch(key, version, fetch))
-            task.add_done_callback(_retrieve_error)
-        return await asyncio.shield(task)
+        while True:
+            if (entry := self._valid_entry(key, version)) is not None:
+                return entry.value
+            if version is None and not self._without_version:
+                return await fetch()
+            running = self._fetches.get((key, version))
+            if running is None:
+                return await self._fetch(key, version, fetch)
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                # The caller who fetches was cancelled, or this one.
+                if not running.cancelled() or cast("asyncio.Task[object]", asyncio.current_task()).cancelling():
+                    raise
 
     def _valid_entry(self, key: Key, version: str | None) -> _Entry[Value] | None:
         entry = self._entries.get(key)
@@ -73,17 +78,21 @@ class ResponseCache(Generic[Key, Value]):
         return entry if (entry.version == version if version is not None else self._without_version) else None
 
     async def _fetch(self, key: Key, version: str | None, fetch: Callable[[], Awaitable[Value]]) -> Value:
+        """Fetch in the caller's own task: another task for each would cost as much as the rest of this module."""
         began = time.monotonic()
+        answer = self._fetches[key, version] = asyncio.get_running_loop().create_future()
         try:
             value = await fetch()
+        except Exception as error:
+            answer.set_exception(error)
+            answer.exception()  # Perhaps nobody waits; asyncio would log an error that nobody retrieved.
+            raise
+        except BaseException:
+            answer.cancel()  # Another waiting caller fetches.
+            raise
         finally:
             del self._fetches[key, version]
         max_age = self._max_age(value) if callable(self._max_age) else self._max_age
         self._entries.put(key, _Entry(value, version, began + max_age))
+        answer.set_result(value)
         return value
-
-
-def _retrieve_error(task: "asyncio.Task[Value]") -> None:
-    # Each caller may have been cancelled. asyncio would log an error that nobody retrieved.
-    if not task.cancelled():
-        task.exception()

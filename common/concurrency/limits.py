@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from math import ceil
+from typing import Any
 
 from common.errors import Overloaded
 
@@ -19,17 +20,19 @@ class ConcurrencyLimit:
         self._max_waiting = waiting
         self._waiting = 0
 
-    @asynccontextmanager
-    async def acquire(self, timeout: float) -> AsyncIterator[None]:
+    def acquire(self, timeout: float) -> AbstractAsyncContextManager[None]:
         """Hold a slot within the block. Raises Overloaded after `timeout` seconds, or if too many tasks wait."""
+        return _Slot(self, timeout)
+
+    async def enter(self, timeout: float) -> None:
+        """Take a slot, which `leave` gives back. Raises as `acquire` does."""
         if self._semaphore.locked():
             await self._wait(timeout)
         else:
             await self._semaphore.acquire()  # returns at once
-        try:
-            yield
-        finally:
-            self._semaphore.release()
+
+    def leave(self) -> None:
+        self._semaphore.release()
 
     async def _wait(self, timeout: float) -> None:
         if self._waiting == self._max_waiting:
@@ -42,6 +45,22 @@ class ConcurrencyLimit:
             raise Overloaded from None
         finally:
             self._waiting -= 1
+
+
+class _Slot(AbstractAsyncContextManager[None]):
+    """A slot of a limit: a generator would cost twice as much, at each call of a service."""
+
+    __slots__ = ("_limit", "_timeout")
+
+    def __init__(self, limit: ConcurrencyLimit, timeout: float) -> None:
+        self._limit = limit
+        self._timeout = timeout
+
+    async def __aenter__(self) -> None:
+        await self._limit.enter(self._timeout)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._limit.leave()
 
 
 class FairConcurrencyLimit:
@@ -108,27 +127,30 @@ class FairConcurrencyLimit:
         return len(self._active) < self._limit and tenant_id not in self._active and not is_cancelled
 
 
-@asynccontextmanager
-async def loop_timeout(timeout: float) -> AsyncIterator[None]:
+class loop_timeout:  # noqa: N801  named and used like `asyncio.timeout`
     """Raise TimeoutError after so many seconds, counted in ticks of the event loop.
 
     A busy loop may be late by seconds while the awaited response has long arrived. A late tick counts as one tick, so
     our own delay is not taken for the other side's.
     """
-    loop, remaining = asyncio.get_running_loop(), ceil(timeout / TICK)
-    timer: asyncio.TimerHandle
 
-    def tick(limit: asyncio.Timeout) -> None:  # A closure over it would keep its task, with the result, for a while.
-        nonlocal remaining, timer
-        remaining -= 1
-        if remaining > 0:
-            timer = loop.call_later(TICK, tick, limit)
+    __slots__ = ("_limit", "_loop", "_remaining", "_timer")
+
+    def __init__(self, timeout: float) -> None:
+        self._remaining = ceil(timeout / TICK)
+
+    async def __aenter__(self) -> None:
+        self._loop, self._limit = asyncio.get_running_loop(), asyncio.timeout(None)
+        await self._limit.__aenter__()
+        self._timer = self._loop.call_later(TICK, self._tick)
+
+    async def __aexit__(self, *error: Any) -> None:
+        self._timer.cancel()
+        await self._limit.__aexit__(*error)  # raises TimeoutError after `reschedule`
+
+    def _tick(self) -> None:
+        self._remaining -= 1
+        if self._remaining > 0:
+            self._timer = self._loop.call_later(TICK, self._tick)
         else:
-            limit.reschedule(loop.time())
-
-    async with asyncio.timeout(None) as limit:
-        timer = loop.call_later(TICK, tick, limit)
-        try:
-            yield
-        finally:
-            timer.cancel()
+            self._limit.reschedule(self._loop.time())

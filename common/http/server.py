@@ -40,6 +40,8 @@ SHUTDOWN_TIMEOUT = 10  # seconds for running requests to end
 # clients; our own clients reuse none that was idle for half of it.
 DRAIN_TIMEOUT = 2.0
 BACKLOG = 4096  # connections that wait to be accepted, unless the system allows fewer
+# Between two runs of the garbage collector. Running requests have some thousand, which 700 visits again and again.
+NEW_OBJECTS = 10_000
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
 
 Connect = Callable[[web.Application], AsyncIterator[None]]
@@ -194,6 +196,7 @@ async def _serve(apps: list[tuple[web.Application, ServiceSettings]], slot: Work
                 server = serving(management_of(app), settings.management_listen, shared=shared)
                 await management.enter_async_context(server)
         gc.freeze()  # The objects up to here stay, so the collector need not visit them again.
+        gc.set_threshold(NEW_OBJECTS)
         await asyncio.Event().wait()
 
 

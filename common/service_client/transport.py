@@ -67,7 +67,8 @@ class HttpReply:
     async def read(self) -> bytes:
         """The whole body; may be called repeatedly."""
         if self._body is None:
-            self._body = await self.content.read()
+            content = self.content  # A small body mostly arrives with its head; `read` would take it in three steps.
+            self._body = content.read_nowait() if content.is_eof() else await content.read()
         return self._body
 
     def close(self) -> None:

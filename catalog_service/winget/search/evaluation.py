@@ -58,9 +58,13 @@ async def matching_numbers(search: Search, segment: IndexSegment, cooperative: C
 
 
 def candidate_segments(search: Search, segments: Sequence[IndexSegment]) -> Sequence[IndexSegment]:
-    """Return the segments that may have matching packages: the others lack all of the whole values."""
-    for needed in search.needed_lines:
-        segments = [segment for segment in segments if not segment.lines.isdisjoint(needed)]
+    """Return the segments that may have matching packages: the others lack all of a need's lines and pieces."""
+    for lines, pieces in search.needs():
+        segments = [
+            segment
+            for segment in segments
+            if not segment.lines.isdisjoint(lines) or (pieces and any(map(segment.texts.may_have, pieces)))
+        ]
     return segments
 
 

@@ -28,6 +28,7 @@ class MatchType(StrEnum):
 
 
 WHOLE = frozenset([MatchType.EXACT, MatchType.CASE_INSENSITIVE])
+PARTS_OF_TEXTS = frozenset([MatchType.STARTS_WITH, MatchType.SUBSTRING])
 GUESSED = frozenset([MatchType.WILDCARD, MatchType.FUZZY, MatchType.FUZZY_SUBSTRING])
 
 
@@ -46,12 +47,17 @@ class Match:
             return True
         return self.kind in GUESSED and self.fields <= CODES
 
-    @cached_property
-    def lines(self) -> frozenset[str] | None:
-        """Lines of which each matching package has one; None if only a scan tells."""
+    @property
+    def lines(self) -> frozenset[str]:
+        """Lines of which each matching package has one; none if only a scan tells."""
         if not self.of_whole_values or Field.MARKET in self.fields:
-            return None
+            return frozenset()
         return frozenset(field.mark + self._folded for field in self.fields)
+
+    @property
+    def piece(self) -> str:
+        """A part of the texts of each matching package; "" if none is known."""
+        return self._folded if self.kind in PARTS_OF_TEXTS and self.fields <= TEXTS else ""
 
     def finders(self, segment: IndexSegment) -> Sequence[Finder]:
         """Return finders of the matching packages: each matching package has one that finds it."""

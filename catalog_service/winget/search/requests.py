@@ -6,8 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import orjson
 
@@ -29,6 +28,21 @@ _CHOICES: Mapping[type[StrEnum], Mapping[str, Any]] = {
 }
 
 
+class Need(NamedTuple):
+    """A package has one of these whole lines, or one of these pieces in its texts."""
+
+    lines: frozenset[str]
+    pieces: frozenset[str]
+
+    @classmethod
+    def of(cls, matches: Sequence[Match]) -> Self | None:
+        """What each package has that one of these matches finds; None if that is not known of one of them."""
+        lines, pieces = [match.lines for match in matches], [match.piece for match in matches]
+        if not all(line or piece for line, piece in zip(lines, pieces, strict=True)):
+            return None
+        return cls(frozenset().union(*lines), frozenset(filter(None, pieces)))
+
+
 @dataclass(frozen=True)
 class Search:
     """A search for packages that match one of `either`, if there are any, and all filters.
@@ -46,14 +60,11 @@ class Search:
         """Whether the search scans all values of a field, instead of looking up whole values."""
         return any(not match.of_whole_values for match in (*self.either, *self.filters))
 
-    @cached_property
-    def needed_lines(self) -> Sequence[frozenset[str]]:
-        """Sets of lines; each matching package has a line of each set."""
-        needed = [match.lines for match in self.filters if match.lines is not None]
-        either = [match.lines for match in self.either if match.lines is not None]
-        if self.either and len(either) == len(self.either):
-            needed.append(frozenset().union(*either))
-        return needed
+    def needs(self) -> Sequence[Need]:
+        """What each matching package has, the needs that are checked faster first."""
+        groups = [*((match,) for match in self.filters), self.either]
+        needs = [need for group in groups if group and (need := Need.of(group))]
+        return sorted(needs, key=lambda need: len(need.pieces))
 
     def token(self, last: str) -> str:
         """Return the token to continue the search after this package. Changes of the catalog do not affect it."""
@@ -97,7 +108,7 @@ def parse_search(body: bytes) -> Search:
         return Search(page=page)
     either = () if data.get("Query") is None else _queries(data["Query"])
     either, filters = _unique(*either, *_matches(data, "Inclusions")), _unique(*_matches(data, "Filters"))
-    scans = [match for match in _unique(*either, *filters) if not match.of_whole_values]
+    scans = _unique(*(match for match in (*either, *filters) if not match.of_whole_values))
     if len(scans) > PARTS:
         reason = f"at most {PARTS} may look for other than whole values, Exact or CaseInsensitive."
         raise InvalidRequest(f"Query, Inclusions and Filters: {reason}")

@@ -50,6 +50,10 @@ class TextIndex:
         sizes = (sum(len(line) + 1 for line in lines) for lines in of_packages)
         self._starts = array("L", accumulate(sizes, initial=0))  # of the packages, and the length of the text
 
+    def may_have(self, piece: str) -> bool:
+        """False only if the text lacks the piece."""
+        return self.filter is None or self.filter.may_have(piece)
+
     @cached_property
     def squeezed(self) -> "TextIndex":
         """The index of squeezed values, for fuzzy searches."""
@@ -61,7 +65,7 @@ class TextIndex:
     def finder(self, piece: str, marks: str = "") -> Finder:
         """Find packages with a piece; with `marks`, in a line with one of these marks."""
         text, starts, count = self.text, self._starts, len(self._starts) - 1
-        if self.filter and not self.filter.may_have(piece):
+        if not self.may_have(piece):
             return lambda _: count
 
         def first(number: int) -> int:

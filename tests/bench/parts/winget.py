@@ -81,7 +81,7 @@ def _rows(account: Account, packages: int) -> list[Row]:
     whole = [call(Filters=[_match("PackageIdentifier", package_id(number))]) for number in numbers]
     rows = [
         Row(f"{of}, 11 hits", [typed(part)], 0.2),
-        Row(f"{of}, {ORDINARY}", anew, 0.2, 43 if largest else None, "1 ms", anew=True),
+        Row(f"{of}, {ORDINARY}", anew, 0.2, 30 if largest else None, "1 ms", anew=True),
         Row(f"{of}, an id not asked for before", whole, 0.2, anew=True),
         Row(f"{of}, no such code", [call(Inclusions=[_match("ProductCode", CODE)])], 0.2, status=204),
     ]

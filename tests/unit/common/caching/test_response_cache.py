@@ -99,15 +99,28 @@ async def test_concurrent_fetches_of_a_key_and_version_share_one_request(clock: 
     assert await asyncio.gather(*same, *other) == [1, 1, 1, 1, 1, 2]
 
 
+async def test_another_caller_fetches_if_the_fetching_one_is_cancelled(clock: Clock, service: Service) -> None:
+    cache = cache_of_ten()
+    service.open.clear()
+    waiting = await start_fetch([asyncio.create_task(cache.get_or_fetch("key", "a", service.answer)) for _ in range(4)])
+    waiting[0].cancel()
+    waiting[2].cancel()
+    await start_fetch(waiting)
+    service.open.set()
+    first, second, third, fourth = await asyncio.gather(*waiting, return_exceptions=True)
+    assert (type(first), second, type(third), fourth) == (asyncio.CancelledError, 2, asyncio.CancelledError, 2)
+    assert service.call_count == 2
+
+
 async def test_an_error_reaches_all_waiting_callers_and_is_not_cached(clock: Clock, service: Service) -> None:
     cache = cache_of_ten()
     service.open.clear()
     service.problem = ConnectionError("away")
     waiting = await start_fetch([asyncio.create_task(cache.get_or_fetch("key", "a", service.answer)) for _ in range(3)])
-    waiting[0].cancel()  # The first caller may be cancelled.
+    waiting[1].cancel()  # A caller who waits may be cancelled.
     service.open.set()
     results = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(error) for error in results] == [asyncio.CancelledError, ConnectionError, ConnectionError]
+    assert [type(error) for error in results] == [ConnectionError, asyncio.CancelledError, ConnectionError]
     assert service.call_count == 1
     service.problem = None
     assert await cache.get_or_fetch("key", "a", service.answer) == 2

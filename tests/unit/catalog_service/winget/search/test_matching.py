@@ -268,6 +268,29 @@ def test_many_matches_of_everything_cost_one_look_up_of_each_package(monkeypatch
     assert calls <= 2 * len(markets) + len(names)
 
 
+def test_only_segments_that_may_have_a_needed_piece_are_searched() -> None:
+    def segment(name: str) -> IndexSegment:
+        entries = [make_entry(f"{name}.{n:03}", make_version(f"{name}.{n:03}"), name=f"É {name}") for n in range(200)]
+        return IndexSegment([record for entry in entries if (record := record_of(entry))])
+
+    def search(keyword: str, kind: MatchType = MatchType.SUBSTRING, *, field: Field = Field.NAME) -> Match:
+        return Match(frozenset([field]), keyword, kind)
+
+    segments = painter, viewer = [segment("Painter"), segment("Viewer")]
+    for looked_for, expected in (
+        (Search((search("é vIEWer"),)), [viewer]),
+        (Search((search("é viewer", MatchType.STARTS_WITH),)), [viewer]),
+        (Search((search("viewer"), search("Painter.001", MatchType.EXACT, field=Field.IDENTIFIER))), segments),
+        (Search((search("painter"),), filters=(search("viewer"),)), []),
+        (Search((search("xyz"), search("vie?er*", MatchType.WILDCARD))), segments),
+        (Search((search("xyz"), search("viewer", MatchType.FUZZY_SUBSTRING))), segments),
+        (Search((search("xyz"), search("US", MatchType.EXACT, field=Field.MARKET))), segments),
+        (Search((search(""),)), segments),
+        (Search((search("ainter"),)), [painter]),
+    ):
+        assert list(candidate_segments(looked_for, segments)) == expected
+
+
 def test_a_trigram_filter_accepts_parts_of_its_text() -> None:
     text = "".join(f"acme.tool{number}\n" for number in range(300))
     trigram_filter = TrigramFilter(text)
