@@ -143,7 +143,7 @@ def test_backup_folder_of_another_owner_stays_as_it_is(tmp_path: Path, monkeypat
 
 def test_only_auth_service_and_the_operator_reach_identity_providers() -> None:
     changed = services(DEPLOY / "compose.identity-providers.yaml")
-    networks = {"identity_providers": {}}
+    networks: dict[str, dict[str, str]] = {"identity_providers": {}}
     assert {name: service["networks"] for name, service in changed.items()} == dict.fromkeys(
         ("auth_service", "operator"), networks
     )
