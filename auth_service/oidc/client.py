@@ -127,11 +127,7 @@ class ProviderClient:
         if document.get("issuer") != provider.issuer:
             raise ProviderUnavailable(problem="it names another issuer than the operator set", reason="provider_issuer")
         metadata = _metadata(document)
-        keys = (await get_json(provider, metadata.jwks_uri)).get("keys")
-        if not isinstance(keys, list):
-            raise bad_answer("it publishes no keys")
-        by_kid = {str(key["kid"]): key for key in keys if isinstance(key, dict) and "kid" in key and _signs(key)}
-        known = _Known(metadata, by_kid, fetched_at)
+        known = _Known(metadata, await fetch_keys(provider, metadata.jwks_uri), fetched_at)
         self._known.put(provider, known)
         return known
 
@@ -142,8 +138,15 @@ def error_code(error: object) -> str:
     return text if text.replace("_", "").isalnum() else "unknown"
 
 
-def _signs(key: Mapping[str, Any]) -> bool:
-    return bool(key.get("use", "sig") == "sig")
+async def fetch_keys(provider: Provider, url: str) -> Mapping[str, Mapping[str, Any]]:
+    """The keys for signatures at an address, by `kid`. Raises ProviderUnavailable if there is none."""
+    keys = (await get_json(provider, url)).get("keys")
+    found = [key for key in keys if isinstance(key, dict) and "kid" in key] if isinstance(keys, list) else []
+    # A key with its private part `d` was published by mistake: everyone can forge its tokens.
+    signing = {str(key["kid"]): key for key in found if key.get("use", "sig") == "sig" and "d" not in key}
+    if not signing:
+        raise bad_answer("it publishes no keys")
+    return signing
 
 
 def _metadata(document: Mapping[str, Any]) -> Metadata:

@@ -9,7 +9,9 @@ from typing import Any
 
 import jwt
 import pytest
+from aiohttp import web
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import RSAAlgorithm
 
 from tests.service.auth_service.oidc.conftest import Company
 from tests.support.services.auth import from_other_address
@@ -179,6 +181,17 @@ async def test_a_new_key_is_fetched_at_most_once_a_minute(company: Company, monk
     clock += 61
     assert (await company.sign_in()).status == 200
     assert company.idp.calls.count("/jwks") == 3
+
+
+async def test_a_key_that_is_published_with_its_private_part_is_refused(company: Company) -> None:
+    company.idp.replies["/jwks"] = lambda _: web.json_response(
+        {"keys": [{**RSAAlgorithm.to_jwk(RSA_KEY, as_dict=True), "kid": "rsa"}, company.idp.public_key("ec")]}
+    )
+    await company.set()
+    answer = await company.sign_in()
+    assert (answer.status, answer.body["code"]) == (403, "id_token_refused"), answer.body
+    company.idp.signer = "ec"
+    assert (await company.sign_in()).status == 200
 
 
 async def test_nothing_of_a_token_reaches_a_log(company: Company, capsys: pytest.CaptureFixture[str]) -> None:
