@@ -103,11 +103,12 @@ class OidcSignIn:
         check_binding(provider, claims, pending.nonce, tokens.get("access_token"))
         user = await self.users.sign_in(user_of(provider, claims))
         token = await self.login.open_session(caller, user, request_id=request_id)
-        if provider_session := claims.get("sid"):
-            session = self.sessions.parse_token(token)
-            if not await self.sign_ins.add_session(session, str(provider_session)):
-                await self.sessions.close(session)
-                raise SignInExpired
+        session, provider_session = self.sessions.parse_token(token), claims.get("sid")
+        has_ended = provider_session and not await self.sign_ins.add_session(session, str(provider_session))
+        # The operator may have changed the provider after this sign-in read it, and before it opened a session.
+        if has_ended or await self.providers.find(caller.tenant_id) != provider:
+            await self.sessions.close(session)
+            raise SignInExpired
         return FinishedSignIn(token, pending.next_url)
 
     async def sign_out(self, caller: Caller, token: str, *, request_id: str) -> str:

@@ -13,6 +13,9 @@ from aiohttp import web
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
 
+from auth_service.login.service import Login
+from auth_service.users.model import User
+from common.auth.internal_tokens import Caller
 from tests.service.auth_service.oidc.conftest import Company
 from tests.support.services.auth import from_other_address
 from tests.support.services.identity_provider import CLIENT_ID, OTHER_RSA_KEY, RSA_KEY
@@ -167,6 +170,23 @@ async def test_a_sign_in_of_a_replaced_provider_is_refused(company: Company) -> 
     await company.providers.store.put(type(provider)(**{**vars(provider), "issuer": "https://other.example.com"}))
     refused = await company.finish(company.idp.sign_in(begun["url"]), begun["browser"])
     assert (refused.status, refused.body["code"]) == (403, "sign_in_expired")
+
+
+async def test_a_provider_that_is_removed_during_a_sign_in_opens_no_session(
+    company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    open_session = Login.open_session
+
+    async def remove_first(login: Login, caller: Caller, user: User, *, request_id: str) -> str:
+        await company.providers.remove(caller.tenant_id)
+        opened.append(await open_session(login, caller, user, request_id=request_id))
+        return opened[0]
+
+    monkeypatch.setattr(Login, "open_session", remove_first)
+    answer = await company.sign_in()
+    assert (answer.status, answer.body["code"]) == (403, "sign_in_expired")
+    assert await company.auth.session(company.caller, opened[0]) is None
 
 
 async def test_a_new_key_is_fetched_at_most_once_a_minute(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
