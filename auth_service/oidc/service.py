@@ -11,6 +11,7 @@ from hashlib import sha256
 from urllib.parse import urlencode
 
 from auth_service.login.service import Login
+from auth_service.login.throttle import Throttle
 from auth_service.oidc.claims import check_binding, subject_of, user_of
 from auth_service.oidc.client import CLOCK_SKEW, ProviderClient, error_code
 from auth_service.oidc.model import (
@@ -57,10 +58,12 @@ class OidcSignIn:
     users: Users
     login: Login
     sessions: Sessions
+    throttle: Throttle
 
     async def begin(self, caller: Caller, next_url: str) -> BegunSignIn:
-        """Raises NoProvider or ProviderUnavailable."""
+        """Raises NoProvider, TooManyFailures or ProviderUnavailable."""
         provider = await self._provider(caller.tenant_id)
+        await self.throttle.count_begun(caller.ip)
         metadata = await self.client.metadata(provider)
         state, nonce, verifier, browser = (secrets.token_urlsafe(32) for _ in range(4))
         pending = PendingSignIn(provider.issuer, nonce, verifier, next_url, _digest(browser))

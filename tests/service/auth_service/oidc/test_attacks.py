@@ -172,6 +172,19 @@ async def test_a_sign_in_of_a_replaced_provider_is_refused(company: Company) -> 
     assert (refused.status, refused.body["code"]) == (403, "sign_in_expired")
 
 
+async def test_sign_ins_that_only_begin_are_limited_by_network(
+    company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auth_service.login.throttle.BEGUN_LIMIT", 2)
+    caller = from_other_address(company.caller)
+    for _ in range(2):
+        await company.begin(caller)
+    refused = await company.auth.call(caller, "POST", "begin_sign_in", json={})
+    assert (refused.status, refused.body["code"]) == (429, "too_many_failures")
+    assert 0 < int(refused.headers["Retry-After"]) <= 600
+    await company.begin()
+
+
 async def test_a_provider_that_is_removed_during_a_sign_in_opens_no_session(
     company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
