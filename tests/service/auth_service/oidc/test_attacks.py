@@ -216,6 +216,23 @@ async def test_a_new_key_is_fetched_at_most_once_a_minute(company: Company, monk
     assert company.idp.calls.count("/jwks") == 3
 
 
+async def test_failed_requests_for_a_new_key_are_also_limited(
+    company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.monotonic()
+    monkeypatch.setattr("auth_service.oidc.client.time.monotonic", lambda: clock)
+    assert (await company.sign_in()).status == 200
+    clock += 61
+    company.idp.replies["/jwks"] = lambda _: web.Response(status=500)
+    company.idp.keys["rsa-2"], company.idp.signer = OTHER_RSA_KEY, "rsa-2"
+    company.idp.calls.clear()
+    for _ in range(3):
+        await company.sign_in()
+    assert company.idp.calls.count("/jwks") == 1
+    company.idp.signer = "rsa"
+    assert (await company.sign_in()).status == 200
+
+
 async def test_a_key_that_is_published_with_its_private_part_is_refused(company: Company) -> None:
     company.idp.replies["/jwks"] = lambda _: web.json_response(
         {"keys": [{**RSAAlgorithm.to_jwk(RSA_KEY, as_dict=True), "kid": "rsa"}, company.idp.public_key("ec")]}
