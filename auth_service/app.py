@@ -74,7 +74,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), AuditSigner(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(app[USERS], passwords, throttle, sessions, app[AUDIT_LOG])
         providers, sign_ins = MongoProviderStore(database), RedisSignIns(redis, settings.session_lifetime)
-        app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions)
+        app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions, throttle)
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
         app[ENTRA] = EntraTokens(app[TENANTS], SigningKeys(settings.entra_authority))
         app[TOKENS] = Tokens(MongoTokenStore(database), versions)

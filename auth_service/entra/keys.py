@@ -8,6 +8,7 @@ from typing import Any
 
 import jwt
 
+from auth_service.oidc.client import fetch_keys
 from auth_service.oidc.http import bad_answer, get_json
 from auth_service.oidc.model import Provider, ProviderUnavailable
 from auth_service.settings import PUBLIC_ENTRA
@@ -81,7 +82,7 @@ class _Directory:
             issuer, address = str(document.get("issuer")), str(document.get("jwks_uri"))
             if not issuer.endswith(f"/{self._id}/v2.0") or not address.startswith(f"{self._authority}/"):
                 raise bad_answer("it describes another directory")
-            self._keys = _parse_keys((await get_json(self._provider, address)).get("keys"))
+            self._keys = _parse_keys(await fetch_keys(self._provider, address))
             self._issuer, self._read_at = issuer, time.monotonic()
         except ProviderUnavailable as problem:
             self._problem = problem.params["problem"]
@@ -90,13 +91,12 @@ class _Directory:
             self._refresh = None
 
 
-def _parse_keys(keys: object) -> Mapping[str, Any]:
-    """The RSA keys for signatures, by `kid`. Raises ProviderUnavailable if there is none."""
+def _parse_keys(keys: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The RSA keys, by `kid`. Raises ProviderUnavailable if there is none."""
     parsed = {}
-    for key in keys if isinstance(keys, list) else ():
-        if isinstance(key, dict) and key.get("kty") == "RSA" and key.get("use", "sig") == "sig" and "kid" in key:
-            with suppress(jwt.PyJWTError, ValueError, TypeError):  # Another key may be valid.
-                parsed[str(key["kid"])] = jwt.PyJWK.from_dict(key, ALGORITHM).key
+    for kid, key in keys.items():
+        with suppress(jwt.PyJWTError, ValueError, TypeError):  # Another key may be valid.
+            parsed[kid] = jwt.PyJWK.from_dict(dict(key), ALGORITHM).key
     if not parsed:
         raise bad_answer("it publishes no keys")
     return parsed

@@ -59,8 +59,11 @@ class Login:
     async def _open(self, caller: Caller, username: str, user: User | None, request_id: str) -> str:
         tenant_id = caller.tenant_id
         token = await self._sessions.open(tenant_id, username)
-        if await self._users.find(tenant_id, username) != user:
-            # The user was deleted, or got another password, before this login opened a session and added a network.
+        found = await self._users.find(tenant_id, username)
+        has_company_login = found is not None and found.issuer != ""
+        if found != user or not (has_company_login or await self._users.allows_password(tenant_id, found)):
+            # The user was deleted, got another password, or may not use one any more, before this login opened a
+            # session and added a network.
             await self._sessions.close(self._sessions.parse_token(token))
             await self._throttle.forget_networks(tenant_id, username)
             await self._record(caller, username, 401, request_id)

@@ -3,7 +3,7 @@
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
 from weakref import WeakValueDictionary
@@ -39,6 +39,7 @@ class _Known:
     metadata: Metadata
     keys: Mapping[str, Mapping[str, Any]]  # by `kid`
     fetched_at: float  # by the monotonic clock
+    tried_at: float  # the last time that they were requested, with or without success
 
 
 class ProviderClient:
@@ -49,7 +50,7 @@ class ProviderClient:
         self._limits: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
 
     async def metadata(self, provider: Provider) -> Metadata:
-        return (await self._find(provider, MAX_AGE)).metadata
+        return (await self._find(provider)).metadata
 
     async def exchange(self, provider: Provider, code: str, verifier: str, redirect_uri: str) -> Mapping[str, Any]:
         """The provider's answer to the code of a sign-in. Raises RefusedByProvider."""
@@ -98,40 +99,46 @@ class ProviderClient:
             raise TokenRefused(problem="its signature or its form is not valid") from None
 
     async def _key(self, provider: Provider, kid: str, algorithm: str) -> Any:
-        known = await self._find(provider, MAX_AGE)
+        known = await self._find(provider)
         if kid not in known.keys:
-            known = await self._find(provider, REFRESH_PAUSE)
+            known = await self._find(provider, may_be_stale=False)
         key = dict(known.keys.get(kid, {}))
         if key.get("kty") != KEY_TYPES[algorithm] or key.get("alg", algorithm) != algorithm:
             raise TokenRefused(problem="the provider does not publish its key")
         return jwt.PyJWK.from_dict(key, algorithm).key
 
-    async def _find(self, provider: Provider, max_age: float) -> _Known:
-        """What the provider published, at most `max_age` seconds ago."""
-        if known := self._cached(provider, max_age):
+    async def _find(self, provider: Provider, *, may_be_stale: bool = True) -> _Known:
+        """What the provider published within the last hour. Data that may not be stale is requested once a minute."""
+        if known := self._cached(provider, may_be_stale=may_be_stale):
             return known
         async with self._limit(provider).acquire(WAIT_TIMEOUT):
-            return self._cached(provider, max_age) or await self._fetch(provider)
+            if known := self._cached(provider, may_be_stale=may_be_stale):
+                return known
+            try:
+                return await self._fetch(provider)
+            except ProviderUnavailable:
+                if known := self._known.get(provider):
+                    self._known.put(provider, replace(known, tried_at=time.monotonic()))
+                raise
 
-    def _cached(self, provider: Provider, max_age: float) -> _Known | None:
-        known = self._known.get(provider)
-        return known if known and time.monotonic() - known.fetched_at < max_age else None
+    def _cached(self, provider: Provider, *, may_be_stale: bool) -> _Known | None:
+        known, now = self._known.get(provider), time.monotonic()
+        if known is None:
+            return None
+        is_fresh = now - known.fetched_at < MAX_AGE if may_be_stale else now - known.tried_at < REFRESH_PAUSE
+        return known if is_fresh else None
 
     def _limit(self, provider: Provider) -> ConcurrencyLimit:
         # The dictionary keeps a limit only while a call of its tenant runs or waits.
         return self._limits.setdefault(provider.tenant_id, ConcurrencyLimit(CALLS, waiting=WAITING))
 
     async def _fetch(self, provider: Provider) -> _Known:
-        fetched_at = time.monotonic()
+        now = time.monotonic()
         document = await get_json(provider, f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration")
         if document.get("issuer") != provider.issuer:
             raise ProviderUnavailable(problem="it names another issuer than the operator set", reason="provider_issuer")
         metadata = _metadata(document)
-        keys = (await get_json(provider, metadata.jwks_uri)).get("keys")
-        if not isinstance(keys, list):
-            raise bad_answer("it publishes no keys")
-        by_kid = {str(key["kid"]): key for key in keys if isinstance(key, dict) and "kid" in key and _signs(key)}
-        known = _Known(metadata, by_kid, fetched_at)
+        known = _Known(metadata, await fetch_keys(provider, metadata.jwks_uri), now, now)
         self._known.put(provider, known)
         return known
 
@@ -142,8 +149,15 @@ def error_code(error: object) -> str:
     return text if text.replace("_", "").isalnum() else "unknown"
 
 
-def _signs(key: Mapping[str, Any]) -> bool:
-    return bool(key.get("use", "sig") == "sig")
+async def fetch_keys(provider: Provider, url: str) -> Mapping[str, Mapping[str, Any]]:
+    """The keys for signatures at an address, by `kid`. Raises ProviderUnavailable if there is none."""
+    keys = (await get_json(provider, url)).get("keys")
+    found = [key for key in keys if isinstance(key, dict) and "kid" in key] if isinstance(keys, list) else []
+    # A key with its private part `d` was published by mistake: everyone can forge its tokens.
+    signing = {str(key["kid"]): key for key in found if key.get("use", "sig") == "sig" and "d" not in key}
+    if not signing:
+        raise bad_answer("it publishes no keys")
+    return signing
 
 
 def _metadata(document: Mapping[str, Any]) -> Metadata:

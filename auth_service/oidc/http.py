@@ -8,7 +8,7 @@
 import ssl
 from collections.abc import Mapping
 from functools import lru_cache
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Network, ip_address
 from typing import Any
 
 import aiohttp
@@ -18,10 +18,12 @@ from aiohttp.resolver import ThreadedResolver
 from yarl import URL
 
 from auth_service.oidc.model import Provider, ProviderUnavailable
-from common.tenants import contains, plain_address
+from common.tenants import Address, contains, plain_address
 
 TIMEOUT = aiohttp.ClientTimeout(total=5)
 SIZE_LIMIT = 64 << 10  # bytes
+GLOBAL_IPV6 = IPv6Network("2000::/3")
+NAT64 = IPv6Network("64:ff9b::/96")  # Networks with IPv6 only reach IPv4 addresses by it.
 HEADERS = {"Accept": "application/json", "Accept-Encoding": "identity"}  # A compressed answer could be a bomb.
 
 
@@ -120,7 +122,17 @@ def _check_address(address: URL, allowed_networks: tuple[str, ...]) -> None:
 
 def _is_allowed(address: str, allowed_networks: tuple[str, ...]) -> bool:
     plain = plain_address(ip_address(address.partition("%")[0]))
-    return (plain.is_global and not plain.is_multicast) or contains(allowed_networks, plain)
+    return _is_public(plain) or contains(allowed_networks, plain)
+
+
+def _is_public(address: Address) -> bool:
+    """Whether an address is public. IPv6 addresses that a router turns into private IPv4 addresses are not."""
+    if address.version == 6:
+        if address in NAT64:
+            return _is_public(IPv4Address(address.packed[-4:]))
+        if address not in GLOBAL_IPV6 or address.sixtofour:
+            return False
+    return address.is_global and not address.is_multicast
 
 
 def _private() -> ProviderUnavailable:

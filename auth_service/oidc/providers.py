@@ -13,7 +13,7 @@ from auth_service.users.service import Users
 from common.errors import InvalidField
 
 ENTRA = "login.microsoftonline.com"
-MANY_ORGANISATIONS = {"common", "organizations", "consumers"}
+MANY_ORGANISATIONS = {"common", "organizations", "consumers", "9188040d-6c67-4c5b-b112-36a304b66dad"}  # of consumers
 
 
 def check_provider(provider: Provider) -> None:
@@ -21,7 +21,7 @@ def check_provider(provider: Provider) -> None:
     issuer = urlsplit(provider.issuer)
     if issuer.scheme != "https" or not issuer.hostname or issuer.query or issuer.fragment or issuer.username:
         raise InvalidField("--issuer", "must be an address such as https://login.example.com/realms/acme")
-    if issuer.hostname == ENTRA and issuer.path.strip("/").split("/")[0] in MANY_ORGANISATIONS:
+    if issuer.hostname == ENTRA and issuer.path.casefold().strip("/").split("/")[0] in MANY_ORGANISATIONS:
         text = f"lets every organisation sign in; use https://{ENTRA}/<tenant id>/v2.0"
         raise InvalidField("--issuer", text)
     if not provider.client_id or not provider.client_secret:

@@ -11,6 +11,7 @@ from hashlib import sha256
 from urllib.parse import urlencode
 
 from auth_service.login.service import Login
+from auth_service.login.throttle import Throttle
 from auth_service.oidc.claims import check_binding, subject_of, user_of
 from auth_service.oidc.client import CLOCK_SKEW, ProviderClient, error_code
 from auth_service.oidc.model import (
@@ -57,10 +58,12 @@ class OidcSignIn:
     users: Users
     login: Login
     sessions: Sessions
+    throttle: Throttle
 
     async def begin(self, caller: Caller, next_url: str) -> BegunSignIn:
-        """Raises NoProvider or ProviderUnavailable."""
+        """Raises NoProvider, TooManyFailures or ProviderUnavailable."""
         provider = await self._provider(caller.tenant_id)
+        await self.throttle.count_begun(caller.ip)
         metadata = await self.client.metadata(provider)
         state, nonce, verifier, browser = (secrets.token_urlsafe(32) for _ in range(4))
         pending = PendingSignIn(provider.issuer, nonce, verifier, next_url, _digest(browser))
@@ -103,11 +106,12 @@ class OidcSignIn:
         check_binding(provider, claims, pending.nonce, tokens.get("access_token"))
         user = await self.users.sign_in(user_of(provider, claims))
         token = await self.login.open_session(caller, user, request_id=request_id)
-        if provider_session := claims.get("sid"):
-            session = self.sessions.parse_token(token)
-            if not await self.sign_ins.add_session(session, str(provider_session)):
-                await self.sessions.close(session)
-                raise SignInExpired
+        session, provider_session = self.sessions.parse_token(token), claims.get("sid")
+        has_ended = provider_session and not await self.sign_ins.add_session(session, str(provider_session))
+        # The operator may have changed the provider after this sign-in read it, and before it opened a session.
+        if has_ended or await self.providers.find(caller.tenant_id) != provider:
+            await self.sessions.close(session)
+            raise SignInExpired
         return FinishedSignIn(token, pending.next_url)
 
     async def sign_out(self, caller: Caller, token: str, *, request_id: str) -> str:

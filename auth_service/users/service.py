@@ -82,6 +82,8 @@ class Users:
     ) -> User:
         """Give a user other roles, open sessions included, or change `is_break_glass`; the user before.
 
+        Ends the sessions of a user who may not sign in any more.
+
         Raises UserNotFound, RolesFromProvider, or LastAdministrator if the tenant has no other one.
         """
         changes: Document = {"roles": list(roles)} if roles else {}
@@ -94,6 +96,8 @@ class Users:
             before = await self._store.change(tenant_id, username, changes)
         if before is None:
             raise UserNotFound(username=username)
+        if is_break_glass is False and not await self._store.allows_passwords(tenant_id):
+            await self._sessions.close_all(tenant_id, username)
         return before
 
     async def sign_in(self, identity: User) -> User:

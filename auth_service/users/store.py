@@ -87,6 +87,8 @@ class MongoUserStore:
         async def set_login(session: AsyncIOMotorClientSession) -> None:
             changes = {"login_name": login_name, "password_login": with_passwords}
             await self._database["tenants"].update_one({"tenant_id": tenant_id}, {"$set": changes}, session=session)
+            if not with_passwords and not await self._administrators(tenant_id, session):
+                raise LastAdministrator
 
         await self._keep_administrator(tenant_id, set_login)
 

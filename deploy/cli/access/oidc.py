@@ -47,12 +47,12 @@ def set_provider(
         tenant_id,
         issuer,
         client_id,
-        client_secret_file.read_text(encoding="utf-8").strip(),
+        _text_of("--client-secret-file", client_secret_file),
         roles_claim,
         tuple(_mapped(text) for text in mapping or ()),
         None if default_role == "none" else Role.VIEWER,
         tuple(parse_network("--allow-network", text) for text in allow_network or ()),
-        ca_file.read_text(encoding="utf-8") if ca_file else "",
+        _text_of("--ca-file", ca_file) if ca_file else "",
     )
 
     async def work(operator: Operator, audit: OperatorAudit) -> None:
@@ -106,6 +106,14 @@ def _shown(provider: Provider, name: str, *, with_passwords: bool) -> dict[str, 
         "ca_file": "set" if provider.ca_certificate else "",
         "password_login": str(with_passwords).lower(),
     }
+
+
+def _text_of(option: str, file: Path) -> str:
+    """The text of a file, without the mark that editors of Windows put before it."""
+    try:
+        return file.read_text(encoding="utf-8-sig").strip()
+    except UnicodeDecodeError:
+        raise typer.BadParameter("must name a text file in UTF-8", param_hint=option) from None
 
 
 def _mapped(text: str) -> tuple[str, Role]:

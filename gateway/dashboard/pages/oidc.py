@@ -37,7 +37,12 @@ async def begin(request: web.Request, caller: Caller) -> web.Response:
 async def finish(request: web.Request, caller: Caller) -> web.Response:
     """Sign in the browser that comes back from the identity provider."""
     show_problems(request, caller, "")
-    answer = {name: text for name in ANSWER if (text := request.query.get(name, "")) and text.isascii()}
+    # Internal JSON has no invalid characters, and none of these may be left out: an `iss` that is wrong stays wrong.
+    answer = {
+        name: request.query[name].encode("ascii", "backslashreplace").decode()
+        for name in ANSWER
+        if name in request.query
+    }
     browser = request.cookies.get(_cookie_name(caller), "")
     body = {"answer": answer, "browser": browser if browser.isascii() else ""}
     finished = await request.app[SERVICES][AUTH].json(caller, "finish_sign_in", body, timeout=TIMEOUT)

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import json
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable
@@ -72,6 +71,12 @@ class IdentityProvider:
         key, algorithm = self.keys[self.signer], "ES256" if self.signer.startswith("ec") else "RS256"
         return jwt.encode(claims, key, algorithm, headers={"kid": self.signer, **headers})
 
+    def public_key(self, kid: str) -> dict[str, Any]:
+        """A key as the provider publishes it."""
+        key = self.keys[kid]
+        algorithm = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
+        return {**algorithm.to_jwk(key.public_key(), as_dict=True), "kid": kid, "use": "sig"}
+
     def logout_token(self, **claims: Any) -> str:
         now = int(time.time())
         default = {"iss": self.issuer, "aud": CLIENT_ID, "iat": now, "exp": now + 120, "jti": uuid4().hex}
@@ -92,7 +97,7 @@ class IdentityProvider:
             case "/.well-known/openid-configuration":
                 return web.json_response(self._document())
             case "/jwks":
-                return web.json_response({"keys": [_public(kid, key) for kid, key in self.keys.items()]})
+                return web.json_response({"keys": [self.public_key(kid) for kid in self.keys]})
             case "/token":
                 return self._token({name: str(value) for name, value in (await request.post()).items()}, request)
         raise web.HTTPNotFound
@@ -134,11 +139,6 @@ class IdentityProvider:
 
 def _without_none(claims: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in claims.items() if value is not None}
-
-
-def _public(kid: str, key: Any) -> dict[str, Any]:
-    algorithm = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
-    return {**json.loads(algorithm.to_jwk(key.public_key())), "kid": kid, "use": "sig"}
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from tests.support.factories import KEY
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 from tests.support.servers.users import as_user
 from tests.support.services.identity_provider import CLIENT_SECRET, IdentityProvider, identity_provider
-from tests.support.system.services import PASSWORD, Api
+from tests.support.system.services import PASSWORD, Api, Services
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,21 @@ async def test_a_provider_that_cannot_be_used_is_not_set(operator: Operator) -> 
         strict=True,
     ):
         assert text in output
+
+
+async def test_files_are_text_in_utf_8_with_or_without_a_mark(
+    operator: Operator, services: Services, tmp_path: Path
+) -> None:
+    (tmp_path / "marked").write_text(CLIENT_SECRET, encoding="utf-8-sig")
+    (tmp_path / "wide").write_text(CLIENT_SECRET, encoding="utf-16")
+    files = [("--client-secret-file", "marked"), ("--client-secret-file", "wide"), ("--ca-file", "wide")]
+    commands = [operator.set("--allow-network", "127.0.0.0/8", option, str(tmp_path / name)) for option, name in files]
+    accepted, *refused = await operator.run(*commands)
+    assert accepted[0] == 0, accepted
+    assert (await services.operator.providers.find(operator.tenant.tenant_id)).client_secret == CLIENT_SECRET
+    for (status, output), (option, _) in zip(refused, files[1:], strict=True):
+        assert status == 2
+        assert f"Invalid value for {option}" in output
 
 
 async def test_break_glass_users_are_the_only_ones_with_a_password(operator: Operator) -> None:

@@ -9,8 +9,13 @@ from typing import Any
 
 import jwt
 import pytest
+from aiohttp import web
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import RSAAlgorithm
 
+from auth_service.login.service import Login
+from auth_service.users.model import User
+from common.auth.internal_tokens import Caller
 from tests.service.auth_service.oidc.conftest import Company
 from tests.support.services.auth import from_other_address
 from tests.support.services.identity_provider import CLIENT_ID, OTHER_RSA_KEY, RSA_KEY
@@ -167,6 +172,36 @@ async def test_a_sign_in_of_a_replaced_provider_is_refused(company: Company) -> 
     assert (refused.status, refused.body["code"]) == (403, "sign_in_expired")
 
 
+async def test_sign_ins_that_only_begin_are_limited_by_network(
+    company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("auth_service.login.throttle.BEGUN_LIMIT", 2)
+    caller = from_other_address(company.caller)
+    for _ in range(2):
+        await company.begin(caller)
+    refused = await company.auth.call(caller, "POST", "begin_sign_in", json={})
+    assert (refused.status, refused.body["code"]) == (429, "too_many_failures")
+    assert 0 < int(refused.headers["Retry-After"]) <= 600
+    await company.begin()
+
+
+async def test_a_provider_that_is_removed_during_a_sign_in_opens_no_session(
+    company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    open_session = Login.open_session
+
+    async def remove_first(login: Login, caller: Caller, user: User, *, request_id: str) -> str:
+        await company.providers.remove(caller.tenant_id)
+        opened.append(await open_session(login, caller, user, request_id=request_id))
+        return opened[0]
+
+    monkeypatch.setattr(Login, "open_session", remove_first)
+    answer = await company.sign_in()
+    assert (answer.status, answer.body["code"]) == (403, "sign_in_expired")
+    assert await company.auth.session(company.caller, opened[0]) is None
+
+
 async def test_a_new_key_is_fetched_at_most_once_a_minute(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = time.monotonic()
     monkeypatch.setattr("auth_service.oidc.client.time.monotonic", lambda: clock)
@@ -179,6 +214,34 @@ async def test_a_new_key_is_fetched_at_most_once_a_minute(company: Company, monk
     clock += 61
     assert (await company.sign_in()).status == 200
     assert company.idp.calls.count("/jwks") == 3
+
+
+async def test_failed_requests_for_a_new_key_are_also_limited(
+    company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = time.monotonic()
+    monkeypatch.setattr("auth_service.oidc.client.time.monotonic", lambda: clock)
+    assert (await company.sign_in()).status == 200
+    clock += 61
+    company.idp.replies["/jwks"] = lambda _: web.Response(status=500)
+    company.idp.keys["rsa-2"], company.idp.signer = OTHER_RSA_KEY, "rsa-2"
+    company.idp.calls.clear()
+    for _ in range(3):
+        await company.sign_in()
+    assert company.idp.calls.count("/jwks") == 1
+    company.idp.signer = "rsa"
+    assert (await company.sign_in()).status == 200
+
+
+async def test_a_key_that_is_published_with_its_private_part_is_refused(company: Company) -> None:
+    company.idp.replies["/jwks"] = lambda _: web.json_response(
+        {"keys": [{**RSAAlgorithm.to_jwk(RSA_KEY, as_dict=True), "kid": "rsa"}, company.idp.public_key("ec")]}
+    )
+    await company.set()
+    answer = await company.sign_in()
+    assert (answer.status, answer.body["code"]) == (403, "id_token_refused"), answer.body
+    company.idp.signer = "ec"
+    assert (await company.sign_in()).status == 200
 
 
 async def test_nothing_of_a_token_reaches_a_log(company: Company, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ from auth_service.oidc.model import NoBreakGlass, ProviderUnavailable
 from auth_service.users.model import LastAdministrator
 from common.errors import InvalidField
 from tests.service.auth_service.oidc.conftest import Company
+from tests.support.factories import make_tenant
 from tests.support.services.auth import PASSWORD
 
 
@@ -43,6 +44,33 @@ async def test_passwords_stay_on_without_a_break_glass_administrator(company: Co
     assert (await company.auth.login(company.caller, "bob", PASSWORD)).status == 200
 
 
+async def test_passwords_stay_on_without_any_administrator(company: Company) -> None:
+    other = make_tenant()
+    await company.auth.tenants.create(other)
+    with pytest.raises(NoBreakGlass):
+        await company.providers.set(company.idp.provider(other.tenant_id), "Login", with_passwords=False)
+
+
+async def test_a_user_without_emergency_access_loses_their_sessions(without_passwords: Company) -> None:
+    auth, caller = without_passwords.auth, without_passwords.caller
+    await auth.users.edit(caller.tenant_id, "bob", is_break_glass=True)
+    token = await auth.token(caller, "bob")
+    await auth.users.edit(caller.tenant_id, "bob", is_break_glass=False)
+    assert await auth.session(caller, token) is None
+
+
+async def test_a_login_while_passwords_are_switched_off_is_refused(
+    company: Company, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter([True, False])
+
+    async def allows_passwords(_: object, tenant_id: str) -> bool:
+        return next(answers)
+
+    monkeypatch.setattr("auth_service.users.store.MongoUserStore.allows_passwords", allows_passwords)
+    assert (await company.auth.login(company.caller)).status == 401
+
+
 async def test_the_last_break_glass_administrator_stays(without_passwords: Company) -> None:
     auth, caller = without_passwords.auth, without_passwords.caller
     deleted = await auth.call(caller, "DELETE", "delete_user", "admin")
@@ -78,6 +106,8 @@ async def test_the_tenant_names_the_login(without_passwords: Company) -> None:
         "https://login.microsoftonline.com/common/v2.0",
         "https://login.microsoftonline.com/organizations/v2.0",
         "https://login.microsoftonline.com/consumers/v2.0",
+        "https://login.microsoftonline.com/Common/v2.0",
+        "https://login.microsoftonline.com/9188040d-6c67-4c5b-b112-36a304b66dad/v2.0",
     ],
 )
 async def test_an_issuer_of_nobody_or_of_everybody_is_refused(company: Company, issuer: str) -> None:

@@ -119,6 +119,23 @@ async def test_an_address_is_checked_when_it_is_connected_to(company: Company, m
     assert company.idp.calls == []
 
 
+@pytest.mark.parametrize(
+    "host", ["64:ff9b::a00:1", "64:ff9b::a9fe:a9fe", "2002:a00:1::1", "::7f00:1", "::ffff:0:7f00:1", "fec0::1"]
+)
+async def test_ipv6_addresses_of_private_hosts_are_private(
+    company: Company, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def resolve(_: object, name: str, port: int = 0, family: int = 0) -> list[dict[str, object]]:
+        return [{"hostname": name, "host": host, "port": port, "family": 10, "proto": 0, "flags": 0}]
+
+    monkeypatch.setattr("auth_service.oidc.http.ThreadedResolver.resolve", resolve)
+    for name in ("login.example.com", f"[{host}]"):
+        company.idp.issuer = f"https://{name}"
+        await _forget(company)
+        answer = await company.auth.call(company.caller, "POST", "begin_sign_in", json={})
+        assert answer.body["params"]["reason"] == "provider_private", name
+
+
 async def test_an_unknown_certificate_is_refused(company: Company) -> None:
     await _forget(company, ca_certificate="")
     answer = await company.auth.call(company.caller, "POST", "begin_sign_in", json={})

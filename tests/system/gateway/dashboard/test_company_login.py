@@ -117,6 +117,15 @@ async def test_a_callback_without_the_cookie_of_the_browser_is_refused(company: 
         assert "Set-Cookie" not in answer.headers
 
 
+@pytest.mark.parametrize("issuer", ["", "https://\u00e9vil.example.com"])
+async def test_a_callback_that_names_another_issuer_is_refused(company: Company, issuer: str) -> None:
+    company.idp.document = {"authorization_response_iss_parameter_supported": False}
+    await company.set(roles_claim="groups", default_role="viewer")
+    query, cookies = await company.begin()
+    answer = await company.get("sign_in", "oidc", "callback", cookies=cookies, **{**query, "iss": issuer})
+    assert (answer.status, "Set-Cookie" in answer.headers) == (403, False)
+
+
 async def test_a_callback_at_another_tenant_is_refused(company: Company, other_tenant: Api) -> None:
     provider = company.idp.provider(other_tenant.tenant_id)
     await company.services.operator.providers.set(provider, "Other", with_passwords=True)
