@@ -65,7 +65,7 @@ class StubServices:
 
     `links` are the files by name, each with its version or None. The stub raises `refusal` if set, and `not_inspected`
     only for inspections. `during` runs before the answer to a claim. `hidden` is the blacklist. Unknown files exist
-    too, except the `missing` ones. `damaged` are the damaged installers. Restricted tokens may not use files of `others`.
+    too, except the `missing` ones. `damaged` are the damaged installers. Restricted tokens may not use `others`.
     `downloads` are the download counts, requested for `days`. `inspected` are the facts of every file.
     A claim returns `claim_fields` of them, and `late_claim_fields` too after the first inspection.
     """
