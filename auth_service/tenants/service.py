@@ -69,7 +69,7 @@ class Tenants:
         return {name: (to_audit_text(getattr(before, name)), to_audit_text(value)) for name, value in changes.items()}
 
     async def delete(self, tenant_id: str) -> None:
-        """Delete the tenant, its users and its audit log; other services delete their own data."""
+        """Delete the tenant, its users, tokens, company login and audit log; other services delete their own data."""
         async with self._versions.invalidate_during(tenant_id):
             await self._store.delete(tenant_id)
 

@@ -36,15 +36,19 @@ class MongoTokenStore:
         return [_token(document) async for document in self._tokens.find({"tenant_id": tenant_id}).sort("name")]
 
     async def use(self, tenant_id: str, token_id: str, digest: str, now: datetime) -> tuple[Token, datetime] | None:
-        """The token that has this digest, and the end of the digest; None if there is none. Renews `last_used`."""
+        """The token that has this digest, and the end of the digest; None if there is none.
+
+        Renews `last_used`, unless the digest has ended.
+        """
         token = {"tenant_id": tenant_id, "token_id": token_id}
         document = await self._tokens.find_one({**token, "$or": [{"digest": digest}, {"old_digest": digest}]})
         if document is None:
             return None
-        if document["last_used"] is None or now - document["last_used"] >= timedelta(minutes=1):
+        ends_at = document["expires_at"] if document["digest"] == digest else document["old_until"]
+        last_used = document["last_used"]
+        if now < ends_at and (last_used is None or now - last_used >= timedelta(minutes=1)):
             await self._tokens.update_one(token, {"$max": {"last_used": now}})
-        is_old = document["digest"] != digest
-        return _token(document), document["old_until"] if is_old else document["expires_at"]
+        return _token(document), ends_at
 
     async def rotate(
         self, tenant_id: str, token_id: str, digest: str, now: datetime, old_until: datetime

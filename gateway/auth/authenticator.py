@@ -1,4 +1,4 @@
-"""From a request to its caller: the tenant, the network, then a session token or a client token."""
+"""From a request to its caller: tenant, network, then a session, API token, client token or token of Entra ID."""
 
 from contextlib import suppress
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from typer import Argument, Option
 
 from auth_service.forms import token_grant
@@ -16,7 +17,7 @@ from common.http.forms import Form
 from deploy.cli.options import Data, TenantId, run_recorded, run_with_operator
 from deploy.operator.audit import OperatorAudit, operator_name
 from deploy.operator.tenants import Operator
-from deploy.terminal import folding_table
+from deploy.terminal import folding_table, visible
 
 tokens = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)
@@ -74,7 +75,7 @@ def list_tokens(tenant_id: TenantId, data: Data = None) -> None:
         grant, used = token.grant, token.last_used
         lists = (", ".join(items) for items in (grant.roles, grant.packages, grant.networks))
         times = (moment.isoformat(timespec="seconds") if moment else "" for moment in (token.expires_at, used))
-        table.add_row(grant.name, *lists, *times, token.created_by)
+        table.add_row(*(escape(visible(cell)) for cell in (grant.name, *lists, *times, token.created_by)))
     console.print(table)
 
 

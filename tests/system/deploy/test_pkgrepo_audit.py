@@ -142,6 +142,12 @@ async def test_the_audit_log_records_the_commands_about_tokens(
     ]
 
 
+async def test_the_list_of_tokens_shows_names_and_patterns_as_they_are(command: Command, tenant_id: str) -> None:
+    create = ("token", "create", tenant_id, "[/red]", "--role", "publisher", "--package", "Acme[x64]*")
+    *_, listed = await command.done(create, ("token", "list", tenant_id))
+    assert {"[/red]", "Acme[x64]*"} <= set(listed.split())
+
+
 async def test_a_token_of_the_operator_counts_at_once(services: Services, command: Command) -> None:
     tenant = await services.tenant()
     (created,) = await command.done(("token", "create", tenant.tenant_id, "ci", "--role", "publisher"))

@@ -223,6 +223,17 @@ async def test_the_last_use_is_written_at_most_once_a_minute(auth: Auth, caller:
     assert (await tokens(auth, caller))["ci"]["last_used"] >= first
 
 
+async def test_a_secret_that_has_ended_is_no_use(auth: Auth, caller: Caller, records: Records) -> None:
+    answer = await add(auth, caller)
+    await auth.call(caller, "POST", "rotate_token", answer.body["token_id"])
+    await identify(auth, caller, answer.body["token"])
+    expired = await add(auth, caller, name="expired")
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    await records.update_one({"tenant_id": caller.tenant_id, "name": "expired"}, {"$set": {"expires_at": past}})
+    await identify(auth, caller, expired.body["token"])
+    assert [token["last_used"] for token in (await tokens(auth, caller)).values()] == [None, None]
+
+
 async def test_a_write_has_an_audit_target(auth: Auth, caller: Caller) -> None:
     added = await add(auth, caller, package_ids="Acme.*", networks="192.0.2.1")
     expected = {"name": "ci", "role": "publisher", "package_ids": "Acme.*", "networks": "192.0.2.1"}

@@ -276,6 +276,18 @@ async def test_the_audit_log_names_the_token_and_its_creator(services: Services)
     )
 
 
+async def test_the_audit_log_has_no_token_that_was_sent_as_an_id(services: Services) -> None:
+    tenant = await services.tenant()
+    _, pipeline = await add_token(tenant, role="viewer")
+    text = text_of(pipeline)
+    for caller, status in ((tenant, 404), (pipeline, 403)):
+        assert (await caller.call("DELETE", "delete_token", text)).status == status
+        assert (await caller.call("POST", "rotate_token", text)).status == status
+    entries = (await tenant.call("GET", "get_audit_log")).body
+    assert [entry["target"]["token_id"] for entry in entries if entry["status"] >= 400] == ["pkgr_…"] * 4
+    assert text not in str(entries)
+
+
 async def test_a_version_names_the_token_that_published_it(services: Services) -> None:
     tenant = await services.tenant()
     _, pipeline = await add_token(tenant)
