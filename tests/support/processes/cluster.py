@@ -18,6 +18,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from aiohttp import ClientSession
@@ -122,10 +123,12 @@ class Cluster:
             for collection in await database.list_collection_names():
                 await _age(database[collection], tenant_id, timedelta(seconds=seconds))
         await self.tenant_versions.bump(tenant_id)  # Invalidates the caches of the gateways.
-        for file in (self.stores.installers / tenant_id).glob("**/*"):
-            with suppress(FileNotFoundError):  # A service may remove it meanwhile.
-                times = file.stat()
-                os.utime(file, (times.st_atime - seconds, times.st_mtime - seconds))
+        # A service may remove files and folders meanwhile; `walk` passes over those, `glob` does not.
+        for folder, folders, files in os.walk(self.stores.installers / tenant_id):
+            for file in (Path(folder, name) for name in (*folders, *files)):
+                with suppress(FileNotFoundError):
+                    times = file.stat()
+                    os.utime(file, (times.st_atime - seconds, times.st_mtime - seconds))
 
     def _replica(self, service: str, environment: Mapping[str, str], command: Sequence[str]) -> Replica:
         number = self._counts[service] = self._counts.get(service, 0) + 1
