@@ -112,7 +112,7 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
     }
     assert [entry["target"].get("role") for entry in entries[2:5]] == ["administrator", None, "viewer,auditor"]
     assert entries[5]["changes"] == {"role": {"before": "viewer,auditor", "after": "publisher"}}
-    assert "password" not in str(entries).replace("user_password", "")
+    assert not any(text in str(entries) for text in ("a long password", "another password"))
 
 
 async def test_the_audit_log_records_the_commands_about_tokens(
