@@ -1,4 +1,4 @@
-"""What the verified claims of a token say: the user, the roles, and whether the token belongs to this sign-in."""
+"""Reads the verified claims of a token: the user, the roles, and whether the token belongs to this sign-in."""
 
 import base64
 from collections.abc import Mapping

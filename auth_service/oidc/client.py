@@ -1,4 +1,4 @@
-"""What an identity provider publishes, its keys, and the tokens that it signs."""
+"""The metadata and keys of identity providers, and the tokens that they sign."""
 
 import re
 import time
@@ -108,7 +108,7 @@ class ProviderClient:
         return jwt.PyJWK.from_dict(key, algorithm).key
 
     async def _find(self, provider: Provider, *, may_be_stale: bool = True) -> _Known:
-        """What the provider published within the last hour. Data that may not be stale is requested once a minute."""
+        """The metadata and keys of the last hour. Data that may not be stale is requested once a minute."""
         if known := self._cached(provider, may_be_stale=may_be_stale):
             return known
         async with self._limit(provider).acquire(WAIT_TIMEOUT):

@@ -28,7 +28,7 @@ class Provider:
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a provider publishes about itself.
+    """The addresses and abilities that a provider publishes.
 
     `end_session_endpoint` may be "". `sends_issuer`: its callbacks have the parameter `iss`.
     """

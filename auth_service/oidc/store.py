@@ -54,7 +54,7 @@ class MongoProviderStore:
 
 
 class RedisSignIns:
-    """What sign-ins with a provider leave for a while. Raises RedisError if Redis does not answer."""
+    """Sign-ins that have begun, and sessions of providers, for a while. Raises RedisError if Redis does not answer."""
 
     def __init__(self, redis: "Redis", session_lifetime: int) -> None:
         self._redis = redis

@@ -8,7 +8,7 @@ from common.errors import Forbidden, InvalidField
 
 
 class Permission(StrEnum):
-    """What an operation needs."""
+    """The permission that an operation needs."""
 
     NONE = "none"  # nothing: whoever the operation's `Access` admits
     CATALOG_READ = "catalog:read"

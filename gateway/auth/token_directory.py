@@ -28,7 +28,7 @@ class TokenNetworkNotAllowed(Forbidden):
 
 @dataclass(frozen=True)
 class _Grant:
-    """What auth_service says of a token. `expires_at` is in seconds since 1970."""
+    """The rights of a token. `expires_at` is in seconds since 1970."""
 
     name: str
     roles: tuple[Role, ...]
