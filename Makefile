@@ -24,6 +24,8 @@ test: $(VENV)/.test  ## what to run before each commit: every operation and prom
 
 test-full: $(VENV)/.test  ## everything else: complete matrices, every fault, every story of the browser
 	deploy/install-packages chromium curl libfaketime prometheus rabbitmq-server redis-server
+	command -v npm >/dev/null || deploy/install-packages nodejs npm
+	npm ci --no-audit --no-fund --prefix tests/support/oidc_provider
 	$(PYTEST) -m full
 
 test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST

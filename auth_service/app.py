@@ -6,20 +6,27 @@ from functools import partial
 
 from aiohttp import web
 
-from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, SETTINGS, TENANTS, USAGE, USERS
+from auth_service.app_keys import AUDIT_LOG, ENTRA, LOGIN, LOGIN_METRICS, OIDC, SETTINGS, TENANTS, TOKENS, USAGE, USERS
 from auth_service.audit.chain import AuditSigner
 from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
+from auth_service.entra.keys import SigningKeys
+from auth_service.entra.service import EntraTokens
 from auth_service.login.service import Login
 from auth_service.login.throttle import Throttle
 from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.metrics import LoginMetrics, register_metrics
 from auth_service.migrations import schema
+from auth_service.oidc.client import ProviderClient
+from auth_service.oidc.service import OidcSignIn
+from auth_service.oidc.store import MongoProviderStore, RedisSignIns
 from auth_service.outgoing.usage import UsageReader
 from auth_service.routes import routes
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
+from auth_service.tokens.service import Tokens
+from auth_service.tokens.store import MongoTokenStore
 from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
 from auth_service.users.store import MongoUserStore
@@ -62,10 +69,15 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         passwords, throttle = Passwords(), Throttle(RedisFailureCounts(redis), RedisKnownNetworks(redis))
         lifetime, idle = settings.session_lifetime, settings.session_idle
         sessions = Sessions(redis, keys=settings.session_key, lifetime=lifetime, idle=idle)
-        app[USERS] = Users(MongoUserStore(database), passwords, sessions, throttle)
+        versions = TenantVersions(redis)
+        app[USERS] = Users(MongoUserStore(database), passwords, sessions, throttle, versions)
         app[AUDIT_LOG] = Audit(MongoAuditStore(database), AuditSigner(settings.audit_key.get_secret_value()))
         app[LOGIN] = Login(app[USERS], passwords, throttle, sessions, app[AUDIT_LOG])
-        app[TENANTS] = Tenants(MongoTenantStore(database), TenantVersions(redis))
+        providers, sign_ins = MongoProviderStore(database), RedisSignIns(redis, settings.session_lifetime)
+        app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions, throttle)
+        app[TENANTS] = Tenants(MongoTenantStore(database), versions)
+        app[ENTRA] = EntraTokens(app[TENANTS], SigningKeys(settings.entra_authority))
+        app[TOKENS] = Tokens(MongoTokenStore(database), versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
         register_metrics(app[METRICS], app[TENANTS], sessions)
         app[USAGE] = UsageReader(upload_service, client_registry)

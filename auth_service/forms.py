@@ -9,7 +9,11 @@ import orjson
 from aiohttp import web
 
 from auth_service.audit.model import AuditEntry, Outcome, Selection
+from auth_service.tokens.model import DEFAULT_DAYS, MAX_DAYS, NAME_LIMIT, TokenGrant
 from auth_service.users.model import PASSWORD_LIMIT, USERNAME_LIMIT
+from common.auth.api_tokens import ApiToken
+from common.auth.package_patterns import EVERY_PACKAGE, MOST_PATTERNS, PATTERN_LIMIT, parse_patterns
+from common.auth.roles import Role, parse_roles
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean
@@ -17,6 +21,8 @@ from common.tenants import VersionKey, parse_network
 
 ENTRIES_LIMIT = 1000
 OPERATION_LIMIT = 64  # characters
+ROLE_LIMIT = 64  # characters
+ROLES_LIMIT = 2 * len(Role)  # values, with empty ones
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
 AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
 
@@ -33,13 +39,53 @@ def credentials(form: Form) -> tuple[str, str]:
     return form.text("username", limit=USERNAME_LIMIT), form.text("password", limit=PASSWORD_LIMIT)
 
 
+def roles(form: Form, default: tuple[Role, ...] | None = None) -> tuple[Role, ...]:
+    """The roles in `role`, repeated or separated by commas; `default` without the field. Raises InvalidField."""
+    if default is not None and "role" not in form.fields:
+        return default
+    return parse_roles(form.texts("role", limit=ROLE_LIMIT, most=ROLES_LIMIT))
+
+
+def token_grant(form: Form) -> tuple[TokenGrant, int]:
+    """The rights of a new token, and the days of its life. Raises InvalidField."""
+    patterns = form.texts("package_ids", limit=PATTERN_LIMIT, most=MOST_PATTERNS)
+    grant = TokenGrant(
+        form.text("name", limit=NAME_LIMIT),
+        roles(form),
+        parse_patterns("package_ids", patterns) if "package_ids" in form.fields else EVERY_PACKAGE,
+        networks(form, "networks"),
+    )
+    return grant, form.integer("expires_in_days", default=DEFAULT_DAYS, least=1, most=MAX_DAYS)
+
+
+def networks(form: Form, name: str) -> tuple[str, ...]:
+    """Addresses, networks and ranges in their canonical spelling. Raises InvalidField."""
+    return tuple(parse_network(name, text) for text in form.texts(name, limit=128, most=1000))
+
+
+async def provider_answer(request: web.Request) -> tuple[dict[str, str], str]:
+    """The query of an identity provider's callback and the browser's cookie. Raises InvalidRequest."""
+    data = await read_json(request)
+    answer, browser = data.get("answer"), data.get("browser")
+    if not isinstance(answer, dict) or not all(isinstance(text, str) for text in [*answer.values(), browser]):
+        raise InvalidRequest("This is no answer of an identity provider.")
+    return answer, str(browser)
+
+
+async def api_token(request: web.Request) -> ApiToken:
+    """The token that the gateway sends. Raises InvalidRequest."""
+    data = await read_json(request)
+    try:
+        return ApiToken(str(data["token_id"]), str(data["digest"]))
+    except KeyError as error:
+        raise InvalidRequest("This is no token.") from error
+
+
 def settings(form: Form) -> dict[str, object]:
     """The settings to change, by the names of `Tenant`'s fields. Raises InvalidField."""
     parsers: Mapping[str, Callable[[str], object]] = {
         "client_authentication": form.flag,
-        "allowed_networks": lambda name: tuple(
-            parse_network(name, text) for text in form.texts(name, limit=128, most=1000)
-        ),
+        "allowed_networks": lambda name: networks(form, name),
         "version_key": lambda name: form.choice(name, VersionKey),
         "strict_installers": form.flag,
         "source_agreements": lambda name: source_agreements(form.get(name) or ""),

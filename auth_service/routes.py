@@ -3,15 +3,19 @@
 from aiohttp import web
 
 from auth_service import forms, views
-from auth_service.app_keys import AUDIT_LOG, LOGIN, LOGIN_METRICS, TENANTS, USAGE, USERS
+from auth_service.app_keys import AUDIT_LOG, ENTRA, LOGIN, LOGIN_METRICS, OIDC, TENANTS, TOKENS, USAGE, USERS
 from auth_service.tenants.service import check_networks, to_audit_text
+from auth_service.tokens.model import MAX_OVERLAP, TokenNotFound
 from auth_service.users.model import PASSWORD_LIMIT
+from common.auth.roles import ADMINISTRATOR
 from common.caching.tenant_version import TENANT_VERSION_HEADER
+from common.http.bodies import read_json
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
 from common.telemetry.metrics import software_version
 
+LOGOUT_TOKEN_LIMIT = 16_000  # characters
 routes = web.RouteTableDef()
 
 
@@ -38,10 +42,21 @@ async def get_users(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/add_user")
 async def add_user(request: web.Request) -> web.Response:
-    username, password = forms.credentials(await read_form(request))
-    audit(request, username=username)
-    await request.app[USERS].create(caller_of(request).tenant_id, username, password)
+    form = await read_form(request)
+    username, password = forms.credentials(form)
+    roles = forms.roles(form, default=ADMINISTRATOR)
+    audit(request, username=username, role=roles)
+    await request.app[USERS].create(caller_of(request).tenant_id, username, password, roles)
     return json_response({"Message": "User was added successfully!"}, status=201)
+
+
+@routes.patch("/{tenant_id}/edit_user/{username:[^/]+}")
+async def edit_user(request: web.Request) -> web.Response:
+    username, roles = request.match_info["username"], forms.roles(await read_form(request))
+    audit(request, username=username, role=roles)
+    before = await request.app[USERS].edit(caller_of(request).tenant_id, username, roles)
+    audit(request, {"role": (",".join(before.roles), ",".join(roles))}, username=username)
+    return json_response({"Message": "User was updated successfully!"})
 
 
 @routes.delete("/{tenant_id}/delete_user/{username:[^/]+}")
@@ -89,10 +104,99 @@ async def get_audit_log(request: web.Request) -> web.StreamResponse:
     return json_response([entry.exported() async for entry in entries if entry])
 
 
+@routes.get("/{tenant_id}/get_tokens")
+async def get_tokens(request: web.Request) -> web.Response:
+    tokens = await request.app[TOKENS].list(caller_of(request).tenant_id)
+    return json_response([views.token(token) for token in tokens])
+
+
+@routes.post("/{tenant_id}/add_token")
+async def add_token(request: web.Request) -> web.Response:
+    grant, days = forms.token_grant(await read_form(request))
+    audit(request, name=grant.name, role=grant.roles, package_ids=grant.packages, networks=grant.networks)
+    token, text = await request.app[TOKENS].create(caller_of(request), grant, days)
+    body = {"Message": "Token was added successfully!", "token_id": token.token_id, "token": text}
+    return json_response(body, status=201)
+
+
+@routes.post("/{tenant_id}/rotate_token/{token_id:[^/]+}")
+async def rotate_token(request: web.Request) -> web.Response:
+    token_id, form = request.match_info["token_id"], await read_form(request)
+    overlap = form.integer("overlap_hours", default=0, most=MAX_OVERLAP)
+    audit(request, token_id=token_id, overlap_hours=str(overlap))
+    token, text = await request.app[TOKENS].rotate(caller_of(request).tenant_id, token_id, overlap)
+    audit(request, token_id=token_id, name=token.grant.name, overlap_hours=str(overlap))
+    return json_response({"Message": "Token was rotated successfully!", "token": text})
+
+
+@routes.delete("/{tenant_id}/delete_token/{token_id:[^/]+}")
+async def delete_token(request: web.Request) -> web.Response:
+    token_id = request.match_info["token_id"]
+    audit(request, token_id=token_id)
+    token = await request.app[TOKENS].delete(caller_of(request).tenant_id, token_id)
+    audit(request, token_id=token_id, name=token.grant.name)
+    return json_response({"Message": "Token was deleted successfully!"})
+
+
+@routes.post("/{tenant_id}/identify_token")
+async def identify_token(request: web.Request) -> web.Response:
+    """Internal: what a token may do, and the end of its secret, for the gateway; 404 if there is none."""
+    identified = await request.app[TOKENS].identify(caller_of(request).tenant_id, await forms.api_token(request))
+    if identified is None:
+        raise TokenNotFound
+    token, expires_at = identified
+    return json_response({**views.token(token), "expires_at": expires_at.timestamp()})
+
+
+@routes.post("/{tenant_id}/identify_entra_user")
+async def identify_entra_user(request: web.Request) -> web.Response:
+    """Internal: the groups of the user of an access token of Entra ID, for the gateway."""
+    token = str((await read_json(request)).get("token", ""))
+    return json_response(await request.app[ENTRA].identify(caller_of(request).tenant_id, token))
+
+
+@routes.post("/{tenant_id}/begin_sign_in")
+async def begin_sign_in(request: web.Request) -> web.Response:
+    """Internal: where the browser signs in with the identity provider, and its cookie, for the gateway."""
+    next_url = str((await read_json(request)).get("next_url", ""))
+    return json_response(await request.app[OIDC].begin(caller_of(request), next_url))
+
+
+@routes.post("/{tenant_id}/finish_sign_in")
+async def finish_sign_in(request: web.Request) -> web.Response:
+    """Internal: the session of a browser that comes back from the identity provider, for the gateway."""
+    answer, browser = await forms.provider_answer(request)
+    finished = await request.app[OIDC].finish(caller_of(request), answer, browser, request_id=request_id())
+    return json_response(finished)
+
+
+@routes.post("/{tenant_id}/sign_out")
+async def sign_out(request: web.Request) -> web.Response:
+    """Internal: end a session; the address where the browser ends the identity provider's, for the gateway."""
+    token = str((await read_json(request)).get("token", ""))
+    url = await request.app[OIDC].sign_out(caller_of(request), token, request_id=request_id())
+    return json_response({"url": url})
+
+
+@routes.post("/{tenant_id}/sign_in/oidc/backchannel_logout")
+async def backchannel_logout(request: web.Request) -> web.Response:
+    token = (await read_form(request)).text("logout_token", limit=LOGOUT_TOKEN_LIMIT)
+    await request.app[OIDC].log_out(caller_of(request), token, request_id=request_id())
+    return json_response({"message": "Logout Successful!"})
+
+
 @routes.post("/{tenant_id}/find_tenant")
 async def find_tenant(request: web.Request) -> web.Response:
     """Internal: a tenant's settings, for the gateway."""
     return json_response((await request.app[TENANTS].find(caller_of(request).tenant_id)).to_document())
+
+
+@routes.post("/{tenant_id}/find_roles")
+async def find_roles(request: web.Request) -> web.Response:
+    """Internal: the roles of the caller's user, for the gateway; none if the user was deleted."""
+    caller = caller_of(request)
+    user = await request.app[USERS].find(caller.tenant_id, caller.username)
+    return json_response({"roles": user.roles if user else []})
 
 
 @routes.post("/{tenant_id}/record_audit")

@@ -4,9 +4,10 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from common.settings import Key, Listen, MongoUrl, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
+from common.settings import Key, Listen, MongoUrl, Origin, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
 
 KEY_MINIMUM = 32  # characters
+PUBLIC_ENTRA = "https://login.microsoftonline.com"
 
 
 def _long_enough(keys: SecretStr) -> SecretStr:
@@ -20,7 +21,7 @@ AuditKey = Annotated[SecretStr, AfterValidator(_long_enough)]
 
 
 class AuthSettings(ServiceSettings):
-    """Lifetimes are seconds."""
+    """Lifetimes are seconds. `entra_authority` is the cloud of Entra ID that publishes keys."""
 
     listen: Listen = "127.0.0.1:8081"
     mongo_url: MongoUrl = "mongodb://127.0.0.1:27017"
@@ -33,5 +34,6 @@ class AuthSettings(ServiceSettings):
     client_registry_key: Key = of_internal_key()
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
+    entra_authority: Origin = PUBLIC_ENTRA
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
     client_registry_url: ServiceUrl = "http://127.0.0.1:8084"

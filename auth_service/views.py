@@ -7,6 +7,7 @@ import orjson
 from aiohttp import web
 
 from auth_service.audit.model import ChainedEntry
+from auth_service.tokens.model import Token
 from auth_service.users.model import User
 from common.mongo import MongoError
 from common.telemetry import log
@@ -36,7 +37,17 @@ def server_information(tenant: Tenant, usage: Mapping[str, int], software_versio
 
 
 def user(user: User) -> dict[str, Any]:
-    return {"username": user.username, "created_at": user.created_at}
+    shown = {"username": user.username, "created_at": user.created_at, "role": user.roles}
+    if not user.issuer:
+        return {**shown, "login": "password", "break_glass": user.is_break_glass}
+    return {**shown, "login": "company", "name": user.name, "email": user.email}
+
+
+def token(token: Token) -> dict[str, Any]:
+    grant = token.grant
+    rights = {"role": grant.roles, "package_ids": grant.packages, "networks": grant.networks}
+    dates = {name: getattr(token, name) for name in ("created_by", "created_at", "expires_at", "last_used")}
+    return {"token_id": token.token_id, "name": grant.name, **rights, **dates}
 
 
 async def send_json_lines(request: web.Request, entries: AsyncIterator[ChainedEntry | None]) -> web.StreamResponse:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Self
 
+from common.auth.entra_app import EntraApp
 from common.errors import InvalidField
 
 Address = IPv4Address | IPv6Address
@@ -31,7 +32,9 @@ class Tenant:
 
     With `strict_installers` a version whose fields contradict its installer is refused.
     `source_agreements` is the text that winget users must accept first: a JSON list of objects with one or more of
-    `label`, `text` and `url`; "" is none.
+    `label`, `text` and `url`; "" is none. `login_name` is the name of the company login; "" is none. Without
+    `password_login`, only break-glass users sign in with a password. `entra` is the app with which winget
+    signs in users, if any.
     """
 
     tenant_id: str
@@ -42,6 +45,9 @@ class Tenant:
     version_key: VersionKey = VersionKey.VERSION
     strict_installers: bool = False
     source_agreements: str = ""
+    login_name: str = ""
+    password_login: bool = True
+    entra: EntraApp | None = None
 
     def allows(self, address: Address) -> bool:
         """Whether callers from this address are allowed."""
@@ -61,8 +67,11 @@ class Tenant:
             storage_quota=document["storage_quota"],
             max_clients=document["max_clients"],
             version_key=VersionKey(document["version_key"]),
-            strict_installers=document.get("strict_installers", False),  # Older releases do not write these two.
+            strict_installers=document.get("strict_installers", False),  # Older releases do not write these five.
             source_agreements=document.get("source_agreements", ""),
+            login_name=document.get("login_name", ""),
+            password_login=document.get("password_login", True),
+            entra=EntraApp.from_document(app) if (app := document.get("entra")) is not None else None,
         )
 
 
@@ -116,3 +125,8 @@ def contains(listed: tuple[str, ...], address: Address) -> bool:
 def plain_address(address: Address) -> Address:
     """The IPv4 address of an IPv4 address that is mapped into IPv6; any other address as it is."""
     return getattr(address, "ipv4_mapped", None) or address
+
+
+def network_of(ip: str) -> str:
+    """An IPv4 address, or the /64 network of an IPv6 address: one host may use all addresses of a /64."""
+    return ip if ip_address(ip).version == 4 else str(IPv6Network((ip, 64), strict=False))

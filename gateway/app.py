@@ -20,6 +20,9 @@ from common.telemetry.metrics import METRICS, Metrics
 from gateway import app_keys as keys
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.entra_directory import EntraDirectory
+from gateway.auth.token_directory import TokenDirectory
+from gateway.auth.user_directory import UserDirectory
 from gateway.caching.catalogs import CatalogCache
 from gateway.caching.package_responses import PackageResponseCache
 from gateway.dashboard.templating import set_up_templates
@@ -75,8 +78,17 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             redis, keys=settings.session_key, lifetime=settings.session_lifetime, idle=settings.session_idle
         )
         tenants = app[keys.TENANTS] = TenantDirectory(services[AUTH])
+        users = app[keys.USER_DIRECTORY] = UserDirectory(services[AUTH])
         clients = app[keys.CLIENT_DIRECTORY] = ClientDirectory(services[CLIENTS])
-        app[keys.AUTHENTICATOR] = Authenticator(settings, sessions, tenants, clients)
+        app[keys.AUTHENTICATOR] = Authenticator(
+            settings,
+            sessions,
+            tenants,
+            users,
+            TokenDirectory(services[AUTH]),
+            clients,
+            EntraDirectory(services[AUTH]),
+        )
         app[keys.PACKAGE_RESPONSES] = PackageResponseCache(services[CATALOG], clients)
         catalogs = app[keys.CATALOGS] = CatalogCache(services[CATALOG], clients, budget=settings.catalog_memory)
         _add_gauges(app[METRICS], catalogs, recorder)

@@ -9,6 +9,7 @@ from common.events import Events
 from common.service_client.client import ServiceClient
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.user_directory import UserDirectory
 from gateway.caching.catalogs import CatalogCache
 from gateway.caching.package_responses import PackageResponseCache
 from gateway.documentation.static_files import StaticFiles
@@ -24,6 +25,7 @@ AUTHENTICATOR = web.AppKey("authenticator", Authenticator)
 AUDIT_RECORDER = web.AppKey("audit_recorder", AuditRecorder)
 CATALOGS = web.AppKey("catalogs", CatalogCache)
 PACKAGE_RESPONSES = web.AppKey("package_responses", PackageResponseCache)
+USER_DIRECTORY = web.AppKey("user_directory", UserDirectory)
 CLIENT_DIRECTORY = web.AppKey("client_directory", ClientDirectory)
 STATIC_FILES = web.AppKey("static_files", StaticFiles)
 SESSIONS = web.AppKey("sessions", Sessions)

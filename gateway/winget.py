@@ -7,12 +7,14 @@ from typing import Any
 import orjson
 from aiohttp import web
 
+from common.auth.entra_app import EntraApp
 from common.errors import Problem
 from common.http.middleware import json_response
 from common.tenants import Tenant
 
 # Protocol versions with which all our responses are valid. The client takes the highest that it knows.
 CONTRACTS = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0", "1.28.0")
+FIRST_WITH_AUTHENTICATION = "1.7.0"
 HEADER = "Windows-Package-Manager"
 HEADER_LIMIT = 1024  # characters, from the protocol
 # Users write {'Token': '…'} with quotes of either kind, or the token alone.
@@ -41,9 +43,20 @@ def problem(problem: Problem) -> web.Response:
     return response
 
 
-def information(tenant: Tenant) -> web.Response:
-    """The description of a tenant as a source."""
-    data: dict[str, Any] = {"SourceIdentifier": f"pkgrepo-{tenant.tenant_id}", "ServerSupportedVersions": CONTRACTS}
+def source_identifier(tenant: Tenant) -> str:
+    return f"pkgrepo-{tenant.tenant_id}"
+
+
+def information(tenant: Tenant, app: EntraApp | None = None) -> web.Response:
+    """The description of a tenant as a source, where users sign in with an app of Entra ID, if any."""
+    contracts = CONTRACTS[CONTRACTS.index(FIRST_WITH_AUTHENTICATION) :] if app else CONTRACTS
+    data: dict[str, Any] = {"SourceIdentifier": source_identifier(tenant), "ServerSupportedVersions": contracts}
+    if app:
+        information = {"Resource": app.resource, "Scope": app.scope}
+        data["Authentication"] = {
+            "AuthenticationType": "microsoftEntraId",
+            "MicrosoftEntraIdAuthenticationInfo": information,
+        }
     if tenant.source_agreements:
         agreements = [
             {AGREEMENT_NAMES[name]: text for name, text in agreement.items()}
@@ -54,4 +67,6 @@ def information(tenant: Tenant) -> web.Response:
         data["SourceAgreements"] = {"AgreementsIdentifier": identifier, "Agreements": agreements}
     response = json_response({"Data": data})
     response.headers["Cache-Control"] = f"private, max-age={INFORMATION_MAX_AGE}"
+    if tenant.entra:
+        response.headers["Vary"] = HEADER
     return response

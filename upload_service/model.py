@@ -43,6 +43,7 @@ class Upload:
     - `generation` tells the files of a transfer apart: 0, or the fence of the holder that copied the file.
     - `upload_id` is also the id of the quota's row and of the event, and the name of the file.
     - `original_file_id` is the X-File-ID of an upload that was deleted before it was announced.
+    - `uploader` is the username of the caller who began it; records of releases up to 0.1.0 have none.
     - `request_id` and `traceparent` are those of the request that completed it.
     - `is_cancelled`: the transfer takes no more chunks.
     - `certain_until`: no other process can have a lease that is kept since an earlier chunk, until this time by
@@ -68,6 +69,7 @@ class Upload:
     sha256: str = ""
     version_uid: str = ""
     original_file_id: str = ""
+    uploader: str = ""
     request_id: str = ""
     traceparent: str = ""
 

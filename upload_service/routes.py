@@ -33,12 +33,12 @@ routes = web.RouteTableDef()
 
 @routes.post("/{tenant_id}/upload_package_version")
 async def upload_package_version(request: web.Request) -> web.Response:
-    tenant, transfers = caller_of(request).tenant, request.app[TRANSFERS]
+    caller, transfers = caller_of(request), request.app[TRANSFERS]
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
-    async with transfers.report_expected_offset(tenant.tenant_id, file_id):
+    async with transfers.report_expected_offset(caller, file_id):
         span = ContentRange.parse(request.headers.getall("Content-Range", []))
         with count_bytes(request.app[TRANSFER_METRICS].received, lambda: request.content.total_bytes):
-            upload = await transfers.append(tenant, file_id, span, ChunkForm(request))
+            upload = await transfers.append(caller, file_id, span, ChunkForm(request))
     if upload.status is not Status.OPEN:
         audit(request, server_filename=upload.server_filename, sha256=upload.sha256)
     return json_response(views.progress(upload))
@@ -47,7 +47,7 @@ async def upload_package_version(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/upload_package_version")
 async def transfer_state(request: web.Request) -> web.Response:
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
-    upload = await request.app[TRANSFERS].find(caller_of(request).tenant_id, file_id)
+    upload = await request.app[TRANSFERS].find(caller_of(request), file_id)
     return json_response(views.progress(upload))
 
 
@@ -55,13 +55,15 @@ async def transfer_state(request: web.Request) -> web.Response:
 async def cancel_transfer(request: web.Request) -> web.Response:
     file_id = parse_file_id(request.headers.getall("X-File-ID", []))
     audit(request, file_id=file_id)
-    await request.app[TRANSFERS].cancel(caller_of(request).tenant_id, file_id)
+    await request.app[TRANSFERS].cancel(caller_of(request), file_id)
     return json_response({"Message": "Transfer was deleted successfully!"})
 
 
 @routes.get("/{tenant_id}/inspect_upload/{server_filename:[^/]+}")
 async def inspect_upload(request: web.Request) -> web.Response:
-    inspection = await request.app[INSPECTOR].find(caller_of(request).tenant_id, request.match_info["server_filename"])
+    caller, server_filename = caller_of(request), request.match_info["server_filename"]
+    await request.app[CLAIMS].check_uploader(caller, server_filename)
+    inspection = await request.app[INSPECTOR].find(caller.tenant_id, server_filename)
     return json_response(views.inspection(inspection))
 
 
@@ -98,7 +100,7 @@ async def store_installer(request: web.Request) -> web.Response:
     form = InstallerForm(request)
     with count_bytes(request.app[TRANSFER_METRICS].received, lambda: request.content.total_bytes):
         upload = await request.app[TRANSFERS].store_whole(
-            caller_of(request).tenant, form, min_size=form.min_size, max_size=request.content_length
+            caller_of(request), form, min_size=form.min_size, max_size=request.content_length
         )
     return json_response(views.stored(form, upload))
 
@@ -106,7 +108,7 @@ async def store_installer(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/discard_installer")
 async def discard_installer(request: web.Request) -> web.Response:
     body = await read_json(request)
-    await request.app[CLAIMS].discard(caller_of(request).tenant_id, text_of(body, "server_filename"))
+    await request.app[CLAIMS].discard(caller_of(request), text_of(body, "server_filename"))
     return json_response({})
 
 
@@ -114,7 +116,7 @@ async def discard_installer(request: web.Request) -> web.Response:
 async def claim_installer(request: web.Request) -> web.Response:
     body = await read_json(request)
     upload = await request.app[CLAIMS].claim(
-        caller_of(request).tenant, text_of(body, "server_filename"), text_of(body, "version_uid")
+        caller_of(request), text_of(body, "server_filename"), text_of(body, "version_uid")
     )
     inspection = await request.app[INSPECTOR].find(upload.tenant_id, upload.server_filename)
     return json_response({"size": upload.size, "sha256": upload.sha256, **views.identifiers(inspection)})
@@ -122,8 +124,9 @@ async def claim_installer(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/inspect_installer")
 async def inspect_installer(request: web.Request) -> web.Response:
-    name = text_of(await read_json(request), "server_filename")
-    return json_response(views.inspection(await request.app[INSPECTOR].inspect(caller_of(request).tenant_id, name)))
+    caller, name = caller_of(request), text_of(await read_json(request), "server_filename")
+    await request.app[CLAIMS].check_uploader(caller, name)
+    return json_response(views.inspection(await request.app[INSPECTOR].inspect(caller.tenant_id, name)))
 
 
 @routes.post("/{tenant_id}/release_installers")
@@ -139,7 +142,7 @@ async def release_installers(request: web.Request) -> web.Response:
 async def unclaimed_installers(request: web.Request) -> web.Response:
     body = await read_json(request)
     names = texts_of(body, "server_filenames")
-    unclaimed = await request.app[CLAIMS].unclaimed(caller_of(request).tenant_id, names)
+    unclaimed = await request.app[CLAIMS].unclaimed(caller_of(request), names)
     return json_response({"server_filenames": unclaimed})
 
 

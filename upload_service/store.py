@@ -112,6 +112,7 @@ def to_upload(document: Document) -> Upload:
         sha256=document.get("sha256", ""),
         version_uid=document.get("version_uid", ""),
         original_file_id=document.get("announced_as", ""),
+        uploader=document.get("uploader", ""),
         request_id=document.get("request_id", ""),
         traceparent=document.get("traceparent", ""),
     )

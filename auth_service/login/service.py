@@ -3,11 +3,11 @@
 from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
 from auth_service.login.throttle import Throttle
-from auth_service.users.model import BadCredentials, TooManyFailures, User, UserNotFound
+from auth_service.users.model import BadCredentials, NoPassword, TooManyFailures, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.service import Users
 from common.auth.internal_tokens import Caller
-from common.auth.sessions import Sessions
+from common.auth.sessions import Session, Sessions
 from common.errors import NotAuthenticated, Overloaded
 
 
@@ -35,7 +35,8 @@ class Login:
         try:
             await self._throttle.check(tenant_id, username, caller.ip)
             user = await self._users.find(tenant_id, username)
-            is_right = await self._compare(caller, username, user, password)
+            is_allowed = await self._users.allows_password(tenant_id, user)
+            is_right = await self._compare(caller, username, user if is_allowed else None, password)
         except (TooManyFailures, Overloaded) as refused:
             if await self._throttle.should_record_refusal(tenant_id):
                 await self._record(caller, username, refused.status, request_id)
@@ -45,9 +46,24 @@ class Login:
         if not is_right:
             raise BadCredentials
         await self._throttle.count_success(tenant_id, username, caller.ip)
+        return await self._open(caller, username, user, request_id)
+
+    async def open_session(self, caller: Caller, user: User, *, request_id: str) -> str:
+        """Open a session for a user whom an identity provider vouches for, and return its token.
+
+        Raises BadCredentials: the user was deleted meanwhile.
+        """
+        await self._record(caller, user.username, 200, request_id)
+        return await self._open(caller, user.username, user, request_id)
+
+    async def _open(self, caller: Caller, username: str, user: User | None, request_id: str) -> str:
+        tenant_id = caller.tenant_id
         token = await self._sessions.open(tenant_id, username)
-        if await self._users.find(tenant_id, username) != user:
-            # The user was deleted, or got another password, before this login opened a session and added a network.
+        found = await self._users.find(tenant_id, username)
+        has_company_login = found is not None and found.issuer != ""
+        if found != user or not (has_company_login or await self._users.allows_password(tenant_id, found)):
+            # The user was deleted, got another password, or may not use one any more, before this login opened a
+            # session and added a network.
             await self._sessions.close(self._sessions.parse_token(token))
             await self._throttle.forget_networks(tenant_id, username)
             await self._record(caller, username, 401, request_id)
@@ -60,12 +76,20 @@ class Login:
             session = self._sessions.parse_token(token)
         except NotAuthenticated:
             return
-        if session.tenant_id != caller.tenant_id or not await self._sessions.is_alive(session):
-            return
+        if session.tenant_id == caller.tenant_id and await self._sessions.is_alive(session):
+            await self.end(caller, session, request_id=request_id)
+
+    async def end(self, caller: Caller, session: Session, *, request_id: str) -> None:
+        """End a session."""
         # A session ends only with an entry. The entry's id is the session's: repeated calls leave one entry.
         entry = AuditEntry("logout", session.username, caller.ip, 200, request_id, entry_id=session.session_id)
         await self._audit.record(caller.tenant_id, entry)
         await self._sessions.close(session)
+
+    async def end_all(self, caller: Caller, username: str, *, request_id: str) -> None:
+        """End all sessions of a user."""
+        await self._audit.record(caller.tenant_id, AuditEntry("logout", username, caller.ip, 200, request_id))
+        await self._sessions.close_all(caller.tenant_id, username)
 
     async def change_password(self, caller: Caller, old: str, new: str) -> None:
         """Change the caller's own password and end their other sessions.
@@ -74,12 +98,15 @@ class Login:
 
         Raises:
             BadCredentials: the old password is wrong.
+            NoPassword: the user signs in with an identity provider.
             TooManyFailures: too many were wrong before.
             InvalidField: the new one is not allowed.
         """
         tenant_id, username = caller.tenant_id, caller.username
         password = new_password("new_password", new)
         user = await self._users.find(tenant_id, username)
+        if user is not None and user.issuer:
+            raise NoPassword(username=username)
         if not await self._compare(caller, username, user, old, password):
             raise BadCredentials
         try:
@@ -93,7 +120,7 @@ class Login:
             # Attempts that were sent at once all passed the first check.
             await self._throttle.check(caller.tenant_id, username, caller.ip)
             for password in passwords:
-                if await self._passwords.compare(user.password_hash if user else None, password):
+                if await self._passwords.compare(user.password_hash or None if user else None, password):
                     return True
             await self._throttle.count_failure(caller.tenant_id, username, caller.ip)
         return False

@@ -1,5 +1,7 @@
 """Counts failed logins. A count at its limit refuses further logins for the rest of its 5 minutes.
 
+Counts also the sign-ins that begin with an identity provider: 1,000 from one network in 10 minutes.
+
 | count | limit |
 |---|---|
 | all users from one network | 10 |
@@ -12,12 +14,14 @@ logins, so failures from elsewhere do not lock the user out there.
 
 from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.users.model import TooManyFailures
-from common.auth.internal_tokens import network_of
 from common.telemetry import log
+from common.tenants import network_of
 
 NETWORK_FAILURE_LIMIT = 10
 USER_FAILURE_LIMIT = 200
 WINDOW = 300  # seconds
+BEGUN_LIMIT = 1000  # Each takes memory of Redis until it is finished or expires.
+BEGUN_WINDOW = 600  # seconds
 RECORDED_REFUSALS = 60  # per minute and tenant, in the audit log
 MINUTE = 60  # seconds
 
@@ -38,6 +42,12 @@ class Throttle:
     async def count_failure(self, tenant_id: str, username: str, ip: str) -> None:
         for name in await self._limits(tenant_id, username, ip):
             await self._failures.count(name, WINDOW)
+
+    async def count_begun(self, ip: str) -> None:
+        """Count a sign-in that begins with an identity provider. Raises TooManyFailures."""
+        name = f"begun:{network_of(ip)}"
+        if await self._failures.count(name, BEGUN_WINDOW) > BEGUN_LIMIT:
+            raise TooManyFailures(await self._failures.wait({name: BEGUN_LIMIT}))
 
     async def should_record_refusal(self, tenant_id: str) -> bool:
         """Whether to record one more refusal in the audit log; False once there are too many in a minute."""

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import orjson
+
 from auth_service.tenants.model import TenantNotFound, WouldLockOutCaller
 from auth_service.tenants.store import MongoTenantStore
+from common.auth.entra_app import EntraApp
 from common.caching.response_cache import ResponseCache
 from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
@@ -22,6 +25,8 @@ def to_audit_text(value: object) -> str:
         return value
     if isinstance(value, tuple):
         return ",".join(value)
+    if isinstance(value, EntraApp):
+        return orjson.dumps(value).decode()
     return "none" if value is None else str(value).lower()
 
 
@@ -64,7 +69,7 @@ class Tenants:
         return {name: (to_audit_text(getattr(before, name)), to_audit_text(value)) for name, value in changes.items()}
 
     async def delete(self, tenant_id: str) -> None:
-        """Delete the tenant, its users and its audit log; other services delete their own data."""
+        """Delete the tenant, its users, tokens, company login and audit log; other services delete their own data."""
         async with self._versions.invalidate_during(tenant_id):
             await self._store.delete(tenant_id)
 

@@ -1,11 +1,13 @@
 """Tenants in MongoDB."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 
 from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.tenants.model import TenantExists
+from common.auth.entra_app import EntraApp
 from common.mongo import Indexes, MongoDatabase
 from common.tenants import Tenant
 
@@ -34,10 +36,11 @@ class MongoTenantStore:
 
     async def change(self, tenant_id: str, changes: dict[str, object]) -> Tenant | None:
         """Change settings and return the tenant as it was before; None if it does not exist."""
-        document = await self._tenants.find_one_and_update({"tenant_id": tenant_id}, {"$set": changes})
+        values = {name: asdict(value) if isinstance(value, EntraApp) else value for name, value in changes.items()}
+        document = await self._tenants.find_one_and_update({"tenant_id": tenant_id}, {"$set": values})
         return Tenant.from_document(document) if document else None
 
     async def delete(self, tenant_id: str) -> None:
         await self._tenants.delete_one({"tenant_id": tenant_id})
-        for name in ("users", "audit", "audit_log", "audit_heads"):
+        for name in ("users", "tokens", "providers", "audit", "audit_log", "audit_heads"):
             await self._database[name].delete_many({"tenant_id": tenant_id})

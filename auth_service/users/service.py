@@ -1,15 +1,25 @@
-"""The users who administer a tenant."""
+"""The users of a tenant and their roles."""
 
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from auth_service.login.throttle import Throttle
-from auth_service.users.model import USERNAME_LIMIT, LastUser, User, UserNotFound
+from auth_service.users.model import (
+    USERNAME_LIMIT,
+    LastAdministrator,
+    NoPassword,
+    RolesFromProvider,
+    User,
+    UserNotFound,
+)
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.store import MongoUserStore
+from common.auth.roles import ADMINISTRATOR, Role
 from common.auth.sessions import Sessions
+from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
+from common.mongo import Document
 
 # The path of `delete_user` ends with the name, and no path may end with `.` or `..`.
 _USERNAME = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._@+-]{{1,{USERNAME_LIMIT}}}")
@@ -24,26 +34,99 @@ def parse_username(text: str) -> str:
 
 
 class Users:
-    """Creates, lists and deletes users, and resets their passwords."""
+    """Creates, lists, edits and deletes users, and resets their passwords. Gateways cache the roles of users."""
 
-    def __init__(self, store: MongoUserStore, passwords: Passwords, sessions: Sessions, throttle: Throttle) -> None:
+    def __init__(
+        self,
+        store: MongoUserStore,
+        passwords: Passwords,
+        sessions: Sessions,
+        throttle: Throttle,
+        versions: TenantVersions,
+    ) -> None:
         self._store = store
         self._passwords = passwords
         self._sessions = sessions
         self._throttle = throttle
+        self._versions = versions
 
-    async def create(self, tenant_id: str, username: str, password: str) -> None:
+    async def create(
+        self,
+        tenant_id: str,
+        username: str,
+        password: str,
+        roles: tuple[Role, ...] = ADMINISTRATOR,
+        *,
+        is_break_glass: bool = False,
+    ) -> None:
         """Add a user. Raises InvalidField for an invalid name or password, UserExists for a duplicate name."""
         name = parse_username(username)
         password_hash = await self._passwords.hash(new_password("password", password))
-        await self._store.add(User(tenant_id, name, password_hash, datetime.now(UTC)))
+        async with self._versions.invalidate_during(tenant_id):
+            user = User(tenant_id, name, password_hash, datetime.now(UTC), roles, is_break_glass=is_break_glass)
+            await self._store.add(user)
 
     async def find(self, tenant_id: str, username: str) -> User | None:
         return await self._store.find(tenant_id, username)
 
+    async def find_subject(self, tenant_id: str, issuer: str, subject: str) -> User | None:
+        """The user of an identity provider."""
+        return await self._store.find_subject(tenant_id, issuer, subject)
+
     async def list(self, tenant_id: str) -> Sequence[User]:
         """A tenant's users, by name."""
         return await self._store.list(tenant_id)
+
+    async def edit(
+        self, tenant_id: str, username: str, roles: tuple[Role, ...] = (), *, is_break_glass: bool | None = None
+    ) -> User:
+        """Give a user other roles, open sessions included, or change `is_break_glass`; the user before.
+
+        Ends the sessions of a user who may not sign in any more.
+
+        Raises UserNotFound, RolesFromProvider, or LastAdministrator if the tenant has no other one.
+        """
+        changes: Document = {"roles": list(roles)} if roles else {}
+        if is_break_glass is not None:
+            changes["is_break_glass"] = is_break_glass
+        user = await self._store.find(tenant_id, username)
+        if user is not None and user.issuer:
+            raise RolesFromProvider(username=username)
+        async with self._versions.invalidate_during(tenant_id):
+            before = await self._store.change(tenant_id, username, changes)
+        if before is None:
+            raise UserNotFound(username=username)
+        if is_break_glass is False and not await self._store.allows_passwords(tenant_id):
+            await self._sessions.close_all(tenant_id, username)
+        return before
+
+    async def sign_in(self, identity: User) -> User:
+        """Add or update the user of an identity provider as its token describes them; returns the stored user."""
+        known = await self._store.find_subject(identity.tenant_id, identity.issuer, identity.subject)
+        said = (identity.roles, identity.name, identity.email)
+        if known is not None and (known.roles, known.name, known.email) == said:
+            return known
+        async with self._versions.invalidate_during(identity.tenant_id):
+            return await self._store.put_subject(identity)
+
+    async def allows_password(self, tenant_id: str, user: User | None) -> bool:
+        """Whether the tenant allows a user to sign in with a password."""
+        allowed = await self._store.allows_passwords(tenant_id)  # also for an unknown user, who takes as long
+        return user is not None and not user.issuer and (allowed or user.is_break_glass)
+
+    async def set_login(self, tenant_id: str, login_name: str, *, with_passwords: bool) -> None:
+        """Set the name of the company login, and who signs in with a password: everybody or break-glass users.
+
+        Raises LastAdministrator if no administrator could sign in with a password any more.
+        """
+        async with self._versions.invalidate_during(tenant_id):
+            await self._store.set_login(tenant_id, login_name, with_passwords=with_passwords)
+
+    async def end_other_sessions(self, tenant_id: str, issuer: str, *, with_passwords: bool) -> None:
+        """End the sessions of users who sign in neither with this provider nor with a password."""
+        for user in await self._store.list(tenant_id):
+            if user.issuer != issuer if user.issuer else not (with_passwords or user.is_break_glass):
+                await self._sessions.close_all(tenant_id, user.username)
 
     async def delete(self, tenant_id: str, username: str) -> None:
         """Delete a user, their sessions and their known networks.
@@ -52,20 +135,27 @@ class Users:
 
         Raises:
             UserNotFound: the user does not exist.
-            LastUser: the tenant has no other user. The user's sessions go on.
+            LastAdministrator: the tenant has no other administrator. The user's sessions go on.
         """
-        if [user.username for user in await self._store.list(tenant_id)] == [username]:
-            raise LastUser
-        async with self._sessions.close_all_around(tenant_id, username):
+        if await self._store.is_last_administrator(tenant_id, username):
+            raise LastAdministrator
+        async with (
+            self._versions.invalidate_during(tenant_id),
+            self._sessions.close_all_around(tenant_id, username),
+        ):
             is_deleted = await self._store.delete(tenant_id, username)
         await self._throttle.forget_networks(tenant_id, username)
         if not is_deleted:
             raise UserNotFound(username=username)
 
     async def reset_password(self, tenant_id: str, username: str, new: str, *, keep: str = "") -> None:
-        """Set another password and end all sessions of the user but `keep`. Raises UserNotFound or InvalidField."""
+        """Set another password and end all sessions of the user but `keep`.
+
+        Raises UserNotFound, NoPassword or InvalidField.
+        """
         password_hash = await self._passwords.hash(new_password("password", new))
         async with self._sessions.close_all_around(tenant_id, username, keep=keep):
             is_changed = await self._store.set_password(tenant_id, username, password_hash)
         if not is_changed:
-            raise UserNotFound(username=username)
+            is_known = await self.find(tenant_id, username)
+            raise NoPassword(username=username) if is_known else UserNotFound(username=username)

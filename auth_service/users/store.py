@@ -1,15 +1,25 @@
 """Users in MongoDB."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
-from pymongo import IndexModel
+from pymongo import IndexModel, ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.users.model import LastUser, User, UserExists
+from auth_service.users.model import LastAdministrator, User, UserExists
+from common.auth.roles import Role, roles_of
 from common.mongo import Document, Indexes, MongoDatabase
 
-USER_INDEXES: Indexes = {"users": [IndexModel(["tenant_id", "username"], unique=True)]}
+Result = TypeVar("Result")
+USER_INDEXES: Indexes = {
+    "users": [
+        IndexModel(["tenant_id", "username"], unique=True),
+        IndexModel(["tenant_id", "issuer", "subject"], unique=True, partialFilterExpression={"subject": {"$gt": ""}}),
+    ]
+}
+HAS_PASSWORD: Document = {"issuer": {"$in": ["", None]}}  # None is in documents of releases up to 0.1.0.
+IS_ADMINISTRATOR: Document = {"roles": {"$in": [Role.ADMINISTRATOR, None]}, **HAS_PASSWORD}
 
 
 class MongoUserStore:
@@ -21,7 +31,7 @@ class MongoUserStore:
 
     async def add(self, user: User) -> None:
         try:
-            await self._users.insert_one(dict(vars(user)))
+            await self._users.insert_one({**vars(user), "roles": list(user.roles)})
         except DuplicateKeyError:
             raise UserExists(username=user.username) from None
 
@@ -29,30 +39,111 @@ class MongoUserStore:
         document = await self._users.find_one({"tenant_id": tenant_id, "username": username})
         return _user(document) if document else None
 
+    async def find_subject(self, tenant_id: str, issuer: str, subject: str) -> User | None:
+        """The user of an identity provider."""
+        document = await self._users.find_one({"tenant_id": tenant_id, "issuer": issuer, "subject": subject})
+        return _user(document) if document else None
+
+    async def put_subject(self, user: User) -> User:
+        """Add or update the user of an identity provider; returns the stored one, who keeps their username."""
+        said = {"roles": list(user.roles), "name": user.name, "email": user.email}
+        key = {"tenant_id": user.tenant_id, "issuer": user.issuer, "subject": user.subject}
+        first = {name: value for name, value in vars(user).items() if name not in said.keys() | key.keys()}
+        update = {"$set": said, "$setOnInsert": first}
+        try:
+            document = await self._users.find_one_and_update(
+                key, update, upsert=True, return_document=ReturnDocument.AFTER
+            )
+        except DuplicateKeyError:  # Another sign-in added the user meanwhile, or the name is taken.
+            document = await self._users.find_one_and_update(key, update, return_document=ReturnDocument.AFTER)
+        if document is None:
+            raise UserExists(username=user.username)
+        return _user(document)
+
     async def list(self, tenant_id: str) -> Sequence[User]:
         return [_user(document) async for document in self._users.find({"tenant_id": tenant_id}).sort("username")]
 
     async def set_password(self, tenant_id: str, username: str, password_hash: str) -> bool:
-        user = {"tenant_id": tenant_id, "username": username}
+        user = {"tenant_id": tenant_id, "username": username, **HAS_PASSWORD}
         result = await self._users.update_one(user, {"$set": {"password_hash": password_hash}})
         return result.matched_count == 1
 
-    async def delete(self, tenant_id: str, username: str) -> bool:
-        """Delete a user; False if the user does not exist. Raises LastUser for the only one."""
+    async def change(self, tenant_id: str, username: str, changes: Document) -> User | None:
+        """Change a user's `roles` or `is_break_glass`; the user before, None if there is none.
 
-        async def delete_unless_last(session: AsyncIOMotorClientSession) -> bool:
-            # Every deletion writes the tenant's document, so that two at once cannot both see another user left.
+        Raises LastAdministrator.
+        """
+
+        async def change(session: AsyncIOMotorClientSession) -> User | None:
+            user = {"tenant_id": tenant_id, "username": username}
+            before = await self._users.find_one_and_update(user, {"$set": changes}, session=session)
+            return _user(before) if before else None
+
+        return await self._keep_administrator(tenant_id, change)
+
+    async def set_login(self, tenant_id: str, login_name: str, *, with_passwords: bool) -> None:
+        """Set how the users of a tenant sign in. Raises LastAdministrator if no administrator could."""
+
+        async def set_login(session: AsyncIOMotorClientSession) -> None:
+            changes = {"login_name": login_name, "password_login": with_passwords}
+            await self._database["tenants"].update_one({"tenant_id": tenant_id}, {"$set": changes}, session=session)
+            if not with_passwords and not await self._administrators(tenant_id, session):
+                raise LastAdministrator
+
+        await self._keep_administrator(tenant_id, set_login)
+
+    async def delete(self, tenant_id: str, username: str) -> bool:
+        """Delete a user; False if the user does not exist. Raises LastAdministrator."""
+
+        async def delete(session: AsyncIOMotorClientSession) -> bool:
+            user = {"tenant_id": tenant_id, "username": username}
+            return (await self._users.delete_one(user, session=session)).deleted_count == 1
+
+        return await self._keep_administrator(tenant_id, delete)
+
+    async def _keep_administrator(
+        self, tenant_id: str, change: Callable[[AsyncIOMotorClientSession], Awaitable[Result]]
+    ) -> Result:
+        """Make a change that leaves the tenant an administrator if it had one. Raises LastAdministrator."""
+
+        async def change_if_allowed(session: AsyncIOMotorClientSession) -> Result:
+            # Every such change writes the tenant's document, so that two at once cannot both see another user left.
             tenant = {"tenant_id": tenant_id}
             await self._database["tenants"].update_one(tenant, {"$inc": {"user_deletions": 1}}, session=session)
-            other = await self._users.find_one({**tenant, "username": {"$ne": username}}, session=session)
-            result = await self._users.delete_one({**tenant, "username": username}, session=session)
-            if result.deleted_count and not other:
-                raise LastUser
-            return result.deleted_count == 1
+            had = await self._administrators(tenant_id, session)
+            result = await change(session)
+            if had and not await self._administrators(tenant_id, session):
+                raise LastAdministrator
+            return result
 
         async with await self._database.client.start_session() as session:
-            return await session.with_transaction(delete_unless_last)
+            return await session.with_transaction(change_if_allowed)
+
+    async def allows_passwords(self, tenant_id: str) -> bool:
+        """Whether users who are not break-glass users sign in with a password."""
+        without = {"tenant_id": tenant_id, "password_login": False}
+        return await self._database["tenants"].find_one(without) is None
+
+    async def is_last_administrator(self, tenant_id: str, username: str) -> bool:
+        return list(await self._administrators(tenant_id)) == [username]
+
+    async def _administrators(self, tenant_id: str, session: AsyncIOMotorClientSession | None = None) -> Sequence[str]:
+        """The first two administrators who can sign in with a password."""
+        user: Document = {"tenant_id": tenant_id, **IS_ADMINISTRATOR}
+        without_passwords = {"tenant_id": tenant_id, "password_login": False}
+        if await self._database["tenants"].find_one(without_passwords, session=session):
+            user["is_break_glass"] = True
+        return [found["username"] async for found in self._users.find(user, session=session).limit(2)]
 
 
 def _user(document: Document) -> User:
-    return User(document["tenant_id"], document["username"], document["password_hash"], document["created_at"])
+    texts = {name: document.get(name, "") for name in ("issuer", "subject", "name", "email")}
+    return User(
+        document["tenant_id"],
+        document["username"],
+        document["password_hash"],
+        document["created_at"],
+        roles_of(document),
+        **texts,
+        is_break_glass=document.get("is_break_glass", False),
+    )

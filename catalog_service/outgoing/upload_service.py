@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 from catalog_service.model.packages import InstallerFile
 from catalog_service.versions.model import DamagedFile
 from common.auth.internal_tokens import Caller
-from common.service_client.client import ServiceClient
+from common.service_client.client import ServiceClient, json_of
 
 RELEASE_BATCH = 100  # versions of one request
 CONCURRENT_RELEASES = 4  # requests
@@ -36,6 +36,11 @@ class UploadService:
         """
         body = {"server_filename": server_filename, "version_uid": version_uid}
         return _FILE.validate_python(await self._service.json(caller, "claim_installer", body))
+
+    async def check_uploader(self, caller: Caller, server_filename: str) -> None:
+        """Raise UpstreamProblem if the caller may not use a file (403) or there is none (404), or Unavailable."""
+        async with self._service.open(caller, "GET", ["inspect_upload", server_filename]) as response:
+            await json_of(response)
 
     async def inspect(self, caller: Caller, server_filename: str) -> Mapping[str, Any]:
         """Inspect a file, unless that was done before. Return its properties by the names of form fields.

@@ -15,6 +15,7 @@ class Packages:
 
     async def add(self, caller: Caller, package: Package) -> None:
         """Raises PackageExists."""
+        caller.require_package(package.package_id)
         await self._store.add(caller.tenant_id, package)
 
     async def find(self, caller: Caller, package_id: str) -> Package:
@@ -26,6 +27,7 @@ class Packages:
 
     async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:
         """Change a package. Return old and new values by field for the audit log. Raises PackageNotFound."""
+        caller.require_package(package_id)
         before = (await self._store.change(caller.tenant_id, package_id, changes)).to_audit_texts()
         return {name: (before[name], after) for name, after in changes.to_audit_texts().items()}
 
@@ -34,6 +36,7 @@ class Packages:
 
         Its id stays taken until the end. Raises PackageNotFound, or Unavailable if the files could not be removed yet.
         """
+        caller.require_package(package_id)
         package_uid = await self._store.begin_deletion(caller.tenant_id, package_id)
         await self.finish_deletion(caller, package_uid)
 

@@ -71,11 +71,15 @@ class Versions:
         """Create a version with its uploaded file, and return its uid. Repeating an interrupted request continues it.
 
         Raises PackageNotFound, VersionExists if the tenant's version key is taken in the package, or another Problem if
-        upload_service refuses the file (404, 407) or does not answer.
+        upload_service refuses the file (403, 404, 407) or does not answer.
         """
+        caller.require_package(version.package_id)
         package_uid = await self._find_package_uid(caller.tenant_id, version.package_id)
         if package_uid is None:
             raise PackageNotFound(package_id=version.package_id)
+        if caller.is_restricted and version.server_filename:
+            # Checked before the version is stored: the sweeper finishes a stored one with all rights.
+            await self._installers.check_uploader(caller, version.server_filename)
         pending = await self._reserve(caller.tenant, PendingVersion(caller.tenant_id, package_uid, version))
         await self.finish(caller, pending)
         return pending.version.uid
@@ -113,6 +117,7 @@ class Versions:
         Raises PackageNotFound, VersionNotFound if the package lacks one of them, or Unavailable if the files could not
         be deleted yet; the versions are hidden already.
         """
+        caller.require_package(package_id)
         if await self._find_package_uid(caller.tenant_id, package_id) is None:
             raise PackageNotFound(package_id=package_id)
         await self._store.hide(caller.tenant_id, package_id, uids)

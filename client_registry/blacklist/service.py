@@ -8,7 +8,7 @@ from client_registry.blacklist.model import Entry, EntryNotFound, Group, GroupNo
 from client_registry.blacklist.store import MongoBlacklistStore
 from client_registry.clients.model import uuid_text
 from client_registry.outgoing.catalog_service import CatalogService
-from common.auth.internal_tokens import Caller
+from common.auth.internal_tokens import Caller, Kind
 
 
 class Blacklist:
@@ -52,8 +52,11 @@ class Blacklist:
             raise GroupNotFound
 
     async def hidden_from(self, caller: Caller) -> Sequence[str]:
-        """The sorted ids of the packages that are hidden from an identified client at its address."""
-        if not caller.client_id:
+        """The sorted ids of the packages that are hidden from a client at its address.
+
+        Entries for a network apply to clients without an id too.
+        """
+        if caller.kind is not Kind.CLIENT:
             return []
         entries = [
             entry

@@ -10,17 +10,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import sha256
-from ipaddress import IPv6Network, ip_address
+from ipaddress import ip_address
 from itertools import takewhile
 from typing import Any, Self
 
 import jwt
 import orjson
 
+from common.auth.package_patterns import EVERY_PACKAGE, matches
+from common.auth.roles import Permission, PermissionMissing, Role, roles_of
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
-from common.tenants import Address, Tenant
+from common.tenants import Address, Tenant, network_of
 
 INTERNAL_TOKEN = "X-Internal-Token"  # noqa: S105  the header's name
 REQUEST_ID = "X-Internal-Request-Id"
@@ -72,7 +74,10 @@ class Deployment(StrEnum):
 class Caller:
     """The caller of a request.
 
-    `username` is set for an administrator, `client_id` for a client, `session_id` for a caller with a session.
+    `username` is set for a user or an API token (`token:<name>`), `client_id` for a client, `session_id` for a caller
+    with a session. `roles` are those of a user or a token. `packages` are patterns of the package ids that a token may
+    change. `creator` is the user who created the token, for the audit log; services do not get it. `groups`
+    are the client groups (rings) of a user of Entra ID; such a caller is a client without an id.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
     """
 
@@ -84,6 +89,10 @@ class Caller:
     client_id: str = ""
     base_url: str = ""
     deployment: Deployment = Deployment.MULTI
+    roles: tuple[Role, ...] = ()
+    packages: tuple[str, ...] = EVERY_PACKAGE
+    creator: str = ""
+    groups: tuple[str, ...] = ()
 
     @property
     def tenant_id(self) -> str:
@@ -97,25 +106,55 @@ class Caller:
     def network(self) -> str:
         return network_of(self.ip)
 
+    def require_package(self, package_id: str) -> None:
+        """Raise PermissionMissing if this is a token that may not change the package."""
+        if not matches(self.packages, package_id):
+            detail = f"This token may change only packages whose ids match {' or '.join(self.packages)}."
+            raise PermissionMissing(detail, permission=Permission.CATALOG_WRITE, reason="other_package")
+
+    @property
+    def is_restricted(self) -> bool:
+        """Whether this is a token that may change only some packages."""
+        return self.packages != EVERY_PACKAGE
+
+    def require_uploader(self, uploader: str) -> None:
+        """Raise PermissionMissing if this is a restricted token, and the upload was begun by another caller."""
+        if self.is_restricted and uploader != self.username:
+            detail = "This token may use only uploads that it began itself."
+            raise PermissionMissing(detail, permission=Permission.CATALOG_WRITE, reason="other_upload")
+
     @classmethod
     def service(cls, tenant: Tenant) -> Self:
         """A service that acts for a tenant without a request."""
         return cls(tenant=tenant, kind=Kind.SERVICE)
 
-    def as_administrator(self, username: str, session_id: str) -> Self:
-        return self._identified(Kind.ADMINISTRATOR, username=username, session_id=session_id)
-
-    def as_client(self, client_id: str) -> Self:
-        return self._identified(Kind.CLIENT, client_id=client_id)
-
-    def _identified(self, kind: Kind, *, username: str = "", session_id: str = "", client_id: str = "") -> Self:
+    def as_administrator(
+        self,
+        username: str,
+        session_id: str,
+        roles: tuple[Role, ...],
+        packages: tuple[str, ...] = EVERY_PACKAGE,
+        creator: str = "",
+    ) -> Self:
+        """This caller as a user or an API token, with its roles."""
         # `dataclasses.replace` takes twice as long.
-        return type(self)(self.tenant, kind, self.ip, username, session_id, client_id, self.base_url, self.deployment)
+        return type(self)(
+            self.tenant,
+            Kind.ADMINISTRATOR,
+            self.ip,
+            username,
+            session_id,
+            "",
+            self.base_url,
+            self.deployment,
+            roles,
+            packages,
+            creator,
+        )
 
-
-def network_of(ip: str) -> str:
-    """An IPv4 address, or the /64 network of an IPv6 address: one host may use all addresses of a /64."""
-    return ip if ip_address(ip).version == 4 else str(IPv6Network((ip, 64), strict=False))
+    def as_client(self, client_id: str, groups: tuple[str, ...] = ()) -> Self:
+        where = self.base_url, self.deployment
+        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, *where, groups=groups)
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
@@ -129,6 +168,9 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
         "tenant": {name: getattr(caller.tenant, name) for name in _TENANT_CLAIMS},
         "kind": caller.kind,
         "deployment": caller.deployment,
+        "roles": caller.roles,
+        "packages": caller.packages,
+        "groups": caller.groups,
         **{name: getattr(caller, name) for name in _TEXT_CLAIMS},
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)
@@ -172,4 +214,7 @@ def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
     tenant = Tenant.from_document({"client_authentication": False, "allowed_networks": (), **claims["tenant"]})
     texts = {name: claims[name] for name in _TEXT_CLAIMS}
     kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
-    return claims["op"], Caller(tenant, kind, deployment=deployment, **texts)
+    roles = roles_of(claims) if kind is Kind.ADMINISTRATOR else ()
+    packages, groups = tuple(claims.get("packages", EVERY_PACKAGE)), tuple(claims.get("groups", ()))
+    caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, groups=groups, **texts)
+    return claims["op"], caller

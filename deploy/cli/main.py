@@ -38,7 +38,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "Export the catalog as winget manifests, one folder for each version; prints the folders.",
     ),
     "tenant": LazyCommand("tenants", "tenants", "Create, list, edit and delete tenants."),
-    "user": LazyCommand("tenants", "users", "Create, list and delete the users of a tenant."),
+    "user": LazyCommand("access.users", "users", "Create, list, edit and delete the users of a tenant."),
+    "token": LazyCommand("access.tokens", "tokens", "Create, list, rotate and delete the API tokens of a tenant."),
     "audit": LazyCommand("audit", "app", "Verify and export the audit log."),
     "backup": LazyCommand(
         "backup", "backup", "Back up databases and installers, without keys, while the services run."

@@ -71,7 +71,7 @@ def publish(
 ) -> None:
     """Publish installers as versions of a package; prints the UID of each version.
 
-    Signs in with PKGREPO_USER and PKGREPO_PASSWORD (or PKGREPO_PASSWORD_FILE), or uses the session of PKGREPO_TOKEN.
+    Uses the API token PKGREPO_TOKEN, or signs in with PKGREPO_USER and PKGREPO_PASSWORD (or PKGREPO_PASSWORD_FILE).
     Run the same command again after an interruption: it resumes. An existing version with the same bytes is a success.
     """
     more = [

@@ -1,20 +1,18 @@
-"""`pkgrepo tenant` and `pkgrepo user`: tenants and their administrators."""
+"""`pkgrepo tenant`: tenants and their settings."""
 
 import asyncio
 import re
-import secrets
-import sys
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Column
-from typer import Argument, Option
+from typer import Option
 
 from auth_service.tenants.service import to_audit_text
-from auth_service.users.model import User
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
+from deploy.cli.access.entra import entra
+from deploy.cli.access.oidc import oidc
 from deploy.cli.options import Data, TenantId, error_console, run_recorded, run_with_operator
 from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.stores import StoreAddresses, store_addresses
@@ -22,7 +20,8 @@ from deploy.operator.tenants import Operator, delete_tenant, locked_out
 from deploy.terminal import folding_table
 
 tenants = typer.Typer(no_args_is_help=True)
-users = typer.Typer(no_args_is_help=True)
+tenants.add_typer(entra, name="entra", help="Set, show and remove the app of Entra ID for winget.")
+tenants.add_typer(oidc, name="oidc", help="Set, show and remove the company login of a tenant (OpenID Connect).")
 console = Console(highlight=False)
 
 MAX_BYTES, MAX_CLIENTS = 2**63 - 1, 2**31 - 1  # MongoDB's int64, and a count above any fleet
@@ -32,8 +31,6 @@ Clients = Annotated[int | None, Option(min=0, max=MAX_CLIENTS, help="Limit of re
 Networks = Annotated[str | None, Option(help="Addresses, networks and a-b ranges, comma-separated; empty allows all.")]
 Authentication = Annotated[bool | None, Option(help="Require a token from clients.")]
 Strictness = Annotated[bool | None, Option(help="Reject versions whose metadata contradicts the file.")]
-Username = Annotated[str, Argument(help="User name.")]
-FromInput = Annotated[bool, Option("--password-stdin", help="Read the password from standard input.")]
 
 
 @tenants.command()
@@ -136,69 +133,6 @@ def delete(
         console.print(f"There was no tenant {tenant_id}; remains of an interrupted deletion were removed.")
         raise typer.Exit(1)
     console.print(f"Tenant {tenant_id} was deleted.")
-
-
-@users.command("create")
-def create_user(tenant_id: TenantId, username: Username, password_stdin: FromInput = False, data: Data = None) -> None:
-    """Create a user. Without --password-stdin a password is generated and shown once."""
-    password, message = _password(from_input=password_stdin)
-
-    async def work(operator: Operator, audit: OperatorAudit) -> None:
-        await operator.tenants.find(tenant_id)
-        await operator.users.create(tenant_id, username, password)
-        await audit.add(tenant_id, "user_create", username=username)
-
-    run_recorded(work, data)
-    console.print(f"User {username} of {tenant_id} was created.{message}", markup=False)
-
-
-@users.command("list")
-def list_users(tenant_id: TenantId, data: Data = None) -> None:
-    """List the users of a tenant."""
-
-    async def work(operator: Operator) -> Sequence[User]:
-        await operator.tenants.find(tenant_id)
-        return await operator.users.list(tenant_id)
-
-    table = folding_table("User", "Created")
-    for user in run_with_operator(work, data):
-        table.add_row(user.username, user.created_at.isoformat(timespec="seconds"))
-    console.print(table)
-
-
-@users.command("delete")
-def delete_user(tenant_id: TenantId, username: Username, data: Data = None) -> None:
-    """Delete a user and end the user's sessions. The last user of a tenant cannot be deleted."""
-
-    async def work(operator: Operator, audit: OperatorAudit) -> None:
-        await operator.users.delete(tenant_id, username)
-        await audit.add(tenant_id, "user_delete", username=username)
-
-    run_recorded(work, data)
-    console.print(f"User {username} of {tenant_id} was deleted.", markup=False)
-
-
-@users.command("password")
-def change_password(
-    tenant_id: TenantId, username: Username, password_stdin: FromInput = False, data: Data = None
-) -> None:
-    """Change the password of a user and end the user's sessions."""
-    password, message = _password(from_input=password_stdin)
-
-    async def work(operator: Operator, audit: OperatorAudit) -> None:
-        await operator.users.reset_password(tenant_id, username, password)
-        await audit.add(tenant_id, "user_password", username=username)
-
-    run_recorded(work, data)
-    console.print(f"The password of {username} was changed.{message}", markup=False)
-
-
-def _password(*, from_input: bool) -> tuple[str, str]:
-    """A password, and a message that shows a generated one."""
-    if from_input:
-        return sys.stdin.readline().rstrip("\r\n"), ""
-    generated = secrets.token_urlsafe(18)
-    return generated, f" Password (shown once): {generated}"
 
 
 def _networks(text: str) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 import asyncio
 from contextlib import AbstractAsyncContextManager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -40,8 +39,6 @@ def up(
     names = name or []
     if wrong := [each for each in names if not is_host(each)]:
         raise BadParameter(f"{wrong[0]!r} must be a host name or an address, without https:// and port.")
-    if tls and find_spec("cryptography") is None:
-        raise BadParameter("--tls needs the extra `local`: pip install 'pkgrepo[local]'")
     folder = DataFolder(data.absolute())
     service = run_all(folder, host, port, deployment, names, tls=tls)
     asyncio.run(until_stopped(_up(folder, service, demo=demo)))

@@ -10,8 +10,13 @@ from pathlib import Path
 
 from auth_service.login.throttle import Throttle
 from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
+from auth_service.oidc.client import ProviderClient
+from auth_service.oidc.providers import Providers
+from auth_service.oidc.store import MongoProviderStore
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
+from auth_service.tokens.service import Tokens
+from auth_service.tokens.store import MongoTokenStore
 from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
 from auth_service.users.store import MongoUserStore
@@ -38,10 +43,12 @@ CACHES_EXPIRED = 5  # seconds until no gateway has a deleted tenant in its cache
 
 @dataclass(frozen=True)
 class Operator:
-    """auth_service's tenants, users, sessions, and addresses of earlier sign-ins."""
+    """auth_service's tenants, users, API tokens, identity providers, sessions, and addresses of earlier sign-ins."""
 
     tenants: Tenants
     users: Users
+    tokens: Tokens
+    providers: Providers
     sessions: Sessions
     known_networks: RedisKnownNetworks
 
@@ -54,8 +61,12 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         sessions = Sessions(redis, keys=Keys(secrets.token_urlsafe(48)), lifetime=1, idle=1)
         known_networks = RedisKnownNetworks(redis)
         throttle = Throttle(RedisFailureCounts(redis), known_networks)
-        users = Users(MongoUserStore(database), Passwords(), sessions, throttle)
-        yield Operator(Tenants(MongoTenantStore(database), TenantVersions(redis)), users, sessions, known_networks)
+        versions = TenantVersions(redis)
+        users = Users(MongoUserStore(database), Passwords(), sessions, throttle, versions)
+        tenants = Tenants(MongoTenantStore(database), versions)
+        tokens = Tokens(MongoTokenStore(database), versions)
+        providers = Providers(MongoProviderStore(database), ProviderClient(), users)
+        yield Operator(tenants, users, tokens, providers, sessions, known_networks)
 
 
 def locked_out(networks: tuple[str, ...], callers: Iterable[str]) -> list[str]:

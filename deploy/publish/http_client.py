@@ -1,4 +1,4 @@
-"""HTTP requests to the server's public address, in a session that is renewed when it ends."""
+"""HTTP requests to the server's public address, with an API token or in a session that is renewed when it ends."""
 
 import asyncio
 import ssl
@@ -39,17 +39,17 @@ class Credentials(EnvironmentSettings):
         return bool(self.pkgrepo_user and self.pkgrepo_password)
 
     def check(self) -> None:
-        """Raise BadSetting where they are incomplete."""
+        """Raise BadSetting where they are incomplete, or where both an API token and a user are set."""
+        if self.pkgrepo_token and (self.pkgrepo_user or self.pkgrepo_password):
+            raise BadSetting("PKGREPO_TOKEN and PKGREPO_USER with PKGREPO_PASSWORD are set; set only one of the two")
         if not self.can_sign_in and not self.pkgrepo_token:
-            raise BadSetting(
-                "set PKGREPO_USER and PKGREPO_PASSWORD, or PKGREPO_PASSWORD_FILE, or PKGREPO_TOKEN to sign in"
-            )
+            raise BadSetting("set PKGREPO_TOKEN, or PKGREPO_USER and PKGREPO_PASSWORD or PKGREPO_PASSWORD_FILE")
 
 
 class HttpClient:
-    """Requests operations below the base address as an administrator.
+    """Requests operations below the base address.
 
-    It signs in before the first request, and again when a session ends.
+    Without an API token it signs in before the first request, and again when a session ends.
     """
 
     def __init__(self, http: aiohttp.ClientSession, base: str, credentials: Credentials) -> None:
@@ -156,5 +156,6 @@ def _parse_answer(response: aiohttp.ClientResponse, content: bytes) -> Any:
         str(problem.get("detail") or f"The server answered {response.status} {response.reason or ''}".strip() + "."),
         status=response.status,
         code=str(problem.get("code") or "refused"),
+        params=params if isinstance(params := problem.get("params"), dict) else {},
         retry_after=retry_after(response.headers),
     )

@@ -109,7 +109,8 @@ class Publisher:
                     continue
                 uid, created = await self._create_version(installer, sha256, server_filename=stored.server_filename)
             except UpstreamProblem as refusal:
-                if refusal.code not in UNUSABLE:
+                # A token that may change only some packages may not use an upload that another caller began.
+                if refusal.code not in UNUSABLE and refusal.params.get("reason") != "other_upload":
                     raise
                 reason = refusal
             else:

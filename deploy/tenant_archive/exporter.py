@@ -1,6 +1,7 @@
 """Exports one tenant into an archive while the services run.
 
-The archive leaves out unfinished work, unfinished uploads, installers without a version, sessions, and keys.
+The archive leaves out unfinished work and uploads, installers without a version, sessions, API tokens, and keys. It
+has no company login, which has a secret, and no users of one.
 """
 
 from contextlib import aclosing, suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from auth_service.audit.model import Head
+from auth_service.users.store import HAS_PASSWORD
 from common.mongo import Document
 from deploy.backup.installers import InstallerAltered, installers_of, verify_blocks
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, key_fingerprints
@@ -25,7 +27,7 @@ from upload_service.model import InstallerMissing, Status
 from upload_service.uploads.store import MongoUploadStore
 
 ATTEMPTS = 3
-UNFILTERED = {"clients": ("clients", "entries", "groups"), "auth": ("audit_heads", "users", "tenants")}
+UNFILTERED = {"clients": ("clients", "entries", "groups"), "auth": ("audit_heads", "tenants")}
 
 
 class InstallerDeleted(Exception):
@@ -125,6 +127,7 @@ class TenantExporter:
         names = await export("upload", "uploads", linked, "server_filename")
         await export("catalog", "finished_uploads", {"server_filename": {"$in": list(names)}, "linked": True})
         await export("auth", "audit_log", {}, sort="sequence")
+        await export("auth", "users", HAS_PASSWORD)
         for database, collections in UNFILTERED.items():
             for collection in collections:
                 await export(database, collection, {})

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Literal
 
 import bson
 from pydantic import Field, ValidationError
@@ -12,6 +12,7 @@ from pydantic import Field, ValidationError
 from auth_service.audit.store import parse_document
 from auth_service.users.passwords import has_our_parameters
 from auth_service.users.service import parse_username
+from common.auth.roles import ADMINISTRATOR, Role
 from common.errors import Problem
 from common.http.bodies import FORM_LIMIT
 from common.mongo import Document
@@ -22,12 +23,21 @@ from deploy.tenant_archive.record_types import BadRecord, Digest, Record, checke
 _ENTRY_ID = re.compile("[0-9a-f]{24,32}")  # The ids of the first releases were shorter.
 _DIGEST = re.compile("[0-9a-f]{64}")
 OTHER_PARAMETERS = "has other argon2 parameters than this product; give the user a new password there and export again"
+RoleName = Annotated[str, checked(Role)]
 
 
 class UserRecord(Record):
     username: Annotated[str, checked(parse_username)]
     password_hash: Annotated[str, checked(has_our_parameters, OTHER_PARAMETERS)]
     created_at: datetime
+    # Records of releases up to 0.1.0 have no roles; their users are administrators.
+    roles: Annotated[list[RoleName], Field(min_length=1, max_length=len(Role))] = Field([*ADMINISTRATOR])
+    # An archive has no users of an identity provider.
+    issuer: Literal[""] = ""
+    subject: Literal[""] = ""
+    name: Literal[""] = ""
+    email: Literal[""] = ""
+    is_break_glass: bool = False
 
 
 class AuditHeadRecord(Record):

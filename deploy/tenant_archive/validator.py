@@ -18,6 +18,7 @@ from bson.errors import BSONError
 from auth_service.forms import source_agreements
 from catalog_service.model.versions import version_of
 from client_registry.clients.model import uuid_text
+from common.auth.entra_app import EntraApp
 from common.errors import Problem
 from common.mongo import Document
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
@@ -99,6 +100,7 @@ class ArchiveValidator:
                 version_key=VersionKey(document["version_key"]),
                 strict_installers=document.get("strict_installers") is True,
                 source_agreements=source_agreements(document.get("source_agreements", "")),
+                entra=EntraApp.from_document(app) if (app := document.get("entra")) is not None else None,
             )
         except (KeyError, ValueError, TypeError, AttributeError, Problem):
             raise BackupProblem(f"{TENANT}: is not the record of one tenant") from None

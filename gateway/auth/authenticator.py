@@ -1,9 +1,10 @@
-"""From a request to its caller: the tenant, the network, then a session token or a client token."""
+"""From a request to its caller: tenant, network, then a session, API token, client token or token of Entra ID."""
 
 from contextlib import suppress
 
 from aiohttp import web
 
+from common.auth.api_tokens import PREFIX
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
 from common.caching.bounded_cache import FifoCache
@@ -14,6 +15,10 @@ from common.http.middleware import CALLER
 from common.redis import RedisError
 from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
+from gateway.auth.entra_directory import TOKEN_LIMIT as ENTRA_TOKEN_LIMIT
+from gateway.auth.entra_directory import EntraDirectory, is_entra_token
+from gateway.auth.token_directory import TokenDirectory
+from gateway.auth.user_directory import UserDirectory
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.client_address import base_url, caller_address
 from gateway.routing.target import Target
@@ -23,7 +28,7 @@ from gateway.winget import client_token
 
 TOKEN_LIMIT = 4096  # characters
 MAX_VISITORS = 10_000
-WITH_SESSION = frozenset([Access.ADMINISTRATOR, Access.CLIENT, Access.PACKAGE_MANAGER])
+WITH_BEARER = frozenset([Access.ADMINISTRATOR, Access.SESSION, Access.CLIENT, Access.PACKAGE_MANAGER])
 # The tenant's version from before anything else was read. Caches use it; None: they may answer nothing.
 TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
 
@@ -32,13 +37,23 @@ class Authenticator:
     """Identifies the callers of all requests."""
 
     def __init__(
-        self, settings: GatewaySettings, sessions: Sessions, tenants: TenantDirectory, clients: ClientDirectory
+        self,
+        settings: GatewaySettings,
+        sessions: Sessions,
+        tenants: TenantDirectory,
+        users: UserDirectory,
+        tokens: TokenDirectory,
+        clients: ClientDirectory,
+        entra: EntraDirectory,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
         self._tenants = tenants
+        self._users = users
+        self._tokens = tokens
         self._clients = clients
         self._visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = FifoCache(MAX_VISITORS)
+        self._entra = entra
 
     async def authenticate(self, request: web.Request, target: Target) -> Caller:
         """The caller of a request, with one call of Redis. The request gets its `TENANT_VERSION`.
@@ -55,11 +70,13 @@ class Authenticator:
         address = caller_address(request, settings.trusted_proxies)
         # To read a session renews its idle time, so other addresses wait for the network check; `identify` reads then.
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
-        token = _session_token(request) if is_allowed and operation.access in WITH_SESSION else ""
+        token = _bearer_token(request) if is_allowed and operation.access in WITH_BEARER else ""
+        is_entra = operation.access is Access.PACKAGE_MANAGER and is_entra_token(token)
+        session_token = "" if is_entra or token.startswith(PREFIX) else token
         try:
-            check = await self._sessions.touch(tenant_id, token)
+            check = await self._sessions.touch(tenant_id, session_token)
         except RedisError:
-            if token:
+            if session_token:
                 raise
             check = SessionCheck(None)
         request[TENANT_VERSION] = check.tenant_version
@@ -93,10 +110,12 @@ class Authenticator:
         match operation.access:
             case Access.ADMINISTRATOR:
                 return await self._administrator(request, visitor, check)
+            case Access.SESSION:
+                return await self._user(visitor, check, _bearer_token(request))
             case Access.CLIENT:
                 return await self._client(request, visitor, check)
             case Access.PACKAGE_MANAGER:
-                return await self._administrator_or_client(request, visitor, check, client_token(request))
+                return await self._package_manager(request, visitor, check, client_token(request))
             case _:
                 return visitor
 
@@ -115,13 +134,31 @@ class Authenticator:
         token = form.get("auth_token", "Auth-Token") or ""
         return await self._administrator_or_client(request, visitor, check, token, program, body)
 
+    async def has_client_token(self, request: web.Request, visitor: Caller) -> bool:
+        """Whether a request of winget shows the token of a client. Raises Unavailable."""
+        return await self._by_client_token(visitor, client_token(request), 0, request[TENANT_VERSION]) is not None
+
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
+        token = _bearer_token(request)
+        if token.startswith(PREFIX):
+            return await self._tokens.identify(visitor, token, check.tenant_version)
+        return await self._user(visitor, check, token)
+
+    async def _user(self, visitor: Caller, check: SessionCheck, token: str) -> Caller:
         session = check.session
         if session is None:
-            if not (token := _session_token(request)):
+            if not token:
                 raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
             session = await self._sessions.check(visitor.tenant_id, token)
-        return visitor.as_administrator(session.username, session.session_id)
+        return await self._users.identify(visitor, session, check.tenant_version)
+
+    async def _package_manager(self, request: web.Request, visitor: Caller, check: SessionCheck, token: str) -> Caller:
+        """A client by its token, else a user by a token of Entra ID, else as for other clients."""
+        bearer = _bearer_token(request, ENTRA_TOKEN_LIMIT)
+        if visitor.tenant.entra is None or not is_entra_token(bearer):
+            return await self._administrator_or_client(request, visitor, check, token)
+        client = await self._by_client_token(visitor, token, 0, check.tenant_version)
+        return client or await self._entra.identify(visitor, bearer, check.tenant_version)
 
     async def _administrator_or_client(
         self,
@@ -138,17 +175,23 @@ class Authenticator:
             except NotAuthenticated:
                 if visitor.tenant.client_authentication and not token:
                     raise
-        if token and len(token) <= TOKEN_LIMIT:
-            with suppress(UnknownClient):
-                version = check.tenant_version
-                return visitor.as_client(await self._clients.identify(visitor, token, program, version, form=form))
+        if client := await self._by_client_token(visitor, token, program, check.tenant_version, form=form):
+            return client
         if visitor.tenant.client_authentication:
             raise NotAuthenticated("This tenant wants a valid session token or client token.")
         return visitor
 
+    async def _by_client_token(
+        self, visitor: Caller, token: str, program: int, version: str | None, *, form: bytes = b""
+    ) -> Caller | None:
+        if token and len(token) <= TOKEN_LIMIT and not token.startswith(PREFIX):
+            with suppress(UnknownClient):
+                return visitor.as_client(await self._clients.identify(visitor, token, program, version, form=form))
+        return None
 
-def _session_token(request: web.Request) -> str:
-    """The session token of a request; "" unless exactly one Authorization header has it."""
+
+def _bearer_token(request: web.Request, limit: int = TOKEN_LIMIT) -> str:
+    """The Bearer token of a request; "" unless exactly one Authorization header has it."""
     headers = request.headers.getall("Authorization", ())
     scheme, _, token = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
-    return token.strip() if scheme.casefold() == "bearer" and len(token) <= TOKEN_LIMIT else ""
+    return token.strip() if scheme.casefold() == "bearer" and len(token) <= limit else ""

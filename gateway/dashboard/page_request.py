@@ -12,14 +12,17 @@ import aiohttp_jinja2
 from aiohttp import web
 
 from common.auth.internal_tokens import Caller
+from common.auth.roles import Permission, has_permission
 from common.auth.sessions import Session
 from common.errors import Forbidden, NotAuthenticated, Problem
 from common.http.middleware import CALLER, BytesResponse
 from common.service_client.client import json_of
-from gateway.app_keys import SERVICES, SESSIONS, SETTINGS
+from gateway.app_keys import SERVICES, SESSIONS, SETTINGS, USER_DIRECTORY
+from gateway.auth.authenticator import TENANT_VERSION
 from gateway.dashboard.assets import asset_url
 from gateway.dashboard.languages import LANGUAGES, language_of
 from gateway.dashboard.redirects import sign_in_url, tenant_path
+from gateway.forwarding.execute import check_permission
 from gateway.routing.client_address import is_https
 from gateway.routing.target import find_operation
 
@@ -36,7 +39,7 @@ UNATTENDED = "X-Unattended"
 
 @dataclass(frozen=True)
 class PageRequest:
-    """One request of a browser with a session. `caller` is the administrator."""
+    """One request of a browser with a session. `caller` is the user."""
 
     chunk_size: ClassVar[int] = 8 << 20  # bytes of a file that a page uploads in one request
 
@@ -50,6 +53,10 @@ class PageRequest:
     def home(self) -> str:
         """The path of the overview; all pages are below it."""
         return f"{tenant_path(self.caller)}/dashboard"
+
+    def may(self, permission: str) -> bool:
+        """Whether the user has a permission. Pages leave out what the user cannot do."""
+        return has_permission(self.caller.roles, Permission(permission))
 
     @property
     def seconds_left(self) -> int:
@@ -76,6 +83,7 @@ class PageRequest:
     async def fetch(self, operation: str, /, *values: str, **query: str) -> Any:
         """The JSON response of a reading operation. Raises its problem, or Unavailable."""
         row, segments = find_operation("GET", (operation, *values))
+        check_permission(self.caller, row.permission)
         async with self.request.app[SERVICES][row.service].open(
             self.caller,
             row.method,
@@ -105,10 +113,10 @@ async def load_page_request(request: web.Request, caller: Caller, *, attended: b
     check = sessions.check if attended and UNATTENDED not in request.headers else sessions.validate
     try:
         session = await check(caller.tenant_id, token)
+        user = request[CALLER] = await request.app[USER_DIRECTORY].identify(caller, session, request[TENANT_VERSION])
     except NotAuthenticated:
         return None
-    administrator = request[CALLER] = caller.as_administrator(session.username, session.session_id)
-    return PageRequest(request, administrator, session, token, language_of(request))
+    return PageRequest(request, user, session, token, language_of(request))
 
 
 def cookie_name(caller: Caller) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from common.auth.internal_tokens import Caller
+from common.auth.roles import Permission
 from common.errors import MethodNotAllowed, NotAuthenticated
 from common.http.middleware import PROBLEM_RENDERER
 from gateway.dashboard.assets import asset_response
@@ -25,15 +26,20 @@ from gateway.dashboard.pages import (
     tenant,
 )
 from gateway.dashboard.session_operations import READ_METHODS, execute_for_session, localize_problems
+from gateway.forwarding.execute import check_permission
 from gateway.routing.target import NoSuchOperation
 
 
 @dataclass(frozen=True)
 class Page:
-    """One row. A part of `path` in braces is a value that `show` gets as an argument."""
+    """One row. A part of `path` in braces is a value that `show` gets as an argument.
+
+    A user without the `permission` gets a page with the problem, and no link in the navigation.
+    """
 
     path: str
     show: Callable[..., Awaitable[web.StreamResponse]]
+    permission: Permission = Permission.NONE
 
     def match(self, parts: Sequence[str]) -> list[str] | None:
         """The values in an address of this page; None for another address."""
@@ -48,19 +54,22 @@ class Page:
 
 PAGES = (
     Page("", overview.show),
-    Page("packages", packages.show),
-    Page("check", packages.show_check),
-    Page("packages/{package_id}", package.show),
-    Page("packages/{package_id}/versions/{version_uid}", package.show_version),
-    Page("publish", publishing.show),
-    Page("publish/{server_filename}", publishing.show_version),
-    Page("clients", clients.show),
-    Page("blacklist", blacklist.show),
-    Page("users", tenant.show_users),
-    Page("settings", tenant.show_settings),
-    Page("server", server.show),
-    Page("audit", audit.show),
-    Page("documentation", tenant.show_documentation),
+    Page("rollout", overview.show_rollout, Permission.SETTINGS_READ),
+    Page("packages", packages.show, Permission.CATALOG_READ),
+    Page("check", packages.show_check, Permission.CATALOG_READ),
+    Page("packages/{package_id}", package.show, Permission.CATALOG_READ),
+    Page("packages/{package_id}/versions/{version_uid}", package.show_version, Permission.CATALOG_READ),
+    Page("publish", publishing.show, Permission.CATALOG_WRITE),
+    Page("publish/{server_filename}", publishing.show_version, Permission.CATALOG_WRITE),
+    Page("clients", clients.show, Permission.CLIENTS_READ),
+    Page("blacklist", blacklist.show, Permission.CLIENTS_READ),
+    Page("users", tenant.show_users, Permission.USERS_WRITE),
+    Page("tokens", tenant.show_tokens, Permission.TOKENS_WRITE),
+    Page("account", tenant.show_account),
+    Page("settings", tenant.show_settings, Permission.SETTINGS_READ),
+    Page("server", server.show, Permission.SETTINGS_READ),
+    Page("audit", audit.show, Permission.AUDIT_READ),
+    Page("documentation", tenant.show_documentation, Permission.SETTINGS_READ),
 )
 
 
@@ -101,6 +110,7 @@ async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamRes
         values = row.match(parts)
         if values is not None:
             _allow_methods(page.request, *READ_METHODS)
+            check_permission(page.caller, row.permission)
             return await row.show(page, *values)
     raise NoSuchOperation
 

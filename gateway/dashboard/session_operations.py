@@ -28,7 +28,7 @@ async def execute_for_session(page: PageRequest, path: tuple[str, ...]) -> web.S
     Raises NoSuchOperation if administrators may not use it, Forbidden for a write without the session's CSRF token.
     """
     operation, segments = find_operation(page.request.method, path)
-    if operation.access is not Access.ADMINISTRATOR:
+    if operation.access not in {Access.ADMINISTRATOR, Access.SESSION}:
         raise NoSuchOperation
     if page.request.method not in READ_METHODS:
         page.verify_csrf_token(page.request.headers.get(CSRF_HEADER, ""))

@@ -9,8 +9,10 @@ from common.http.middleware import BytesResponse
 from gateway.app_keys import STATIC_FILES
 from gateway.dashboard.assets import asset_response
 from gateway.dashboard.page_request import PAGE_HEADERS, load_page_request, redirect_to_sign_in
-from gateway.dashboard.pages import sign_in
+from gateway.dashboard.pages import oidc, sign_in
 from gateway.routing.target import Target
+
+SIGN_IN = {"sign_in": sign_in.handle, "sign_in/oidc": oidc.begin, "sign_in/oidc/callback": oidc.finish}
 
 
 async def page(request: web.Request, caller: Caller, target: Target) -> web.Response:
@@ -19,8 +21,8 @@ async def page(request: web.Request, caller: Caller, target: Target) -> web.Resp
     match target.operation.name, target.segments[1:]:
         case "docs/assets", (_, asset):
             return asset_response(request, asset)
-        case "sign_in", _:
-            return await sign_in.handle(request, caller)
+        case name, _ if name in SIGN_IN:
+            return await SIGN_IN[name](request, caller)
     sign_in.show_problems(request, caller, request.raw_path)
     if await load_page_request(request, caller) is None:
         return redirect_to_sign_in(request, caller)

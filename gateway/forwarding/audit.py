@@ -1,6 +1,7 @@
 """Sends administrators' writes and attempted writes to the audit log, and retries while the log does not answer."""
 
 import asyncio
+import re
 import time
 from collections import deque
 from collections.abc import Awaitable
@@ -11,6 +12,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
+from common.auth.api_tokens import PATTERN, PREFIX
 from common.auth.internal_tokens import Caller
 from common.errors import Overloaded, Problem
 from common.service_client.client import ServiceClient
@@ -26,6 +28,7 @@ MAX_PENDING = 10_000  # entries; beyond that, the oldest are in the gateway's ow
 MAX_REFUSALS = 60  # a minute and tenant that are recorded
 MINUTE = 60.0  # seconds
 SECRETS = frozenset(["{auth_token}"])  # path parts whose values must not be recorded
+_API_TOKEN = re.compile(PATTERN)  # Users paste a whole token where its id belongs.
 
 Entry = dict[str, Any]
 
@@ -121,8 +124,12 @@ class AuditRecorder:
 def _entry(request: web.Request, caller: Caller, target: Target, status: int) -> Entry:
     parts = zip(target.operation.parts, target.segments, strict=False)
     values = {part.strip("{}"): value for part, value in parts if is_value(part) and part not in SECRETS}
+    details = request.get(AUDIT_DETAILS) or {"target": values, "changes": {}}
+    creator = {"token_created_by": caller.creator} if caller.creator else {}
+    target_texts = {name: _API_TOKEN.sub(f"{PREFIX}…", text) for name, text in details["target"].items()}
     return {
-        **(request.get(AUDIT_DETAILS) or {"target": values, "changes": {}}),
+        **details,
+        "target": {**target_texts, **creator},
         "id": uuid4().hex,
         "at": datetime.now(UTC).isoformat(),
         "operation": target.operation.name,

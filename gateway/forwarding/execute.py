@@ -2,11 +2,12 @@
 
 from aiohttp import web
 
-from common.auth.internal_tokens import Caller
+from common.auth.internal_tokens import Caller, Kind
+from common.auth.roles import Permission, PermissionMissing, has_permission
 from common.errors import InvalidRequest
 from common.http.middleware import BytesResponse
 from gateway import winget
-from gateway.app_keys import AUDIT_RECORDER, CATALOGS, CLIENT_DIRECTORY, PACKAGE_RESPONSES, SERVICES
+from gateway.app_keys import AUDIT_RECORDER, AUTHENTICATOR, CATALOGS, CLIENT_DIRECTORY, PACKAGE_RESPONSES, SERVICES
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.forwarding.one_call import one_call
 from gateway.forwarding.proxy import forward
@@ -20,16 +21,23 @@ async def execute_operation(request: web.Request, caller: Caller, target: Target
     """The operation's response. Administrators' writes are recorded. Raises the problem that the operation ends in."""
     if target.operation.cache is CacheKind.SESSION:
         return BytesResponse(body=SESSION_IS_VALID, content_type="application/json")
-    if target.operation.access is not Access.ADMINISTRATOR:
+    if target.operation.access not in {Access.ADMINISTRATOR, Access.SESSION}:
         return await _execute(request, caller, target)
     return await request.app[AUDIT_RECORDER].record(request, caller, target, _execute(request, caller, target))
 
 
+def check_permission(caller: Caller, permission: Permission) -> None:
+    """Raise PermissionMissing if the caller is a user or an API token without a role that has the permission."""
+    if caller.kind is Kind.ADMINISTRATOR and not has_permission(caller.roles, permission):
+        raise PermissionMissing(permission=permission)
+
+
 async def _execute(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
-    target.check_complete()
     operation = target.operation
+    check_permission(caller, operation.permission)
+    target.check_complete()
     if operation.cache is CacheKind.SOURCE:
-        return winget.information(caller.tenant)
+        return await _source_information(request, caller)
     services = request.app[SERVICES]
     service = services[operation.service]
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
@@ -39,6 +47,14 @@ async def _execute(request: web.Request, caller: Caller, target: Target) -> web.
     if operation.one_call and request.content_type == "multipart/form-data":
         return await one_call(request, services[UPLOAD], service, caller, target)
     return await forward(request, service, caller, target)
+
+
+async def _source_information(request: web.Request, caller: Caller) -> web.Response:
+    """The description of the tenant as a source. SYSTEM cannot sign in with Entra ID, so its client token is enough."""
+    app = caller.tenant.entra
+    if app and await request.app[AUTHENTICATOR].has_client_token(request, caller):
+        app = None
+    return winget.information(caller.tenant, app)
 
 
 async def _cached(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse | None:

@@ -11,6 +11,7 @@ from tests.bench.scale import TINY, Run
 
 LINES = (
     "`test`",
+    "`test`, API token",
     "`client_version`, client token",
     "`get_packages`, known (304)",
     "`get_package_versions`",

@@ -205,9 +205,28 @@ async def test_a_new_user_signs_in_until_they_are_deleted(visitor: Visitor) -> N
     assert (await helga.call("GET", "test")).status == 401
 
 
-async def test_the_session_survives_a_change_of_the_own_password(visitor: Visitor) -> None:
+async def test_the_roles_of_a_user_change_in_the_list(visitor: Visitor) -> None:
+    form = {"username": "helga", "password": LONG_PASSWORD, "role": "viewer"}
+    await visitor.api.call("POST", "add_user", data=form)
+    helga = await visitor.api.signed_in("helga", LONG_PASSWORD)
     page = visitor.page
     await visitor.go("/users")
+    row = page.get_by_role("row", name="helga")
+    await row.locator("summary").click()
+    await row.get_by_label("Viewer").uncheck()
+    await row.get_by_role("button", name="Save").click()
+    await expect(row.get_by_text("role: must have at least one role")).to_be_visible()
+    await row.get_by_label("Publisher").check()
+    await row.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Roles changed.")).to_be_visible()
+    await expect(row.locator("summary")).to_contain_text("Publisher")
+    assert (await helga.call("GET", "get_users")).status == 403
+    assert (await helga.call("DELETE", "delete_package", "No.Such")).status == 404
+
+
+async def test_the_session_survives_a_change_of_the_own_password(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/account")
     for old, message in (
         ("wrong", "The username or the password is wrong."),
         ("a password for tests", "Password changed."),

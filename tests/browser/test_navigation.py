@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full
 PHONE = {"width": 390, "height": 844}
 GROUPS = {
     "Content": ["Packages", "Publish"],
-    "Access": ["Clients", "Blacklist", "Users"],
+    "Access": ["Clients", "Blacklist", "Users", "API tokens"],
     "System": ["Settings", "Status", "Audit log", "Help"],
 }
 

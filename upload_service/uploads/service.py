@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from common.auth.internal_tokens import Caller
 from common.errors import BodyTooLarge, InvalidRequest, StorageExceeded, Unavailable
-from common.tenants import Tenant
 from upload_service.content_range import ContentRange, FileId
 from upload_service.model import (
     Status,
@@ -42,11 +42,15 @@ class Transfers:
     removal: Removal
     digests: Digests = field(default_factory=Digests)
 
-    async def find(self, tenant_id: str, file_id: FileId) -> Upload:
-        """The state of a transfer. Raises TransferNotFound, also for a cancelled one."""
-        upload = await self._find(tenant_id, file_id)
+    async def find(self, caller: Caller, file_id: FileId) -> Upload:
+        """The state of a transfer.
+
+        Raises TransferNotFound, also for a cancelled one, or PermissionMissing if the caller may not use it.
+        """
+        upload = await self._find(caller.tenant_id, file_id)
         if upload is None or upload.is_gone:
             raise TransferNotFound
+        caller.require_uploader(upload.uploader)
         return upload
 
     async def _find(self, tenant_id: str, file_id: FileId) -> Upload | None:
@@ -64,32 +68,40 @@ class Transfers:
         return upload
 
     @asynccontextmanager
-    async def report_expected_offset(self, tenant_id: str, file_id: FileId) -> AsyncIterator[None]:
-        """Add the byte that is expected next to an error that refuses a chunk within the block."""
+    async def report_expected_offset(self, caller: Caller, file_id: FileId) -> AsyncIterator[None]:
+        """Add the byte that is expected next to an error that refuses a chunk within the block.
+
+        Raises PermissionMissing if the caller may not use the transfer.
+        """
+        if caller.is_restricted and (upload := await self.store.find(caller.tenant_id, file_id)):
+            caller.require_uploader(upload.uploader)
         try:
             yield
         except (InvalidRequest, BodyTooLarge, StorageExceeded, StorageFull) as problem:
-            upload = await self._find(tenant_id, file_id)
+            upload = await self._find(caller.tenant_id, file_id)
             if not problem.members:
                 add_expected_offset(problem, None if upload and upload.is_cancelled else upload)
             raise
 
-    async def append(self, tenant: Tenant, file_id: FileId, span: ContentRange, chunk: Chunk) -> Upload:
+    async def append(self, caller: Caller, file_id: FileId, span: ContentRange, chunk: Chunk) -> Upload:
         """Store a chunk, or compare it with the stored bytes, and return the state after it. A failure stores nothing.
 
         Raises:
             UnexpectedChunk: the chunk is not the next one, or its total or its bytes differ from those sent before.
             InvalidRequest: the body is malformed.
             TransferCancelled: the transfer was cancelled, possibly before its first chunk arrived.
+            PermissionMissing: the caller may not use the transfer.
             StorageExceeded: the file does not fit in the tenant's quota.
             StorageFull: the disk is full.
             Unavailable: another request has the lease of the transfer.
         """
-        upload = await self._acquire_lease(tenant.tenant_id, file_id, span)
+        upload = await self._acquire_lease(caller, file_id, span)
         if upload.status is not Status.OPEN:
+            caller.require_uploader(upload.uploader)
             await self.resends.expect_same(upload, span, chunk)
             return upload
         async with self.sessions.hold(upload) as session:
+            caller.require_uploader(upload.uploader)
             upload = await session.read_progress()
             if span.end < upload.offset:
                 await self.resends.expect_same(upload, span, chunk)
@@ -98,10 +110,10 @@ class Transfers:
             if upload.offset:
                 return await self._store_chunk(session, span, chunk)
             async with session.removed_on_failure():
-                await reserve(self.quota, upload, span.total, tenant.storage_quota)
+                await reserve(self.quota, upload, span.total, caller.tenant.storage_quota)
                 return await self._store_chunk(session, span, chunk)
 
-    async def store_whole(self, tenant: Tenant, file: Chunk, *, min_size: int, max_size: int | None) -> Upload | None:
+    async def store_whole(self, caller: Caller, file: Chunk, *, min_size: int, max_size: int | None) -> Upload | None:
         """Store the installer of a one-call form; None if it has no installer. A failure stores nothing.
 
         The size is at least `min_size` bytes, and at most `max_size`, as known before the form is read.
@@ -116,15 +128,15 @@ class Transfers:
         if first is None:
             return None
         digest = hashlib.sha256()
-        upload = await self.sessions.create(tenant.tenant_id)
+        upload = await self.sessions.create(caller.tenant_id, caller.username)
         async with self.sessions.hold(upload) as session, session.removed_on_failure():
-            reservation = IncrementalReservation(self.quota, upload, tenant.storage_quota, max_size=max_size)
+            reservation = IncrementalReservation(self.quota, upload, caller.tenant.storage_quota, max_size=max_size)
             await reservation.ensure(min_size)
             size = await session.write(prepend(first, blocks), digest, reservation.ensure)
             await self.quota.shrink(upload, size)
             return await session.finish(size, file.suffix, digest)
 
-    async def cancel(self, tenant_id: str, file_id: FileId) -> None:
+    async def cancel(self, caller: Caller, file_id: FileId) -> None:
         """Remove a transfer and free its storage, or continue where an earlier call stopped.
 
         The id takes no chunk from then on, even if its first chunk is still on its way. A chunk that a request is
@@ -133,15 +145,17 @@ class Transfers:
         Raises:
             TransferNotFound: no chunk was received under this id, or the transfer was cancelled before.
             TransferComplete: the last chunk was received.
+            PermissionMissing: the caller may not use the transfer.
             Unavailable: a request is still receiving a chunk; no further chunk is taken.
         """
-        loop = asyncio.get_running_loop()
+        loop, tenant_id = asyncio.get_running_loop(), caller.tenant_id
         end, is_removed = loop.time() + LEASE_TIMEOUT, False
         while loop.time() < end:
             upload = await self.store.find(tenant_id, file_id)
             if upload is None:
-                await self.store.add_cancelled(tenant_id, file_id)
+                await self.store.add_cancelled(tenant_id, file_id, caller.username)
                 continue
+            caller.require_uploader(upload.uploader)
             if upload.status in {Status.COMPLETE, Status.LINKED}:
                 raise TransferComplete
             if upload.status is Status.CANCELLED:
@@ -157,10 +171,10 @@ class Transfers:
                 await asyncio.sleep(LEASE_PAUSE)
         raise Unavailable("Another request works on this transfer; try again.", retry_after=1)
 
-    async def _acquire_lease(self, tenant_id: str, file_id: FileId, span: ContentRange) -> Upload:
+    async def _acquire_lease(self, caller: Caller, file_id: FileId, span: ContentRange) -> Upload:
         """The transfer: leased if it is open, created if the chunk is the first one; mostly the lease is kept here."""
         # No asyncio.timeout: a cancelled update could leave a lease without a holder.
-        loop = asyncio.get_running_loop()
+        loop, tenant_id = asyncio.get_running_loop(), caller.tenant_id
         end = loop.time() + LEASE_TIMEOUT
         while loop.time() < end:
             if upload := self.sessions.leases.take(tenant_id, file_id):
@@ -170,7 +184,7 @@ class Transfers:
             upload = await self.store.find(tenant_id, file_id)
             if upload is None:
                 expect_next(Upload(tenant_id, file_id, "", span.total), span)
-                await self.store.create(tenant_id, file_id, span.total)
+                await self.store.create(tenant_id, file_id, span.total, caller.username)
             elif upload.status in {Status.COMPLETE, Status.LINKED}:
                 return upload
             elif upload.is_cancelled:

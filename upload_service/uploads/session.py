@@ -49,10 +49,10 @@ class UploadSessions:
     def leases(self) -> KeptLeases:
         return KeptLeases(self.store)
 
-    async def create(self, tenant_id: str) -> Upload:
+    async def create(self, tenant_id: str, uploader: str) -> Upload:
         """A new leased upload of unknown length, under an X-File-ID of its own."""
         file_id = uuid4().hex
-        await self.store.create(tenant_id, file_id, 0)
+        await self.store.create(tenant_id, file_id, 0, uploader)
         upload = await self.store.acquire_lease(tenant_id, file_id)
         if upload is None:
             raise lease_lost_error()

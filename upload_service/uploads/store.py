@@ -32,9 +32,9 @@ class MongoUploadStore(LeaseStore):
         query = {"tenant_id": tenant_id, "server_filename": server_filename}
         return to_upload_or_none(await self._uploads.find_one(query))
 
-    async def unclaimed(self, tenant_id: str, server_filenames: Sequence[str]) -> list[str]:
-        """The names of those that are complete and linked to nothing."""
-        query = {"tenant_id": tenant_id, "server_filename": {"$in": list(server_filenames)}, "status": Status.COMPLETE}
+    async def unclaimed(self, tenant_id: str, names: Sequence[str], **uploader: str) -> list[str]:
+        """The names of those that are complete and linked to nothing; with `uploader`, only those of this caller."""
+        query = {"tenant_id": tenant_id, "server_filename": {"$in": list(names)}, "status": Status.COMPLETE, **uploader}
         return [document["server_filename"] async for document in self._uploads.find(query, {"server_filename": True})]
 
     async def find_linked(self, tenant_id: str, version_uids: Sequence[str]) -> list[Upload]:
@@ -42,15 +42,15 @@ class MongoUploadStore(LeaseStore):
         query = {"tenant_id": tenant_id, "version_uid": {"$in": list(version_uids)}}
         return [to_upload(document) async for document in self._uploads.find(query)]
 
-    async def create(self, tenant_id: str, file_id: str, total: int) -> None:
+    async def create(self, tenant_id: str, file_id: str, total: int, uploader: str = "") -> None:
         """Create the record of a transfer, unless there is one."""
-        await self._create(tenant_id, file_id, {"total": total, "status": Status.OPEN, "cancelled": False})
+        await self._create(tenant_id, file_id, uploader, {"total": total, "status": Status.OPEN, "cancelled": False})
 
-    async def add_cancelled(self, tenant_id: str, file_id: str) -> None:
+    async def add_cancelled(self, tenant_id: str, file_id: str, uploader: str = "") -> None:
         """Create the record of a cancelled transfer, unless there is a record."""
-        await self._create(tenant_id, file_id, {"total": 0, "status": Status.CANCELLED, "cancelled": True})
+        await self._create(tenant_id, file_id, uploader, {"total": 0, "status": Status.CANCELLED, "cancelled": True})
 
-    async def _create(self, tenant_id: str, file_id: str, fields: Mapping[str, Any]) -> None:
+    async def _create(self, tenant_id: str, file_id: str, uploader: str, fields: Mapping[str, Any]) -> None:
         record = {
             "upload_id": uuid4().hex,
             "offset": 0,
@@ -65,7 +65,7 @@ class MongoUploadStore(LeaseStore):
         # Two concurrent calls create one record: the server repeats an upsert by a unique key itself.
         await self._uploads.update_one(
             {"tenant_id": tenant_id, "file_id": file_id},
-            {"$setOnInsert": record, "$currentDate": {"updated_at": True}},
+            {"$setOnInsert": {**record, "uploader": uploader}, "$currentDate": {"updated_at": True}},
             upsert=True,
         )
 

@@ -36,7 +36,7 @@ class Need(NamedTuple):
 
     @classmethod
     def of(cls, matches: Sequence[Match]) -> Self | None:
-        """What each package has that one of these matches finds; None if that is not known of one of them."""
+        """The need of each package that one of these matches finds; None if that is not known of one of them."""
         lines, pieces = [match.lines for match in matches], [match.piece for match in matches]
         if not all(line or piece for line, piece in zip(lines, pieces, strict=True)):
             return None
@@ -61,7 +61,7 @@ class Search:
         return any(not match.of_whole_values for match in (*self.either, *self.filters))
 
     def needs(self) -> Sequence[Need]:
-        """What each matching package has, the needs that are checked faster first."""
+        """The needs of each matching package, those that are checked faster first."""
         groups = [*((match,) for match in self.filters), self.either]
         needs = [need for group in groups if group and (need := Need.of(group))]
         return sorted(needs, key=lambda need: len(need.pieces))

@@ -17,7 +17,7 @@ MAX_USER, MAX_OPERATION = 128, 64  # characters
 SESSION_OPERATIONS = ("login", "logout")
 OUTCOMES = ("done", "refused")
 # Targets without a meaning for readers. The page shows them on request.
-IDS = ("uid", "uids", "client_id", "entry_id", "group_id", "group", "sha256", "server_filename", "file_id")
+IDS = ("uid", "uids", "client_id", "token_id", "entry_id", "group_id", "group", "sha256", "server_filename", "file_id")
 
 
 async def show(page: PageRequest) -> web.Response:

@@ -14,6 +14,7 @@ from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pages.blacklist import client_names_of, package_names_of
 from gateway.dashboard.pages.server import NAMES, STATUSES, health_of_services
+from gateway.dashboard.rollout_kit import RolloutKit
 from gateway.operations import CATALOG, CLIENTS
 
 RECENT = 5  # uploads, publications and actions
@@ -41,8 +42,12 @@ ACTIONS: Mapping[str, str] = {
     "publish_client": _("Publish client program"),
     "edit_settings": _("Edit settings"),
     "add_user": _("Add user"),
+    "edit_user": _("Change roles"),
     "delete_user": _("Delete user"),
     "change_password": _("Change password"),
+    "add_token": _("Add API token"),
+    "rotate_token": _("Rotate API token"),
+    "delete_token": _("Delete API token"),
 }
 
 
@@ -89,7 +94,13 @@ async def show(page: PageRequest) -> web.Response:
         names=NAMES,
         statuses=STATUSES,
         base_url=page.caller.base_url,
+        kit=RolloutKit(page.caller),
     )
+
+
+async def show_rollout(page: PageRequest) -> web.Response:
+    """The commands and scripts for a fleet of machines."""
+    return page.render("rollout.html", kit=RolloutKit(page.caller))
 
 
 def chart_bars(downloads: Mapping[str, int], now: datetime) -> Sequence[Bar]:

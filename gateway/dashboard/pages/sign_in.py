@@ -40,8 +40,9 @@ async def sign_out(page: PageRequest) -> web.Response:
     """End the session and delete its cookie. Raises Forbidden."""
     form = await read_form(page.request, limit=CREDENTIALS_LIMIT)
     page.verify_csrf_token(form.get("csrf_token") or "")
-    await _post(page.request, page.caller, "logout", {"token": page.token})
-    response = _redirect(f"{tenant_path(page.caller)}/sign_in")
+    body = {"token": page.token}
+    ended = await page.request.app[SERVICES][AUTH].json(page.caller, "sign_out", body, timeout=TIMEOUT)
+    response = _signed_out(page, ended["url"])
     name, secure = cookie_name(page.caller), is_https(page.caller.base_url)
     response.del_cookie(name, path="/", secure=secure, httponly=True, samesite="Lax")
     return response
@@ -61,6 +62,11 @@ async def _sign_in(request: web.Request, caller: Caller) -> web.Response:
     show_problems(request, caller, next_url, form.get("username") or "")
     fields = {name: form.get(name) or "" for name in ("username", "password")}
     token = (await _post(request, caller, "login", fields))["message"]
+    return await signed_in(request, caller, token, next_url)
+
+
+async def signed_in(request: web.Request, caller: Caller, token: str, next_url: str) -> web.Response:
+    """Give the browser its new session, and redirect it to a page."""
     await _end_previous_session(request, caller)
     response = _redirect(safe_next_url(next_url, caller))
     name, secure = cookie_name(caller), is_https(caller.base_url)
@@ -96,10 +102,21 @@ def _render(
         current_url=safe_next_url(next_url, caller),
         problem=localized(problem, language) if problem else "",
         username=username,
+        tenant=caller.tenant,
     )
     response.headers.update(problem.headers if problem else {})
     # Without a referrer, browsers send the origin of our own form as `null`.
     response.headers["Referrer-Policy"] = "same-origin"
+    return response
+
+
+def _signed_out(page: PageRequest, url: str) -> web.Response:
+    """The page after a sign-out. It leads to the provider's sign-out at `url`, if there is one."""
+    if not url:
+        return _redirect(f"{tenant_path(page.caller)}/sign_in")
+    response = page.render("signed_out.html", url=url)
+    # The policy of the form that was sent allows no redirect to another site.
+    response.headers["Refresh"] = f"0; url={url}"
     return response
 
 

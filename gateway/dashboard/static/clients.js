@@ -1,5 +1,5 @@
-// The page of the clients. A new token is shown once:
-//   data-issues="name"          an operation that returns the token of this client; without a name, of the client in the form
+// The pages of the clients and the API tokens. A new token is shown once:
+//   data-issues="name"          an operation that returns the token of this name; without a name, of the name in the form
 //   data-issued="text"          inside #issued: a text with the placeholder `{token}`
 //   data-deletes="address"      deletes a client. This needs its token, which is not stored: the client gets a new one first
 //   data-undeleted="text"       the message after a failed deletion, with `{name}`; data-again is the label of the retry button
@@ -19,7 +19,7 @@ const showToken = (name, token) => {
 };
 
 // Reload only the list, because the token must stay visible.
-const reloadList = () => htmx.ajax("GET", location.href, { target: "#clients", select: "#clients", swap: "outerHTML" });
+const reloadList = () => htmx.ajax("GET", location.href, { target: "#found", select: "#found", swap: "outerHTML" });
 
 // A retry uses the same token; a new start would replace the token again.
 const deleteClient = async (address, name, done) => {
@@ -49,7 +49,8 @@ document.addEventListener("operation", (event) => {
     deleteClient(`${deletes}/${detail.auth_token}`, target.dataset.confirm, target.closest("tr").dataset.done);
   } else if (issues !== undefined) {
     event.preventDefault();
-    showToken(issues || new FormData(target).get("client_name"), detail.auth_token);
+    const form = target.elements;
+    showToken(issues || (form.client_name ?? form.name).value, detail.auth_token ?? detail.token);
     if (target.matches("form")) target.reset();
     reloadList();
   }

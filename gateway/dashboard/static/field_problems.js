@@ -1,7 +1,7 @@
 // Shows the problem of a form beside its field.
 
 // Fields of the problems that name none.
-const FIELD_OF = { version_exists: "package_version", package_exists: "package_id", client_exists: "client_name", user_exists: "username" };
+const FIELD_OF = { version_exists: "package_version", package_exists: "package_id", client_exists: "client_name", user_exists: "username", token_exists: "name" };
 
 export const clearFieldProblems = (form) => {
   for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");

@@ -28,6 +28,7 @@ SwaggerUIBundle({
   queryConfigEnabled: false,
   deepLinking: true,
   docExpansion: "list",
+  showExtensions: true, // x-permission
   defaultModelsExpandDepth: 0,
   displayRequestDuration: true,
   filter: true,

@@ -10,7 +10,7 @@ from common.mongo import open_database
 from tests.bench.callers.load import Call, Timings, send, send_once
 from tests.bench.callers.seeding import catalog, package_id
 from tests.bench.limits import password_hash
-from tests.bench.report import Limit, Line, PartResult, Section, number, ratio_line
+from tests.bench.report import Limit, Line, PartResult, Section, absolute_line, number, ratio_line
 from tests.bench.scale import Run
 from tests.bench.servers.processes import PASSWORD, Account, Bench, measure_costs, run_services
 
@@ -19,6 +19,7 @@ ROUNDS = 3  # of each figure; the median of their ratios counts
 CONNECTIONS = 32
 HELLO = "bare handler"
 VERSIONS = "`get_package_versions`"
+SESSION, API_TOKEN = "`test`", "`test`, API token"
 
 
 @dataclass(frozen=True)
@@ -52,12 +53,15 @@ async def measure(run: Run) -> PartResult:
     """Measure every request, each between two measurements of the bare handler."""
     async with run_services(run.stores) as bench:
         account = await catalog(run, bench, run.scale.packages)
-        result, rows = PartResult(), []
+        result, rows, totals = PartResult(), [], dict[str, float]()
         for row in await _rows(run, bench, account):
             measured = await measure_row(run, bench, row)
             rows.append(add_result(result, row, measured))
+            totals[row.title] = sum(measured.costs.values())
             if row.title == VERSIONS:
                 result.lines.append(await _without_database(run, account, measured))
+        more = totals[API_TOKEN] - totals[SESSION]
+        result.lines.append(absolute_line("`test`, API token: more than with a session", more, "µs", 10.0))
         result.lines.append(await _login(run, bench, account))
         columns = columns_of(bench)
     text = f"""Microseconds of processor time a request, all services as processes of their own, stores
@@ -101,13 +105,22 @@ async def _rows(run: Run, bench: Bench, account: Account) -> Sequence[Row]:
     ]
     return [
         Row("`client_version` of a client that is asked about anew", anew, 1, anew=True),
-        Row("`test`", calls("GET", "test", account.bearer), 1, 2.2, "50 µs"),
+        Row(SESSION, calls("GET", "test", account.bearer), 1, 2.2, "50 µs"),
+        Row(API_TOKEN, calls("GET", "test", await api_token(bench, account)), 1, 2.2, "50 µs"),
         Row("`client_version`, client token", [anew[0]], 1, 2.4, "55 µs"),
         Row("`get_packages`, known (304)", [replace(known[0], headers=(FORM, tag))], 0.5, 2.2, "50 µs", status=304),
         Row(VERSIONS, versions, 1, anew=True),
         Row("… of a package that was asked about just now", versions[:1], 0.5, 4.3, "the aim, 100 µs"),
         Row("`server_information`", calls("GET", "server_information", account.bearer), 0.1),
     ]
+
+
+async def api_token(bench: Bench, account: Account) -> tuple[str, str]:
+    """Add an API token that is restricted to packages and networks. Returns its header."""
+    form = {"name": "ci", "role": "publisher", "package_ids": "Acme.*,App.*", "networks": "127.0.0.0/8,192.0.2.0/24"}
+    headers = dict([account.bearer])
+    async with bench.session.post(f"{account.base_url}/add_token", data=form, headers=headers) as answer:
+        return "Authorization", f"Bearer {(await answer.json())['token']}"
 
 
 async def client_form(bench: Bench, account: Account, name: str) -> bytes:

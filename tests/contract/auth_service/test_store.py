@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -19,8 +19,11 @@ from auth_service.migrations import INDEXES
 from auth_service.tenants.model import TenantExists, TenantNotFound
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
-from auth_service.users.model import LastUser, User, UserExists
+from auth_service.tokens.model import Token, TokenGrant
+from auth_service.tokens.store import MongoTokenStore
+from auth_service.users.model import LastAdministrator, User, UserExists
 from auth_service.users.store import MongoUserStore
+from common.auth.roles import ADMINISTRATOR, Role
 from common.caching.tenant_version import TenantVersions
 from common.mongo import Document, MongoDatabase, make_indexes
 from common.tenants import Tenant, VersionKey
@@ -78,6 +81,11 @@ def users(database: MongoDatabase) -> MongoUserStore:
 
 
 @pytest.fixture
+def tokens(database: MongoDatabase) -> MongoTokenStore:
+    return MongoTokenStore(database)
+
+
+@pytest.fixture
 def audit(database: MongoDatabase) -> Audit:
     return Audit(MongoAuditStore(database), AuditSigner(KEY))
 
@@ -91,6 +99,11 @@ async def tenant(tenants: Tenants) -> Tenant:
 
 def make_user(tenant: Tenant, username: str = "ada") -> User:
     return User(tenant.tenant_id, username, "hash", NOW)
+
+
+def make_token(tenant: Tenant) -> Token:
+    grant = TokenGrant("ci", (Role.PUBLISHER,))
+    return Token(tenant.tenant_id, "t1", grant, NOW, "ada", NOW + timedelta(days=90), days=90)
 
 
 async def record(audit: Audit, tenant: Tenant, operation: str = "add_user", user: str = "ada") -> None:
@@ -172,7 +185,7 @@ async def test_concurrent_deletions_leave_the_last_user(users: MongoUserStore, t
 
     errors = await raised(*(users.delete(tenant.tenant_id, name) for name in names))
 
-    assert (errors.count(None), errors.count(LastUser)) == (5, 1)
+    assert (errors.count(None), errors.count(LastAdministrator)) == (5, 1)
     assert len(await users.list(tenant.tenant_id)) == 1
 
 
@@ -195,15 +208,17 @@ async def test_entries_follow_each_other_without_gap_or_overlap(audit: Audit, te
     assert listed_operations == [f"operation-{number}" for number in reversed(range(7))]
 
 
-async def test_a_deleted_tenant_is_gone_with_its_users_and_its_log(
-    tenants: Tenants, users: MongoUserStore, audit: Audit, tenant: Tenant
+async def test_a_deleted_tenant_is_gone_with_its_users_tokens_and_log(
+    tenants: Tenants, users: MongoUserStore, tokens: MongoTokenStore, audit: Audit, tenant: Tenant
 ) -> None:
     await users.add(make_user(tenant))
+    await tokens.add(make_token(tenant), "digest")
     await record(audit, tenant)
 
     await tenants.delete(tenant.tenant_id)
 
     assert (await users.list(tenant.tenant_id), await entries(audit, tenant)) == ([], [])
+    assert await tokens.list(tenant.tenant_id) == []
     with pytest.raises(TenantNotFound):
         await tenants.find(tenant.tenant_id)
     with pytest.raises(TenantNotFound):
@@ -211,7 +226,12 @@ async def test_a_deleted_tenant_is_gone_with_its_users_and_its_log(
 
 
 async def test_every_filter_begins_with_the_tenant(
-    tenants: Tenants, users: MongoUserStore, audit: Audit, tenant: Tenant, listener: TenantFilterCheck
+    tenants: Tenants,
+    users: MongoUserStore,
+    tokens: MongoTokenStore,
+    audit: Audit,
+    tenant: Tenant,
+    listener: TenantFilterCheck,
 ) -> None:
     other = make_tenant()
     listener.seen, listener.violations = 0, []
@@ -224,7 +244,17 @@ async def test_every_filter_begins_with_the_tenant(
     await users.find(other.tenant_id, "ada")
     await users.list(other.tenant_id)
     await users.set_password(other.tenant_id, "ada", "another")
+    await users.change(other.tenant_id, "bob", {"roles": [*ADMINISTRATOR]})
+    await users.set_login(other.tenant_id, "Company login", with_passwords=True)
+    await users.allows_passwords(other.tenant_id)
+    await users.is_last_administrator(other.tenant_id, "bob")
+    await users.find_subject(other.tenant_id, "https://login.example.com", "erika")
     await users.delete(other.tenant_id, "ada")
+    await tokens.add(make_token(other), "digest")
+    await tokens.list(other.tenant_id)
+    await tokens.use(other.tenant_id, "t1", "digest", NOW)
+    await tokens.rotate(other.tenant_id, "t1", "another", NOW, NOW)
+    await tokens.delete(other.tenant_id, "t1")
     await record(audit, other)
     chosen = Selection(before=9, user="ada", operation="add_user", since=NOW, until=NOW)
     assert [link async for link in audit.select(other.tenant_id, chosen)] == []
@@ -232,7 +262,7 @@ async def test_every_filter_begins_with_the_tenant(
     await tenants.delete(other.tenant_id)
 
     assert listener.violations == []
-    assert listener.seen == 28
+    assert listener.seen == 55
 
 
 async def test_only_the_listing_of_tenants_has_no_tenant_filter(tenants: Tenants, listener: TenantFilterCheck) -> None:

@@ -20,7 +20,16 @@ REGISTRY: Registry[Any] = Registry().with_resource(
     "urn:openapi", Resource.from_contents(DOCUMENT, default_specification=DRAFT202012)
 )
 METHODS = ("get", "put", "post", "patch", "delete")
-TOKENLESS = {"login", "logout", "download", "icon", "docs", "openapi_json", "winget_information"}
+TOKENLESS = {
+    "login",
+    "logout",
+    "download",
+    "icon",
+    "docs",
+    "openapi_json",
+    "winget_information",
+    "sign_in_oidc_backchannel_logout",
+}
 CLIENT_FACING = {"client_version", "get_packages", "winget_manifestSearch", "winget_packageManifests"}
 # The error formats of the two protocols.
 PROBLEM = ("application/problem+json", "#/components/schemas/Problem")
@@ -180,7 +189,8 @@ def test_documented_bearer_tokens_are_required(path: str, operation: dict[str, A
         case name if name in TOKENLESS:
             assert security == []
         case name if name in CLIENT_FACING:
-            assert security == [{"bearerAuth": []}, {}]
+            entra: list[dict[str, list[str]]] = [{"entraId": []}] if path.startswith("/winget/") else []
+            assert security == [{"bearerAuth": []}, *entra, {}]
         case _:
             assert security == [{"bearerAuth": []}]
 

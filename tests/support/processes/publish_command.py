@@ -80,7 +80,9 @@ async def run_publish(api: Api, *arguments: str | Path, command: str = "publish"
 async def open_cli_client(api: Api, *, token: str = "") -> AsyncIterator[HttpClient]:
     """The command's client in this process, with the administrator's password or only a token."""
     credentials = Credentials(
-        pkgrepo_user="" if token else "admin", pkgrepo_password=SecretStr(PASSWORD), pkgrepo_token=SecretStr(token)
+        pkgrepo_user="" if token else "admin",
+        pkgrepo_password=SecretStr("" if token else PASSWORD),
+        pkgrepo_token=SecretStr(token),
     )
     async with open_http_client(api.base_url, None, credentials) as client:
         yield client

@@ -23,6 +23,7 @@ from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import sweep
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
+from common.auth.roles import Permission, PermissionMissing
 from common.errors import NotFound, Problem
 from common.events import Events
 from common.events.local import LocalEvents
@@ -64,7 +65,7 @@ class StubServices:
 
     `links` are the files by name, each with its version or None. The stub raises `refusal` if set, and `not_inspected`
     only for inspections. `during` runs before the answer to a claim. `hidden` is the blacklist. Unknown files exist
-    too, except the `missing` ones. `damaged` are the damaged installers.
+    too, except the `missing` ones. `damaged` are the damaged installers. Restricted tokens may not use `others`.
     `downloads` are the download counts, requested for `days`. `inspected` are the facts of every file.
     A claim returns `claim_fields` of them, and `late_claim_fields` too after the first inspection.
     """
@@ -72,6 +73,7 @@ class StubServices:
     links: dict[str, str | None] = field(default_factory=dict)
     hidden: dict[str, list[str]] = field(default_factory=dict)
     missing: set[str] = field(default_factory=set)
+    others: set[str] = field(default_factory=set)
     damaged: list[dict[str, str]] = field(default_factory=list)
     inspected: dict[str, Any] = field(default_factory=dict)
     claim_fields: dict[str, str] = field(default_factory=dict)
@@ -88,6 +90,7 @@ class StubServices:
         app = web.Application(middlewares=[problems])
         app.router.add_post("/{tenant_id}/claim_installer", self._claim)
         app.router.add_post("/{tenant_id}/inspect_installer", self._inspect)
+        app.router.add_get("/{tenant_id}/inspect_upload/{server_filename}", self._check_uploader)
         app.router.add_post("/{tenant_id}/release_installers", self._release)
         app.router.add_post("/{tenant_id}/unclaimed_installers", self._unclaimed)
         app.router.add_post("/{tenant_id}/damaged_installers", self._damaged)
@@ -98,7 +101,8 @@ class StubServices:
 
     def reset(self) -> None:
         """Remove all files, facts and refusals."""
-        self.links, self.hidden, self.operations, self.missing, self.damaged = {}, {}, [], set(), []
+        self.links, self.hidden, self.operations, self.damaged = {}, {}, [], []
+        self.missing, self.others = set(), set()
         self.inspected, self.claim_fields, self.late_claim_fields = {}, {}, {}
         self.downloads, self.days, self.hangs = {}, 0, False
         self.refusal = self.not_inspected = self.during = None
@@ -131,6 +135,13 @@ class StubServices:
             raise self.not_inspected
         self.claim_fields = {**self.claim_fields, **self.late_claim_fields}
         return json_response({"server_filename": name, **EMPTY_INSPECTION, **self.inspected})
+
+    async def _check_uploader(self, request: web.Request) -> web.Response:
+        name = request.match_info["server_filename"]
+        self.operations.append("inspect_upload")
+        if name in self.others:
+            raise PermissionMissing(permission=Permission.CATALOG_WRITE)
+        return json_response({"server_filename": name, **EMPTY_INSPECTION})
 
     async def _release(self, request: web.Request) -> web.Response:
         body = await self._receive(request, "release_installers")

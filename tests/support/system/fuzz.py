@@ -53,6 +53,7 @@ EXAMPLE_CLIENT = {
 QUOTA = 1 << 20  # bytes: small enough to be exceeded
 MAX_CLIENTS = 25  # clients: few enough to run out of
 SESSION_USER = "admin"
+PROVIDER_LOGOUT = "POST sign_in"  # Only an identity provider can sign its token.
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,9 @@ class Outcome:
     statuses: Mapping[str, Counter[int]]
 
     def never_succeeded(self) -> set[str]:
-        """The documented operations that returned only errors."""
-        return {name for name in _documented() if not any(status < 400 for status in self.statuses[name])}
+        """The documented operations that returned only errors, although a valid request can be generated."""
+        failed = {name for name in _documented() if not any(status < 400 for status in self.statuses[name])}
+        return failed - {PROVIDER_LOGOUT}
 
     def untested(self) -> set[str]:
         """The documented operations without a request."""
@@ -134,6 +136,7 @@ def _protected_values(seed_data: SeedData, client_id: str, versions: list[str]) 
     """The values that must not be deleted, by operation. `versions` are of the seeded package."""
     return {
         "delete_user": [SESSION_USER],
+        "edit_user": [SESSION_USER],
         "delete_package": [seed_data.parts["package_id"], EXAMPLE_PACKAGE],
         "delete_package_version": versions,
         "delete_client": [seed_data.parts["client_id"]],

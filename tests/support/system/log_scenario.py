@@ -3,7 +3,7 @@
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -11,6 +11,7 @@ from uuid import uuid4
 
 from yarl import URL
 
+from common.auth.api_tokens import ApiToken
 from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.api import Answer, read_answer
@@ -75,6 +76,7 @@ async def _run(scenario: LogScenario, environment: Mapping[str, str]) -> None:
             await _sign_in_and_out(scenario, api)
             await _packages(scenario, api)
             await _clients(scenario, api)
+            await _api_tokens(scenario, api)
             await _unauthenticated_requests(scenario, api)
             await call_everywhere(scenario, api)
             await _outages(scenario, cluster, api)
@@ -126,6 +128,28 @@ async def _packages(scenario: LogScenario, api: Api) -> None:
 
     await until(announced)
     scenario.upload_id = pending.partition(".")[0]
+
+
+async def _api_tokens(scenario: LogScenario, api: Api) -> None:
+    form = {"name": "ci", "role": "publisher", "package_ids": "Acme.*"}
+    added = (await scenario.call(api, 201, "POST", "add_token", data=form)).body
+    rotated = (
+        await scenario.call(api, 200, "POST", "rotate_token", added["token_id"], data={"overlap_hours": "1"})
+    ).body
+    for name, text in (("API token", added["token"]), ("second API token", rotated["token"])):
+        scenario.secrets[name] = text.split("_")[2]
+        scenario.secrets[f"digest of the {name}"] = ApiToken.parse(text).digest
+        pipeline, package = replace(api, headers=bearer(text)), package_id()
+        await add_package(pipeline, package)
+        await publish(pipeline, package)
+        await scenario.call(pipeline, 403, "DELETE", "delete_package", "Other.App")
+        await scenario.call(pipeline, 401, "POST", "change_password", data={})
+        await scenario.call(replace(api, headers=bearer(f"{text}x")), 401, "GET", "test")
+        await scenario.call(api.anonymous(), 401, "POST", "get_packages", data={"auth_token": text})
+    log = await scenario.call(api, 200, "GET", "get_audit_log", params={"limit": "1000"})
+    scenario.logs["audit log"] = str(log.body)
+    await scenario.call(api, 200, "DELETE", "delete_token", added["token_id"])
+    await scenario.call(replace(api, headers=bearer(rotated["token"])), 401, "GET", "test")
 
 
 async def _clients(scenario: LogScenario, api: Api) -> None:

@@ -33,6 +33,7 @@ UNKNOWN = {
     "entry_id": str(uuid4()),
     "group_id": str(uuid4()),
     "username": "nobody",
+    "token_id": "0123456789abcdef",
     "server_filename": f"{uuid4()}.exe",
     "file_name": "setup.exe",
     "asset": "docs.js",
@@ -155,6 +156,7 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
     free = (await _create(api, "add_blacklist_group", name=f"free-{marker}", **hidden))["group_id"]
     entry = (await _create(api, "add_blacklist_entry", network="192.0.2.1", group=group))["entry_id"]
     await _create(api, "add_user", username=username, password=LONG_PASSWORD)
+    token_id = (await _create(api, "add_token", name=f"token-{marker}", role="viewer"))["token_id"]
     assert (await api.call("POST", "publish_client", data={"version": "0.0.0.1"})).status == 200
     transfer = f"transfer-{marker}"
     assert (await send_chunk(api, transfer, os.urandom(100), 0, 10)).status == 200
@@ -170,6 +172,7 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         "entry_id": entry,
         "group_id": free,
         "username": username,
+        "token_id": token_id,
         "server_filename": server_filename,
         "file_name": file_name,
         "asset": "docs.js",
@@ -193,6 +196,10 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         "name": f"new-{marker}",
         "version": "9.9.9.9",
         "username": username,
+        "role": "viewer",
+        "networks": "192.0.2.0/24",
+        "expires_in_days": "30",
+        "overlap_hours": "1",
         "password": LONG_PASSWORD,
         "old_password": PASSWORD,
         "new_password": "yet another password",

@@ -27,7 +27,8 @@ from tests.support.wait import TIMEOUT, until
 
 AUDITED = [row for row in OPERATIONS if row.audited]
 # Only the last chunk of a file is recorded. auth_service records logins and logouts.
-WRITES_BY_RULES = {"POST-upload_package_version", "POST-login", "POST-logout"}
+LOGOUTS = {"POST-logout", "POST-sign_in/oidc/backchannel_logout"}
+WRITES_BY_RULES = {"POST-upload_package_version", "POST-login", *LOGOUTS}
 CALLER = ("admin", "127.0.0.1")
 READS_BY_POST = {"POST-client_version", "POST-get_packages", "POST-winget/manifestSearch"}
 

@@ -76,7 +76,12 @@ async def test_tenants_and_users_are_created_and_edited(installation: Installati
         ("user", "create", "acme", "helga", password),
         ("user", "create", "acme", "hugo", password),
         ("user", "password", "acme", "helga", password),
+        ("user", "edit", "acme", "hugo", "--role", "viewer"),
         ("user", "delete", "acme", "hugo"),
+        ("token", "create", "acme", "ci", "--role", "publisher"),
+        ("token", "rotate", "acme", "ci"),
+        ("token", "list", "acme"),
+        ("token", "delete", "acme", "ci"),
         ("tenant", "edit", "acme", "--max-clients", "7"),
         answer=f"{PASSWORD}\n{PASSWORD}\n{PASSWORD} 2\n",
     )
@@ -94,28 +99,34 @@ async def test_the_audit_log_is_exported(installation: Installation) -> None:
 
 async def test_a_tenant_is_exported_and_imported(installation: Installation, tmp_path: Path) -> None:
     tenant_id, archive = installation.tenant_id, str(tmp_path / "archive")
-    *_, tenants = await installation.pkgrepo(
+    *_, tenants, tokens = await installation.pkgrepo(
         # Services in tests use cheaper hashes, and an import rejects them.
         ("user", "password", tenant_id, "admin", "--password-stdin"),
+        ("token", "create", tenant_id, "nightly", "--role", "publisher"),
         ("export", tenant_id, archive),
         ("tenant", "delete", tenant_id, "--yes"),
         ("import", archive),
         ("tenant", "list"),
+        ("token", "list", tenant_id),
         answer=f"{PASSWORD}\n",
     )
     assert tenant_id in tenants
+    assert "nightly" not in tokens  # It would count in two installations.
 
 
 async def test_a_backup_is_restored_if_no_service_is_connected(installation: Installation, tmp_path: Path) -> None:
     backups = str(tmp_path / "backups")
-    (output,) = await installation.pkgrepo(("backup", backups))
+    token = ("token", "create", installation.tenant_id, "nightly", "--role", "publisher")
+    _, output = await installation.pkgrepo(token, ("backup", backups))
     assert "was created" in output
     async with AsyncMongoClient[dict[str, object]](installation.mongo_url) as client:
         for database in MONGODB[OPERATOR]:
             await client.drop_database(database)
     for installer in (installation.folder / "installers").iterdir():
         installer.rename(tmp_path / installer.name)
-    restored, tenants = await installation.pkgrepo(("restore", backups), ("tenant", "list"))
+    commands = (("restore", backups), ("tenant", "list"), ("token", "list", installation.tenant_id))
+    restored, tenants, tokens = await installation.pkgrepo(*commands)
     assert "was restored" in restored
     assert "MongoDB does not say who is connected" not in restored
     assert installation.tenant_id in tenants
+    assert "nightly" in tokens

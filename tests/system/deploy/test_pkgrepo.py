@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
@@ -24,10 +25,12 @@ from tests.support.processes.pkgrepo_command import (
     run_pkgrepo,
     start_pkgrepo,
 )
+from tests.support.servers.entra import APP, DIRECTORY
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.ports import free_port
 from tests.support.wait import until
 
+ENTRA_APP = ("--directory", DIRECTORY, "--client-id", APP.client_id, "--resource", APP.resource, "--scope", APP.scope)
 SERVICES = {"gateway", "auth_service", "catalog_service", "upload_service", "client_registry"}
 
 
@@ -165,6 +168,30 @@ async def test_a_tenant_is_managed_while_services_run(running: tuple[RunningPkgr
     assert "globex" not in (await pkgrepo("tenant", "list", *data))[1]
 
 
+async def test_an_app_of_entra_id_is_set_shown_and_removed(running: tuple[RunningPkgrepo, Path]) -> None:
+    service, folder = running
+    data, address = ("--data", str(folder)), f"{service.base_url.removesuffix('/demo')}/entra/winget/information"
+    assert (await pkgrepo("tenant", "create", "entra", *data))[0] == 0
+    async with ClientSession() as session:
+
+        async def authentication() -> str:
+            async with session.get(address) as answer:
+                return str((await answer.json())["Data"].get("Authentication", ""))
+
+        assert await authentication() == ""
+        set_, shown = await pkgrepo_commands(
+            ("tenant", "entra", "set", "entra", *ENTRA_APP, "--map", "Package pilots=pilot", *data),
+            ("tenant", "entra", "show", "entra", *data),
+        )
+        assert (set_[0], shown[0]) == (0, 0), (set_, shown)
+        for text in (*ENTRA_APP[1::2], "Package pilots=pilot"):
+            assert text in shown[1]
+        assert ENTRA_APP[5] in await authentication()
+        assert (await pkgrepo("tenant", "entra", "remove", "entra", *data))[0] == 0
+        assert await authentication() == ""
+    assert (await pkgrepo("tenant", "delete", "entra", "--yes", *data))[0] == 0
+
+
 async def test_networks_without_the_caller_are_saved_with_a_warning(running: tuple[RunningPkgrepo, Path]) -> None:
     data = ("--data", str(running[1]))
     networks = "10.0.0.0/8,192.168.100.100-192.168.100.200"
@@ -207,7 +234,7 @@ async def test_a_scrub_without_installers_says_so(running: tuple[RunningPkgrepo,
 async def test_a_password_is_generated_if_none_is_given(running: tuple[RunningPkgrepo, Path]) -> None:
     service, folder = running
     data = ("--data", str(folder))
-    status, output = await pkgrepo("user", "create", "demo", "erika", *data)
+    status, output = await pkgrepo("user", "create", "demo", "erika", "--role", "viewer", *data)
     assert status == 0
     credentials = {"username": "erika", "password": output.rsplit(" ", 1)[1]}
     async with ClientSession() as session, session.post(f"{service.base_url}/login", data=credentials) as answer:
@@ -215,7 +242,8 @@ async def test_a_password_is_generated_if_none_is_given(running: tuple[RunningPk
     listed, deleted = await pkgrepo_commands(
         ("user", "list", "demo", *data), ("user", "delete", "demo", "erika", *data)
     )
-    assert "erika" in listed[1]
+    assert re.search(r"erika\W+viewer", listed[1])
+    assert re.search(r"admin\W+administrator", listed[1])
     assert deleted[0] == 0
 
 
@@ -269,8 +297,15 @@ async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[Runni
         ("tenant", "edit", "nobody", "--max-clients", "1"): "no tenant",
         ("tenant", "edit", "demo", "--allowed-networks", "300.1.2.3"): "--allowed-networks",
         ("user", "create", "nobody", "x"): "no tenant",
-        ("user", "delete", "demo", "admin"): "last user",
+        ("user", "delete", "demo", "admin"): "last administrator",
+        ("user", "edit", "demo", "admin", "--role", "viewer"): "last administrator",
+        ("user", "edit", "demo", "nobody", "--role", "viewer"): "no user",
+        ("user", "edit", "demo", "admin", "--role", "root"): "'root'",
         ("user", "password", "demo", "nobody"): "no user",
+        ("tenant", "entra", "set", "demo", *ENTRA_APP, "--directory", "acme.example"): "directory",
+        ("tenant", "entra", "set", "demo", *ENTRA_APP, "--map", "Pilot"): "map",
+        ("tenant", "entra", "set", "nobody", *ENTRA_APP): "no tenant",
+        ("tenant", "entra", "show", "demo"): "no app of Entra ID",
         ("scrub", "--tenant", "nobody"): "nobody",
         ("quota", "--tenant", "nobody"): "nobody",
         ("storage", "migrate", "--to", "s3"): "pkgrepo: S3_URL: is missing; set it as for the upload service",

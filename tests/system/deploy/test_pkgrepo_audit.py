@@ -2,8 +2,9 @@
 
 import getpass
 import json
+import re
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ import pytest
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
+from common.auth.api_tokens import PATTERN
 from deploy.local.folder import Addresses
 from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.stores import StoreAddresses
 from tests.support.factories import KEY, make_tenant
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
-from tests.support.system.services import Services
+from tests.support.system.services import Services, bearer
 
 OPERATOR = f"operator/{getpass.getuser()}"
 
@@ -84,7 +86,8 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
         ("tenant", "edit", tenant_id, "--max-clients", "none", "--allowed-networks", "127.0.0.1,::1"),
         ("user", "create", tenant_id, "helga", password),
         ("user", "password", tenant_id, "helga", password),
-        ("user", "create", tenant_id, "erika"),
+        ("user", "create", tenant_id, "erika", "--role", "auditor", "--role", "viewer"),
+        ("user", "edit", tenant_id, "erika", "--role", "publisher"),
         ("user", "delete", tenant_id, "erika"),
         ("audit", "export", "--tenant", tenant_id),
         answer="a long password\nanother password\n",
@@ -99,6 +102,7 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
         ("user_create", "helga"),
         ("user_password", "helga"),
         ("user_create", "erika"),
+        ("user_edit", "erika"),
         ("user_delete", "erika"),
     ]
     assert entries[0]["target"]["max_clients"] == "7"
@@ -106,7 +110,71 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
         "max_clients": {"before": "7", "after": "none"},
         "allowed_networks": {"before": "", "after": "127.0.0.1,::1"},
     }
-    assert "password" not in str(entries).replace("user_password", "")
+    assert [entry["target"].get("role") for entry in entries[2:5]] == ["administrator", None, "viewer,auditor"]
+    assert entries[5]["changes"] == {"role": {"before": "viewer,auditor", "after": "publisher"}}
+    assert not any(text in str(entries) for text in ("a long password", "another password"))
+
+
+async def test_the_audit_log_records_the_commands_about_tokens(
+    command: Command, tenant_id: str, services: Services
+) -> None:
+    create = ("token", "create", tenant_id, "ci", "--role", "publisher", "--package", "Acme.*", "--network", "::1")
+    created, rotated, listed, _, output = await command.done(
+        create,
+        ("token", "rotate", tenant_id, "ci", "--overlap", "2"),
+        ("token", "list", tenant_id),
+        ("token", "delete", tenant_id, "ci"),
+        ("audit", "export", "--tenant", tenant_id),
+    )
+
+    texts = [shown.split()[-1] for shown in (created, rotated)]
+    assert all(re.fullmatch(PATTERN, text) for text in texts)
+    assert not any(text.split("_")[2] in listed + output for text in texts)
+    assert {"ci", "publisher", "Acme.*", "::1", OPERATOR} <= set(listed.split())
+    assert [(entry["operation"], entry["user"], entry["target"]) for entry in _lines(output)[-3:]] == [
+        (
+            "token_create",
+            OPERATOR,
+            {"name": "ci", "role": "publisher", "package_ids": "Acme.*", "networks": "::1"},
+        ),
+        ("token_rotate", OPERATOR, {"name": "ci", "overlap_hours": "2"}),
+        ("token_delete", OPERATOR, {"name": "ci"}),
+    ]
+
+
+async def test_the_list_of_tokens_shows_names_and_patterns_as_they_are(command: Command, tenant_id: str) -> None:
+    create = ("token", "create", tenant_id, "[/red]", "--role", "publisher", "--package", "Acme[x64]*")
+    *_, listed = await command.done(create, ("token", "list", tenant_id))
+    assert {"[/red]", "Acme[x64]*"} <= set(listed.split())
+
+
+async def test_a_token_of_the_operator_counts_at_once(services: Services, command: Command) -> None:
+    tenant = await services.tenant()
+    (created,) = await command.done(("token", "create", tenant.tenant_id, "ci", "--role", "publisher"))
+    pipeline = replace(tenant, headers=bearer(created.split()[-1]))
+    assert (await pipeline.call("GET", "test")).status == 200
+    await command.done(("token", "delete", tenant.tenant_id, "ci"))
+    assert (await pipeline.call("GET", "test")).status == 401
+
+
+async def test_an_invalid_command_about_tokens_is_rejected(command: Command, tenant_id: str) -> None:
+    commands = {
+        ("create", tenant_id, "ci", "--role", "administrator"): "no token may have",
+        ("create", tenant_id, "ci", "--role", "root"): "'root'",
+        ("create", tenant_id, "ci", "--role", "viewer", "--package", "a/b"): "package_ids: 'a/b'",
+        ("create", tenant_id, "ci", "--role", "viewer", "--network", "x"): "networks:",
+        ("create", tenant_id, "ci", "--role", "viewer", "--days", "367"): "Usage",
+        ("create", "nobody", "ci", "--role", "viewer"): "no tenant",
+        ("rotate", tenant_id, "other"): "no token 'other'",
+        ("delete", tenant_id, "other"): "no token 'other'",
+    }
+    results = await command.run(*(("token", *arguments) for arguments in commands))
+    wrong = [
+        (arguments, status, output)
+        for (arguments, reason), (status, output) in zip(commands.items(), results, strict=True)
+        if not status or reason not in output
+    ]
+    assert wrong == []
 
 
 async def test_an_operators_edit_records_only_the_changed_settings(command: Command, tenant_id: str) -> None:

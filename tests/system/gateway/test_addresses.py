@@ -3,6 +3,7 @@
 from urllib.parse import urlsplit
 
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
+from common.auth.roles import ADMINISTRATOR
 from common.tenants import RESERVED, Tenant
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
@@ -160,7 +161,7 @@ def test_the_list_of_internal_operations_is_complete() -> None:
 
 
 async def test_an_internal_operation_has_no_outside_address(each: Api) -> None:
-    caller = Caller(Tenant(each.tenant_id)).as_administrator("admin", "x")
+    caller = Caller(Tenant(each.tenant_id)).as_administrator("admin", "x", ADMINISTRATOR)
     with every_cell() as cell:
         for word, service in INTERNAL:
             token = {INTERNAL_TOKEN: sign(KEY, caller, service=service, operation=word)}

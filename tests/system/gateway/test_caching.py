@@ -1,8 +1,9 @@
 """Gateways cache responses. A change through one gateway is visible at all gateways after its response."""
 
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -178,6 +179,14 @@ async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere
     assert await shown() == "package_not_found"
 
 
+ANSWERS: Mapping[str, Mapping[str, Any]] = {
+    "find_roles": {"roles": ["viewer"]},
+    "identify_client": {"client_id": "c1"},
+    "hidden_packages": {"package_ids": ["Hidden.App"]},
+    "client_version": {"Version": "1.2.3.4"},
+}
+
+
 @dataclass
 class CountingServices:
     """A stub of all services that counts its requests."""
@@ -194,12 +203,8 @@ class CountingServices:
                 return json_response(
                     {"tenant_id": tenant_id, "max_clients": None, "version_key": "version", **settings}
                 )
-            case "identify_client":
-                return json_response({"client_id": "c1"})
-            case "hidden_packages":
-                return json_response({"package_ids": ["Hidden.App"]})
-            case "client_version":
-                return json_response({"Version": "1.2.3.4"})
+            case "find_roles" | "identify_client" | "hidden_packages" | "client_version":
+                return json_response(ANSWERS[operation])
             case "get_package_versions" | "winget":
                 return web.json_response([], headers={REVISION_HEADER: "7"} if self.settled else None)
         same = request.headers.get("If-None-Match") == ETAG

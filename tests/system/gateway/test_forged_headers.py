@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
+from common.auth.roles import ADMINISTRATOR
 from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.middleware import AUDIT_HEADER
 from common.tenants import Tenant
@@ -31,7 +32,7 @@ def forged() -> Iterator[tuple[str, str]]:
 
 
 async def test_forwarding_headers_of_a_caller_are_ignored(either: Api, other_tenant: Api) -> None:
-    stranger = Caller(Tenant(other_tenant.tenant_id)).as_administrator("mallory", "x")
+    stranger = Caller(Tenant(other_tenant.tenant_id)).as_administrator("mallory", "x", ADMINISTRATOR)
     token = {INTERNAL_TOKEN: sign(KEY, stranger, service="catalog_service", operation="add_package")}
     name = f"Forged.{other_tenant.tenant_id}"
     form = {"package_id": name, "package_name": "x", "package_publisher": "x"}
@@ -54,7 +55,7 @@ async def test_addresses_in_responses_have_the_host_of_the_request(tenant: Api) 
 
 
 async def test_the_gateway_does_not_accept_an_internal_token(each: Api) -> None:
-    caller = Caller(Tenant(each.tenant_id)).as_administrator("admin", "x")
+    caller = Caller(Tenant(each.tenant_id)).as_administrator("admin", "x", ADMINISTRATOR)
     for row in OPERATIONS:
         token = {INTERNAL_TOKEN: sign(KEY, caller, service=row.service, operation=row.name)}
         expected = await each.anonymous().call(row.method, *segments(row, UNKNOWN))

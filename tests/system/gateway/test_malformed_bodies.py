@@ -126,6 +126,8 @@ async def test_the_well_formed_body_is_accepted(services: Services) -> None:
     with every_cell() as cell:
         # Deletions come last.
         for row in sorted(WITH_BODY, key=lambda row: (row.method == "DELETE", row.name == "logout")):
+            if row.name == "sign_in/oidc/backchannel_logout":
+                continue  # It needs a token of an identity provider: see `test_company_login`.
             with cell(title(row)):
                 answer = await send_well_formed(row, whole)
                 if answer.status >= 400:  # An earlier operation deleted or used a required object.

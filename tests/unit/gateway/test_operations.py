@@ -4,14 +4,16 @@ import ast
 from importlib.resources import files
 from typing import Any
 
+from common.auth.roles import Permission, Role
 from common.service_client.client import ANSWER_TIMEOUT
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
 
 PATHS: dict[str, dict[str, Any]] = DOCUMENT["paths"]
-# The sign-in page and its assets are for browsers, not part of the interface.
-DOCUMENTED = [row for row in OPERATIONS if row.name != "sign_in" and "assets" not in row.parts]
+# The pages of the sign-in and the assets are for browsers, not part of the interface.
+SIGN_IN = {"sign_in", "sign_in/oidc", "sign_in/oidc/callback"}
+DOCUMENTED = [row for row in OPERATIONS if row.name not in SIGN_IN and "assets" not in row.parts]
 
 
 def documented_operation(row: Operation) -> dict[str, Any]:
@@ -36,10 +38,23 @@ def test_the_document_describes_every_operation_and_no_other() -> None:
 @each("row", DOCUMENTED, ids=name)
 def test_an_operation_names_its_credentials(row: Operation) -> None:
     security = documented_operation(row).get("security", DOCUMENT["security"])
-    if row.access is Access.ADMINISTRATOR:
+    if row.access in {Access.ADMINISTRATOR, Access.SESSION}:
         assert security == [{"bearerAuth": []}]
     else:
         assert {} in security or not security
+
+
+@each("row", DOCUMENTED, ids=name)
+def test_an_operation_names_its_permission(row: Operation) -> None:
+    operation = documented_operation(row)
+    assert operation.get("x-permission", Permission.NONE) == row.permission
+    if row.permission is not Permission.NONE and not row.is_winget:
+        (content,) = _resolve(operation["responses"]["403"])["content"].values()
+        assert content["examples"]["permission"] == {"$ref": "#/components/examples/PermissionMissing"}
+
+
+def test_the_document_names_every_role() -> None:
+    assert DOCUMENT["components"]["schemas"]["Role"]["enum"] == list(Role)
 
 
 @each("row", DOCUMENTED, ids=name)

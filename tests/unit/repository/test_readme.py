@@ -9,6 +9,7 @@ from client_registry.settings import RegistrySettings
 from common.settings import FIXED
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
+from tests.support.role_matrix import DOCUMENT, with_matrix
 from tests.support.tables import each
 from upload_service.settings import UploadSettings
 
@@ -27,13 +28,19 @@ SETTINGS = sorted(
         for name in kind.model_fields.keys() - FIXED
     }
 )
-# The sign-in page and its assets are for browsers only.
-NAMED = [row for row in OPERATIONS if row.name != "sign_in" and "assets" not in row.parts]
+# The pages of the sign-in and the assets are for browsers only.
+SIGN_IN = {"sign_in", "sign_in/oidc", "sign_in/oidc/callback"}
+NAMED = [row for row in OPERATIONS if row.name not in SIGN_IN and "assets" not in row.parts]
 
 
 @each("row", NAMED, ids=lambda row: f"{row.method} {row.path}")
 def test_the_documents_name_every_operation(row: Operation) -> None:
     assert f"`{row.method} {row.path}`" in INTERFACE
+
+
+def test_the_document_of_access_has_the_current_matrix_of_roles() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    assert with_matrix(text) == text
 
 
 @each("setting", SETTINGS)

@@ -14,6 +14,9 @@ from pymongo.errors import OperationFailure
 from auth_service.audit.chain import AuditSigner, verify
 from auth_service.audit.store import MongoAuditStore
 from auth_service.migrations import schema as auth_schema
+from auth_service.users.model import User
+from auth_service.users.store import MongoUserStore
+from common.auth.roles import ADMINISTRATOR, Role
 from common.mongo import Document, MongoDatabase, open_database
 from common.mongo import migration as migrating_module
 from common.mongo import schema as schema_module
@@ -242,3 +245,16 @@ async def test_a_migration_adds_old_entries_to_the_chain(database: MongoDatabase
     assert [row["operation"] for row in entries] == ["old_0", "old_1", "old_2"]
     await migrate_again(database, schema, 0)
     assert await database["audit_log"].count_documents({}) == 6
+
+
+async def test_a_migration_makes_the_users_of_older_releases_administrators(database: MongoDatabase) -> None:
+    store = MongoUserStore(database)
+    for number in range(3):
+        user = {"username": f"u{number}", "password_hash": "", "created_at": datetime(2026, 1, 1, tzinfo=UTC)}
+        await database["users"].insert_one({"tenant_id": "acme", **user})
+    await store.add(User("acme", "viewer", "", datetime(2026, 1, 1, tzinfo=UTC), (Role.VIEWER,)))
+    before = [user.roles for user in await store.list("acme")]
+    assert before == [ADMINISTRATOR] * 3 + [(Role.VIEWER,)]
+    await migrate(database, auth_schema(SecretStr(KEY)))
+    assert [user.roles for user in await store.list("acme")] == before
+    assert await database["users"].count_documents({"tenant_id": "acme", "roles": [*ADMINISTRATOR]}) == 3

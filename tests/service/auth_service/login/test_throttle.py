@@ -198,11 +198,12 @@ async def test_a_deletion_repeated_after_any_fault_deletes_the_addresses(
     steps = Steps()
     steps.watch_redis(monkeypatch)
     assert await steps.run(partial(delete, await sign_in()))
-    last = steps.count
+    last, successes = steps.count, 0
     for step in range(1, last + 1):
         caller, steps.failing_step = await sign_in(), step
 
-        assert not await steps.run(partial(delete, caller))
+        successes += await steps.run(partial(delete, caller))
         await delete(caller)
 
         assert not await redis.exists(addresses_of(caller, "ada")), f"step {step}"
+    assert successes == 1  # without a new version of the tenant, which is then not cached

@@ -15,6 +15,7 @@ from common.http.middleware import AUDIT_HEADER
 from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer
 from tests.support.factories import make_caller
+from tests.support.servers.entra import APP, DIRECTORY
 from tests.support.services.auth import Auth, serving_auth
 
 HERE = "192.0.2.7"
@@ -294,7 +295,7 @@ async def test_the_audit_target_of_the_longest_list_fits_a_header(auth: Auth, ca
 
 
 async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
-    caller = await auth.tenant(storage_quota=5, max_clients=2, allowed_networks=("10.0.0.0/8",))
+    caller = await auth.tenant(storage_quota=5, max_clients=2, allowed_networks=("10.0.0.0/8",), entra=APP)
 
     answer = await auth.call(caller, "POST", "find_tenant", json={})
 
@@ -309,6 +310,15 @@ async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
             "version_key": "version",
             "strict_installers": False,
             "source_agreements": "",
+            "login_name": "",
+            "password_login": True,
+            "entra": {
+                "directories": [DIRECTORY],
+                "client_id": APP.client_id,
+                "resource": APP.resource,
+                "scope": APP.scope,
+                "rings": [["Pilot", "pilot"], ["group-1", "broad"]],
+            },
         },
     )
 

@@ -36,7 +36,7 @@ async def test_users_are_listed_by_name_and_without_their_passwords(auth: Auth, 
     answer = await auth.call(caller, "GET", "get_users")
 
     assert answer.status == 200
-    assert [list(user) for user in answer.body] == [["username", "created_at"]] * 2
+    assert [list(user) for user in answer.body] == [["username", "created_at", "role", "login", "break_glass"]] * 2
     assert await names(auth, caller) == ["ada", "admin"]
     created = datetime.fromisoformat(answer.body[0]["created_at"])
     assert created.utcoffset() == timedelta(0)
@@ -268,7 +268,8 @@ async def test_writes_have_an_audit_target_without_secrets(auth: Auth, caller: C
     changed = await change_password(auth, caller)
 
     targets = [answer.audit_target for answer in (added, deleted, changed)]
-    assert targets == [{"username": "bob"}, {"username": "bob"}, {"username": "admin"}]
+    added_target = {"username": "bob", "role": "administrator"}
+    assert targets == [added_target, {"username": "bob"}, {"username": "admin"}]
 
 
 async def test_only_the_gateway_is_authorized(auth: Auth, caller: Caller) -> None:

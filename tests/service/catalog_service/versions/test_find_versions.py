@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from common.auth.internal_tokens import Caller
+from common.auth.roles import ADMINISTRATOR
 from common.errors import Unavailable
 from tests.support.factories import make_caller
 from tests.support.services.catalog import Catalog
@@ -15,7 +16,7 @@ from tests.support.wait import TIMEOUT
 @pytest.fixture
 async def caller(catalog: Catalog) -> Caller:
     """The administrator of a tenant with a package."""
-    caller = make_caller().as_administrator("ada", "a session")
+    caller = make_caller().as_administrator("ada", "a session", ADMINISTRATOR)
     await catalog.add_package(caller)
     return caller
 

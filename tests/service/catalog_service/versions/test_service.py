@@ -15,6 +15,7 @@ from catalog_service.versions.forms import new_version
 from catalog_service.versions.service import Versions
 from common.auth.downloads import check_download
 from common.auth.internal_tokens import Caller
+from common.auth.roles import Role
 from common.errors import StorageExceeded, Unavailable
 from common.http.forms import Form
 from common.service_client.client import ServiceClient, open_service
@@ -348,6 +349,30 @@ async def test_a_pending_version_is_finished_by_the_sweeper(catalog: Catalog, ca
     (version,) = await catalog.versions(caller)
     assert catalog.stubs.links == {name: version["UID"]}
     assert version["INSTALLER_SHA256"] == DIGEST
+
+
+async def test_the_sweeper_gives_no_restricted_token_the_file_of_others(catalog: Catalog, caller: Caller) -> None:
+    token = caller.as_administrator("token:ci", "", (Role.PUBLISHER,), ("acme.*",))
+    name = catalog.stubs.add_file()
+    catalog.stubs.others = {name}
+    catalog.stubs.during = fail
+
+    answer = await catalog.post_version(token, server_filename=name)
+
+    assert (answer.status, answer.body["code"]) == (403, "permission_missing")
+    catalog.stubs.during = None
+    await catalog.age_and_sweep()
+    assert await catalog.versions(caller) == []
+    assert catalog.stubs.linked_uids == set()
+
+
+async def test_only_a_restricted_token_has_its_files_checked_first(catalog: Catalog, caller: Caller) -> None:
+    for packages, expected in ((("acme.*",), 1), (("*",), 0)):
+        catalog.stubs.operations.clear()
+        token = caller.as_administrator("token:ci", "", (Role.PUBLISHER,), packages)
+        assert (await catalog.post_version(token, package_version=f"2.{expected}")).status == 201
+        assert (await catalog.post_version(token, package_version=f"3.{expected}", **EXTERNAL)).status == 201
+        assert catalog.stubs.operations.count("inspect_upload") == expected
 
 
 async def test_a_pending_version_without_a_file_is_removed(catalog: Catalog, caller: Caller) -> None:

@@ -74,9 +74,9 @@ async def test_a_cancellation_between_the_two_steps_of_a_first_chunk_wins(
     caller, cancellations = make_uploader(), list[Answer]()
     open_transfer = MongoUploadStore.create
 
-    async def cancel_first(store: MongoUploadStore, tenant_id: str, file_id: str, total: int) -> None:
+    async def cancel_first(store: MongoUploadStore, tenant_id: str, file_id: str, total: int, uploader: str) -> None:
         cancellations.append(await replicas.second.cancel(caller, "f"))
-        await open_transfer(store, tenant_id, file_id, total)
+        await open_transfer(store, tenant_id, file_id, total, uploader)
 
     monkeypatch.setattr(MongoUploadStore, "create", cancel_first)
     answer = await replicas.first.chunk(caller, "f", FILE[:HALF], 0, len(FILE))
@@ -91,9 +91,9 @@ async def test_a_first_chunk_between_the_two_steps_of_a_cancellation_is_removed(
     caller, chunks = make_uploader(), list[Answer]()
     add_cancelled = MongoUploadStore.add_cancelled
 
-    async def send_first(store: MongoUploadStore, tenant_id: str, file_id: str) -> None:
+    async def send_first(store: MongoUploadStore, tenant_id: str, file_id: str, uploader: str) -> None:
         chunks.append(await replicas.first.chunk(caller, "f", FILE[:HALF], 0, len(FILE)))
-        await add_cancelled(store, tenant_id, file_id)
+        await add_cancelled(store, tenant_id, file_id, uploader)
 
     monkeypatch.setattr(MongoUploadStore, "add_cancelled", send_first)
     assert (await replicas.second.cancel(caller, "f")).status == 200

@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from common.errors import InvalidRequest
 from common.mongo import MongoDatabase, open_database
-from tests.support.factories import make_tenant
+from tests.support.factories import make_caller, make_tenant
 from tests.support.services.upload import make_transfers
 from upload_service.content_range import ContentRange, FileId
 from upload_service.model import Status, Upload
@@ -76,7 +76,7 @@ class Chunks(RuleBasedStateMachine):
 
     def send(self, file_id: str, start: int, body: Body, *, length: int | None = None, total: int = TOTAL) -> Upload:
         span = ContentRange(start, start + (len(body.data) if length is None else length) - 1, total)
-        return self.run(self.transfers.append(self.tenant, FileId(file_id), span, body))
+        return self.run(self.transfers.append(make_caller(self.tenant), FileId(file_id), span, body))
 
     def refused(self, file_id: str, start: int, body: Body, *, length: int | None = None, total: int = TOTAL) -> None:
         try:
@@ -154,7 +154,7 @@ class Chunks(RuleBasedStateMachine):
             assert (upload.offset == TOTAL) == (upload.status is Status.COMPLETE)
             if upload.status is Status.COMPLETE:
                 assert upload.sha256 == hashlib.sha256(CONTENT[file_id]).hexdigest()
-            record = self.run(self.transfers.find(self.tenant.tenant_id, FileId(file_id)))
+            record = self.run(self.transfers.find(make_caller(self.tenant), FileId(file_id)))
             assert replace(record, fence=0) == replace(upload, fence=0)
         assert files == expected
         assert self.run(self.quota.usage(self.tenant.tenant_id))[:2] == (0, TOTAL * len(self.known))

@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 
-from tests.support.factories import make_tenant
+from tests.support.factories import make_caller, make_tenant
 from tests.support.services.storage_pair import FILE, StoragePair
 from upload_service.content_range import ContentRange, FileId
 from upload_service.model import StorageKind
@@ -45,6 +45,6 @@ async def test_a_repeated_chunk_is_answered_while_its_file_moves(storages: Stora
         sessions = UploadSessions(store, quota, parts, storages.folder, storages.removal, lambda: None, readers)
         transfers = Transfers(store, quota, sessions, ResendCheck(store, parts, storages.backends), storages.removal)
         span = ContentRange(len(FILE) - LAST, len(FILE) - 1, len(FILE))
-        tenant, file_id = make_tenant(tenant_id=upload.tenant_id), FileId(upload.file_id)
-        progress = await transfers.append(tenant, file_id, span, LateBody(storages))
+        caller, file_id = make_caller(make_tenant(tenant_id=upload.tenant_id)), FileId(upload.file_id)
+        progress = await transfers.append(caller, file_id, span, LateBody(storages))
     assert progress.server_filename == upload.server_filename

@@ -7,8 +7,10 @@ from uuid import UUID
 
 import pytest
 
+from catalog_service.model.enumerations import Architecture, FileType
+from deploy.publish.model import Installer
 from tests.support.processes.publish_command import run_publish
-from tests.support.system.publishing import add_package, catalog, download, package_id, publish
+from tests.support.system.publishing import add_package, catalog, download, package_id, publish, send_chunk
 from tests.support.system.services import PASSWORD, Api, Services
 
 
@@ -223,6 +225,36 @@ async def test_a_token_is_used_and_not_ended(tenant: Api, package: str, tmp_path
     assert result.status == 0, result.log
     assert token not in result.log
     assert (await tenant.call("GET", "test")).status == 200
+
+
+async def test_a_restricted_api_token_publishes_its_packages_only(services: Services, tmp_path: Path) -> None:
+    tenant = await services.tenant()
+    form = {"name": "ci", "role": "publisher", "package_ids": "Acme.*"}
+    token = (await tenant.call("POST", "add_token", data=form)).body["token"]
+    environment = {"PKGREPO_USER": "", "PKGREPO_PASSWORD": "", "PKGREPO_TOKEN": token}
+    file, new = make_file(tmp_path), ("--package-name", "App", "--publisher", "Acme", "--version", "1")
+    published = await run_publish(tenant, file, "--package", "Acme.App", *new, **environment)
+    refused = await run_publish(tenant, file, "--package", "Other.App", *new, **environment)
+    assert (published.status, refused.status) == (0, 1), published.log
+    assert refused.log == "pkgrepo: This token may change only packages whose ids match Acme.*."
+    assert token not in published.log + published.output + refused.log
+
+
+async def test_a_restricted_token_sends_a_file_again_that_another_caller_began(
+    services: Services, tmp_path: Path
+) -> None:
+    tenant, name = await services.tenant(), package_id()
+    await add_package(tenant, name)
+    file = make_file(tmp_path)
+    content = file.read_bytes()
+    installer = Installer(file, name, "1", Architecture.X64, FileType.EXE)
+    begun = next(installer.file_ids(hashlib.sha256(content).hexdigest()))
+    assert (await send_chunk(tenant, begun, content, 0, 1000)).status == 200
+    form = {"name": "ci", "role": "publisher", "package_ids": "Acme.*"}
+    token = (await tenant.call("POST", "add_token", data=form)).body["token"]
+    environment = {"PKGREPO_USER": "", "PKGREPO_PASSWORD": "", "PKGREPO_TOKEN": token}
+    result = await run_publish(tenant, file, "--package", name, "--version", "1", "--json", **environment)
+    assert (result.status, result.documents[0].get("resumed_from")) == (0, 0), result.log
 
 
 async def test_a_full_quota_is_reported_in_the_servers_words(services: Services, tmp_path: Path) -> None:

@@ -1,176 +1,208 @@
-"""Access by role: every kind of caller at every operation of the table."""
+"""Access by permission: a user of each role at every operation of the table, and changes of roles."""
 
-import time
-from dataclasses import dataclass
-from enum import StrEnum
-from itertools import combinations, product
+from collections.abc import Mapping
+from dataclasses import replace
+from itertools import product
 from typing import Any
-from uuid import uuid4
 
-import jwt
 import pytest
 
-from common.auth.internal_tokens import Caller, Deployment, sign
-from common.auth.sessions import AUDIENCE
-from common.auth.signing import ALGORITHM
-from common.tenants import Tenant
+from common.auth.internal_tokens import Caller, Deployment
+from common.auth.roles import PERMISSIONS, Permission, Role
+from common.errors import Unavailable
+from common.service_client.client import ServiceClient
 from gateway.operations import OPERATIONS, Access, Operation
-from tests.support.api import Answer
-from tests.support.factories import KEY
+from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.pages import sign_in
 from tests.support.system.problems import check_error
-from tests.support.system.seed import CLIENTS, UNKNOWN, as_winget, segments, title
-from tests.support.system.services import Api, Services, bearer
-from tests.support.tables import every_cell
+from tests.support.system.seed import CLIENTS, LONG_PASSWORD, UNKNOWN, segments, title
+from tests.support.system.services import Api, Services, bearer, single_gateway
+from tests.support.tables import every_cell, sampled
 
-INVALID = "The session token is not valid, or no longer."
-MISSING = "Send one header `Authorization: Bearer <token>` with a token of /login."
-WANTED = "This tenant wants a valid session token or client token."
-KINDS = ("multi", "single", "multi, enforcing", "single, enforcing")  # of tenants
-
-
-class Role(StrEnum):
-    """The credentials of a caller."""
-
-    ADMINISTRATOR = "administrator"
-    CLIENT = "client"
-    ANONYMOUS = "anonymous"
-    OTHER_SCHEME = "other scheme"
-    TWO_TOKENS = "two tokens"
-    LOGGED_OUT = "logged out"
-    EXPIRED = "expired"
-    FORGED = "forged"
-    UNSIGNED = "unsigned"
-    OTHER_AUDIENCE = "for a service"
-    SERVICE = "service token"
-    CLIENT_AS_BEARER = "client token as Bearer"
+WITH_USERS = {Access.ADMINISTRATOR, *CLIENTS}
+GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.permission is not Permission.NONE]
+CELLS = list(product(OPERATIONS, Role))
 
 
-WITHOUT_BEARER = {Role.CLIENT, Role.ANONYMOUS}
-UNREADABLE = {Role.OTHER_SCHEME, Role.TWO_TOKENS}
-
-
-@dataclass(frozen=True)
-class Credentials:
-    """The credentials of each role, besides a valid session and client token."""
-
-    api: Api
-    enforcing: bool
-    session: str
-    logged_out: str
-    client: str
-
-    def of(self, role: Role, row: Operation) -> dict[str, Any]:
-        match role:
-            case Role.ANONYMOUS:
-                return {}
-            case Role.CLIENT:
-                request = {"data": {"auth_token": self.client}}
-                return as_winget(request) if row.is_winget else request
-            case Role.OTHER_SCHEME:
-                return {"headers": {"Authorization": f"Basic {self.session}"}}
-            case Role.TWO_TOKENS:
-                return {"headers": [("Authorization", f"Bearer {self.session}")] * 2}
-            case _:
-                return {"headers": bearer(self._token(role, row))}
-
-    def _token(self, role: Role, row: Operation) -> str:
-        claims = jwt.decode(self.session, KEY, algorithms=[ALGORITHM], audience=AUDIENCE)
-        # All keys are equal in these tests, so only the audience separates the kinds of tokens.
-        caller = Caller(Tenant(self.api.tenant_id)).as_administrator(claims["sub"], claims["jti"])
-        tokens = {
-            Role.ADMINISTRATOR: self.session,
-            Role.LOGGED_OUT: self.logged_out,
-            Role.EXPIRED: jwt.encode({**claims, "exp": int(time.time()) - 600}, KEY, algorithm=ALGORITHM),
-            Role.FORGED: jwt.encode(claims, f"not {KEY}", algorithm=ALGORITHM),
-            Role.UNSIGNED: jwt.encode(claims, "", algorithm="none"),
-            Role.OTHER_AUDIENCE: jwt.encode({**claims, "aud": row.service}, KEY, algorithm=ALGORITHM),
-            Role.SERVICE: sign(KEY, caller, service=row.service, operation=row.name),
-            Role.CLIENT_AS_BEARER: self.client,
-        }
-        return tokens[role]
-
-
-async def credentials(api: Api, gateway: Api, *, enforcing: bool) -> Credentials:
-    """The credentials of callers of a tenant. `gateway` issues them, `api` is tested."""
-    session, other = await gateway.signed_in(), await gateway.signed_in()
-    logged_out = other.headers["Authorization"].removeprefix("Bearer ")
-    await other.call("POST", "logout", data={"token": logged_out})
-    answer = await session.call("POST", "add_client", data={"client_name": f"pc-{uuid4().hex}"})
+async def add_user(admin: Api, role: str, name: str = "") -> Api:
+    """A session of a new user with these roles."""
+    form = {"username": name or f"the-{role}", "password": LONG_PASSWORD, "role": role}
+    answer = await admin.call("POST", "add_user", data=form)
     assert answer.status == 201, answer.body
-    token = session.headers["Authorization"].removeprefix("Bearer ")
-    return Credentials(api.anonymous(), enforcing, token, logged_out, answer.body["auth_token"])
+    return await admin.signed_in(form["username"], LONG_PASSWORD)
 
 
-def matrix(kind: str, *, complete: bool) -> list[tuple[Operation, Role]]:
-    """All combinations of operation, role and kind of tenant. The sample has every pair of two."""
-    place = KINDS.index(kind)
-    return [
-        (row, role)
-        for (number, row), (other, role) in product(enumerate(OPERATIONS), enumerate(Role))
-        if complete or (number + other) % len(KINDS) == place
-    ]
-
-
-def test_the_sample_has_every_pair_of_the_complete_matrix() -> None:
-    short, complete = [
-        [(kind, *cell) for kind in KINDS for cell in matrix(kind, complete=complete)] for complete in (False, True)
-    ]
-    assert len(short) * len(KINDS) == len(complete)
-    for two in combinations(range(3), 2):
-        assert {tuple(cell[at] for at in two) for cell in short} == {tuple(cell[at] for at in two) for cell in complete}
+async def set_role(admin: Api, name: str, role: str) -> None:
+    answer = await admin.call("PATCH", "edit_user", name, data={"role": role})
+    assert answer.status == 200, answer.body
 
 
 @pytest.fixture(scope="module")
-async def callers(services: Services, enforcing: Api, enforcing_single: Api) -> dict[str, Credentials]:
-    """The callers of each kind of tenant."""
-    tenant, single = await services.tenant(), await services.tenant(Deployment.SINGLE)
-    single_by_multi = await services.api(single.tenant_id).signed_in()
-    return {
-        "multi": await credentials(tenant, tenant, enforcing=False),
-        "single": await credentials(single, single_by_multi, enforcing=False),
-        "multi, enforcing": await credentials(enforcing, enforcing, enforcing=True),
-        "single, enforcing": await credentials(enforcing_single, enforcing, enforcing=True),
-    }
+async def users(services: Services) -> Mapping[Role, Api]:
+    """A user of each role."""
+    admin = await services.tenant()
+    return {role: await add_user(admin, role) for role in Role}
 
 
-@pytest.mark.parametrize("complete", [False, pytest.param(True, marks=pytest.mark.full)], ids=["short", "complete"])
-@pytest.mark.parametrize("kind", KINDS)
-async def test_an_operation_is_open_to_the_roles_of_its_row(
-    kind: str, complete: bool, callers: dict[str, Credentials]
+def is_allowed(row: Operation, role: Role) -> bool:
+    """Whether the two tables allow it."""
+    return row.access not in WITH_USERS or row.permission in PERMISSIONS[role]
+
+
+def test_the_table_has_an_allowed_and_a_refused_operation_for_each_role() -> None:
+    outcomes = {role: {is_allowed(row, role) for row in OPERATIONS} for role in Role}
+    assert outcomes == {role: {True} if role is Role.ADMINISTRATOR else {True, False} for role in Role}
+
+
+@sampled(3)
+@pytest.mark.parametrize("deployment", Deployment)
+async def test_an_operation_is_open_to_the_roles_with_its_permission(
+    deployment: Deployment, every: int, users: Mapping[Role, Api], services: Services, redis_url: str
 ) -> None:
-    known = callers[kind]
+    async with single_gateway(services, redis_url, users[Role.VIEWER]) as single:
+        with every_cell() as cell:
+            for row, role in CELLS[list(Deployment).index(deployment) :: every]:
+                with cell(title(row), role):
+                    api = users[role]
+                    if deployment is Deployment.SINGLE:
+                        api = Api(api.session, single.base_url, api.tenant_id, deployment, api.headers)
+                    answer = await api.call(row.method, *segments(row, UNKNOWN))
+                    if is_allowed(row, role):
+                        assert "permission_missing" not in str(answer.body)
+                        assert answer.status < 500
+                        assert answer.status not in {401, 403} or row.access is Access.SIGNED
+                    else:
+                        check_error(row, answer, 403, "permission_missing")
+                        assert answer.body["params"] == {"permission": row.permission}
+
+
+async def test_an_api_token_may_do_what_its_role_may(services: Services) -> None:
+    admin = await services.tenant(client_authentication=True)
     with every_cell() as cell:
-        for row, role in matrix(kind, complete=complete):
-            with cell(title(row), role):
-                answer = await known.api.call(row.method, *segments(row, UNKNOWN), **known.of(role, row))
-                if _is_allowed(row, role, enforcing=known.enforcing):
-                    assert answer.status != 401
-                    assert answer.status < 500
-                else:
-                    check_refused(row, role, answer)
+        for role in set(Role) - {Role.ADMINISTRATOR}:
+            answer = await admin.call("POST", "add_token", data={"name": role, "role": role})
+            token = replace(admin, headers=bearer(answer.body["token"]))
+            for row in OPERATIONS:
+                with cell(title(row), role):
+                    answer = await token.call(row.method, *segments(row, UNKNOWN))
+                    if row.access is Access.SESSION:
+                        check_error(row, answer, 401, "not_authenticated")
+                    elif is_allowed(row, role):
+                        assert "permission_missing" not in str(answer.body)
+                        assert answer.status < 500
+                        assert answer.status not in {401, 403} or row.access is Access.SIGNED or row.name == "sign_in"
+                    else:
+                        check_error(row, answer, 403, "permission_missing")
+                        assert answer.body["params"] == {"permission": row.permission}
 
 
-def check_refused(row: Operation, role: Role, answer: Answer) -> None:
-    reason = _reason(row, role)
-    check_error(row, answer, 401, "not_authenticated")
-    assert answer.body["message" if row.is_winget else "detail"] == reason
-    assert answer.headers["WWW-Authenticate"] == "Bearer"
+async def test_several_roles_add_up(services: Services) -> None:
+    admin = await services.tenant()
+    user = await add_user(admin, "publisher,auditor", "both")
+    assert (await user.call("DELETE", "delete_package", "No.Such")).status == 404
+    assert (await user.call("GET", "get_audit_log")).status == 200
+    assert (await user.call("GET", "get_users")).status == 403
 
 
-def _is_allowed(row: Operation, role: Role, *, enforcing: bool) -> bool:
-    match row.access:
-        case Access.ADMINISTRATOR:
-            return role is Role.ADMINISTRATOR
-        case Access.CLIENT | Access.PACKAGE_MANAGER:
-            return not enforcing or role in {Role.ADMINISTRATOR, Role.CLIENT}
-        case _:
-            return True
+@pytest.mark.parametrize("deployment", Deployment)
+async def test_a_change_of_roles_counts_in_an_open_session_at_every_gateway(
+    services: Services, redis_url: str, deployment: Deployment
+) -> None:
+    admin = await services.tenant()
+    user = await add_user(admin, "viewer", "ada")
+    cookie = await sign_in(user, username="ada", password=LONG_PASSWORD)
+    async with run_gateway(services, redis_url) as address, single_gateway(services, redis_url, user) as single:
+        other = single if deployment is Deployment.SINGLE else at_gateway(user, address)
+        for role, status in (("viewer", 403), ("auditor", 200), ("publisher", 403), ("administrator", 200)) * 5:
+            await set_role(admin, "ada", role)
+            for api in (user, other):
+                assert (await api.call("GET", "get_audit_log")).status == status, (role, api.base_url)
+            page = await at_gateway(user, address).anonymous().call("GET", "dashboard", "audit", headers=cookie)
+            assert page.status == status, role
 
 
-def _reason(row: Operation, role: Role) -> str:
-    """The expected reason. It is the same for all invalid tokens."""
-    if role in UNREADABLE:
-        return MISSING
-    if role in WITHOUT_BEARER:
-        return WANTED if row.access in CLIENTS else MISSING
-    return INVALID
+async def test_a_user_cannot_give_roles_without_the_permission(services: Services) -> None:
+    admin = await services.tenant()
+    for role in set(Role) - {Role.ADMINISTRATOR}:
+        user = await add_user(admin, role)
+        form = {"username": "mallory", "password": LONG_PASSWORD, "role": "administrator"}
+        assert (await user.call("POST", "add_user", data=form)).status == 403
+        assert (await user.call("PATCH", "edit_user", f"the-{role}", data=form)).status == 403
+        assert (await user.call("DELETE", "delete_user", "admin")).status == 403
+    names = {user["username"]: user["role"] for user in (await admin.call("GET", "get_users")).body}
+    assert names == {"admin": ["administrator"], **{f"the-{r}": [r] for r in set(Role) - {Role.ADMINISTRATOR}}}
+
+
+async def test_a_user_of_one_tenant_has_no_rights_from_another(services: Services) -> None:
+    first, second = await services.tenant(), await services.tenant()
+    viewer = await add_user(first, "viewer", "ada")
+    boss = await add_user(second, "administrator", "ada")
+    assert (await boss.call("GET", "get_users")).status == 200
+    assert (await viewer.call("GET", "get_users")).status == 403
+    await set_role(second, "ada", "viewer")
+    await set_role(first, "ada", "administrator")
+    assert (await boss.call("GET", "get_users")).status == 403
+    assert (await viewer.call("GET", "get_users")).status == 200
+
+
+async def test_a_deleted_and_added_user_has_the_new_roles_only(services: Services) -> None:
+    admin = await services.tenant()
+    boss = await add_user(admin, "administrator", "ada")
+    assert (await boss.call("GET", "get_users")).status == 200
+    assert (await admin.call("DELETE", "delete_user", "ada")).status == 200
+    viewer = await add_user(admin, "viewer", "ada")
+    assert (await boss.call("GET", "get_users")).status == 401
+    assert (await viewer.call("GET", "get_users")).status == 403
+
+
+async def test_refused_writes_are_in_the_audit_log(services: Services) -> None:
+    admin = await services.tenant()
+    viewer = await add_user(admin, "viewer", "ada")
+    await set_role(admin, "ada", "auditor")
+    audited = [row for row in GUARDED if row.audited]
+    for row in audited:
+        assert (await viewer.call(row.method, *segments(row, UNKNOWN))).status == 403, title(row)
+    entries = (await admin.call("GET", "get_audit_log", params={"user": "ada", "outcome": "refused"})).body
+    refused = [(entry["operation"], entry["status"]) for entry in reversed(entries)]
+    assert refused == [(row.name, 403) for row in audited]
+    (change,) = (await admin.call("GET", "get_audit_log", params={"operation": "edit_user", "user": "admin"})).body
+    assert change["target"] == {"username": "ada"}
+    assert change["changes"] == {"role": {"before": "viewer", "after": "auditor"}}
+
+
+async def test_a_viewer_sees_no_token_of_a_client(services: Services) -> None:
+    admin = await services.tenant()
+    viewer = await add_user(admin, "viewer", "ada")
+    token = (await admin.call("POST", "add_client", data={"client_name": "pc-1"})).body["auth_token"]
+    cookie = await sign_in(viewer, username="ada", password=LONG_PASSWORD)
+    answers = [
+        await viewer.call("GET", "get_clients"),
+        await viewer.call("GET", "find_clients"),
+        await viewer.anonymous().call("GET", "dashboard", "clients", headers=cookie),
+    ]
+    for answer in answers:
+        assert answer.status == 200
+        assert "pc-1" in str(answer.body)
+        assert token not in str(answer.body)
+
+
+async def test_without_auth_service_only_known_users_go_on(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    admin = await services.tenant()
+    viewer, other = await add_user(admin, "viewer", "ada"), await add_user(admin, "administrator", "bob")
+    assert (await viewer.call("GET", "find_packages")).status == 200
+    call = ServiceClient.json
+
+    async def fail(self: ServiceClient, caller: Caller, operation: str, *rest: Any, **options: Any) -> Any:
+        if operation == "find_roles":
+            raise Unavailable("auth_service does not answer.")
+        return await call(self, caller, operation, *rest, **options)
+
+    monkeypatch.setattr(ServiceClient, "json", fail)
+    assert (await viewer.call("GET", "find_packages")).status == 200
+    assert (await viewer.call("GET", "get_users")).status == 403
+    answer = await other.call("GET", "get_users")
+    assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
+    await services.operator.users.edit(admin.tenant_id, "ada", (Role.PUBLISHER,))
+    assert (await viewer.call("GET", "find_packages")).status == 500
+    monkeypatch.undo()
+    assert (await viewer.call("DELETE", "delete_package", "No.Such")).status == 404

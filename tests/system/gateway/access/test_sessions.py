@@ -74,4 +74,5 @@ async def test_writes_of_administrators_are_in_the_audit_log(tenant: Api) -> Non
     await tenant.call("POST", "add_user", data={"username": "helga", "password": "a long password"})
     entries = (await tenant.call("GET", "get_audit_log")).body
     assert [(entry["operation"], entry["user"]) for entry in entries] == [("add_user", "admin"), ("login", "admin")]
-    assert (entries[0]["target"], entries[0]["status"], entries[0]["ip"]) == ({"username": "helga"}, 201, "127.0.0.1")
+    target = {"username": "helga", "role": "administrator"}
+    assert (entries[0]["target"], entries[0]["status"], entries[0]["ip"]) == (target, 201, "127.0.0.1")

@@ -24,7 +24,7 @@ from tests.support.system.seed import (
 from tests.support.system.services import Api, Services
 from tests.support.tables import every_cell
 
-GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR]
+GUARDED = [row for row in OPERATIONS if row.access in {Access.ADMINISTRATOR, Access.SESSION}]
 # Deletions come last, so one tenant is enough for all writes.
 WRITES = sorted(
     (row for row in GUARDED if row.method != "GET"),

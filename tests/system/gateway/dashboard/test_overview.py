@@ -46,6 +46,7 @@ async def test_refused_actions_look_refused_and_sign_ins_are_left_out(tenant: Ap
 
 async def test_without_other_services_the_overview_says_which(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     cookie = await sign_in(tenant)
+    await overview(tenant, cookie)  # The gateway knows the roles of the user now.
 
     async def unavailable(*_: object, **__: object) -> None:
         raise Unavailable("It does not answer.")

@@ -14,8 +14,9 @@ from tests.support.system.publishing import upload
 from tests.support.system.seed import UNKNOWN, segments, title
 from tests.support.system.services import Api, Services
 
-NO_ADMINISTRATORS = [row for row in OPERATIONS if row.access is not Access.ADMINISTRATOR]
-WRITES = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.method != "GET"]
+SIGNED_IN = {Access.ADMINISTRATOR, Access.SESSION}
+NO_ADMINISTRATORS = [row for row in OPERATIONS if row.access not in SIGNED_IN]
+WRITES = [row for row in OPERATIONS if row.access in SIGNED_IN and row.method != "GET"]
 PAGE = "text/html; charset=utf-8"
 PACKAGE = {
     "package_id": "Acme.App",

@@ -30,6 +30,9 @@ class ChangingUsers(Users):
     async def find(self, tenant_id: str, username: str) -> User | None:
         return next(self._found)
 
+    async def allows_password(self, tenant_id: str, user: User | None) -> bool:
+        return True
+
 
 class OpenSessions(Sessions):
     """Stores the open sessions in memory; a token is the session's id."""

@@ -17,10 +17,12 @@ from common.auth.internal_tokens import (
     Caller,
     Callers,
     Deployment,
+    Kind,
     Signer,
     UntrustedCaller,
     sign,
 )
+from common.auth.roles import ADMINISTRATOR, Role
 from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
 from common.tenants import Tenant, VersionKey
@@ -52,10 +54,13 @@ def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGOR
     "caller",
     [
         Caller(TENANT, ip="2001:db8::1", base_url="https://packages.example.com/acme"),
-        Caller(TENANT).as_administrator("ada", "51"),
+        Caller(TENANT).as_administrator("ada", "51", ADMINISTRATOR),
+        Caller(TENANT).as_administrator("ada", "51", (Role.VIEWER, Role.AUDITOR)),
+        Caller(TENANT).as_administrator("ada", "51", ()),
         Caller(TENANT, deployment=Deployment.SINGLE).as_client("c1"),
+        Caller(TENANT, ip="2001:db8::1").as_client("", ("pilot", "broad")),
         Caller.service(make_tenant(tenant_id="acme", storage_quota=7, max_clients=3, version_key=VersionKey.INSTALLER)),
-        Caller(make_tenant(tenant_id="acme", strict_installers=True)).as_administrator("ada", "52"),
+        Caller(make_tenant(tenant_id="acme", strict_installers=True)).as_administrator("ada", "52", ADMINISTRATOR),
     ],
     ids=lambda caller: caller.kind,
 )
@@ -107,6 +112,9 @@ BAD: dict[str, Callable[[], str]] = {
     "a tenant that is no object": lambda: forged({"tenant": "acme"}),
     "an unknown kind": lambda: forged({"kind": "root"}),
     "a kind that is no word": lambda: forged({"kind": {}}),
+    "an unknown role": lambda: forged({"kind": "administrator", "roles": ["root"]}),
+    "roles that are no list": lambda: forged({"kind": "administrator", "roles": 7}),
+    "roles of another key": lambda: forged({"roles": ["administrator"]}, key=OTHER_KEY),
     "an unknown deployment": lambda: forged({"deployment": "both"}),
 }
 
@@ -124,6 +132,11 @@ def test_a_token_of_another_algorithm_authenticates_no_caller() -> None:
 
     with pytest.raises(NotAuthenticated):
         verify(Keys(long_key), forged({}, key=long_key, algorithm="HS512"), **TARGET)
+
+
+def test_only_a_user_has_roles() -> None:
+    for kind in set(Kind) - {Kind.ADMINISTRATOR}:
+        assert verify(KEYS, forged({"kind": kind, "roles": ["administrator"]}), **TARGET).roles == ()
 
 
 @each("algorithm", ["none", "None", "NONE", "nOnE", ""])

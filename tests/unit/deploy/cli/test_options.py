@@ -47,9 +47,9 @@ def test_an_unusable_file_is_named(*_: object) -> None:
         (["--data", "data"], "--data: cannot be used with manifests"),
         ([], "give --installers or --fetch, or --keep-addresses"),
         (["--fetch", "--keep-addresses"], "give --installers or --fetch, or --keep-addresses"),
-        (["--keep-addresses"], "set PKGREPO_USER"),
+        (["--keep-addresses"], "set PKGREPO_TOKEN"),
         (["--fetch", "--allow-network", "10.0.0.1/8"], "must be a network such as 10.1.0.0/16"),
-        (["--fetch"], "set PKGREPO_USER"),
+        (["--fetch"], "set PKGREPO_TOKEN"),
         (["nowhere", "--fetch"], "nowhere: does not exist"),
     ],
 )

@@ -141,6 +141,14 @@ def test_backup_folder_of_another_owner_stays_as_it_is(tmp_path: Path, monkeypat
     assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o750)
 
 
+def test_only_auth_service_and_the_operator_reach_identity_providers() -> None:
+    changed = services(DEPLOY / "compose.identity-providers.yaml")
+    networks: dict[str, dict[str, str]] = {"identity_providers": {}}
+    assert {name: service["networks"] for name, service in changed.items()} == dict.fromkeys(
+        ("auth_service", "operator"), networks
+    )
+
+
 def test_every_service_reaches_the_collector_by_a_separate_network() -> None:
     traced = services(DEPLOY / "compose.traces.yaml")
     assert set(traced) == set(SETTINGS)

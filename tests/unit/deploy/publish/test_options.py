@@ -88,7 +88,9 @@ def test_package_dependencies_have_their_minimum_versions() -> None:
 @pytest.mark.parametrize(
     ("arguments", "environment", "reason"),
     [
-        ((), {"PKGREPO_USER": "admin"}, "set PKGREPO_USER and PKGREPO_PASSWORD"),
+        ((), {"PKGREPO_USER": "admin"}, "set PKGREPO_TOKEN, or PKGREPO_USER and PKGREPO_PASSWORD"),
+        ((), {"PKGREPO_TOKEN": "t", "PKGREPO_USER": "a"}, "set only one of the two"),
+        ((), {"PKGREPO_TOKEN": "t", "PKGREPO_PASSWORD": "p"}, "set only one of the two"),
         (("--url", "packages.example.com/acme"), {"PKGREPO_TOKEN": "t"}, "--url: must be https://host/tenant"),
         (("--url", "https://packages.example.com/"), {"PKGREPO_TOKEN": "t"}, "--url: must be https://host/tenant"),
         (("--url", "https://a:b@packages.example.com/acme"), {"PKGREPO_TOKEN": "t"}, "must not contain credentials"),

@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from deploy.tenant_archive.archive import FILES, ArchiveReader
 from deploy.tenant_archive.record_rules import CHECKS
 from deploy.tenant_archive.validator import TENANT, ArchiveValidator
 from tests.support.samples.winget_factories import make_version
+from tests.support.servers.entra import APP
 from tests.support.tables import each
 
 CONTENT = b"the bytes of an installer"
@@ -190,6 +192,11 @@ def test_a_tenant_with_its_installers_is_accepted(make_validator: Callable[..., 
     assert (tenant.tenant_id, tenant.allowed_networks, tenant.max_clients) == ("acme", ("10.0.0.0/8",), 5)
 
 
+def test_the_app_of_entra_id_is_kept(make_validator: Callable[..., ArchiveValidator]) -> None:
+    tenant = make_validator(auth_tenants=[{**TENANT_RECORD, "entra": bson.decode(bson.encode(asdict(APP)))}]).check()
+    assert tenant.entra == APP
+
+
 def version(**others: Any) -> dict[str, Any]:
     """The record of a version with the archive's installer, or an external one."""
     stored = {"halfway": False, "state": "active", "package_uid": str(uuid4())}
@@ -273,6 +280,10 @@ def test_an_installer_record_with_unsafe_values_is_refused(
         {"auth_tenants": [{**TENANT_RECORD, "source_agreements": "a" * (1 << 20)}]},
         {"auth_tenants": [{**TENANT_RECORD, "source_agreements": '[{"label": "\0"}]'}]},
         {"auth_tenants": [{**TENANT_RECORD, "max_clients": True}]},
+        {"auth_tenants": [{**TENANT_RECORD, "entra": {}}]},
+        {"auth_tenants": [{**TENANT_RECORD, "entra": {**asdict(APP), "resource": "http://evil"}}]},
+        {"auth_tenants": [{**TENANT_RECORD, "entra": {**asdict(APP), "directories": [1]}}]},
+        {"auth_tenants": [{**TENANT_RECORD, "entra": {**asdict(APP), "rings": [["Pilot", 1]]}}]},
         {"auth_tenants": []},
         {"auth_tenants": [TENANT_RECORD, TENANT_RECORD]},
         {"auth_tenants": [{**TENANT_RECORD, "storage_quota": "much"}]},

@@ -22,6 +22,7 @@ from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import LocalTexts, PackageManifest
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, document_of
+from common.auth.roles import Role
 from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
 from tests.support.factories import KEY
@@ -311,3 +312,20 @@ def test_a_password_hash_with_other_parameters_is_refused(costs: dict[str, int])
 def test_a_user_that_no_form_accepts_is_refused(username: str) -> None:
     with pytest.raises(BadRecord, match="username"):
         check_record("auth.users.bson", stored(user_record(username=username)))
+
+
+@each("roles", [["root"], [], "viewer", None, [1], ["viewer"] * 6, ["Viewer"]])
+def test_a_user_with_other_roles_is_refused(roles: object) -> None:
+    with pytest.raises(BadRecord, match="roles"):
+        check_record("auth.users.bson", stored(user_record(roles=roles)))
+
+
+@each("field", ["issuer", "subject", "name", "email"])
+def test_a_user_of_an_identity_provider_is_refused(field: str) -> None:
+    with pytest.raises(BadRecord, match=field):
+        check_record("auth.users.bson", stored(user_record(**{field: "https://login.example.com"})))
+
+
+@each("fields", [{}, {"roles": ["viewer"]}, {"roles": [*Role]}, {"issuer": "", "is_break_glass": True}])
+def test_a_user_with_known_roles_or_of_an_older_release_is_accepted(fields: dict[str, Any]) -> None:
+    check_record("auth.users.bson", stored(user_record(**fields)))

@@ -12,6 +12,7 @@ from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import Caller, Kind
+from common.auth.roles import Permission
 from common.auth.sessions import Session, SessionCheck, Sessions
 from common.errors import InvalidField, NotAuthenticated
 from common.redis import RedisError
@@ -19,6 +20,9 @@ from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION, TOKEN_LIMIT, Authenticator
 from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.entra_directory import EntraDirectory
+from gateway.auth.token_directory import TokenDirectory
+from gateway.auth.user_directory import UserDirectory
 from gateway.operations import Access, Operation
 from gateway.routing.target import Target
 from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
@@ -71,6 +75,8 @@ class FakeAuthService:
         self.networks: list[str] = []
 
     async def json(self, caller: Caller, operation: str) -> dict[str, Any]:
+        if operation == "find_roles":
+            return {"roles": ["viewer"]}
         assert operation == "find_tenant"
         return {
             "tenant_id": caller.tenant_id,
@@ -91,7 +97,10 @@ class AuthenticatorFixture:
             GatewaySettings(internal_key=KEYS, session_key=KEYS, **settings),
             cast("Sessions", self.sessions),
             TenantDirectory(cast("ServiceClient", self.auth_service)),
+            UserDirectory(cast("ServiceClient", self.auth_service)),
+            TokenDirectory(cast("ServiceClient", self.auth_service)),
             ClientDirectory(cast("ServiceClient", self.clients)),
+            EntraDirectory(cast("ServiceClient", self.auth_service)),
         )
 
     async def identify(
@@ -110,7 +119,7 @@ class AuthenticatorFixture:
 
 
 def operation_for(access: Access) -> Operation:
-    return Operation("POST", "x", "catalog_service", access)
+    return Operation("POST", "x", "catalog_service", access, Permission.CATALOG_READ)
 
 
 def request_of(authorization: tuple[str, ...], form: str, winget: Sequence[str] = ()) -> web.Request:

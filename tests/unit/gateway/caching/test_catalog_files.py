@@ -14,6 +14,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector, web
 
 from common.auth.internal_tokens import HIDDEN, Caller
+from common.auth.roles import ADMINISTRATOR
 from common.service_client.client import open_service
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION
@@ -29,7 +30,7 @@ from tests.support.tables import each
 SIZE = 3 << 20  # bytes of a catalog
 BUDGET = 8 << 20  # bytes
 SOON = 20  # seconds
-CALLER = Caller(Tenant("acme")).as_administrator("admin", "s1")
+CALLER = Caller(Tenant("acme")).as_administrator("admin", "s1", ADMINISTRATOR)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from common.auth.internal_tokens import HIDDEN, Caller, hidden_digest
+from common.auth.roles import ADMINISTRATOR
 from common.http.bodies import CODINGS
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
@@ -102,7 +103,7 @@ def make_caller(tenant_id: str, client_id: str = "") -> Caller:
     """A client, or an administrator."""
     if client_id:
         return Caller(Tenant(tenant_id)).as_client(client_id)
-    return Caller(Tenant(tenant_id)).as_administrator("admin", "s1")
+    return Caller(Tenant(tenant_id)).as_administrator("admin", "s1", ADMINISTRATOR)
 
 
 def request_for(*, disabled: bool = False, encoding: str = "", etag: str = "", version: str | None = "") -> web.Request:

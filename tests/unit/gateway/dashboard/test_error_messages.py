@@ -20,10 +20,12 @@ FIELD_ERRORS = {"InvalidField", "InstallerContradicts"}
 # No form of the dashboard has these fields: they belong to commands, winget requests, manifests and scripts.
 WITHOUT_FORM = (
     "auth_service/audit/model.py",
+    "auth_service/oidc/providers.py",
     "auth_service/tenants/service.py",
     "catalog_service/model/manifest/",
     "catalog_service/model/external_installers.py",
     "catalog_service/winget/",
+    "common/auth/entra_app.py",
     "client_registry/releases/service.py",
     "upload_service/forms.py",
 )

@@ -50,11 +50,11 @@ class Setup:
     for_full: tuple[Claims, InterruptingQuota]
 
     async def claim(self) -> Upload:
-        return await self.for_roomy[0].claim(self.roomy, self.server_filename, "v1")
+        return await self.for_roomy[0].claim(make_caller(self.roomy), self.server_filename, "v1")
 
     async def expect_refused_claim(self) -> None:
         with pytest.raises(StorageExceeded):
-            await self.for_full[0].claim(self.full, self.server_filename, "v1")
+            await self.for_full[0].claim(make_caller(self.full), self.server_filename, "v1")
 
     async def expect_charged(self) -> None:
         upload = await self.store.find_installer(self.roomy.tenant_id, self.server_filename)

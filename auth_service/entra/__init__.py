@@ -1,0 +1,1 @@
+"""Access tokens of Microsoft Entra ID, which winget sends for its users."""

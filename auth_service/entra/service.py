@@ -1,0 +1,102 @@
+"""Verifies access tokens of Entra ID for the app of a tenant."""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jwt
+import orjson
+
+from auth_service.entra.keys import ALGORITHM, SigningKeys
+from auth_service.tenants.service import Tenants
+from common.auth.signing import CLOCK_SKEW
+from common.errors import NotAuthenticated
+
+V1_ISSUER = "https://sts.windows.net/{directory}/"
+REQUIRED = ["exp", "nbf", "iat", "iss", "aud", "tid", "scp", "ver"]
+
+
+class EntraTokenRefused(NotAuthenticated):
+    """`problem` says what is wrong, without anything from the token."""
+
+    code = "entra_token_refused"
+    text = "The token of Entra ID is not accepted: {problem}. Ask your administrator."
+
+
+@dataclass(frozen=True)
+class EntraUser:
+    """The client groups (rings) of a user, and the end of the token, in seconds since 1970."""
+
+    groups: tuple[str, ...]
+    expires_at: int
+
+
+@dataclass(frozen=True)
+class EntraTokens:
+    """Verifies the tokens that winget sends."""
+
+    tenants: Tenants
+    keys: SigningKeys
+
+    async def identify(self, tenant_id: str, token: str) -> EntraUser:
+        """Raises EntraTokenRefused, TenantNotFound, or EntraUnavailable if no key is known."""
+        app = (await self.tenants.find(tenant_id)).entra
+        if app is None:
+            raise EntraTokenRefused(problem="this tenant has no app of Entra ID")
+        header, unverified = _unverified_parts(token)
+        if header.get("alg") != ALGORITHM:
+            raise EntraTokenRefused(problem="it is not signed with RS256")
+        directory = unverified.get("tid")
+        if directory not in app.directories:
+            raise EntraTokenRefused(problem="its organization is not on the tenant's list")
+        v2_issuer, key = await self.keys.find(str(directory), str(header.get("kid")))
+        if key is None:
+            raise EntraTokenRefused(problem="Entra ID does not publish its key")
+        shapes = {"1.0": (V1_ISSUER.format(directory=directory), app.resource), "2.0": (v2_issuer, app.client_id)}
+        if (shape := shapes.get(str(unverified.get("ver")))) is None:
+            raise EntraTokenRefused(problem="it is no access token for this source")
+        claims = _verified_claims(token, key, *shape)
+        # An ID token for the app has no scope.
+        if app.scope not in str(claims["scp"]).split():
+            raise EntraTokenRefused(problem="it lacks the scope of this source")
+        values = [value for name in ("roles", "groups") for value in _texts(claims.get(name))]
+        return EntraUser(app.rings_of(values), int(claims["exp"]) + CLOCK_SKEW)
+
+
+def _verified_claims(token: str, key: Any, issuer: str, audience: str) -> dict[str, Any]:
+    try:
+        claims: dict[str, Any] = jwt.decode(
+            token,
+            key,
+            [ALGORITHM],
+            {"require": REQUIRED, "strict_aud": True},
+            audience=audience,
+            issuer=issuer,
+            leeway=CLOCK_SKEW,
+        )
+    except (jwt.ExpiredSignatureError, jwt.ImmatureSignatureError):
+        raise EntraTokenRefused(problem="it has expired or is not valid yet") from None
+    except (jwt.InvalidIssuerError, jwt.InvalidAudienceError):
+        raise EntraTokenRefused(problem="it was issued by or for another app") from None
+    except jwt.MissingRequiredClaimError:
+        raise EntraTokenRefused(problem="it is no access token for this source") from None
+    except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
+        raise EntraTokenRefused(problem="its signature is not valid") from None
+    return claims
+
+
+def _unverified_parts(token: str) -> list[Mapping[str, Any]]:
+    """The header and the claims, unverified: they only choose the key. Raises EntraTokenRefused."""
+    try:
+        header, claims, _ = token.split(".")
+        parts = [orjson.loads(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))) for part in (header, claims)]
+    except ValueError:
+        raise EntraTokenRefused(problem="it is no token") from None
+    if not all(isinstance(part, dict) for part in parts):
+        raise EntraTokenRefused(problem="it is no token")
+    return parts
+
+
+def _texts(value: object) -> list[str]:
+    return [text for text in value if isinstance(text, str)] if isinstance(value, list) else []

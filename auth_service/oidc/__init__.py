@@ -1,0 +1,1 @@
+"""Sign-in with a company's identity provider, by OpenID Connect."""

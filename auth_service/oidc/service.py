@@ -1,0 +1,170 @@
+"""Sign-in with an identity provider: the authorization code flow with PKCE, `state` and `nonce`; and its sign-out."""
+
+import base64
+import hmac
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from urllib.parse import urlencode
+
+from auth_service.login.service import Login
+from auth_service.login.throttle import Throttle
+from auth_service.oidc.claims import check_binding, subject_of, user_of
+from auth_service.oidc.client import CLOCK_SKEW, ProviderClient, error_code
+from auth_service.oidc.model import (
+    LogoutRefused,
+    NoProvider,
+    PendingSignIn,
+    Provider,
+    RefusedByProvider,
+    SignInExpired,
+    TokenRefused,
+)
+from auth_service.oidc.store import LOGOUT_TOKEN_LIFETIME, MongoProviderStore, RedisSignIns
+from auth_service.users.service import Users
+from common.auth.internal_tokens import Caller
+from common.auth.sessions import Sessions
+from common.errors import NotAuthenticated, Problem
+
+CALLBACK = "sign_in/oidc/callback"
+SCOPE = "openid profile email"
+LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+
+
+@dataclass(frozen=True)
+class BegunSignIn:
+    """Where the browser goes, and the secret that its cookie keeps until it comes back."""
+
+    url: str
+    browser: str
+
+
+@dataclass(frozen=True)
+class FinishedSignIn:
+    token: str
+    next_url: str
+
+
+@dataclass(frozen=True)
+class OidcSignIn:
+    """Signs users in and out with the identity provider of their tenant."""
+
+    providers: MongoProviderStore
+    sign_ins: RedisSignIns
+    client: ProviderClient
+    users: Users
+    login: Login
+    sessions: Sessions
+    throttle: Throttle
+
+    async def begin(self, caller: Caller, next_url: str) -> BegunSignIn:
+        """Raises NoProvider, TooManyFailures or ProviderUnavailable."""
+        provider = await self._provider(caller.tenant_id)
+        await self.throttle.count_begun(caller.ip)
+        metadata = await self.client.metadata(provider)
+        state, nonce, verifier, browser = (secrets.token_urlsafe(32) for _ in range(4))
+        pending = PendingSignIn(provider.issuer, nonce, verifier, next_url, _digest(browser))
+        await self.sign_ins.add(caller.tenant_id, state, pending)
+        query = {
+            "response_type": "code",
+            "client_id": provider.client_id,
+            "redirect_uri": f"{caller.base_url}/{CALLBACK}",
+            "scope": SCOPE,
+            "state": state,
+            "nonce": nonce,
+            "code_challenge": base64.urlsafe_b64encode(sha256(verifier.encode()).digest()).decode().rstrip("="),
+            "code_challenge_method": "S256",
+        }
+        return BegunSignIn(_with_query(metadata.authorization_endpoint, query), browser)
+
+    async def finish(
+        self, caller: Caller, answer: Mapping[str, str], browser: str, *, request_id: str
+    ) -> FinishedSignIn:
+        """Open a session for the user of a provider's `answer`, which has the query of the callback.
+
+        Raises the reason why not: SignInExpired, RefusedByProvider, TokenRefused, RoleMissing, TooManyGroups,
+        NoProvider, or ProviderUnavailable.
+        """
+        pending = await self.sign_ins.take(caller.tenant_id, answer.get("state", ""))
+        provider = await self._provider(caller.tenant_id)
+        if (
+            pending is None
+            or pending.issuer != provider.issuer
+            or not hmac.compare_digest(pending.browser, _digest(browser))
+        ):
+            raise SignInExpired
+        sends_issuer = (await self.client.metadata(provider)).sends_issuer
+        if answer.get("iss", "" if sends_issuer else provider.issuer) != provider.issuer:
+            raise TokenRefused(problem="it is the answer of another provider")
+        if not (code := answer.get("code")):
+            raise RefusedByProvider(error=error_code(answer.get("error")))
+        tokens = await self.client.exchange(provider, code, pending.verifier, f"{caller.base_url}/{CALLBACK}")
+        claims = await self.client.verify(provider, tokens["id_token"], ["exp", "sub", "nonce"])
+        check_binding(provider, claims, pending.nonce, tokens.get("access_token"))
+        user = await self.users.sign_in(user_of(provider, claims))
+        token = await self.login.open_session(caller, user, request_id=request_id)
+        session, provider_session = self.sessions.parse_token(token), claims.get("sid")
+        has_ended = provider_session and not await self.sign_ins.add_session(session, str(provider_session))
+        # The operator may have changed the provider after this sign-in read it, and before it opened a session.
+        if has_ended or await self.providers.find(caller.tenant_id) != provider:
+            await self.sessions.close(session)
+            raise SignInExpired
+        return FinishedSignIn(token, pending.next_url)
+
+    async def sign_out(self, caller: Caller, token: str, *, request_id: str) -> str:
+        """End a session; the address where its user ends the session of the provider, "" if there is none."""
+        with suppress(NotAuthenticated):
+            session = self.sessions.parse_token(token)
+            await self.login.logout(caller, token, request_id=request_id)
+            user = await self.users.find(caller.tenant_id, session.username)
+            provider = await self.providers.find(caller.tenant_id)
+            if session.tenant_id == caller.tenant_id and user and provider and user.issuer == provider.issuer:
+                with suppress(Problem):  # The session has ended here, whether the provider answers or not.
+                    return await self._end_session_url(caller, provider)
+        return ""
+
+    async def _end_session_url(self, caller: Caller, provider: Provider) -> str:
+        endpoint = (await self.client.metadata(provider)).end_session_endpoint
+        query = {"client_id": provider.client_id, "post_logout_redirect_uri": f"{caller.base_url}/sign_in"}
+        return _with_query(endpoint, query) if endpoint else ""
+
+    async def log_out(self, caller: Caller, logout_token: str, *, request_id: str) -> None:
+        """End the sessions that a provider's logout token names. Raises LogoutRefused or ProviderUnavailable."""
+        tenant_id = caller.tenant_id
+        provider = await self._provider(tenant_id)
+        try:
+            claims = await self.client.verify(provider, logout_token, ["jti", "events"])
+            subject = subject_of(claims) if "sub" in claims else ""
+        except TokenRefused as refused:
+            raise LogoutRefused(problem=refused.params.get("problem", "the clocks differ")) from None
+        events, provider_session = claims["events"], claims.get("sid")
+        if not isinstance(events, dict) or not isinstance(events.get(LOGOUT_EVENT), dict) or "nonce" in claims:
+            raise LogoutRefused(problem="it is no logout token")
+        if not provider_session and not subject:
+            raise LogoutRefused(problem="it names neither a session nor a user")
+        if int(claims["iat"]) < time.time() - LOGOUT_TOKEN_LIFETIME + 2 * CLOCK_SKEW:
+            raise LogoutRefused(problem="it is too old")
+        if await self.sign_ins.is_logout_token_used(tenant_id, str(claims["jti"])):
+            raise LogoutRefused(problem="it was used before")
+        if provider_session:
+            for session in await self.sign_ins.end_sessions(tenant_id, str(provider_session)):
+                await self.login.end(caller, session, request_id=request_id)
+        elif user := await self.users.find_subject(tenant_id, provider.issuer, subject):
+            await self.login.end_all(caller, user.username, request_id=request_id)
+        await self.sign_ins.keep_logout_token(tenant_id, str(claims["jti"]))
+
+    async def _provider(self, tenant_id: str) -> Provider:
+        if (provider := await self.providers.find(tenant_id)) is None:
+            raise NoProvider
+        return provider
+
+
+def _with_query(address: str, query: Mapping[str, str]) -> str:
+    return f"{address}{'&' if '?' in address else '?'}{urlencode(query)}"
+
+
+def _digest(browser: str) -> str:
+    return sha256(browser.encode("utf-8", "surrogatepass")).hexdigest()

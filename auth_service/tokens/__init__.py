@@ -1,0 +1,1 @@
+"""API tokens, which belong to a tenant and not to a user."""

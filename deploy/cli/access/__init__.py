@@ -1,0 +1,1 @@
+"""Commands about those who may use a tenant."""

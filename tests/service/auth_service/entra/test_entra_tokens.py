@@ -1,0 +1,162 @@
+"""auth_service verifies access tokens of Entra ID for the app of a tenant."""
+
+import hmac
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from cryptography.hazmat.primitives import serialization
+
+from auth_service.entra import keys
+from common.auth.internal_tokens import Caller
+from tests.support.api import Answer
+from tests.support.servers.entra import APP, CLIENT_ID, DIRECTORY, OTHER_DIRECTORY, Entra, running_entra, unsigned
+from tests.support.services.auth import Auth, serving_auth
+from tests.support.tables import every_cell
+
+
+@dataclass(frozen=True)
+class EntraAuth:
+    """An auth_service that reads keys from a double of Entra ID, and a tenant with APP."""
+
+    entra: Entra
+    auth: Auth
+    tenant: Caller
+
+    async def identify(self, token: str, tenant: Caller | None = None) -> Answer:
+        return await self.auth.call(tenant or self.tenant, "POST", "identify_entra_user", json={"token": token})
+
+    async def status(self, token: str) -> int:
+        return (await self.identify(token)).status
+
+
+@pytest.fixture
+async def served(tmp_path: Path, mongo_url: str, redis_url: str) -> AsyncIterator[EntraAuth]:
+    async with (
+        running_entra(tmp_path) as entra,
+        serving_auth(mongo_url, redis_url, entra_authority=entra.authority) as auth,
+    ):
+        yield EntraAuth(entra, auth, await auth.tenant(entra=APP))
+
+
+async def test_access_tokens_of_both_versions_are_accepted(served: EntraAuth) -> None:
+    for version in (1, 2):
+        claims = served.entra.claims(version)
+        answer = await served.identify(served.entra.token(claims))
+        assert (answer.status, answer.body["groups"]) == (200, [])
+        assert claims["exp"] <= answer.body["expires_at"] <= claims["exp"] + 60
+
+
+async def test_app_roles_and_groups_choose_rings(served: EntraAuth) -> None:
+    claims = {**served.entra.claims(), "roles": ["Other", "Pilot"], "groups": ["group-1", 7]}
+    assert (await served.identify(served.entra.token(claims))).body["groups"] == ["pilot", "broad"]
+
+
+async def test_tokens_with_one_wrong_claim_are_refused(served: EntraAuth) -> None:
+    now, entra = int(time.time()), served.entra
+    changes: dict[str, tuple[int, dict[str, Any]]] = {
+        "a directory that is not listed": (2, {"tid": OTHER_DIRECTORY}),
+        "all of another directory": (2, entra.claims(2, OTHER_DIRECTORY)),
+        "all of another directory, v1": (1, entra.claims(1, OTHER_DIRECTORY)),
+        "a listed directory, issued by another": (2, {"iss": f"{entra.authority}/{OTHER_DIRECTORY}/v2.0"}),
+        "a listed directory, issued by another, v1": (1, {"iss": f"https://sts.windows.net/{OTHER_DIRECTORY}/"}),
+        "the issuer of the other version": (2, {"iss": f"https://sts.windows.net/{DIRECTORY}/"}),
+        "the audience of the other version": (1, {"aud": CLIENT_ID}),
+        "the audience of the other version, v2": (2, {"aud": APP.resource}),
+        "another audience": (2, {"aud": "00000003-0000-0000-c000-000000000000"}),
+        "several audiences": (2, {"aud": [CLIENT_ID, "https://graph.microsoft.com"]}),
+        "an unknown version": (2, {"ver": "3.0"}),
+        "expired": (2, {"exp": now - 60}),
+        "not valid yet": (2, {"nbf": now + 60}),
+        "another scope": (2, {"scp": "access.write User.Read"}),
+        "no scope, as an ID token": (2, {"scp": None}),
+        "no scope, as an app's own token": (2, {"scp": None, "roles": ["Pilot"]}),
+        "no directory": (2, {"tid": None}),
+        "no end": (2, {"exp": None}),
+        "a directory of another type": (2, {"tid": [DIRECTORY]}),
+    }
+
+    with every_cell() as cell:
+        for label, (version, changed) in changes.items():
+            claims = {**entra.claims(version), **changed}
+            token = entra.token({name: value for name, value in claims.items() if value is not None})
+            answer = await served.identify(token)
+            with cell(label):
+                assert (answer.status, answer.body.get("code")) == (401, "entra_token_refused"), answer.body
+
+
+async def test_tokens_that_entra_did_not_sign_are_refused(served: EntraAuth) -> None:
+    entra = served.entra
+    entra.add_key("private", published=False)
+    public = entra.keys["first"].public_key()
+    pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    claims = orjson.dumps(entra.claims())
+    # PyJWT refuses to sign with the text of a public key.
+    signed = unsigned(b'{"alg":"HS256","kid":"first"}', claims).removesuffix(".")
+    mac = urlsafe_b64encode(hmac.digest(signed.encode(), pem, "sha256")).rstrip(b"=").decode()
+    tokens = {
+        "an unsigned token": unsigned(b'{"alg":"none","kid":"first"}', claims),
+        "no signature": entra.token().rpartition(".")[0] + ".",
+        "HS256 with the public key": f"{signed}.{mac}",
+        "HS256 with another key": entra.token(key="x" * 32, alg="HS256"),
+        "the key of another": entra.token(key=entra.keys["private"]),
+        "a key that is not published": entra.token(kid="private"),
+        "RS512": entra.token(alg="RS512"),
+        "a session": await served.auth.token(served.tenant),
+        "an API token": f"pkgr_{'0' * 16}_{'0' * 49}",
+        "nothing": "",
+        "deep JSON": unsigned(b'{"alg":"RS256","kid":' + b"[" * 900 + b"]" * 900 + b"}", claims),
+        "an address of keys in the header": entra.token(key=entra.keys["private"], jku=f"{entra.authority}/evil"),
+    }
+
+    with every_cell() as cell:
+        for label, token in tokens.items():
+            status = await served.status(token)
+            with cell(label):
+                assert status == 401
+
+
+async def test_a_new_key_of_entra_is_read(served: EntraAuth, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "REFRESH_PAUSE", 0)
+    assert await served.status(served.entra.token()) == 200
+    served.entra.add_key("second")
+    assert await served.status(served.entra.token(kid="second")) == 200
+
+
+async def test_unknown_keys_are_looked_up_once_a_minute(served: EntraAuth) -> None:
+    served.entra.add_key("private", published=False)
+    for kid in ["first", *["private"] * 5]:
+        await served.status(served.entra.token(kid=kid))
+    assert served.entra.reads == 1
+
+
+async def test_known_keys_go_on_while_entra_is_away(served: EntraAuth, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await served.status(served.entra.token()) == 200
+    served.entra.is_away = True
+    for name in ("MAX_AGE", "REFRESH_PAUSE"):
+        monkeypatch.setattr(keys, name, 0)
+    for _ in range(3):
+        assert await served.status(served.entra.token()) == 200
+    monkeypatch.setattr(keys, "MAX_STALE", 0)
+    assert await served.status(served.entra.token()) == 503
+
+
+async def test_without_keys_nothing_is_accepted(served: EntraAuth, monkeypatch: pytest.MonkeyPatch) -> None:
+    served.entra.is_away = True
+    answer = await served.identify(served.entra.token())
+    assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (503, "entra_unavailable", "5")
+    served.entra.is_away = False
+    monkeypatch.setattr(keys, "RETRY_PAUSE", 0)
+    assert await served.status(served.entra.token()) == 200
+
+
+async def test_a_token_counts_for_tenants_of_its_app_only(served: EntraAuth) -> None:
+    token = served.entra.token()
+    assert (await served.identify(token, await served.auth.tenant())).status == 401
+    other = replace(APP, client_id=OTHER_DIRECTORY, resource="api://other")
+    assert (await served.identify(token, await served.auth.tenant(entra=other))).status == 401

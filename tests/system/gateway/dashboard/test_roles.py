@@ -1,0 +1,131 @@
+"""The pages for users of each role: what they link to, what they send, and what the server refuses."""
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from common.auth.roles import PERMISSIONS, Permission, Role
+from gateway.dashboard.pages.tenant import ROLES
+from gateway.dashboard.routes import PAGES, Page
+from gateway.operations import OPERATIONS, Access
+from tests.support.system.pages import fetch_csrf_token, sign_in, write
+from tests.support.system.seed import LONG_PASSWORD, UNKNOWN, SeedData, seed_tenant, segments, title
+from tests.support.system.services import Services
+from tests.support.tables import every_cell
+
+NAVIGATION = re.compile(r'<li><a href="[^"]*/dashboard/([a-z]+)"')
+LINK = re.compile(r'href="[^"?]*/dashboard/([a-z]+)')
+SENT = re.compile(r'\s(?:hx-(?P<method>post|patch|delete)|data-deletes)="[^"]*/operations/(?P<name>\w+)')
+OPERATION_PERMISSIONS = {(row.method, row.name): row.permission for row in OPERATIONS}
+GUARDED = [row for row in OPERATIONS if row.access is Access.ADMINISTRATOR and row.permission is not Permission.NONE]
+ENGLISH = {"Accept-Language": "en"}
+
+
+@pytest.fixture(scope="module")
+async def seed_data(services: Services) -> SeedData:
+    return await seed_tenant(await services.tenant())
+
+
+@pytest.fixture(scope="module")
+async def cookies(seed_data: SeedData) -> Mapping[Role, dict[str, str]]:
+    """A browser's session of a user of each role."""
+    for role in Role:
+        form = {"username": f"the-{role}", "password": LONG_PASSWORD, "role": role}
+        assert (await seed_data.api.call("POST", "add_user", data=form)).status == 201
+    return {
+        role: await sign_in(seed_data.api, username=f"the-{role}", password=LONG_PASSWORD) | ENGLISH for role in Role
+    }
+
+
+def path_of(page: Page, seed_data: SeedData) -> list[str]:
+    return [seed_data.parts.get(part.strip("{}"), part) for part in page.path.split("/") if part]
+
+
+def test_the_dashboard_has_a_name_for_every_role() -> None:
+    assert list(ROLES) == list(Role)
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_page_is_open_to_the_roles_with_its_permission(
+    role: Role, seed_data: SeedData, cookies: Mapping[Role, dict[str, str]]
+) -> None:
+    with every_cell() as cell:
+        for page in PAGES:
+            with cell(page.path):
+                answer = await seed_data.api.anonymous().call(
+                    "GET", "dashboard", *path_of(page, seed_data), headers=cookies[role]
+                )
+                assert (answer.status == 403) == (page.permission not in PERMISSIONS[role]), answer.status
+                assert answer.status in {200, 403}, answer.status
+                if answer.status == 403:
+                    assert f"You need the permission {page.permission}." in str(answer.body)
+
+
+@pytest.mark.parametrize("role", Role)
+async def test_a_page_has_only_the_forms_and_links_of_the_role(
+    role: Role, seed_data: SeedData, cookies: Mapping[Role, dict[str, str]]
+) -> None:
+    expected_links = {
+        page.path for page in PAGES if page.permission in PERMISSIONS[role] and page.path and "/" not in page.path
+    }
+    sent: set[tuple[str, str]] = set()
+    with every_cell() as cell:
+        for page in PAGES:
+            with cell(page.path):
+                answer = await seed_data.api.anonymous().call(
+                    "GET", "dashboard", *path_of(page, seed_data), headers=cookies[role]
+                )
+                body = str(answer.body)
+                assert set(NAVIGATION.findall(body)) == expected_links - {"account", "check", "rollout"}
+                sends = {((match["method"] or "delete").upper(), match["name"]) for match in SENT.finditer(body)}
+                sent |= sends
+                assert {row for row in sends if OPERATION_PERMISSIONS[row] not in PERMISSIONS[role]} == set()
+                links = set(LINK.findall(body)) & {row.path for row in PAGES}
+                assert links <= expected_links
+    audited = {(row.method, row.name) for row in OPERATIONS if row.audited and row.permission in PERMISSIONS[role]}
+    by_scripts = {("POST", "add_package_version"), ("DELETE", "upload_package_version"), ("POST", "publish_client")}
+    assert audited - by_scripts <= sent
+
+
+async def test_a_write_of_a_page_is_refused_without_its_permission(
+    seed_data: SeedData, cookies: Mapping[Role, dict[str, str]]
+) -> None:
+    with every_cell() as cell:
+        for role in Role:
+            token = await fetch_csrf_token(seed_data.api, cookies[role])
+            for row in GUARDED:
+                if row.permission in PERMISSIONS[role]:
+                    continue
+                with cell(role, title(row)):
+                    answer = await write(
+                        seed_data.api, cookies[role], token, *segments(row, UNKNOWN), method=row.method
+                    )
+                    assert (answer.status, answer.body["code"]) == (403, "permission_missing")
+                    assert f"You need the permission {row.permission}." in answer.body["detail"]
+
+
+async def test_a_missing_permission_is_explained_in_german(
+    seed_data: SeedData, cookies: Mapping[Role, dict[str, str]]
+) -> None:
+    headers = {**cookies[Role.VIEWER], "Accept-Language": "de"}
+    answer = await seed_data.api.anonymous().call("GET", "dashboard", "users", headers=headers)
+    assert answer.status == 403
+    assert "Ihnen fehlt die Berechtigung users:write." in str(answer.body)
+
+
+async def test_a_role_changes_in_the_dashboard_with_several_checkboxes(seed_data: SeedData) -> None:
+    cookie = await sign_in(seed_data.api)
+    token = await fetch_csrf_token(seed_data.api, cookie)
+    form = {"username": "several", "password": LONG_PASSWORD, "role": ""}
+    answer = await write(seed_data.api, cookie, token, "add_user", **form)
+    assert (answer.status, answer.body["detail"]) == (400, "role: must have at least one role")
+    assert (await write(seed_data.api, cookie, token, "add_user", **{**form, "role": "viewer"})).status == 201
+    headers = {**cookie, "X-CSRF-Token": token}
+    way = ("dashboard", "operations", "edit_user", "several")
+    for chosen in ([*Role], [Role.PUBLISHER, Role.AUDITOR]):
+        checked = [("role", value) for value in ("", *chosen)]
+        answer = await seed_data.api.anonymous().call("PATCH", *way, headers=headers, data=checked)
+        assert answer.status == 200, answer.body
+        users = {user["username"]: user["role"] for user in (await seed_data.api.call("GET", "get_users")).body}
+        assert users["several"] == chosen
