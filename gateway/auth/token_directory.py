@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 
 from common.auth.api_tokens import USER_PREFIX, ApiToken
 from common.auth.internal_tokens import Caller
@@ -43,24 +44,24 @@ class TokenDirectory:
 
     def __init__(self, auth_service: ServiceClient) -> None:
         self._auth_service = auth_service
-        self._grants: ResponseCache[tuple[str, ApiToken], _Grant] = ResponseCache(max_age=MAX_AGE, limit=MAX_TOKENS)
+        self._grants: ResponseCache[tuple[str, bytes], _Grant] = ResponseCache(max_age=MAX_AGE, limit=MAX_TOKENS)
 
     async def identify(self, visitor: Caller, text: str, version: str | None) -> Caller:
         """The visitor with the rights of a token.
 
         Raises NotAuthenticated for an unknown token, TokenExpired, or TokenNetworkNotAllowed.
         """
-        token = ApiToken.parse(text)
-        key = visitor.tenant_id, token
+        key = visitor.tenant_id, sha256(text.encode(errors="surrogateescape")).digest()
         if (grant := self._grants.get(key, version)) is None:
-            grant = await self._grants.get_or_fetch(key, version, partial(self._fetch, visitor, token))
+            grant = await self._grants.get_or_fetch(key, version, partial(self._fetch, visitor, text))
         if time.time() >= grant.expires_at:
             raise TokenExpired
         if grant.networks and not contains(grant.networks, visitor.address):
             raise TokenNetworkNotAllowed
         return visitor.as_administrator(f"{USER_PREFIX}{grant.name}", "", grant.roles, grant.packages, grant.created_by)
 
-    async def _fetch(self, visitor: Caller, token: ApiToken) -> _Grant:
+    async def _fetch(self, visitor: Caller, text: str) -> _Grant:
+        token = ApiToken.parse(text)  # A known token is not parsed again.
         try:
             found = await self._auth_service.json(visitor, "identify_token", vars(token))
         except UpstreamProblem as problem:
