@@ -14,6 +14,9 @@ from common.errors import InvalidField
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+ALL_RINGS = "*"  # in place of a ring: every ring
+DEFAULT_RING = "everyone"  # of a tenant that sets gates and no rings
+
 RESERVED = frozenset(["client", "ui", "internal", "metrics", "livez", "readyz", "docs", "static", "dashboard"])
 MAPPED_PREFIX = 96  # bits before the IPv4 address in ::ffff:a.b.c.d
 _TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -27,6 +30,15 @@ class VersionKey(StrEnum):
 
 
 @dataclass(frozen=True)
+class RingRule:
+    """Puts clients into a ring: those in a network, or the users with an app role (or group id) of Entra ID."""
+
+    ring: str
+    network: str = ""
+    app_role: str = ""
+
+
+@dataclass(frozen=True)
 class Tenant:
     """A tenant and its settings. Sizes are bytes; `None` is no limit; no allowed network allows every address.
 
@@ -35,6 +47,9 @@ class Tenant:
     `label`, `text` and `url`; "" is none. `login_name` is the name of the company login; "" is none. Without
     `password_login`, only break-glass users sign in with a password. `entra` is the app with which winget
     signs in users, if any.
+    `rings` are the groups of clients that new versions reach one after the other, the last one with every other client;
+    none without release control. The first of the `ring_rules` that matches a client chooses its ring. `gates` and
+    `retention` are JSON that catalog_service reads; "" is none.
     """
 
     tenant_id: str
@@ -48,6 +63,10 @@ class Tenant:
     login_name: str = ""
     password_login: bool = True
     entra: EntraApp | None = None
+    rings: tuple[str, ...] = ()
+    ring_rules: tuple[RingRule, ...] = ()
+    gates: str = ""
+    retention: str = ""
 
     def allows(self, address: Address) -> bool:
         """Whether callers from this address are allowed."""
@@ -55,7 +74,8 @@ class Tenant:
 
     def to_document(self) -> dict[str, Any]:
         """All fields, as values that JSON and BSON have."""
-        return {**asdict(self), "allowed_networks": list(self.allowed_networks)}
+        lists = {name: list(getattr(self, name)) for name in ("allowed_networks", "rings")}
+        return {**asdict(self), **lists, "ring_rules": [asdict(rule) for rule in self.ring_rules]}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
@@ -67,11 +87,15 @@ class Tenant:
             storage_quota=document["storage_quota"],
             max_clients=document["max_clients"],
             version_key=VersionKey(document["version_key"]),
-            strict_installers=document.get("strict_installers", False),  # Older releases do not write these five.
+            strict_installers=document.get("strict_installers", False),  # Older releases do not write these nine.
             source_agreements=document.get("source_agreements", ""),
             login_name=document.get("login_name", ""),
             password_login=document.get("password_login", True),
             entra=EntraApp.from_document(app) if (app := document.get("entra")) is not None else None,
+            rings=tuple(document.get("rings", ())),
+            ring_rules=tuple(RingRule(**rule) for rule in document.get("ring_rules", ())),
+            gates=document.get("gates", ""),
+            retention=document.get("retention", ""),
         )
 
 

@@ -105,6 +105,7 @@ _open = partial(Operation, permission=Permission.NONE)
 _read_catalog = partial(_signed_in, permission=Permission.CATALOG_READ)
 _upload = partial(_signed_in, permission=Permission.CATALOG_WRITE)
 _write_catalog = partial(_upload, audited=True)
+_release = partial(_signed_in, permission=Permission.RELEASE_APPROVE, audited=True)
 _read_clients = partial(_signed_in, permission=Permission.CLIENTS_READ)
 _write_clients = partial(_signed_in, permission=Permission.CLIENTS_WRITE, audited=True)
 _read_settings = partial(_signed_in, permission=Permission.SETTINGS_READ)
@@ -146,6 +147,17 @@ OPERATIONS: tuple[Operation, ...] = (
     _read_catalog("GET", "check_version", CATALOG),
     _write_catalog("DELETE", "delete_package_version/{package_id}", CATALOG, timeout=30.0),
     _write_catalog("POST", "add_package_version/{package_id}", CATALOG, timeout=INSTALLER_TIMEOUT, one_call=True),
+    # Release control
+    _read_catalog("GET", "find_releases", CATALOG),
+    _read_catalog("GET", "get_release/{version_uid}", CATALOG),
+    _release("POST", "approve_version/{version_uid}", CATALOG),
+    _release("POST", "promote_version/{version_uid}", CATALOG),
+    _release("POST", "pause_version/{version_uid}", CATALOG),
+    _release("POST", "resume_version/{version_uid}", CATALOG),
+    _release("POST", "hold_version/{version_uid}", CATALOG),
+    _release("POST", "roll_back_version/{version_uid}", CATALOG),
+    _write_catalog("PATCH", "pin_version/{version_uid}", CATALOG),
+    _read_catalog("GET", "preview_retention", CATALOG, timeout=15.0),
     # Uploads (4.5, step 1)
     _upload("POST", "upload_package_version", UPLOAD, timeout=INSTALLER_TIMEOUT, streamed=True),
     _upload("GET", "upload_package_version", UPLOAD),

@@ -40,7 +40,7 @@ class EntraDirectory:
         user = await self._users.get_or_fetch(key, version, partial(self._fetch, visitor, token))
         if time.time() >= user.expires_at:
             raise NotAuthenticated("The token of Entra ID has expired.")
-        return visitor.as_client("", user.groups)
+        return visitor.as_client("", next(iter(user.groups), ""))
 
     async def _fetch(self, visitor: Caller, token: str) -> _User:
         try:

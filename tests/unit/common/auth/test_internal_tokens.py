@@ -58,7 +58,7 @@ def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGOR
         Caller(TENANT).as_administrator("ada", "51", (Role.VIEWER, Role.AUDITOR)),
         Caller(TENANT).as_administrator("ada", "51", ()),
         Caller(TENANT, deployment=Deployment.SINGLE).as_client("c1"),
-        Caller(TENANT, ip="2001:db8::1").as_client("", ("pilot", "broad")),
+        Caller(TENANT, ip="2001:db8::1").as_client("", "pilot"),
         Caller.service(make_tenant(tenant_id="acme", storage_quota=7, max_clients=3, version_key=VersionKey.INSTALLER)),
         Caller(make_tenant(tenant_id="acme", strict_installers=True)).as_administrator("ada", "52", ADMINISTRATOR),
     ],

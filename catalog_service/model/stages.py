@@ -1,0 +1,51 @@
+"""The stage of a version: the rings of clients that it is offered to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from common.tenants import ALL_RINGS
+
+
+class ReleaseStatus(StrEnum):
+    """What stops a version, if anything."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"  # It stays where it is.
+    HELD = "held"  # Nobody gets it until it is resumed.
+    ROLLED_BACK = "rolled_back"  # Nobody gets it until it is promoted again.
+    RETIRED = "retired"  # Retention hides it, and deletes it some days later.
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The rings that a version has entered, the latest last; `ALL_RINGS` after it has entered the last ring.
+
+    A version without a stage was published without release control: it is in all rings.
+    """
+
+    rings: tuple[str, ...] = ()
+    status: ReleaseStatus = ReleaseStatus.ACTIVE
+
+    @property
+    def is_withdrawn(self) -> bool:
+        return self.status not in {ReleaseStatus.ACTIVE, ReleaseStatus.PAUSED}
+
+    def level(self, rings: Sequence[str]) -> int:
+        """The position of the furthest of a tenant's rings that the version has entered, -1 for none."""
+        if ALL_RINGS in self.rings:
+            return len(rings) - 1
+        return max((position for position, ring in enumerate(rings) if ring in self.rings), default=-1)
+
+
+def is_offered(stage: Stage | None, ring: str, rings: Sequence[str]) -> bool:
+    """Whether a version in a stage is offered to the clients of a ring, or of the last one if there is no such ring.
+
+    `ALL_RINGS` is for callers who see every version. `rings` are the tenant's, in order.
+    """
+    if stage is None or ring == ALL_RINGS:
+        return True
+    if stage.is_withdrawn:
+        return False
+    position = rings.index(ring) if ring in rings else len(rings) - 1
+    return position <= stage.level(rings)

@@ -1,0 +1,66 @@
+"""A tenant's policy for releases: its rings, the gates before each, and what retention keeps."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from common.auth.package_patterns import EVERY_PACKAGE, PATTERN_LIMIT
+from common.tenants import DEFAULT_RING
+
+MAX_RINGS = 10
+MAX_RULES = 100
+MAX_APPROVALS = 20
+MAX_DAYS = 3650
+Ring = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,31}$")]
+Pattern = Annotated[str, StringConstraints(min_length=1, max_length=PATTERN_LIMIT)]
+Days = Annotated[int, Field(ge=1, le=MAX_DAYS)]
+
+
+class Part(BaseModel):
+    """A part of the policy: unknown names and other types are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class SignatureRule(Part):
+    """A valid signature is needed for matching packages: of this publisher, if one is pinned."""
+
+    packages: Pattern = EVERY_PACKAGE[0]
+    publisher: Annotated[str, StringConstraints(max_length=1000)] = ""
+
+
+class Gates(Part):
+    """The gates before a ring. `approvals` is a number of users, `age_days` are days in the ring before."""
+
+    approvals: Annotated[int, Field(ge=0, le=MAX_APPROVALS)] = 0
+    age_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = 0
+    scan: bool = False
+    signature: Literal["", "signed"] | SignatureRule | Annotated[tuple[SignatureRule, ...], Field(strict=False)] = ""
+
+
+class RetentionRule(Part):
+    """What to keep of the matching packages; a version that no condition keeps is deleted. None: no such condition."""
+
+    packages: Pattern = EVERY_PACKAGE[0]
+    keep_versions: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    published_days: Days | None = None
+    downloaded_days: Days | None = None
+
+
+class Policy(Part):
+    """Rings in order, gates by ring, and retention rules: the first that matches a package counts."""
+
+    rings: Annotated[tuple[Ring, ...], Field(strict=False)] = ()
+    gates: Mapping[str, Gates] = {}
+    retention: Annotated[tuple[RetentionRule, ...], Field(strict=False)] = ()
+
+    @property
+    def effective_rings(self) -> Sequence[str]:
+        """The rings, by default one."""
+        return self.rings or (DEFAULT_RING,)
+
+    @property
+    def is_controlled(self) -> bool:
+        """Whether new versions have a stage."""
+        return bool(self.rings or self.gates)
