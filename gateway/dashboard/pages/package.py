@@ -11,6 +11,7 @@ from yarl import URL
 
 from common.errors import NotFound
 from gateway.dashboard.page_request import PageRequest
+from gateway.dashboard.pages import releases
 from gateway.dashboard.pagination import paginate
 
 # The pages have labels for these fields; they list all other fields by their names in the interface.
@@ -36,13 +37,16 @@ async def show(page: PageRequest, package_id: str) -> web.Response:
         refusal = versions["winget_refusal"]
         return versions["versions"], versions["total"]
 
-    package, part = await asyncio.gather(
-        page.fetch("get_package_details", package_id), paginate(page.request, fetch_versions)
+    package, part, stages = await asyncio.gather(
+        page.fetch("get_package_details", package_id),
+        paginate(page.request, fetch_versions),
+        releases.fetch_in_flight(page, package_id=package_id),
     )
     return page.render(
         "package.html",
         package=package,
         part=part,
+        releases={release["uid"]: release for release in stages},
         winget_refusal=refusal,
         expires=_expiry(part.items[0]["download_url"]) if part.items else "",
         metadata=_other_fields(package, PACKAGE_FIELDS),
@@ -52,8 +56,10 @@ async def show(page: PageRequest, package_id: str) -> web.Response:
 
 async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Response:
     """The page of a version. Raises NotFound for a version of another package."""
-    details, version = await asyncio.gather(
-        page.fetch("get_version_details", uid), page.fetch("get_specific_package_version", uid)
+    details, version, release = await asyncio.gather(
+        page.fetch("get_version_details", uid),
+        page.fetch("get_specific_package_version", uid),
+        page.fetch("get_release", uid),
     )
     if version["PACKAGE_ID"] != package_id:
         raise NotFound("The package has no such version.", reason="other_packages_version")
@@ -61,6 +67,10 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
         "version.html",
         details=details,
         version=version,
+        release=release,
+        actions=releases.actions_for(page, release),
+        is_ready=releases.is_ready,
+        events=releases.EVENTS,
         expires=_expiry(version["INSTALLER_URL"]),
         metadata=_other_fields(details, VERSION_FIELDS),
     )
