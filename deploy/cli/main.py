@@ -27,6 +27,9 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "publish": LazyCommand(
         "publish", "publish", "Publish installers as versions of a package; prints the UID of each version."
     ),
+    "release": LazyCommand(
+        "releases", "releases", "List, approve, promote and stop versions on their way through the rings."
+    ),
     "import": LazyCommand(
         "winget",
         "import_paths",

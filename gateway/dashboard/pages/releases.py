@@ -29,7 +29,7 @@ async def show(page: PageRequest) -> web.Response:
         "state": state if state in STATES else STATES[0],
         "package_id": page.request.query.get("package_id", "").strip(),
     }
-    part = await paginate_operation(page, "find_releases", "releases", **query)
+    part = await paginate_operation(page, "find_releases", "releases", size=None, **query)
     rings = [ring["ring"] for ring in part.items[0]["rings"]] if part.items else []
     return page.render(
         "releases.html",

@@ -47,7 +47,13 @@ async def test_a_row_says_what_each_ring_waits_for(tenant: Api, releases: list[d
 
 async def test_the_texts_of_a_release_are_escaped(tenant: Api, releases: list[dict[str, Any]]) -> None:
     gate = make_gate("signature", "failed", SCRIPT, by=(SCRIPT,))
-    texts = {"package_id": SCRIPT, "version": SCRIPT, "published_by": SCRIPT, "reason": SCRIPT, "channel": SCRIPT}
+    texts: dict[str, Any] = {
+        "package_id": SCRIPT,
+        "version": SCRIPT,
+        "published_by": SCRIPT,
+        "reason": SCRIPT,
+        "channel": SCRIPT,
+    }
     releases.append(make_release(gates=(gate,), rings=("pilot", SCRIPT), **texts))
     assert "<script>alert" not in await load(tenant, "releases")
     assert "<script>alert" not in await load(tenant)
