@@ -18,14 +18,11 @@ from gateway.dashboard.pages import (
     clients,
     live_events,
     overview,
-    package,
-    packages,
-    publishing,
-    releases,
     server,
     sign_in,
     tenant,
 )
+from gateway.dashboard.pages.catalog import package, packages, publishing, releases
 from gateway.dashboard.session_operations import READ_METHODS, execute_for_session, localize_problems
 from gateway.forwarding.execute import check_permission
 from gateway.routing.target import NoSuchOperation

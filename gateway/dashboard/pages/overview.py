@@ -12,8 +12,8 @@ from common.errors import Problem
 from gateway.app_keys import SERVICES
 from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.pages import releases
 from gateway.dashboard.pages.blacklist import client_names_of, package_names_of
+from gateway.dashboard.pages.catalog import releases
 from gateway.dashboard.pages.server import NAMES, STATUSES, health_of_services
 from gateway.dashboard.rollout_kit import RolloutKit
 from gateway.operations import CATALOG, CLIENTS

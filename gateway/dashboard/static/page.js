@@ -4,7 +4,7 @@
 //   data-done="text"            the message after a successful operation
 //   data-confirm="id"           the text to type before the operation, or "" for a confirmation without typing;
 //                               data-confirm-title, -text and -yes are shown with it; data-confirm-reason asks for
-//                               the field `reason`, "required" or "optional"
+//                               the field `reason`: "required", or "optional" if it may be empty
 //   data-problem                the place for the problem of a form
 // A form needs only `hx-post`, `hx-patch` or `hx-delete` with an address below `operations/`.
 

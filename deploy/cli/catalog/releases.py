@@ -8,8 +8,8 @@ import typer
 from typer import Argument, Option
 
 from common.errors import UpstreamProblem
+from deploy.cli.catalog.publish import open_client, problems_printed
 from deploy.cli.options import AsJson, CaFile, RetryTimeout, Url, console, error_console, run_until_stopped
-from deploy.cli.publish import open_client, problems_printed
 from deploy.terminal import json_text, print_line
 
 GATE_WAITS = 3  # exit status

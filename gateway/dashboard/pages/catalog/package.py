@@ -11,7 +11,7 @@ from yarl import URL
 
 from common.errors import NotFound
 from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.pages import releases
+from gateway.dashboard.pages.catalog import releases
 from gateway.dashboard.pagination import paginate
 
 # The pages have labels for these fields; they list all other fields by their names in the interface.
