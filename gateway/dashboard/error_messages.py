@@ -42,11 +42,6 @@ def localized_sentence(sentence: str, language: str) -> str:
     return field + colon + texts.pgettext("winget", message) if message else texts.pgettext("winget", sentence)
 
 
-def localized_gate(reason: str, language: str) -> str:
-    """A reason of a gate or of an event of a release; unchanged if it has no translation."""
-    return translations(language).pgettext("gate", reason)
-
-
 def localized_refusal(sentence: str, language: str) -> str:
     """One of `winget_refusals` with the label of the field instead of its name in the interface."""
     field, colon, _message = sentence.partition(": ")

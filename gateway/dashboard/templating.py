@@ -13,7 +13,8 @@ from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from gateway.dashboard.error_messages import localized, localized_gate, localized_refusal, localized_sentence
+from gateway.dashboard.error_messages import localized, localized_refusal, localized_sentence
+from gateway.dashboard.gate_reasons import localized_gate
 from gateway.dashboard.languages import translations
 
 HEADING = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)

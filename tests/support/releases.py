@@ -10,7 +10,8 @@ Gate = dict[str, Any]
 def make_gate(
     gate: str, state: str = "waiting", reason: str = "", *, until: str = "", by: tuple[str, ...] = ()
 ) -> Gate:
-    """A gate before a ring."""
+    """A gate before a ring. A waiting one without a reason waits for an approval."""
+    reason = reason or ("It has 0 of 1 approvals." if (gate, state) == ("approval", "waiting") else "")
     return {"gate": gate, "state": state, "reason": reason, "until": until or None, "at": AT, "by": list(by)}
 
 

@@ -56,6 +56,8 @@ ACTIONS: Mapping[str, str] = {
     "add_token": _("Add API token"),
     "rotate_token": _("Rotate API token"),
     "delete_token": _("Delete API token"),
+    "retention": _("Retention"),
+    **releases.EVENTS,
 }
 
 

@@ -68,9 +68,7 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
         details=details,
         version=version,
         release=release,
-        actions=releases.actions_for(page, release),
-        is_ready=releases.is_ready,
-        events=releases.EVENTS,
+        **releases.template_values(page),
         expires=_expiry(version["INSTALLER_URL"]),
         metadata=_other_fields(details, VERSION_FIELDS),
     )

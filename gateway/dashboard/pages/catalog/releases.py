@@ -10,6 +10,8 @@ from aiohttp import web
 
 from common.auth.roles import Permission
 from common.errors import Problem
+from gateway.dashboard.gate_reasons import GATES, STATES, waits_for_approval
+from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pagination import paginate_operation
 
@@ -18,15 +20,27 @@ Release = Mapping[str, Any]  # a row of `find_releases`, or the answer of `get_r
 NAVIGATION_TIMEOUT = 1.0  # seconds; a page does not wait longer for its navigation
 WITHDRAWN = frozenset({"held", "rolled_back", "retired"})
 MAX_RELEASES = 100  # of one answer
-EVENTS: Mapping[str, str] = {}
-STATES = ("in_flight", "all")
+# The events of a history. Those that happen by themselves are entries of the audit log, too.
+EVENTS: Mapping[str, str] = {
+    "approved": _("Approved"),
+    "entered": _("Ring entered"),
+    "gate": _("Gate changed"),
+    "paused": _("Paused"),
+    "resumed": _("Resumed"),
+    "held": _("Held"),
+    "rolled_back": _("Rolled back"),
+    "retired": _("Retired"),
+    "pinned": _("Pinned"),
+    "unpinned": _("Unpinned"),
+}
+LISTS = ("in_flight", "all")
 
 
 async def show(page: PageRequest) -> web.Response:
     """The page. The query has `state` and `package_id` of `find_releases`."""
     state = page.request.query.get("state", "")
     query = {
-        "state": state if state in STATES else STATES[0],
+        "state": state if state in LISTS else LISTS[0],
         "package_id": page.request.query.get("package_id", "").strip(),
     }
     part = await paginate_operation(page, "find_releases", "releases", size=None, **query)
@@ -36,9 +50,14 @@ async def show(page: PageRequest) -> web.Response:
         part=part,
         query=query,
         rings=rings,
-        actions_for=partial(actions_for, page),
-        is_ready=is_ready,
+        **template_values(page),
     )
+
+
+def template_values(page: PageRequest) -> Mapping[str, Any]:
+    """The values that the template of a release needs beside the release."""
+    functions = {"actions_for": partial(actions_for, page), "is_ready": is_ready}
+    return {**functions, "events": EVENTS, "gate_names": GATES, "gate_states": STATES}
 
 
 async def fetch_in_flight(page: PageRequest, **query: str) -> Sequence[Release]:
@@ -78,22 +97,16 @@ def actions_for(page: PageRequest, release: Release) -> Set[str]:
 def needs_approval_of(release: Release, person: str) -> bool:
     """Whether a gate of a version waits for approvals and this person has not approved it yet."""
     is_own = release["published_by"] == person
-    return not is_own and any(person not in gate["by"] for gate in gates_of(release, "waiting", "approval"))
+    waiting = gates_of(release, "waiting")
+    return not is_own and any(waits_for_approval(gate) and person not in gate["by"] for gate in waiting)
 
 
-def gates_of(release: Release, state: str, *names: str) -> Sequence[Mapping[str, Any]]:
-    """The gates in a state before the rings that a version has not entered; none of a withdrawn version.
-
-    `names` are the gates that count, by default all.
-    """
+def gates_of(release: Release, state: str) -> Sequence[Mapping[str, Any]]:
+    """The gates in a state before the rings that a version has not entered; none of a withdrawn version."""
     if release["status"] in WITHDRAWN:
         return ()
     return [
-        gate
-        for ring in release["rings"]
-        if not ring["offered"]
-        for gate in ring["gates"]
-        if gate["state"] == state and (not names or gate["gate"] in names)
+        gate for ring in release["rings"] if not ring["offered"] for gate in ring["gates"] if gate["state"] == state
     ]
 
 
@@ -124,13 +137,12 @@ class Waiting:
 def waiting_for(page: PageRequest, releases: Sequence[Release]) -> Waiting:
     """What the versions in flight wait for, as far as it concerns the user of the page."""
     person, may_release = page.caller.person, page.may(Permission.RELEASE_APPROVE)
+    own = [row for row in releases if row["published_by"] == person]
     return Waiting(
         for_approval=[row for row in releases if may_release and needs_approval_of(row, person)],
         for_promotion=[row for row in releases if may_release and is_ready(row)],
-        own_for_approval=[
-            row for row in releases if row["published_by"] == person and gates_of(row, "waiting", "approval")
-        ],
-        for_scan=[row for row in releases if gates_of(row, "waiting", "scan")],
+        own_for_approval=[row for row in own if any(map(waits_for_approval, gates_of(row, "waiting")))],
+        for_scan=[row for row in releases if any(gate["gate"] == "scan" for gate in gates_of(row, "waiting"))],
         failed=[row for row in releases if gates_of(row, "failed")],
         held=[row for row in releases if row["status"] == "held"],
         paused=[row for row in releases if row["status"] == "paused"],
