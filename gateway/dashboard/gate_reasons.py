@@ -20,6 +20,7 @@ SENTENCES = (
     "It must have been in the ring '%(ring)s' for %(days)s days.",
     "It must have been published for %(days)s day.",
     "It must have been published for %(days)s days.",
+    "This gate is looked at in a moment.",
     "The version is paused.",
     "The database's clock went back.",
     "An external installer cannot be scanned.",

@@ -19,6 +19,7 @@ Release = Mapping[str, Any]  # a row of `find_releases`, or the answer of `get_r
 
 NAVIGATION_TIMEOUT = 1.0  # seconds; a page does not wait longer for its navigation
 WITHDRAWN = frozenset({"held", "rolled_back", "retired"})
+PAGE_SIZE = 8  # versions; one with two gates and all buttons has 2 kB, and a first visit at most 100 kB
 MAX_RELEASES = 100  # of one answer
 # The events of a history. Those that happen by themselves are entries of the audit log, too.
 EVENTS: Mapping[str, str] = {
@@ -43,7 +44,7 @@ async def show(page: PageRequest) -> web.Response:
         "state": state if state in LISTS else LISTS[0],
         "package_id": page.request.query.get("package_id", "").strip(),
     }
-    part = await paginate_operation(page, "find_releases", "releases", size=None, **query)
+    part = await paginate_operation(page, "find_releases", "releases", size=PAGE_SIZE, **query)
     rings = [ring["ring"] for ring in part.items[0]["rings"]] if part.items else []
     return page.render(
         "releases.html",

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from gateway.dashboard.page_request import PageRequest
 from tests.support.releases import make_gate, make_release
 from tests.support.system.pages import SCRIPT, sign_in
+from tests.support.system.releases import replace_releases
 from tests.support.system.services import Api
 
 
@@ -15,14 +15,7 @@ from tests.support.system.services import Api
 def releases(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The answer of `find_releases`."""
     rows: list[dict[str, Any]] = []
-    fetch = PageRequest.fetch
-
-    async def answer(self: PageRequest, operation: str, /, *values: str, **query: str) -> Any:
-        if operation == "find_releases":
-            return {"releases": rows, "total": len(rows)}
-        return await fetch(self, operation, *values, **query)
-
-    monkeypatch.setattr(PageRequest, "fetch", answer)
+    replace_releases(monkeypatch, rows)
     return rows
 
 
