@@ -7,13 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from catalog_service.model.distinguished_names import is_same_name
+from catalog_service.model.releases import Gate, GateState, GateStatus, VersionRelease
 from catalog_service.model.stages import ReleaseStatus
-from catalog_service.releases.distinguished_names import is_same_name
-from catalog_service.releases.model import FileChecks, Gate, GateState, GateStatus, VersionRelease
+from catalog_service.releases.model import FileChecks, Signature
 from catalog_service.releases.policy import Gates, Policy, SignatureRule
 from common.auth.package_patterns import matches
 
 NO_GATES = Gates()
+SHOWN_LIMIT = 500  # characters
 FAILED_SIGNATURES = {"unsigned", "invalid", "untrusted", "expired", "unsupported"}
 
 
@@ -54,8 +56,7 @@ def signature_rule(gates: Gates, package_id: str) -> SignatureRule | None:
 
 
 def evaluate(policy: Policy, facts: Facts) -> tuple[GateState, ...]:
-    """Return the states of the gates before the rings that a version has not entered. They keep the times of their
-    last changes."""
+    """Return the states of the gates before the rings that a version has not entered, with their last changes."""
     version, rings = facts.version, policy.effective_rings
     recorded = {(state.ring, state.gate): state for state in version.release.gates}
     states = []
@@ -130,7 +131,7 @@ def _scan(gates: Gates, facts: Facts) -> GateState:
     if checks is None or checks.sha256 != facts.version.sha256:
         return _state(Gate.SCAN, GateStatus.WAITING, "There is no verdict for this file yet.")
     scan = checks.scan
-    cause = f" ({scan.reason})" if scan.reason else ""
+    cause = f" ({_shown(scan.reason)})" if scan.reason else ""
     if scan.state == "clean":
         return _state(Gate.SCAN, GateStatus.PASSED, "The scanner calls the file clean.")
     if scan.state == "infected":
@@ -142,23 +143,34 @@ def _scan(gates: Gates, facts: Facts) -> GateState:
 
 
 def _signature(gates: Gates, facts: Facts) -> GateState:
-    rule, checks = signature_rule(gates, facts.version.package_id), facts.checks
+    checks = facts.checks
     if facts.version.is_external:
         return _state(Gate.SIGNATURE, GateStatus.FAILED, "The signature of an external installer cannot be verified.")
     if checks is None or checks.sha256 != facts.version.sha256:
         return _state(Gate.SIGNATURE, GateStatus.WAITING, "The signature is not verified yet.")
-    found = checks.signature
-    if found.state in FAILED_SIGNATURES:
-        reason = f"The signature is {found.state}{f' ({found.reason})' if found.reason else ''}."
-        return _state(Gate.SIGNATURE, GateStatus.FAILED, reason)
-    if found.state != "valid" or rule is None:
+    signature = checks.signature
+    if signature.state in FAILED_SIGNATURES:
+        cause = f" ({_shown(signature.reason)})" if signature.reason else ""
+        return _state(Gate.SIGNATURE, GateStatus.FAILED, f"The signature is {signature.state}{cause}.")
+    if signature.state != "valid":
         return _state(Gate.SIGNATURE, GateStatus.WAITING, "The signature is not verified yet.")
-    if rule.publisher and not is_same_name(found.signer, rule.publisher):
-        reason = f"The signer is {found.signer}, and not {rule.publisher}."
-        return _state(Gate.SIGNATURE, GateStatus.FAILED, reason)
-    if facts.previous_signer and not is_same_name(found.signer, facts.previous_signer):
-        finding = f"The signer is {found.signer}; the version before was signed by {facts.previous_signer}. "
-        if found.at is None:
+    return _signer(gates, facts, signature)
+
+
+def _signer(gates: Gates, facts: Facts, signature: Signature) -> GateState:
+    """Passed when the signer is the pinned one, and the one of the version before or approved."""
+    rule, signer = signature_rule(gates, facts.version.package_id), _shown(signature.signer)
+    publisher = rule.publisher if rule else ""
+    if publisher and not is_same_name(signature.signer, publisher):
+        return _state(Gate.SIGNATURE, GateStatus.FAILED, f"The signer is {signer}, and not {publisher}.")
+    if facts.previous_signer and not is_same_name(signature.signer, facts.previous_signer):
+        finding = f"The signer is {signer}; the version before was signed by {_shown(facts.previous_signer)}. "
+        if signature.at is None:
             return _state(Gate.SIGNATURE, GateStatus.WAITING, finding.strip())
-        return _approved(Gate.SIGNATURE, facts, max(1, gates.approvals), finding, found.at)
-    return _state(Gate.SIGNATURE, GateStatus.PASSED, f"The file is signed by {found.signer}.")
+        return _approved(Gate.SIGNATURE, facts, max(1, gates.approvals), finding, signature.at)
+    return _state(Gate.SIGNATURE, GateStatus.PASSED, f"The file is signed by {signer}.")
+
+
+def _shown(text: str) -> str:
+    """A text of a certificate or a scanner, as it may stand in a log."""
+    return "".join(character if character.isprintable() else "?" for character in text[:SHOWN_LIMIT])

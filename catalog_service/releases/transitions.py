@@ -4,25 +4,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from catalog_service.model.releases import Approval, Gate, GateState, GateStatus, RingEntry, VersionRelease
 from catalog_service.model.stages import ReleaseStatus
 from catalog_service.releases.gates import Facts, evaluate, gates_of
-from catalog_service.releases.model import (
-    Approval,
-    Gate,
-    GateState,
-    GateStatus,
-    GateWaiting,
-    OwnVersion,
-    RingEntry,
-    VersionRelease,
-    VersionStopped,
-)
+from catalog_service.releases.model import GateWaiting, OwnVersion, VersionStopped
 from catalog_service.releases.policy import Policy
 from common.tenants import ALL_RINGS
 
 FIRST_CHECK, LAST_CHECK = timedelta(seconds=1), timedelta(minutes=1)  # pauses between two questions about a file
+POSTPONED = timedelta(seconds=5)
 CHECKED = {Gate.SCAN, Gate.SIGNATURE}  # gates that upload_service knows the facts of
-STOPPED_FLIGHT = {ReleaseStatus.PAUSED, ReleaseStatus.HELD, ReleaseStatus.ROLLED_BACK}
 
 
 def approve(version: VersionRelease, person: str) -> VersionRelease:
@@ -101,8 +92,10 @@ def advance(policy: Policy, facts: Facts) -> VersionRelease:
     Sets `due` to the time at which something may change by itself.
     """
     version, rings = facts.version, policy.effective_rings
-    if version.stage is None:
-        return version
+    if version.stage is None or version.is_withdrawn:
+        return replace(version, release=replace(version.release, due=None))
+    if version.level(rings) == len(rings) - 1 and version.status is ReleaseStatus.ACTIVE:
+        version = version.with_stage((ALL_RINGS,), version.status)  # The rings after it may have been removed.
     while True:
         states = evaluate(policy, replace(facts, version=version))
         version, following = _record_gates(version, states), rings[min(version.level(rings) + 1, len(rings) - 1)]
@@ -112,20 +105,22 @@ def advance(policy: Policy, facts: Facts) -> VersionRelease:
         if version.is_complete or version.status is not ReleaseStatus.ACTIVE or not by_itself or not is_open:
             break
         version = _enter(version, rings, "")
-    waiting = () if version.is_complete else tuple(state.gate for state in before if state.state is not GateStatus.PASSED)
+    waiting = (
+        () if version.is_complete else tuple(state.gate for state in before if state.state is not GateStatus.PASSED)
+    )
     due = _due(version, states)
     return replace(version, release=replace(version.release, waiting=waiting, due=due))
+
+
+def postpone(version: VersionRelease) -> VersionRelease:
+    """Look at a version again soon, because the checks of its file are not known now."""
+    return replace(version, release=replace(version.release, due=version.now + POSTPONED))
 
 
 def require_active(version: VersionRelease) -> None:
     """Raises VersionStopped."""
     if version.status is not ReleaseStatus.ACTIVE:
         raise VersionStopped(status=version.status.replace("_", " "))
-
-
-def is_in_flight(version: VersionRelease) -> bool:
-    """Whether a version has not entered the last ring, or somebody stopped it."""
-    return version.status in STOPPED_FLIGHT or (version.status is ReleaseStatus.ACTIVE and not version.is_complete)
 
 
 def _stop(

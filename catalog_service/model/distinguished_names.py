@@ -17,8 +17,10 @@ _ALIASES = {
 }
 # A quoted value, as Windows shows it, or characters with `\` before the special ones.
 _VALUE = r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"\s*|(?P<plain>(?:[^"\\,;+]|\\.)*))'
-_ATTRIBUTE = re.compile(r"\s*(?:OID\.)?(?P<type>[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)+)\s*=" + _VALUE, re.I | re.S)
-_ESCAPED = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.S)
+_ATTRIBUTE = re.compile(
+    r"\s*(?:OID\.)?(?P<type>[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)+)\s*=" + _VALUE, re.IGNORECASE | re.DOTALL
+)
+_ESCAPED = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
 _TRAILING_SPACE = re.compile(r"(?<!\\)\s+$")
 
 # One set of types and values for each part, in order.
