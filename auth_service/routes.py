@@ -150,7 +150,7 @@ async def identify_token(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/identify_entra_user")
 async def identify_entra_user(request: web.Request) -> web.Response:
-    """Internal: the groups of the user of an access token of Entra ID, for the gateway."""
+    """Internal: the ring of the user of an access token of Entra ID, for the gateway."""
     token = str((await read_json(request)).get("token", ""))
     return json_response(await request.app[ENTRA].identify(caller_of(request).tenant_id, token))
 
