@@ -38,6 +38,10 @@ class RingRule:
     network: str = ""
     app_role: str = ""
 
+    def to_document(self) -> dict[str, str]:
+        """The network or the app role, and the ring."""
+        return {name: value for name in ("network", "app_role", "ring") if (value := getattr(self, name))}
+
 
 @dataclass(frozen=True)
 class Tenant:
@@ -76,7 +80,7 @@ class Tenant:
     def to_document(self) -> dict[str, Any]:
         """All fields, as values that JSON and BSON have."""
         lists = {name: list(getattr(self, name)) for name in ("allowed_networks", "rings")}
-        return {**asdict(self), **lists, "ring_rules": [asdict(rule) for rule in self.ring_rules]}
+        return {**asdict(self), **lists, "ring_rules": [rule.to_document() for rule in self.ring_rules]}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
@@ -105,7 +109,7 @@ def unknown_ring(field: str, rings: Sequence[str]) -> InvalidField:
     if not rings:
         return InvalidField(field, "is not for a tenant without rings", reason="no_rings")
     names = ", ".join(rings)
-    return InvalidField(field, f"must be one of the rings: {names}", reason="unknown_ring", rings=names)
+    return InvalidField(field, f"must be one of the rings: {names}", reason="no_such_ring", rings=names)
 
 
 def is_tenant_id(text: str) -> bool:
