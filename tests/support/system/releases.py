@@ -1,11 +1,14 @@
-"""Pages with releases that catalog_service does not have."""
+"""Tenants with rings and gates, and pages with releases that catalog_service does not have."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
 from gateway.dashboard.page_request import PageRequest
+from tests.support.system.seed import LONG_PASSWORD
+from tests.support.system.services import Api
 
 
 def replace_releases(monkeypatch: pytest.MonkeyPatch, rows: Sequence[dict[str, Any]]) -> None:
@@ -20,3 +23,23 @@ def replace_releases(monkeypatch: pytest.MonkeyPatch, rows: Sequence[dict[str, A
         return await fetch(self, operation, *values, **query)
 
     monkeypatch.setattr(PageRequest, "fetch", answer)
+
+
+async def set_policy(api: Api, rings: str, gates: Mapping[str, Any] | None = None) -> None:
+    """Set the rings and gates of a tenant."""
+    answer = await api.call("PATCH", "edit_settings", data={"rings": rings, "gates": json.dumps(gates or {})})
+    assert answer.status == 200, answer.body
+
+
+async def release_of(api: Api, uid: str) -> dict[str, Any]:
+    answer = await api.call("GET", "get_release", uid)
+    assert answer.status == 200, answer.body
+    release: dict[str, Any] = answer.body
+    return release
+
+
+async def add_user(api: Api, username: str, role: str = "administrator") -> Api:
+    """Add a user with a role. Returns the signed-in user."""
+    form = {"username": username, "password": LONG_PASSWORD, "role": role}
+    assert (await api.call("POST", "add_user", data=form)).status == 201
+    return await api.signed_in(username, LONG_PASSWORD)
