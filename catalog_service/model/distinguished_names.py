@@ -2,6 +2,8 @@
 
 import re
 
+NAME_LIMIT = 4000  # characters
+NO_NAME = "This is no name of a certificate's subject, such as CN=Acme,O=Acme,C=DE."
 _ALIASES = {
     "2.5.4.3": "CN",
     "2.5.4.5": "SERIALNUMBER",
@@ -21,7 +23,6 @@ _ATTRIBUTE = re.compile(
     r"\s*(?:OID\.)?(?P<type>[A-Za-z][A-Za-z0-9-]*|[0-9]+(?:\.[0-9]+)+)\s*=" + _VALUE, re.IGNORECASE | re.DOTALL
 )
 _ESCAPED = re.compile(r"((?:\\[0-9A-Fa-f]{2})+)|\\(.)", re.DOTALL)
-_TRAILING_SPACE = re.compile(r"(?<!\\)\s+$")
 
 # One set of types and values for each part, in order.
 Name = tuple[frozenset[tuple[str, str]], ...]
@@ -29,15 +30,16 @@ Name = tuple[frozenset[tuple[str, str]], ...]
 
 def parse_name(text: str) -> Name:
     """Return the parts of a name; letter case and repeated spaces do not matter. Raises ValueError."""
+    if len(text) > NAME_LIMIT:
+        raise ValueError(NO_NAME)
     parts: list[set[tuple[str, str]]] = [set()]
     position = 0
     while True:
         match = _ATTRIBUTE.match(text, position)
         if match is None:
-            raise ValueError("This is no name of a certificate's subject, such as CN=Acme,O=Acme,C=DE.")
+            raise ValueError(NO_NAME)
         kind = match["type"].upper()
-        quoted, plain = match["quoted"], _TRAILING_SPACE.sub("", match["plain"] or "")
-        value = _ESCAPED.sub(_unescape, plain if quoted is None else quoted)
+        value = _ESCAPED.sub(_unescape, match["plain"] if match["quoted"] is None else match["quoted"])
         parts[-1].add((_ALIASES.get(kind, kind), " ".join(value.casefold().split())))
         position = match.end()
         if position == len(text):
@@ -45,7 +47,7 @@ def parse_name(text: str) -> Name:
         if text[position] in ",;":
             parts.append(set())
         elif text[position] != "+":
-            raise ValueError("This is no name of a certificate's subject, such as CN=Acme,O=Acme,C=DE.")
+            raise ValueError(NO_NAME)
         position += 1
 
 
