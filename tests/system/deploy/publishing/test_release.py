@@ -37,7 +37,7 @@ async def token_of(creator: Api, role: str) -> str:
 async def run(api: Api, *arguments: str, token: str = "") -> CommandResult:
     """Run `pkgrepo release` as the administrator, or with an API token."""
     environment = {"PKGREPO_TOKEN": token, "PKGREPO_USER": "", "PKGREPO_PASSWORD": ""} if token else {}
-    return await run_publish(api, *arguments, command="release", **environment)
+    return await run_publish(api, *arguments, "--patience", "5", command="release", **environment)
 
 
 async def test_a_token_approves_and_promotes_what_another_published(tenant: Api, uid: str) -> None:
