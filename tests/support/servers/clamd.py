@@ -50,7 +50,7 @@ async def run_clamd(folder: Path, **settings: str) -> AsyncIterator[Clamd]:
     }
     configuration = folder / "clamd.conf"
     configuration.write_text("".join(f"{name} {value}\n" for name, value in lines.items()))
-    command = [find_program("clamd"), f"--config-file={configuration}"]
+    command = [find_program("clamd", "clamav-daemon"), f"--config-file={configuration}"]
     ready = wait_for_answer(port, b"zPING\0", b"PONG\0")
     try:
         async with run_server(command, folder / "server", lambda: ready):
