@@ -21,8 +21,8 @@ async def clamd(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clamd
 
 async def blocks(content: bytes, size: int = 1 << 16) -> AsyncIterator[bytes]:
     for start in range(0, len(content), size):
+        yield b""
         yield content[start : start + size]
-    yield b""
 
 
 async def scanned(url: str, content: bytes) -> Verdict:

@@ -26,7 +26,7 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 @asynccontextmanager
 async def fake_scanner(handler: Handler) -> AsyncIterator[str]:
     app = web.Application(client_max_size=1 << 30)
-    app.router.add_route("*", "/scan", handler)
+    app.router.add_route("*", "/{path:.*}", handler)
     async with serving(app, "127.0.0.1:0") as address:
         yield f"{address}/scan"
 
@@ -40,6 +40,13 @@ def answers(body: bytes | Any, status: int = 200, headers: Mapping[str, str] | N
         return web.Response(body=content, status=status, headers=headers)
 
     return answer
+
+
+async def redirect(request: web.Request) -> web.StreamResponse:
+    await request.read()
+    if request.path == "/scan":
+        return web.Response(status=303, headers={"Location": "/clean"})
+    return web.json_response(CLEAN)
 
 
 async def blocks() -> AsyncIterator[bytes]:
@@ -95,7 +102,7 @@ async def test_the_engine_has_a_date_in_utc(answer: dict[str, str], date: str) -
         answers(gzip.compress(json.dumps(CLEAN).encode()), headers={"Content-Encoding": "gzip"}),
         answers(CLEAN, status=202),
         answers(CLEAN, status=500),
-        answers(CLEAN, status=307, headers={"Location": "http://127.0.0.1:1/"}),
+        redirect,
     ],
     ids=str,
 )
