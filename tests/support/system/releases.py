@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gateway.dashboard.page_request import PageRequest
+from tests.support.system.publishing import publish
 from tests.support.system.seed import LONG_PASSWORD
 from tests.support.system.services import Api
 
@@ -43,3 +44,11 @@ async def add_user(api: Api, username: str, role: str = "administrator") -> Api:
     form = {"username": username, "password": LONG_PASSWORD, "role": role}
     assert (await api.call("POST", "add_user", data=form)).status == 201
     return await api.signed_in(username, LONG_PASSWORD)
+
+
+async def add_releases(api: Api, package_id: str, reason: str = "It fails.") -> None:
+    """Set two rings, and publish a version that waits for an approval and one that is held."""
+    await set_policy(api, "pilot,everyone", {"everyone": {"approvals": 1}})
+    await publish(api, package_id, "7.0")
+    held = await publish(api, package_id, "7.1")
+    assert (await api.call("POST", "hold_version", held.uid, data={"reason": reason})).status == 200
