@@ -23,7 +23,7 @@ from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import log
 
-ATTEMPTS = 5  # to change a version; each lost attempt is another change
+ATTEMPTS = 10  # to change a version; each lost attempt is another change
 INFECTED = "The scanner calls the file infected."
 Step = Callable[[Policy, VersionRelease], Awaitable[VersionRelease]]
 
