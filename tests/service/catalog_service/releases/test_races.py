@@ -152,3 +152,23 @@ async def test_a_version_in_a_ring_that_becomes_the_last_is_complete(tenant: Rel
     await tenant.rounds()
     await tenant.set_policy("pilot,broad,everyone")
     assert await tenant.offered(uid) == ["pilot", "broad", "everyone"]
+
+
+async def test_edits_of_different_parts_at_the_same_time_are_all_kept(
+    replicas: tuple[ReleaseTenant, ReleaseTenant],
+) -> None:
+    first, second = replicas
+    await first.set_policy()
+    await asyncio.gather(
+        first.set_policy(None, gates={"pilot": {"scan": True}}),
+        second.set_policy(None, retention=[{"keep_versions": 3}]),
+    )
+    policy = await first.catalog.store.policies.find(first.ada.tenant_id)
+    assert (policy.rings, [*policy.gates], len(policy.retention)) == (("pilot", "broad", "everyone"), ["pilot"], 1)
+
+
+async def test_a_question_for_the_policy_changes_nothing(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    answer = await tenant.set_policy(gates={"pilot": {"scan": True}})
+    before = await catalog.store.revisions.state(tenant.ada.tenant_id, "")
+    assert await tenant.set_policy(None) == answer
+    assert await catalog.store.revisions.state(tenant.ada.tenant_id, "") == before
