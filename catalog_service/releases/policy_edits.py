@@ -12,6 +12,7 @@ from catalog_service.releases.policy import MAX_RINGS, MAX_RULES, Gates, Policy,
 from common.auth.package_patterns import parse_patterns
 from common.errors import InvalidField
 from common.http.forms import clean
+from common.tenants import DEFAULT_RING
 
 NAMES = ("rings", "gates", "retention")
 TEXT_LIMIT = 50_000  # characters
@@ -26,9 +27,11 @@ def edited(policy: Policy, fields: Mapping[str, str]) -> Policy:
     rings, gates, retention = policy.rings, policy.gates, policy.retention
     if "rings" in fields:
         rings = _rings(fields["rings"])
-        gates = {ring: gates[ring] for ring in rings if ring in gates}
+        gates = gates if rings else {}
     if "gates" in fields:
         gates = _parsed(Policy, "gates", _json(fields, "gates", dict)).gates
+    else:
+        gates = {ring: gates[ring] for ring in rings or (DEFAULT_RING,) if ring in gates}
     if "retention" in fields:
         retention = _parsed(Policy, "retention", _json(fields, "retention", list)).retention
     changed = Policy(rings=rings, gates=gates, retention=retention)

@@ -1,6 +1,6 @@
 """The policies of all tenants in MongoDB, one document each."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from catalog_service.releases.policy import Policy
 from catalog_service.revisions.store import EVERY_PACKAGE, MongoRevisions
@@ -28,15 +28,16 @@ class MongoPolicyStore:
         policy = await self.find(tenant_id)
         return policy.effective_rings if policy.is_controlled else ()
 
-    async def save(self, tenant_id: str, policy: Policy) -> None:
-        """Replace a policy. Every catalog and index is read again, because each version may have other rings now.
+    async def save(self, tenant_id: str, policy: Policy, names: Collection[str] = tuple(Policy.model_fields)) -> None:
+        """Replace these parts of a policy. All versions in flight are looked at again.
 
-        All versions in flight are looked at again.
+        Every catalog and index is read again, because each version may have other rings now.
         """
         async with self._revisions.record_change(tenant_id, EVERY_PACKAGE):
-            await self._policies.replace_one(
-                {"tenant_id": tenant_id}, {"tenant_id": tenant_id, **policy.model_dump(mode="json")}, upsert=True
-            )
+            parts = policy.model_dump(mode="json")
+            changed = {name: parts.pop(name) for name in names}
+            key = {"tenant_id": tenant_id}
+            await self._policies.update_one(key, {"$set": changed, "$setOnInsert": parts}, upsert=True)
             if policy.is_controlled:  # The activation of such a version may have read the earlier policy.
                 pending = {"tenant_id": tenant_id, "state": "pending"}
                 await self._versions.update_many(pending, {"$set": BEGIN, "$currentDate": DUE_NOW})

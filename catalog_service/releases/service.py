@@ -23,7 +23,7 @@ from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import log
 
-ATTEMPTS = 5  # to change a version; each lost attempt is another change
+ATTEMPTS = 10  # to change a version; each lost attempt is another change
 INFECTED = "The scanner calls the file infected."
 Step = Callable[[Policy, VersionRelease], Awaitable[VersionRelease]]
 
@@ -66,9 +66,10 @@ class Releases:
             log.warning("release_postponed", tenant_id=tenant_id, uid=uid, error=type(error).__name__)
 
     async def edit_policy(self, tenant_id: str, fields: Mapping[str, str]) -> Policy:
-        """Change rings, gates or retention. Raises InvalidField."""
+        """Change rings, gates or retention, and return the policy. Raises InvalidField."""
         policy = edited(await self._policies.find(tenant_id), fields)
-        await self._policies.save(tenant_id, policy)
+        if fields:
+            await self._policies.save(tenant_id, policy, {*fields, "gates"} if "rings" in fields else fields)
         return policy
 
     async def find(self, caller: Caller, uid: str) -> tuple[Policy, VersionRelease]:

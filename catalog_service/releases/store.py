@@ -76,6 +76,15 @@ class MongoReleaseStore:
         if not result.matched_count:
             raise ReleaseChanged
 
+    @staticmethod
+    async def withhold_again(database: MongoDatabase, tenant_id: str) -> None:
+        """Tell upload_service again about all withdrawn versions of a tenant, whose files it got again."""
+        withdrawn = [status.value for status in ReleaseStatus if Stage((), status).is_withdrawn]
+        await database["versions"].update_many(
+            {"tenant_id": tenant_id, "stage.status": {"$in": withdrawn}},
+            {"$set": {"release.is_untold": True}, "$inc": {"release.fence": 1}, "$currentDate": {"release.due": True}},
+        )
+
     async def due(self, limit: int) -> Sequence[VersionRelease]:
         """Return the versions of all tenants that are due, the longest first."""
         conditions: Document = {"state": "active", "release.due": {"$type": "date"}}

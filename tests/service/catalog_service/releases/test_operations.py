@@ -507,3 +507,49 @@ async def test_a_deleted_version_has_no_release(tenant: ReleaseTenant, catalog: 
 
 async def test_checks_are_asked_for_the_digest_of_the_file(tenant: ReleaseTenant) -> None:
     assert (await tenant.release(await tenant.publish()))["sha256"] == DIGEST
+
+
+async def test_a_paused_version_does_not_enter_the_first_ring(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy(gates={"pilot": {"scan": True}})
+    uid = await tenant.publish()
+    await tenant.done(tenant.bob, "pause_version", uid)
+    catalog.stubs.checks[uid] = checks()
+    await tenant.rounds()
+    assert await tenant.offered(uid) == []
+    await tenant.done(tenant.bob, "resume_version", uid)
+    assert await tenant.offered(uid) == ["pilot"]
+
+
+async def test_each_change_of_a_stage_gives_the_catalog_a_new_revision(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy()
+    uid = await tenant.publish()
+    for operation, data in (
+        ("promote_version", {"ring": "broad"}),
+        ("pause_version", {}),
+        ("hold_version", {"reason": "no"}),
+        ("resume_version", {}),
+        ("roll_back_version", {}),
+        ("resume_version", {}),
+    ):
+        before = await catalog.store.revisions.state(tenant.ada.tenant_id, "")
+        await tenant.done(tenant.bob, operation, uid, **data)
+        after = await catalog.store.revisions.state(tenant.ada.tenant_id, "")
+        assert after.since(before.revision) == {"acme.editor"}, operation
+
+
+async def test_an_approval_does_not_move_a_paused_version(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy(gates={"pilot": {"approvals": 1}})
+    uid = await tenant.publish()
+    await tenant.done(tenant.bob, "pause_version", uid)
+    await tenant.done(tenant.bob, "approve_version", uid)
+    assert await tenant.offered(uid) == []
+
+
+async def test_a_version_that_was_rolled_back_can_be_held_and_begins_again(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy()
+    uid = await tenant.publish()
+    await tenant.done(tenant.bob, "promote_version", uid, ring="broad")
+    await tenant.done(tenant.bob, "roll_back_version", uid)
+    await tenant.done(tenant.bob, "hold_version", uid, reason="no")
+    await tenant.done(tenant.bob, "resume_version", uid)
+    assert await tenant.offered(uid) == ["pilot"]
