@@ -57,7 +57,7 @@ ACTIONS: Mapping[str, str] = {
     "rotate_token": _("Rotate API token"),
     "delete_token": _("Delete API token"),
     "retention": _("Retention"),
-    **releases.EVENTS,
+    "check_gate": _("Check gate"),
 }
 
 

@@ -21,7 +21,6 @@ NAVIGATION_TIMEOUT = 1.0  # seconds; a page does not wait longer for its navigat
 WITHDRAWN = frozenset({"held", "rolled_back", "retired"})
 PAGE_SIZE = 8  # versions; one with two gates and all buttons has 2 kB, and a first visit at most 100 kB
 MAX_RELEASES = 100  # of one answer
-# The events of a history. Those that happen by themselves are entries of the audit log, too.
 EVENTS: Mapping[str, str] = {
     "approved": _("Approved"),
     "entered": _("Ring entered"),
