@@ -12,7 +12,7 @@ from tests.support.tables import each
 
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef)
 # The values in the sentences of `gates` that are no names, numbers or texts.
-PARTS = {"finding": "", "cause": "", "ring": "published", "'s' * (days != 1)": "s"}
+PARTS = {"finding": "", "cause": "", "ring": "published", "signature.state": "invalid", "'s' * (days != 1)": "s"}
 
 
 def reasons() -> Iterator[str]:
