@@ -12,6 +12,24 @@ GATES: Mapping[str, str] = {
     "signature": _("Signature"),
 }
 STATES: Mapping[str, str] = {"passed": _("passed"), "waiting": _("waits"), "failed": _("failed")}
+# The verdicts of upload_service about a file. Without a scanner, a scan is `off`.
+SCANS: Mapping[str, str] = {
+    "pending": _("not checked yet"),
+    "clean": _("clean"),
+    "infected": _("infected"),
+    "too_large": _("too large to check"),
+    "failed": _("the check failed"),
+    "off": _("not checked"),
+}
+SIGNATURES: Mapping[str, str] = {
+    "pending": _("not checked yet"),
+    "valid": _("valid"),
+    "unsigned": _("not signed"),
+    "invalid": _("invalid"),
+    "untrusted": _("not trusted"),
+    "expired": _("expired"),
+    "unsupported": _("not checked"),
+}
 # The German of these is in the context `gate` of the catalogue.
 SENTENCES = (
     "It has %(count)s of %(needed)s approvals.",

@@ -7,7 +7,8 @@ import pytest
 
 from tests.support.releases import make_gate, make_release
 from tests.support.system.pages import SCRIPT, sign_in
-from tests.support.system.releases import replace_releases
+from tests.support.system.publishing import add_package, package_id, publish
+from tests.support.system.releases import replace_releases, set_policy
 from tests.support.system.services import Api
 
 
@@ -71,3 +72,29 @@ async def test_without_versions_the_page_tells_how_to_set_rings(tenant: Api, rel
     text = text_of(await load(tenant, "releases"))
     assert "No version is in flight." in text
     assert "Set rings in the settings" in text
+
+
+async def test_the_page_of_a_version_shows_its_rings_verdicts_and_history(tenant: Api) -> None:
+    package = package_id()
+    await add_package(tenant, package)
+    await set_policy(tenant, "pilot,everyone", {"everyone": {"approvals": 1}})
+    uid = (await publish(tenant, package, "1.0")).uid
+    assert (await tenant.call("POST", "hold_version", uid, data={"reason": SCRIPT})).status == 200
+    page = await load(tenant, "packages", package, "versions", uid)
+    text = text_of(page)
+    assert "<script>alert" not in page
+    for words in ("Version 1.0 held", "Scan not checked", "Signature not", "Pinned No", "pilot withdrawn"):
+        assert words in text
+    assert re.search("Held . admin", text)
+    assert re.search("Ring entered pilot .", text)
+
+
+async def test_the_list_of_versions_shows_the_stage_of_each(tenant: Api) -> None:
+    package = package_id()
+    await add_package(tenant, package)
+    await publish(tenant, package, "1.0")
+    await set_policy(tenant, "pilot,everyone")
+    await publish(tenant, package, "2.0")
+    text = text_of(await load(tenant, "packages", package))
+    assert "2.0 pilot" in text
+    assert "1.0 pilot" not in text
