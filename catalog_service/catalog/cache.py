@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 
 from catalog_service.catalog.compression import PLAIN, Encoding
 from catalog_service.catalog.files import CatalogFiles
@@ -162,24 +163,28 @@ class CatalogCache:
         yield b"[]" if separator == b"[" else b"]"
         self._snapshots.set_measured_size(tenant_id, size)
 
-    async def _pack(self, tenant_id: str, snapshot: Snapshot, view: View, encoding: Encoding) -> Encoding:
+    async def _pack(
+        self, tenant_id: str, snapshot: Snapshot, view: View, encoding: Encoding, *, has_room: bool = True
+    ) -> Encoding:
         """Prepare a view in the encoding, or in plain JSON if there is no room. Return the encoding.
 
         Raises OSError if the files cannot be read.
         """
         missing = snapshot.lacking(view, encoding)
         needed = sum(self._files.size(segment.length) for segment in missing)
-        if encoding is not PLAIN and needed > self._files.limit - snapshot.size:
+        has_room = has_room and needed <= self._files.limit - snapshot.size
+        if encoding is not PLAIN and not has_room:
             encoding = PLAIN
             missing = snapshot.lacking(view, encoding)
         try:
             for segment in missing:
-                await asyncio.to_thread(segment.part, replace(view, hidden=frozenset()), encoding)
+                part = partial(segment.part, replace(view, hidden=frozenset()), encoding, has_room=has_room)
+                await asyncio.to_thread(part)
         except OSError as error:
-            if encoding is PLAIN:
+            if not has_room:
                 raise
             log.warning("catalog_not_stored", error=str(error))
-            return await self._pack(tenant_id, snapshot, view, PLAIN)
+            return await self._pack(tenant_id, snapshot, view, PLAIN, has_room=False)
         finally:
             if missing:
                 self._snapshots.recount(tenant_id, snapshot)

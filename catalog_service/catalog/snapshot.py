@@ -21,6 +21,7 @@ from catalog_service.catalog.segments import find_positions, replaced_segments
 from common.concurrency.blocks import Block, FileRange, read_blocks
 
 SEGMENT = 256  # packages; a segment of twice as many is split
+MAX_RANGES = 16  # of a file in a view; more take longer to send than a copy
 
 
 class Segment:
@@ -50,10 +51,10 @@ class Segment:
             yield Fragment(package_id, active, text[start : start + length], rings if rings is None else tuple(rings))
             start += length + 1  # the comma
 
-    def part(self, view: View, encoding: Encoding) -> Part:
+    def part(self, view: View, encoding: Encoding, *, has_room: bool = False) -> Part:
         """Return the segment in a view. It is cached unless the view hides packages.
 
-        Raises OSError if the disk has no room for an encoding; plain JSON needs none.
+        Raises OSError if the disk has no room for an encoding; plain JSON needs none unless `has_room`.
         """
         if view.hidden and not view.hidden.isdisjoint(package_id for package_id, *_ in self._index()):
             ranges = self._ranges(view)
@@ -61,7 +62,8 @@ class Segment:
         key = self._key(view, encoding)
         if key not in self._parts:
             ranges = self._ranges(replace(view, hidden=frozenset()))
-            self._parts[key] = _plain_part(ranges) if encoding is PLAIN else self._stored(ranges, encoding)
+            is_stored = encoding is not PLAIN or (has_room and len(ranges) > MAX_RANGES)
+            self._parts[key] = self._stored(ranges, encoding) if is_stored else _plain_part(ranges)
         return self._parts[key]
 
     def lacks(self, view: View, encoding: Encoding) -> bool:

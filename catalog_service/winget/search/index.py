@@ -33,9 +33,6 @@ class Record:
     since: tuple[int, ...]
     rings: Rings = None
 
-    def is_seen_by(self, ring: str) -> bool:
-        return self.rings is None or ring in self.rings
-
     @property
     def size(self) -> int:
         """The bytes of the record and of its share of the index."""

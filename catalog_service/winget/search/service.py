@@ -114,7 +114,8 @@ class WingetSearch:
                     continue
                 for number in await matching_numbers(search, segment, cooperative):
                     record = segment.records[number]
-                    if contract.minor < min(record.since) or not record.is_seen_by(ring):
+                    is_seen = record.rings is None or ring in record.rings
+                    if not is_seen or contract.minor < min(record.since):
                         continue
                     if record.package_id > search.after and record.package_id not in hidden:
                         records.append(record)

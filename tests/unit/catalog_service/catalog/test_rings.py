@@ -20,6 +20,7 @@ from catalog_service.model.stages import Stage
 from common.concurrency.blocks import read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.samples.staged_catalogs import CALLER_RINGS, FIVE, PACKAGE_IDS, PACKAGES, RINGS, StagedCatalog
+from tests.support.tables import each
 from tests.unit.catalog_service.catalog.test_compression import decoded
 
 VIEWS = st.builds(View, st.booleans(), CALLER_RINGS, st.sets(PACKAGE_IDS, max_size=2).map(frozenset))
@@ -33,9 +34,9 @@ STEPS = st.one_of(
 )
 
 
-def cache_of(staged: StagedCatalog) -> CatalogCache:
+def cache_of(staged: StagedCatalog, disk: int = 1 << 30) -> CatalogCache:
     readers = staged.state, staged.read_names, staged.read_rings
-    return CatalogCache(*readers, views.rendered_package, disk=1 << 30, memory=1 << 20)
+    return CatalogCache(*readers, views.rendered_package, disk=disk, memory=1 << 20)
 
 
 async def listed(catalogs: CatalogCache, view: View, encoding: Encoding = PLAIN) -> list[dict[str, Any]]:
@@ -130,6 +131,39 @@ def test_the_size_of_a_catalog_counts_every_file_once(monkeypatch: pytest.Monkey
 
     assert catalog.size == size_before + sum(file.size for file in written)
     assert len(written) == 2 * 5  # two encodings of five different parts
+
+
+@each(("disk", "is_copied"), [(1 << 20, True), (40_000, False)])
+async def test_packages_in_many_pieces_are_copied_if_there_is_room(disk: int, is_copied: bool) -> None:
+    staged = StagedCatalog(rings=FIVE)
+    for number in range(40):
+        staged.put(f"Acme.App{number:02}", ([(None, "stable"), (Stage(("pilot",)), "stable")], True))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tests.support.samples.staged_catalogs.BATCH", 40)
+        catalogs = cache_of(staged, disk)
+        for ring in (ALL_RINGS, *FIVE):
+            view = View(include_disabled=True, ring=ring)
+            assert len(await listed(catalogs, view)) == 40
+            body = await catalogs.body("acme", await catalogs.check("acme"), view, PLAIN)
+            assert body
+            assert (len(body.blocks) < 10) == is_copied
+            assert catalogs.size <= disk
+
+
+async def test_packages_in_many_pieces_are_sent_from_a_disk_that_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    staged = StagedCatalog(rings=FIVE)
+    for number in range(40):
+        staged.put(f"Acme.App{number:02}", ([(None, "stable"), (Stage(("pilot",)), "stable")], True))
+    monkeypatch.setattr("tests.support.samples.staged_catalogs.BATCH", 40)
+    catalogs = cache_of(staged)
+    check = await catalogs.check("acme")
+    assert await catalogs.body("acme", check, View(include_disabled=True, ring=ALL_RINGS), PLAIN)
+    monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
+
+    body = await catalogs.body("acme", check, View(include_disabled=True, ring="late"), PLAIN)
+
+    assert body
+    assert len(orjson.loads(read_blocks(body.blocks))) == 40
 
 
 async def test_a_package_is_in_a_catalog_once_for_rings_that_see_the_same() -> None:
