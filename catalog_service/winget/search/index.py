@@ -38,7 +38,8 @@ class Record:
         """The bytes of the record and of its share of the index."""
         texts, codes = sum(map(len, self.texts)), sum(map(len, self.codes))
         lines = len(self.texts) + len(self.codes)
-        return OVERHEAD + len(self.result_json) + 4 * texts + 3 * codes + LINE_OVERHEAD * lines
+        rings = 8 * len(self.rings or ())
+        return OVERHEAD + rings + len(self.result_json) + 4 * texts + 3 * codes + LINE_OVERHEAD * lines
 
 
 class IndexSegment:
