@@ -21,6 +21,7 @@ from catalog_service.model.versions import (
     version_of,
 )
 from catalog_service.packages.store import FIRST_BATCH, older_than
+from catalog_service.releases.policy_store import BEGIN, DUE_NOW
 from catalog_service.revisions.store import MongoRevisions
 from catalog_service.versions.model import HiddenVersion, PendingVersion, file_fields
 from common.mongo import Document, MongoDatabase
@@ -64,6 +65,7 @@ class MongoVersionStore:
             "installer_key": version.installer_key,
             "state": "pending",
             "halfway": True,
+            "release": {"publisher": pending.publisher},
         }
         try:
             # An upsert, because an insert cannot take the database's clock.
@@ -90,12 +92,17 @@ class MongoVersionStore:
         )
         return _pending(document) if document else None
 
-    async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
-        """Activate a pending version; False if it is not pending any more."""
+    async def activate(
+        self, tenant_id: str, version: PackageVersion, file: InstallerFile, *, is_controlled: bool = False
+    ) -> bool:
+        """Activate a pending version; False if it is not pending any more. A controlled one is in no ring yet."""
+        fields = {"state": "active", "halfway": False, **file_fields(version, file)}
+        change: Document = {"$set": fields}
+        if is_controlled:
+            change = {"$set": {**fields, **BEGIN}, "$currentDate": DUE_NOW}
         async with self._revisions.record_change(tenant_id, version.package_id):
             result = await self._versions.update_one(
-                {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"},
-                {"$set": {"state": "active", "halfway": False, **file_fields(version, file)}},
+                {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"}, change
             )
         return bool(result.modified_count)
 
