@@ -97,6 +97,7 @@ class UploadSettings(StorageSettings, ServiceSettings):
     """`installers` is the folder that all replicas share; ages and intervals are seconds.
 
     A stored file is read again after `scrub_interval`; 0 is never. `download_counts` counts complete downloads.
+    `signature_trust` is a PEM file, or a folder of them, with the certificates that signers of installers lead to.
     """
 
     listen: Listen = "127.0.0.1:8083"
@@ -110,3 +111,4 @@ class UploadSettings(StorageSettings, ServiceSettings):
     unclaimed_age: int = Field(default=24 * 3600, ge=1)
     scrub_interval: int = Field(default=7 * 24 * 3600, ge=0)
     download_counts: bool = True
+    signature_trust: Path | None = None
