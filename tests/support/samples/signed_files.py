@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests.support.samples.msi_samples import USER_MSI
@@ -22,6 +22,7 @@ NOW = datetime.now(UTC).replace(microsecond=0)
 YEAR = timedelta(days=365)
 PUBLISHER = "CN=Tiny Works GmbH,O=Tiny Works GmbH,C=DE"
 FORMATS = ("exe", "msi", "msix")
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Identity:
     """A certificate with its key."""
 
     certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
+    key: Key
 
     @property
     def pem(self) -> bytes:
@@ -50,9 +51,10 @@ def make_identity(
     start: datetime = NOW - YEAR,
     end: datetime = NOW + YEAR,
     is_authority: bool = False,
+    key: Key | None = None,
 ) -> Identity:
     """A certificate of an issuer, or a self-signed one."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name.from_rfc4514_string(name)
     authority = issuer.certificate.subject if issuer else subject
     builder = (
@@ -95,8 +97,13 @@ def unsigned(kind: str) -> bytes:
     return USER_MSI if kind == "msi" else package()
 
 
-def package(files: dict[str, bytes] | None = None) -> bytes:
-    """A small MSIX, with a block map."""
+def package(
+    files: dict[str, bytes] | None = None,
+    *,
+    unmapped: dict[str, bytes] | None = None,
+    changed: dict[str, bytes | None] | None = None,
+) -> bytes:
+    """A small MSIX with a block map, and with files that differ from it."""
     manifest = b'<Package><Identity Name="Tiny" Publisher="CN=Tiny" Version="1.0.0.0"/></Package>'
     files = {"AppxManifest.xml": manifest, "app/tiny one.exe": bytes(range(256)) * 600, **(files or {})}
     blocks = ""
@@ -108,9 +115,11 @@ def package(files: dict[str, bytes] | None = None) -> bytes:
     method = "http://www.w3.org/2001/04/xmlenc#sha256"
     space = "http://schemas.microsoft.com/appx/2010/blockmap"
     types = "http://schemas.openxmlformats.org/package/2006/content-types"
+    stored = {name.replace(" ", "%20"): content for name, content in files.items()} | (changed or {})
     return make_zip(
         {
-            **{name.replace(" ", "%20"): content for name, content in files.items()},
+            **{name: content for name, content in stored.items() if content is not None},
+            **(unmapped or {}),
             "AppxBlockMap.xml": f'<BlockMap xmlns="{space}" HashMethod="{method}">{blocks}</BlockMap>',
             "[Content_Types].xml": f'<Types xmlns="{types}"><Default Extension="exe" ContentType="a/b"/></Types>',
         }

@@ -94,7 +94,7 @@ def _timestamp(message: SignedMessage, trust: TrustStore, now: datetime) -> date
     try:
         trust.check(token.certificate, token.others, _TIME_STAMPING, time)
     except NotTrusted as error:
-        raise _untrusted("The authority of the timestamp is not trusted", error) from None
+        raise _untrusted("The certificate of the timestamp is not trusted", error) from None
     return time
 
 
@@ -111,18 +111,17 @@ def _check_signer(message: SignedMessage, trust: TrustStore, signed_at: datetime
     except NotTrusted as error:
         end = certificate.not_valid_after_utc
         if at <= end:
-            raise _untrusted("The signer is not trusted", error) from None
+            raise _untrusted("The certificate of the signer is not trusted", error) from None
         try:
             trust.check(certificate, message.others, _CODE_SIGNING, end - timedelta(seconds=1))
         except NotTrusted as untrusted:
-            raise _untrusted("The signer is not trusted", untrusted) from None
+            raise _untrusted("The certificate of the signer is not trusted", untrusted) from None
         reason = f"The certificate expired on {end:%Y-%m-%d}, and no timestamp shows an earlier signature."
         raise SignatureProblem(SignatureState.EXPIRED, reason) from None
 
 
 def _untrusted(reason: str, error: NotTrusted) -> SignatureProblem:
-    detail = " ".join("".join(one if one.isprintable() else " " for one in str(error)).split())
-    return SignatureProblem(SignatureState.UNTRUSTED, f"{reason}: {detail}"[:250])
+    return SignatureProblem(SignatureState.UNTRUSTED, f"{reason}: {error}.")
 
 
 def _name(name: x509.Name) -> str:

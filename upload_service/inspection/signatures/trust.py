@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import (
     Criticality,
@@ -17,7 +18,17 @@ from cryptography.x509.verification import (
 )
 
 SUFFIXES = (".pem", ".crt", ".cer")  # of the files in a folder
+RSA_SIZE = 2048  # bits, at least
 CHAIN_LIMIT = 6  # certificates between the signer and the trusted one
+
+_USAGE, _AUTHORITY = "it is for another usage", "a certificate of its chain may not sign certificates"
+# Reasons by a part of the library's text, which is no plain English.
+_REASONS = {
+    _USAGE: _USAGE,
+    _AUTHORITY: _AUTHORITY,
+    "not valid at validation time": "it was not valid at the time of the signature",
+    "all candidates exhausted with no interior errors": "it leads to no trusted certificate",
+}
 
 
 class TrustError(Exception):
@@ -63,13 +74,20 @@ class TrustStore:
     ) -> None:
         """Raise NotTrusted unless the certificate was good for `usage` at a time. Revocation is not checked."""
         if self._store is None:
-            raise NotTrusted("No certificate is trusted; see SIGNATURE_TRUST.")
+            raise NotTrusted("no certificate is trusted here, see SIGNATURE_TRUST")
         builder = PolicyBuilder().store(self._store).time(at).max_chain_depth(CHAIN_LIMIT)
         builder = builder.extension_policies(ca_policy=_issuer_policy(usage), ee_policy=_signer_policy(usage))
         try:
-            builder.build_client_verifier().verify(certificate, list(others))
+            chain = builder.build_client_verifier().verify(certificate, list(others)).chain
         except VerificationError as error:
-            raise NotTrusted(str(error)) from None
+            texts = (plain for text, plain in _REASONS.items() if text in str(error))
+            raise NotTrusted(next(texts, "a certificate of its chain is not acceptable")) from None
+        if any(_is_weak(one.public_key()) for one in chain):
+            raise NotTrusted("a key of its chain is too short")
+
+
+def _is_weak(key: object) -> bool:
+    return isinstance(key, rsa.RSAPublicKey) and key.key_size < RSA_SIZE
 
 
 def _issuer_policy(usage: x509.ObjectIdentifier) -> ExtensionPolicy:
@@ -77,15 +95,15 @@ def _issuer_policy(usage: x509.ObjectIdentifier) -> ExtensionPolicy:
 
     def check_usage(policy: Policy, certificate: x509.Certificate, found: x509.ExtendedKeyUsage | None) -> None:
         if found is not None and not {usage, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(found):
-            raise ValueError("a certificate of the chain is for another usage")
+            raise ValueError(_AUTHORITY)
 
     def check_authority(policy: Policy, certificate: x509.Certificate, found: x509.BasicConstraints) -> None:
         if not found.ca:
-            raise ValueError("a certificate of the chain is not of an authority")
+            raise ValueError(_AUTHORITY)
 
     def check_key(policy: Policy, certificate: x509.Certificate, found: x509.KeyUsage | None) -> None:
         if found is not None and not found.key_cert_sign:
-            raise ValueError("a certificate of the chain may not sign certificates")
+            raise ValueError(_AUTHORITY)
 
     return (
         ExtensionPolicy.permit_all()
@@ -100,11 +118,11 @@ def _signer_policy(usage: x509.ObjectIdentifier) -> ExtensionPolicy:
 
     def check_usage(policy: Policy, certificate: x509.Certificate, found: x509.ExtendedKeyUsage) -> None:
         if usage not in found or (usage == ExtendedKeyUsageOID.TIME_STAMPING and len(list(found)) > 1):
-            raise ValueError("the certificate is for another usage")
+            raise ValueError(_USAGE)
 
     def check_key(policy: Policy, certificate: x509.Certificate, found: x509.KeyUsage | None) -> None:
         if found is not None and not (found.digital_signature or found.content_commitment):
-            raise ValueError("the certificate may not sign")
+            raise ValueError(_USAGE)
 
     return (
         ExtensionPolicy.permit_all()
