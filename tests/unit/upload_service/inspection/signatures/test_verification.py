@@ -252,3 +252,9 @@ def test_a_malformed_verdict_is_refused(change: dict[str, str]) -> None:
 
 def test_a_signature_of_an_earlier_sample_is_untrusted() -> None:
     assert state(MACHINE_MSI) is SignatureState.UNTRUSTED
+
+
+def test_a_trusted_signer_needs_no_trusted_authority() -> None:
+    signed = sign(unsigned("exe"))
+    assert state(signed, signer()) is SignatureState.VALID
+    assert state(sign(unsigned("exe"), expired_signer()), signer()) is SignatureState.UNTRUSTED
