@@ -14,13 +14,14 @@ import orjson
 from common.concurrency.confined_process import ConfinedProcessFailed, run_confined
 from common.concurrency.confinement import OUT_OF_MEMORY
 from common.settings import BadSetting
+from upload_service.inspection.installer_files import END
 from upload_service.inspection.model import DAMAGED_STATUS, MAGIC_LENGTH, MAGICS, Findings, Reason
 from upload_service.inspection.signatures.model import Signature, SignatureState
 from upload_service.inspection.signatures.trust import TrustError, fingerprint, read_trusted
 
 WALL_TIME = 20.0  # seconds
 OUTPUT_LIMIT = 1 << 18  # bytes
-VERIFIED_SIZE = 512 << 20  # bytes; longer files are not verified
+VERIFIED_SIZE = 2 * END  # bytes; of a longer file only the ends may be here
 VERIFICATION = "1"  # to change with the rules: files are verified again
 
 _Result = TypeVar("_Result", Findings, Signature)

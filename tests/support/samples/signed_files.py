@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import struct
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,6 +125,15 @@ def package(
             "[Content_Types].xml": f'<Types xmlns="{types}"><Default Extension="exe" ContentType="a/b"/></Types>',
         }
     )
+
+
+def as_zip64(archive: bytes) -> bytes:
+    """The ZIP file with the end of a long one, which Microsoft's tools always write."""
+    count, length, start = struct.unpack("<10xHII2x", archive[-22:])
+    content = archive[:-22]
+    end = struct.pack("<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, length, start)
+    end += struct.pack("<4sIQI", b"PK\x06\x07", 0, len(content), 1)
+    return content + end + struct.pack("<4s4HIIH", b"PK\x05\x06", 0, 0, *[0xFFFF] * 2, *[0xFFFFFFFF] * 2, 0)
 
 
 def sign(

@@ -21,6 +21,7 @@ from upload_service.inspection.signatures.model import (
 from upload_service.inspection.signatures.trust import NotTrusted, TrustStore
 
 SIGNATURES_LIMIT = 8  # of one file
+CLOCK_DIFFERENCE = timedelta(minutes=10)  # between the authority of a timestamp and this server
 PROGRAM_DATA = "1.3.6.1.4.1.311.2.1.15"  # the content of a program's signature
 PACKAGE_DATA = "1.3.6.1.4.1.311.2.1.30"  # the content of the signature of an MSI or MSIX
 _INDIRECT_DATA = "1.3.6.1.4.1.311.2.1.4"
@@ -89,7 +90,7 @@ def _timestamp(message: SignedMessage, trust: TrustStore, now: datetime) -> date
     digest = hashlib.new(digest_name(imprint["hash_algorithm"]), message.signature).digest()
     if token.unsigned or imprint["hashed_message"].native != digest:
         raise Altered("The timestamp belongs to another signature.")
-    if time > now:
+    if time > now + CLOCK_DIFFERENCE:
         raise Altered("The timestamp is in the future.")
     try:
         trust.check(token.certificate, token.others, _TIME_STAMPING, time)

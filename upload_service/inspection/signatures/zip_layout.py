@@ -53,8 +53,9 @@ def read_layout(file: BinaryIO, size: int) -> Layout:
     if is_long:
         (end_start,) = struct.unpack("<8xQ4x", locator)
         long_end = read_at(file, end_start, size - 42 - end_start)
-        fixed, disks, count, length, directory = struct.unpack("<4xQ4x8sQ8xQQ", long_end[:56])
-        if not long_end.startswith(_END64) or fixed != len(long_end) - 12 or disks.strip(b"\0"):
+        fixed, disks, disk_count, count, length, directory = struct.unpack("<4xQ4xQ4Q", long_end[:56])
+        is_whole = fixed == len(long_end) - 12 and disk_count == count and not disks
+        if not long_end.startswith(_END64) or not is_whole:
             raise Altered("The end of the package is malformed.")
     if not end.startswith(_END) or comment or directory + length != end_start or length > DIRECTORY_LIMIT:
         raise Altered("The end of the package is malformed, or data was added.")

@@ -18,6 +18,7 @@ from tests.support.samples.signed_files import (
     PUBLISHER,
     YEAR,
     Identity,
+    as_zip64,
     expired_signer,
     make_identity,
     package,
@@ -199,6 +200,26 @@ def test_a_truncated_file_is_never_valid(kind: str) -> None:
     # The last sector of an MSI may be unused.
     lengths = [0, 1, 8, 64, 512, len(signed) // 2, len(signed) - 1100]
     assert SignatureState.VALID not in {state(signed[:length]) for length in lengths}
+
+
+def test_a_package_with_the_end_of_a_long_archive_is_valid() -> None:
+    signed = sign(as_zip64(package()))
+    assert state(signed) is SignatureState.VALID
+    accepted = []
+    for at in range(len(signed) - 98, len(signed)):
+        changed = bytearray(signed)
+        changed[at] ^= 1
+        accepted += [at] if state(bytes(changed)) is SignatureState.VALID else []
+    assert not accepted
+
+
+def test_the_packages_of_a_bundle_are_not_in_its_block_map() -> None:
+    manifest = {"AppxMetadata/AppxBundleManifest.xml": b"<Bundle/>"}
+    signed = sign(package(manifest, unmapped={"tiny_x64.msix": sign(package())}))
+    assert state(signed) is SignatureState.VALID
+    assert state(sign(package(unmapped={"tiny_x64.msix": sign(package())}))) is SignatureState.INVALID
+    at = signed.index(b"tiny_x64.msix") + 500
+    assert state(signed[:at] + b"x" + signed[at + 1 :]) is SignatureState.INVALID
 
 
 def test_a_file_outside_the_block_map_is_invalid() -> None:
