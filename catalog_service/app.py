@@ -106,6 +106,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
             store.revisions.state,
             read_names,
+            store.policies.rings,
             views.rendered_package,
             disk=settings.catalog_disk,
             memory=settings.catalog_memory,
@@ -113,10 +114,14 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         register_metrics(app[METRICS], catalogs, store.releases.waiting)
         read_whole = partial(read_entries, store.packages.described, store.versions.versions)
         search = app[app_keys.WINGET_SEARCH] = WingetSearch(
-            store.revisions.state, read_whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
+            store.revisions.state,
+            read_whole,
+            store.policies.rings,
+            memory=settings.search_memory,
+            on_evict=count_evictions(app[METRICS]),
         )
         app[app_keys.SEARCH_LIMIT] = SearchLimit()
-        app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos)
+        app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos, store.policies.rings)
         app[app_keys.LISTINGS] = Listings(catalogs, versions)
         uploads = app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
 

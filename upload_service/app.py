@@ -37,7 +37,7 @@ from upload_service.downloads.service import Downloads
 from upload_service.downloads.store import MongoDownloadStore
 from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.installer_files import InstallerFiles
-from upload_service.inspection.process import read_installer
+from upload_service.inspection.process import Verifier, read_installer
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
@@ -120,7 +120,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        work = build(app, database, events, readers)
+        verifier = await asyncio.to_thread(Verifier.load, settings.signature_trust)
+        work = build(app, database, events, readers, verifier)
         if counter := app[DOWNLOAD_COUNTER]:
             stack.push_async_callback(_write_last_downloads, counter)
         stack.push_async_callback(app[TRANSFERS].sessions.leases.give_all_back)
@@ -129,7 +130,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
-def build(app: web.Application, database: MongoDatabase, events: Events, readers: Executor) -> list[Work]:
+def build(
+    app: web.Application, database: MongoDatabase, events: Events, readers: Executor, verifier: Verifier
+) -> list[Work]:
     """Build the objects that the routes use; returns the background work."""
     settings, readiness = app[SETTINGS], app[READINESS]
     scanner = scanner_at(settings.scanner_url) if settings.scanner_url else None
@@ -160,7 +163,10 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
     counter = DownloadCounter(app[DOWNLOAD_STORE], metrics.downloads) if settings.download_counts else None
     app[DOWNLOAD_COUNTER] = counter
     inspector = app[INSPECTOR] = Inspector(
-        MongoInspectionStore(database), InstallerFiles(backends, folder, settings.installers), read_installer
+        MongoInspectionStore(database, verifier.version),
+        InstallerFiles(backends, folder, settings.installers),
+        read_installer,
+        verifier.verify,
     )
     scan_store = MongoScanStore(database)
     app[INSTALLER_CHECKS] = InstallerChecks(MongoCheckStore(database), inspector, scan_store if scanner else None)

@@ -117,6 +117,7 @@ class UploadSettings(StorageSettings, ServiceSettings):
     A stored file is read again after `scrub_interval`; 0 is never. `download_counts` counts complete downloads.
     Files of at most `scanner_limit` bytes are sent to the scanner, if there is one. A scan takes at most
     `scanner_timeout` seconds.
+    `signature_trust` is a PEM file, or a folder of them, with the certificates that signers of installers lead to.
     """
 
     listen: Listen = "127.0.0.1:8083"
@@ -133,3 +134,4 @@ class UploadSettings(StorageSettings, ServiceSettings):
     scanner_url: Annotated[str, AfterValidator(_scanner_url)] | None = None
     scanner_limit: int = Field(default=100 << 20, ge=1)
     scanner_timeout: int = Field(default=600, ge=1)
+    signature_trust: Path | None = None

@@ -7,8 +7,10 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
+from aiohttp import web
 
 from common.auth.internal_tokens import Caller
+from common.http.server import serving
 from common.mongo import MongoDatabase
 from common.telemetry.metrics import Metrics
 from tests.support.servers.clamd import EICAR, MALWARE, Clamd, fake_clamd, read_stream, run_clamd
@@ -346,3 +348,27 @@ async def test_no_tenant_reads_the_checks_of_another(settings: UploadSettings, d
         other = make_uploader()
         assert await installer_checks(api, other, "v1") == {}
         assert (await api.post(other, "infected_installers")).body == {"version_uids": []}
+
+
+@pytest.mark.parametrize("hangs", [False, pytest.param(True, marks=pytest.mark.full)])
+async def test_an_http_scanner_that_does_not_read_the_file_gives_no_verdict(
+    settings: UploadSettings, database: MongoDatabase, hangs: bool
+) -> None:
+    content, released = bytes(8 << 20), asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":
+            return web.json_response({"engine": "Hasty"})
+        if hangs:
+            await released.wait()
+        return web.json_response({"state": "clean", "sha256": sha256(content)})
+
+    app = web.Application()
+    app.router.add_route("*", "/", answer)
+    caller = make_uploader()
+    await linked(settings, caller, v1=content)
+    async with serving(app, "127.0.0.1:0") as address:
+        scanner, timeout = scanner_at(f"{address}/"), 0.1 if hangs else 60
+        await make_scans(database, settings, scanner, limit=16 << 20, timeout=timeout).scan_due()
+        released.set()
+    assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "failed"
