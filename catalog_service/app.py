@@ -17,6 +17,7 @@ from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.packages.search import PackageSearch
 from catalog_service.packages.service import Packages
+from catalog_service.retention.service import Retention
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics.service import Statistics
@@ -44,6 +45,7 @@ from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 
 SWEEP_PAUSE = 5  # seconds
+RETENTION_PAUSE = 60  # seconds
 
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
@@ -83,6 +85,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         versions = app[app_keys.VERSIONS] = Versions(
             store.versions, installers, store.packages.package_uid, store.uploads.link
         )
+        retention = app[app_keys.RETENTION] = Retention(
+            store.retention, store.policies.find, store.revisions.state, versions, installers
+        )
         app[app_keys.STATISTICS] = Statistics(installers, store)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions)
         app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
@@ -111,6 +116,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await readiness.then(lambda: uploads.listen(events, count))
         pause, sweep_all = partial(asyncio.sleep, SWEEP_PAUSE), partial(sweep, store, packages, versions, installers)
         await enter(repeating("sweeper", sweep_all, pause, after=readiness.prepared))
+        pause = partial(asyncio.sleep, RETENTION_PAUSE)
+        await enter(repeating("retention", retention.run_due, pause, after=readiness.prepared))
         yield
 
 

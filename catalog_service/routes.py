@@ -12,6 +12,7 @@ from catalog_service.catalog.snapshot import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import logo_tag
+from catalog_service.retention.views import preview_of
 from catalog_service.statistics.views import statistics
 from catalog_service.versions.forms import form_refusals, new_version
 from common.http.forms import query_form, read_form
@@ -176,6 +177,11 @@ async def catalog_summary(request: web.Request) -> web.Response:
     """Internal: the numbers of the catalog and the downloads of 30 days, for the gateway's overview."""
     summary = await request.app[app_keys.STATISTICS].summary(caller_of(request), forms.STATISTICS_DAYS)
     return json_response(asdict(summary))
+
+
+@routes.get("/{tenant_id}/preview_retention")
+async def preview_retention(request: web.Request) -> web.Response:
+    return json_response(preview_of(await request.app[app_keys.RETENTION].preview(caller_of(request))))
 
 
 @routes.get("/{tenant_id}/get_damaged_installers")

@@ -25,7 +25,7 @@ RULE_FIELDS = dict.fromkeys(("channel", "installer_type", "nested_type", "nested
 EITHER = ("uid", "published_by")  # in which equal versions may differ
 MAX_IN_LOOP = 50  # versions created on the event loop; more are created in a thread
 
-_HIDE: list[Document] = [
+HIDE: list[Document] = [
     {
         "$set": {
             "state": {"$cond": [{"$eq": ["$state", "pending"]}, "abandoned", "deleting"]},
@@ -163,12 +163,12 @@ class MongoVersionStore:
             if uid not in existing:
                 raise VersionNotFound(uid=uid)
         async with self._revisions.record_change(tenant_id, package_id):
-            await self._versions.update_many({**conditions, "state": "active"}, _HIDE)
+            await self._versions.update_many({**conditions, "state": "active"}, HIDE)
 
     async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:
         """Begin to delete all versions of a package, pending ones too. Return the uids of all hidden versions."""
         package: Document = {"tenant_id": tenant_id, "package_uid": package_uid}
-        await self._versions.update_many({**package, "state": {"$in": ["pending", "active"]}}, _HIDE)
+        await self._versions.update_many({**package, "state": {"$in": ["pending", "active"]}}, HIDE)
         hidden = self._versions.find({**package, "state": {"$in": ["deleting", "abandoned"]}}, {"uid": True})
         return [document["uid"] async for document in hidden]
 

@@ -16,7 +16,7 @@ from PIL import Image
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, STORE, VERSIONS
+from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RETENTION, STORE, VERSIONS
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.settings import CatalogSettings
@@ -81,6 +81,7 @@ class StubServices:
     downloads: dict[str, dict[str, int]] = field(default_factory=dict)
     hangs: bool = False  # for download counts
     days: int = 0
+    counting_since: str | None = None
     refusal: Problem | None = None
     not_inspected: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
@@ -104,7 +105,7 @@ class StubServices:
         self.links, self.hidden, self.operations, self.damaged = {}, {}, [], []
         self.missing, self.others = set(), set()
         self.inspected, self.claim_fields, self.late_claim_fields = {}, {}, {}
-        self.downloads, self.days, self.hangs = {}, 0, False
+        self.downloads, self.days, self.counting_since, self.hangs = {}, 0, None, False
         self.refusal = self.not_inspected = self.during = None
 
     def add_file(self) -> str:
@@ -161,7 +162,7 @@ class StubServices:
         if self.hangs:
             await asyncio.Event().wait()
         self.days = (await self._receive(request, "download_counts"))["days"]
-        return json_response({"versions": self.downloads})
+        return json_response({"versions": self.downloads, "since": self.counting_since})
 
     async def _download_totals(self, request: web.Request) -> web.Response:
         await self._receive(request, "download_totals")
@@ -194,6 +195,7 @@ class Catalog:
     sweep: Callable[[], Awaitable[None]]
     catalogs: CatalogCache
     store: MongoCatalogStore
+    run_retention: Callable[[], Awaitable[None]]
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         return await self.api.call(caller, method, operation, *segments, **request)
@@ -327,6 +329,7 @@ async def serving_catalog(
             sweep_all,
             app[CATALOG_CACHE],
             store,
+            app[RETENTION].run_due,
         )
 
 
