@@ -112,7 +112,8 @@ async def _kill(cluster: Cluster, steps: StepControl, killed_run: int, step: str
         if (state := await scenario.state()) != expected:
             problems.append(f"the old version is {state or 'deleted'} after run {run + 1}")
         await scenario.pass_days(8)
-    versions = (await scenario.api.call("GET", "get_package_versions", scenario.new.package_id)).body
+    client = RetryingClient(scenario.api)  # The replica may still be restarting.
+    versions = (await client.call("GET", "get_package_versions", scenario.new.package_id)).body
     if [row["UID"] for row in versions] != [scenario.new.uid]:
         problems.append(f"the package shows {versions}")
     return problems + await violations(cluster, [scenario.api.tenant_id])
