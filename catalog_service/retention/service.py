@@ -6,11 +6,12 @@ from datetime import datetime
 from functools import partial
 from itertools import groupby
 
+from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases.policy import Policy
 from catalog_service.retention.model import Downloads, Preview, StoredVersion, reason_of
 from catalog_service.retention.plan import plan
-from catalog_service.retention.store import MongoRetentionStore
+from catalog_service.retention.store import Deletion, MongoRetentionStore
 from catalog_service.revisions.model import StateReader
 from catalog_service.versions.service import Versions
 from common.auth.internal_tokens import Caller
@@ -33,6 +34,7 @@ class Retention:
         read_state: StateReader,
         versions: Versions,
         installers: UploadService,
+        audit: AuthService,
     ) -> None:
         """`find_policy` is a method of the store of policies."""
         self._store = store
@@ -40,6 +42,7 @@ class Retention:
         self._read_state = read_state
         self._versions = versions
         self._installers = installers
+        self._audit = audit
 
     async def preview(self, caller: Caller) -> Preview:
         """Return what a run does now. Raises Unavailable, also if a rule needs downloads and nobody can tell them."""
@@ -47,6 +50,7 @@ class Retention:
 
     async def run_due(self) -> None:
         """Run retention for each tenant that had no run today, each in one replica at a time."""
+        await self._record_deletions()
         while run := await self._store.acquire_run():
             await with_each("retention", [run], self._run_leased)
 
@@ -64,13 +68,23 @@ class Retention:
             self._store.retire, tenant_id, [(version, reason_of(rule)) for version, rule in preview.expired]
         )
         resumed = await _by_package(self._store.resume, tenant_id, [(version, "") for version in preview.resumed])
-        deleted = 0
-        for version, _ in preview.retired:
-            if await self._store.begin_deletion(tenant_id, version):
-                await self._versions.delete(caller, version.package_id, [version.uid])
-                deleted += 1
+        deleted = [each for each, _ in preview.retired if await self._store.begin_deletion(tenant_id, each)]
+        await self._record_deletions()
+        for version in deleted:
+            await self._versions.delete(caller, version.package_id, [version.uid])
         await self._store.end_run(tenant_id, token, _midnight(now))
-        log.info("retention_ran", tenant_id=tenant_id, retired=retired, resumed=resumed, deleted=deleted)
+        log.info("retention_ran", tenant_id=tenant_id, retired=retired, resumed=resumed, deleted=len(deleted))
+
+    async def _record_deletions(self) -> None:
+        """Send deletions to the audit log. The documents are not removed before; the next round tries again."""
+
+        async def record(deletion: Deletion) -> None:
+            tenant_id, uid, entries = deletion
+            for entry in entries:
+                await self._audit.record(Caller.service(Tenant(tenant_id)), entry)
+            await self._store.mark_recorded(tenant_id, uid)
+
+        await with_each("retention", await self._store.unrecorded_deletions(), record)
 
     async def _preview(self, caller: Caller, now: datetime) -> Preview:
         tenant_id, today = caller.tenant_id, _midnight(now)

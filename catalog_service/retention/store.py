@@ -4,12 +4,13 @@ Each step of a version is one conditional update of its document, and happens at
 document for each tenant: the day of its last run, and the lease of the replica that runs it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from uuid import uuid4
 
 from pymongo import ReturnDocument
 
+from catalog_service.model.releases import HISTORY_LIMIT
 from catalog_service.model.stages import ReleaseStatus, Stage
 from catalog_service.model.versions import PackageDependency
 from catalog_service.retention.model import HIDDEN_PERIOD, StoredVersion
@@ -18,8 +19,8 @@ from catalog_service.versions.store import HIDE
 from common.mongo import Document, MongoDatabase
 from common.tenants import ALL_RINGS
 
+Deletion = tuple[str, str, Sequence[Mapping[str, object]]]  # tenant, uid, entries for the audit log
 LEASE = 60_000  # milliseconds without renewal until another replica may take over
-MAX_HISTORY = 200
 OPERATION = "retention"  # in the audit log
 _TODAY = {"$dateTrunc": {"date": "$$NOW", "unit": "day"}}
 _FIELDS = ("uid", "package_id", "version", "channel", "architecture", "size", "changed_at", "installer_url", "stage")
@@ -70,6 +71,17 @@ class MongoRetentionStore:
         async with self._revisions.record_change(tenant_id, version.package_id):
             result = await self._versions.update_one({**query, "$expr": is_over}, [record, *HIDE])
         return bool(result.modified_count)
+
+    async def unrecorded_deletions(self) -> Sequence[Deletion]:
+        """Return the deletions of all tenants that the audit log does not have yet."""
+        query = {"halfway": True, "state": "deleting", "release.unaudited.0": {"$exists": True}}
+        cursor = self._versions.find(query, {"tenant_id": True, "uid": True, "release.unaudited": True})
+        return [(row["tenant_id"], row["uid"], row["release"]["unaudited"]) async for row in cursor]
+
+    async def mark_recorded(self, tenant_id: str, uid: str) -> None:
+        """Note that the audit log has the deletion of a version; its document may be removed now."""
+        query = {"tenant_id": tenant_id, "uid": uid, "state": "deleting"}
+        await self._versions.update_one(query, {"$set": {"release.unaudited": []}})
 
     async def acquire_run(self) -> tuple[str, str] | None:
         """Lease a tenant that had no run today; returns it and the token of the lease. A new tenant is due tomorrow."""
@@ -140,7 +152,7 @@ def _record(version: StoredVersion, event: str, reason: str) -> Document:
         "due": "$$NOW",
         "is_untold": not version.is_external,
         "reason": {"$literal": reason},
-        "history": {"$slice": [history, -MAX_HISTORY]},
+        "history": {"$slice": [history, -HISTORY_LIMIT]},
         "unaudited": {"$concatArrays": [{"$ifNull": ["$release.unaudited", []]}, [entry]]},
     }
 

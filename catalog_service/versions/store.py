@@ -14,6 +14,7 @@ from pymongo.errors import DuplicateKeyError
 from catalog_service.model.packages import InstallerFile, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion, VersionName, document_of, rule_version_of, version_of
 from catalog_service.packages.store import FIRST_BATCH, older_than
+from catalog_service.releases.policy_store import BEGIN, DUE_NOW
 from catalog_service.revisions.store import MongoRevisions
 from catalog_service.versions.model import HiddenVersion, PendingVersion, file_fields
 from common.mongo import Document, MongoDatabase
@@ -25,6 +26,7 @@ RULE_FIELDS = dict.fromkeys(("channel", "installer_type", "nested_type", "nested
 EITHER = ("uid", "published_by")  # in which equal versions may differ
 MAX_IN_LOOP = 50  # versions created on the event loop; more are created in a thread
 
+_AUDITED = {"release.unaudited.0": {"$exists": False}}  # The audit log has all automatic changes of the version.
 HIDE: list[Document] = [
     {
         "$set": {
@@ -57,6 +59,7 @@ class MongoVersionStore:
             "installer_key": version.installer_key,
             "state": "pending",
             "halfway": True,
+            "release": {"publisher": pending.publisher},
         }
         try:
             # An upsert, because an insert cannot take the database's clock.
@@ -83,12 +86,17 @@ class MongoVersionStore:
         )
         return _pending(document) if document else None
 
-    async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
-        """Activate a pending version; False if it is not pending any more."""
+    async def activate(
+        self, tenant_id: str, version: PackageVersion, file: InstallerFile, *, is_controlled: bool = False
+    ) -> bool:
+        """Activate a pending version; False if it is not pending any more. A controlled one is in no ring yet."""
+        fields = {"state": "active", "halfway": False, **file_fields(version, file)}
+        change: Document = {"$set": fields}
+        if is_controlled:
+            change = {"$set": {**fields, **BEGIN}, "$currentDate": DUE_NOW}
         async with self._revisions.record_change(tenant_id, version.package_id):
             result = await self._versions.update_one(
-                {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"},
-                {"$set": {"state": "active", "halfway": False, **file_fields(version, file)}},
+                {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"}, change
             )
         return bool(result.modified_count)
 
@@ -173,8 +181,9 @@ class MongoVersionStore:
         return [document["uid"] async for document in hidden]
 
     async def remove(self, tenant_id: str, uids: Sequence[str]) -> None:
-        """Delete hidden versions, except those hidden while pending: the sweeper deletes them."""
-        await self._versions.delete_many({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"})
+        """Delete hidden versions, except those hidden while pending or not yet audited: the sweeper deletes them."""
+        hidden = {"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"}
+        await self._versions.delete_many({**hidden, **_AUDITED})
 
     async def find_unfinished(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
         """Return the versions whose creation or deletion stopped more than `age` seconds ago."""
@@ -189,7 +198,7 @@ class MongoVersionStore:
     async def delete_record(self, hidden: HiddenVersion) -> None:
         """Delete a hidden version, also an abandoned one."""
         await self._versions.delete_one(
-            {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}}
+            {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}, **_AUDITED}
         )
 
 

@@ -338,7 +338,7 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(stores: Stores) -
 async def test_every_index_except_the_sweepers_begins_with_the_tenant(stores: Stores) -> None:
     first = [next(iter(index.document["key"])) for indexes in INDEXES.values() for index in indexes]
 
-    assert set(first) - {"tenant_id"} == {"changed_at", "expires_at"}
+    assert set(first) - {"tenant_id"} == {"changed_at", "expires_at", "release.due"}
 
 
 async def test_versions_are_found_while_their_package_exists(stores: Stores) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from catalog_service.releases.policy import Policy
 from common.auth.internal_tokens import Caller
+from common.errors import Unavailable
 from tests.support.services.catalog import Catalog
 
 DAY = 24 * 3600 * 1000  # milliseconds
@@ -77,7 +78,7 @@ async def tenant(catalog: Catalog, caller: Caller) -> AsyncIterator[Tenant]:
     tenant = Tenant(catalog, caller)
     await tenant.set_policy(**KEEP_ONE)
     yield tenant
-    for name in ("release_policies", "retention_runs"):
+    for name in ("release_policies", "retention_runs", "versions"):
         await catalog.database[name].delete_many({"tenant_id": caller.tenant_id})
 
 
@@ -189,20 +190,72 @@ async def test_a_version_that_changed_since_the_plan_is_not_retired(tenant: Tena
     assert await store.retire(tenant_id, [(version, "")]) == 0
 
 
-async def test_each_step_is_in_the_outbox_of_the_audit_log(tenant: Tenant) -> None:
+@pytest.mark.parametrize(("operation", "data"), [("pin_version", {"pinned": "1"}), ("resume_version", {})])
+async def test_a_person_brings_a_retired_version_back_for_good(
+    tenant: Tenant, operation: str, data: dict[str, str]
+) -> None:
     old, _ = await tenant.publish("1.0", "2.0")
     await tenant.run()
-    await tenant.set_field(old, "release.pinned", value=True)
+    method = "PATCH" if operation == "pin_version" else "POST"
+    answer = await tenant.catalog.call(tenant.caller, method, operation, old, data=data)
+    assert answer.status == 200, answer.body
     await tenant.run()
-    release = await tenant.release(old)
-    entries = release["unaudited"]
-    assert [entry["target"]["step"] for entry in entries] == ["retired", "resumed"]
-    assert entries[0].keys() == {
-        "id", "at", "operation", "user", "ip", "status", "request_id", "target", "changes",
-    }  # fmt: skip
-    assert (entries[0]["operation"], entries[0]["target"]["uid"]) == ("retention", old)
-    assert [event["event"] for event in release["history"]] == ["retired", "resumed"]
-    assert (release["fence"], release["is_untold"]) == (2, True)
+    assert await tenant.statuses() == {"2.0": "", "1.0": "active"}
+    assert tenant.catalog.stubs.withheld == {old: (2, False)}
+
+
+async def test_the_file_of_a_retired_version_is_withheld(tenant: Tenant) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.catalog.release_loop.run()
+    assert tenant.catalog.stubs.withheld == {old: (1, True)}
+    await tenant.set_policy()
+    await tenant.run()
+    await tenant.catalog.release_loop.run()
+    assert tenant.catalog.stubs.withheld == {old: (2, False)}
+
+
+async def test_each_step_is_in_the_audit_log_once(tenant: Tenant) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    await tenant.set_policy()
+    await tenant.run()
+    assert [event["event"] for event in (await tenant.release(old))["history"]] == ["retired", "resumed"]
+    await tenant.set_policy(**KEEP_ONE)
+    await tenant.run()
+    await tenant.pass_days(8)
+    await tenant.run()
+    entries = list(tenant.catalog.stubs.audited.values())
+    assert sorted(entry["target"]["step"] for entry in entries) == ["deleted", "resumed", "retired", "retired"]
+    assert {entry["operation"] for entry in entries} == {"retention"}
+    assert {entry["target"]["uid"] for entry in entries} == {old}
+
+
+async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(tenant: Tenant) -> None:
+    await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    tenant.catalog.stubs.refusal = Unavailable("The audit log does not answer.")
+    await tenant.run()
+    await tenant.catalog.age_and_sweep()
+    assert await tenant.statuses() == {"2.0": ""}
+    assert await tenant.catalog.count_records(tenant.caller) == 3
+    tenant.catalog.stubs.refusal = None
+    await tenant.catalog.run_retention()
+    await tenant.catalog.age_and_sweep()
+    assert await tenant.catalog.count_records(tenant.caller) == 2
+    assert [entry["target"]["step"] for entry in tenant.catalog.stubs.audited.values()] == ["retired", "deleted"]
+
+
+async def test_text_with_mongodb_operators_is_plain_text(tenant: Tenant) -> None:
+    text = "$release"
+    await tenant.publish(text, "2.0")
+    await tenant.run()
+    await tenant.catalog.release_loop.run()
+    assert await tenant.statuses() == {"2.0": "", text: "retired"}
+    (entry,) = tenant.catalog.stubs.audited.values()
+    assert entry["target"]["version"] == text
 
 
 async def test_unknown_downloads_keep_versions(tenant: Tenant) -> None:
