@@ -111,9 +111,9 @@ def _check_gates(policy: Policy) -> None:
             try:
                 parse_name(rule.publisher or "CN=any")
             except ValueError:
-                message = f"{rule.publisher!r} is no subject of a certificate, such as CN=Acme,O=Acme,C=DE"
-                reason = "not_a_publisher"
-                raise InvalidField("gates", message, reason=reason, publisher=rule.publisher) from None
+                publisher = rule.publisher
+                message = f"{publisher!r} is no subject of a certificate, such as CN=Acme,O=Acme,C=DE"
+                raise InvalidField("gates", message, reason="not_a_publisher", publisher=publisher) from None
 
 
 def _signature_rules(gates: Gates) -> Iterator[SignatureRule]:
