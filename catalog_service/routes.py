@@ -1,5 +1,6 @@
 """The operations of catalog_service."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -181,7 +182,10 @@ async def catalog_summary(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/preview_retention")
 async def preview_retention(request: web.Request) -> web.Response:
-    return json_response(preview_of(await request.app[app_keys.RETENTION].preview(caller_of(request))))
+    limit = forms.preview_limit(request)
+    preview = await request.app[app_keys.RETENTION].preview(caller_of(request))
+    body = await asyncio.to_thread(preview_of, preview, limit)  # It may have all versions of the tenant.
+    return web.Response(body=body, content_type="application/json")
 
 
 @routes.get("/{tenant_id}/get_damaged_installers")

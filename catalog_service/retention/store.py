@@ -20,6 +20,7 @@ from common.mongo import Document, MongoDatabase
 from common.tenants import ALL_RINGS
 
 Deletion = tuple[str, str, Sequence[Mapping[str, object]]]  # tenant, uid, entries for the audit log
+BATCH = 1000  # versions read at once, because reading them takes the event loop's time
 LEASE = 60_000  # milliseconds without renewal until another replica may take over
 OPERATION = "retention"  # in the audit log
 _TODAY = {"$dateTrunc": {"date": "$$NOW", "unit": "day"}}
@@ -45,8 +46,11 @@ class MongoRetentionStore:
         return now
 
     async def versions(self, tenant_id: str) -> Sequence[StoredVersion]:
-        cursor = self._versions.find({"tenant_id": tenant_id, "state": "active"}, _PROJECTION)
-        return [_version_of(document) async for document in cursor]
+        cursor = self._versions.find({"tenant_id": tenant_id, "state": "active"}, _PROJECTION, batch_size=BATCH)
+        versions: list[StoredVersion] = []
+        while documents := await cursor.to_list(BATCH):
+            versions += map(_version_of, documents)
+        return versions
 
     async def retire(self, tenant_id: str, versions: Sequence[tuple[StoredVersion, str]]) -> int:
         """Hide versions of one package, each for a reason, unless they changed since they were read.

@@ -3,19 +3,26 @@
 from datetime import datetime
 from typing import Any
 
+import orjson
+
 from catalog_service.releases.policy import RetentionRule
 from catalog_service.retention.model import Preview, StoredVersion, reason_of
 
 
-def preview_of(preview: Preview) -> dict[str, Any]:
-    """Return what a run does. `bytes` is the size of the files of `versions`."""
-    retired = [_row(version, rule, deleted_at=version.deleted_at) for version, rule in preview.retired]
-    return {
+def preview_of(preview: Preview, limit: int | None) -> bytes:
+    """Return what a run does, with at most `limit` rows in each list. `bytes` and the totals count all rows."""
+    retired = [*preview.retired, *((version, None) for version in preview.resumed)]
+    body = {
         "revision": preview.revision,
-        "versions": [_row(version, rule) for version, rule in preview.expired],
+        "versions": [_row(version, rule) for version, rule in preview.expired[:limit]],
+        "total": len(preview.expired),
         "bytes": sum(version.size for version, _ in preview.expired),
-        "retired": [*retired, *(_row(version, None, deleted_at=None) for version in preview.resumed)],
+        "retired": [
+            _row(version, rule, deleted_at=version.deleted_at if rule else None) for version, rule in retired[:limit]
+        ],
+        "retired_total": len(retired),
     }
+    return orjson.dumps(body)
 
 
 def _row(version: StoredVersion, rule: RetentionRule | None, **dates: datetime | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pagination import paginate_list, paginate_operation
 
 PAGE_SIZE = 50  # packages
+PREVIEW_LIMIT = 500  # versions of each step
 CHECKED_FIELDS = ("package_id", "package_version", "file_type", "file_type_nested", "file_nested_path", "productcode")
 QUERY = ("text", "active", "sort", "descending")
 
@@ -35,6 +36,7 @@ async def show(page: PageRequest) -> web.Response:
 
 async def show_retention(page: PageRequest) -> web.Response:
     """The versions that are deleted next, then those that are hidden with the next run."""
-    preview = await page.fetch("preview_retention")
+    preview = await page.fetch("preview_retention", limit=str(PREVIEW_LIMIT))
     part = await paginate_list(page.request, [*preview["retired"], *preview["versions"]])
-    return page.render("retention.html", preview=preview, part=part)
+    is_cut = part.total < preview["total"] + preview["retired_total"]
+    return page.render("retention.html", preview=preview, part=part, is_cut=is_cut)

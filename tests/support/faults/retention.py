@@ -67,6 +67,12 @@ class RetentionScenario:
         status: str = version.get("stage", {}).get("status", "active")
         return status if version["state"] == "active" else "deleting"
 
+    async def audited_steps(self) -> list[str]:
+        """The steps in the audit log, the latest first."""
+        client = RetryingClient(self.api)  # The replica may still be restarting.
+        entries = (await client.call("GET", "get_audit_log", params={"operation": "retention"})).body
+        return [entry["target"]["step"] for entry in entries]
+
     async def _is_known(self) -> bool:
         runs = self.cluster.mongo["catalog"]["retention_runs"]
         return await runs.find_one({"tenant_id": self.api.tenant_id}) is not None
@@ -116,6 +122,9 @@ async def _kill(cluster: Cluster, steps: StepControl, killed_run: int, step: str
     versions = (await client.call("GET", "get_package_versions", scenario.new.package_id)).body
     if [row["UID"] for row in versions] != [scenario.new.uid]:
         problems.append(f"the package shows {versions}")
+    audited = await scenario.audited_steps()
+    if audited != ["deleted", "retired"]:
+        problems.append(f"the audit log has the steps {audited}")
     return problems + await violations(cluster, [scenario.api.tenant_id])
 
 

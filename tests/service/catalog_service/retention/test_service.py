@@ -102,8 +102,16 @@ async def test_the_preview_lists_what_goes_and_why(tenant: Tenant) -> None:
         "size": 4096,
         "reason": "It is not the last version of its channel and architecture.",
     }
-    assert (preview["bytes"], preview["retired"]) == (4096, [])
+    assert (preview["bytes"], preview["total"], preview["retired"], preview["retired_total"]) == (4096, 1, [], 0)
     assert preview["revision"]
+
+
+async def test_a_limit_cuts_the_lists_and_not_the_totals(tenant: Tenant) -> None:
+    await tenant.publish("1.0", "2.0", "3.0")
+    body = (await tenant.catalog.call(tenant.caller, "GET", "preview_retention", params={"limit": "1"})).body
+    assert (len(body["versions"]), body["total"], body["bytes"]) == (1, 2, 8192)
+    answer = await tenant.catalog.call(tenant.caller, "GET", "preview_retention", params={"limit": "x"})
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
 
 
 async def test_the_first_step_is_what_the_preview_showed(tenant: Tenant) -> None:
