@@ -217,6 +217,15 @@ async def test_a_person_brings_a_retired_version_back_for_good(
     assert tenant.withheld == {old: False}
 
 
+async def test_a_pin_gives_the_preview_another_revision(tenant: Tenant) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    before = await tenant.preview()
+    await tenant.catalog.call(tenant.caller, "PATCH", "pin_version", old, data={"pinned": "1"})
+    after = await tenant.preview()
+    assert (len(before["versions"]), len(after["versions"])) == (1, 0)
+    assert before["revision"] != after["revision"]
+
+
 async def test_the_file_of_a_retired_version_is_withheld(tenant: Tenant) -> None:
     old, _ = await tenant.publish("1.0", "2.0")
     await tenant.run()
