@@ -258,12 +258,12 @@ async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(tenan
     await tenant.publish("1.0", "2.0")
     await tenant.run()
     await tenant.pass_days(8)
-    tenant.catalog.stubs.refusal = Unavailable("The audit log does not answer.")
+    tenant.catalog.stubs.release_refusal = Unavailable("The audit log does not answer.")
     await tenant.run()
     await tenant.catalog.age_and_sweep()
     assert await tenant.statuses() == {"2.0": ""}
     assert await tenant.catalog.count_records(tenant.caller) == 3
-    tenant.catalog.stubs.refusal = None
+    tenant.catalog.stubs.release_refusal = None
     await tenant.catalog.run_retention()
     await tenant.catalog.age_and_sweep()
     assert await tenant.catalog.count_records(tenant.caller) == 2
@@ -286,6 +286,7 @@ async def test_unknown_downloads_keep_versions(tenant: Tenant) -> None:
     assert (await tenant.preview())["versions"] == []
     tenant.catalog.stubs.counting_since = "2020-01-01"
     assert [row["version"] for row in (await tenant.preview())["versions"]] == ["1.0"]
+    assert tenant.catalog.stubs.days == 32
 
 
 async def test_a_download_keeps_a_version(tenant: Tenant) -> None:
