@@ -184,6 +184,8 @@ def build(
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
         ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
     ]
+    record_counting = partial(app[DOWNLOAD_STORE].record_counting, counter is not None)
+    work.append(("counting", record_counting, lambda: asyncio.sleep(RECONCILIATION_PAUSE)))
     if counter is not None:
         work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))
     if scanner is not None:

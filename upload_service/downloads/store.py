@@ -1,7 +1,7 @@
 """Download counts in MongoDB: one number for each version and day, and marks that prevent a second count.
 
 A mark says that a client downloaded a version in an hour. Marks live a few hours, counts as long as they can be asked
-for, both by the clock of the database.
+for, both by the clock of the database. `download_counting` has the time since which every download is counted.
 """
 
 from collections import Counter
@@ -15,6 +15,7 @@ from pymongo.errors import BulkWriteError
 from common.mongo import Document, MongoDatabase
 
 DUPLICATE_KEY = 11000  # the server's code
+_COUNTING: Document = {"_id": "counting"}  # the only document
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,20 @@ class MongoDownloadStore:
     def __init__(self, database: MongoDatabase) -> None:
         self._marks = database["download_marks"]
         self._daily_counts = database["download_counts"]
+        self._counting = database["download_counting"]
+
+    async def record_counting(self, is_counting: bool) -> None:
+        """Record whether downloads are counted from now on; the time of the first call with True stays."""
+        if is_counting:
+            since = {"$ifNull": ["$since", "$$NOW"]}
+            await self._counting.update_one(_COUNTING, [{"$set": {"since": since}}], upsert=True)
+        else:
+            await self._counting.delete_one(_COUNTING)
+
+    async def counting_since(self) -> datetime | None:
+        """The time since which every download is counted; None if they are not."""
+        document = await self._counting.find_one(_COUNTING)
+        return document["since"] if document else None
 
     async def mark(self, downloads: Sequence[Download]) -> list[Download]:
         """Mark these downloads; returns those that had no mark. The unique index decides between two processes."""
