@@ -57,7 +57,6 @@ ACTIONS: Mapping[str, str] = {
     "add_token": _("Add API token"),
     "rotate_token": _("Rotate API token"),
     "delete_token": _("Delete API token"),
-    "retention": _("Retention"),
     "check_gate": _("Check gate"),
 }
 
