@@ -8,7 +8,7 @@ from aiohttp import web
 
 from catalog_service import app_keys, forms, views
 from catalog_service.catalog import response
-from catalog_service.catalog.snapshot import View
+from catalog_service.catalog.fragments import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import logo_tag
@@ -22,9 +22,9 @@ routes = web.RouteTableDef()
 
 @routes.post("/{tenant_id}/get_packages")
 async def get_packages(request: web.Request) -> web.StreamResponse:
-    include_disabled = forms.include_disabled(request)
+    include_disabled, ring = forms.include_disabled(request), caller_of(request).audience
     hidden = await request.app[app_keys.CLIENT_REGISTRY].hidden_from_caller(request)
-    return await response.catalog(request, request.app[app_keys.CATALOG_CACHE], View(include_disabled, hidden))
+    return await response.catalog(request, request.app[app_keys.CATALOG_CACHE], View(include_disabled, ring, hidden))
 
 
 @routes.post("/{tenant_id}/add_package")

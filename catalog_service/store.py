@@ -7,6 +7,7 @@ from pymongo import ASCENDING, IndexModel
 
 from catalog_service.packages.store import SUMMARY_INDEX, MongoPackageStore
 from catalog_service.releases.policy_store import MongoPolicyStore
+from catalog_service.releases.store import RELEASE_INDEXES, MongoReleaseStore
 from catalog_service.revisions.store import InvalidateDuring, MongoRevisions
 from catalog_service.uploads.store import MongoUploadStore
 from catalog_service.versions.store import MongoVersionStore
@@ -31,6 +32,7 @@ INDEXES: Indexes = {
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("version", ASCENDING)]),
         IndexModel([("tenant_id", ASCENDING), ("package_uid", ASCENDING)]),
         IndexModel([("changed_at", ASCENDING)], **_UNFINISHED),
+        *RELEASE_INDEXES,
     ],
     "revisions": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "release_policies": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
@@ -53,6 +55,7 @@ class MongoCatalogStore:
         self.packages = MongoPackageStore(database, self.revisions)
         self.versions = MongoVersionStore(database, self.revisions)
         self.policies = MongoPolicyStore(database, self.revisions)
+        self.releases = MongoReleaseStore(database, self.revisions)
         self.uploads = MongoUploadStore(database, age=uploads_age)
 
     async def size(self, tenant_id: str) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from catalog_service.model.packages import InstallerFile
+from catalog_service.releases.model import CHECKS, FileChecks
 from catalog_service.versions.model import DamagedFile
 from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient, json_of
@@ -18,6 +19,7 @@ STATISTICS_TIMEOUT = 12.0  # seconds
 PAGE_TIMEOUT = 1.0  # seconds, less than a page of versions may take
 INSPECTION_TIMEOUT = 30.0  # seconds
 NAMES_BATCH = 1000  # files of one request
+CHECKS_BATCH = 100  # files of one request
 _FILE = TypeAdapter(InstallerFile)
 _DAMAGED_FILES = TypeAdapter(list[DamagedFile])
 
@@ -71,6 +73,27 @@ class UploadService:
         """Return the tenant's damaged files, the oldest finding first. Raises Unavailable."""
         answer = await self._service.json(caller, "damaged_installers")
         return _DAMAGED_FILES.validate_python(answer["installers"])
+
+    async def checks(self, caller: Caller, version_uids: Sequence[str]) -> Mapping[str, FileChecks]:
+        """Return the scans and signatures of the files of these versions, as far as they exist. Raises Unavailable."""
+        checks: dict[str, FileChecks] = {}
+        for start in range(0, len(version_uids), CHECKS_BATCH):
+            body = {"version_uids": list(version_uids[start : start + CHECKS_BATCH])}
+            checks |= CHECKS.validate_python((await self._service.json(caller, "installer_checks", body))["installers"])
+        return checks
+
+    async def withhold(self, caller: Caller, version_uid: str, fence: int, *, withheld: bool) -> None:
+        """Withhold the file of a version from downloads, or not any more. Raises Unavailable.
+
+        upload_service ignores a request with a `fence` that is not newer than the last one.
+        """
+        versions = [{"uid": version_uid, "withheld": withheld, "fence": fence}]
+        await self._service.json(caller, "withhold_installers", {"versions": versions})
+
+    async def infected(self, caller: Caller) -> Sequence[str]:
+        """Return the versions whose files the scanner calls infected. Raises Unavailable."""
+        uids: list[str] = (await self._service.json(caller, "infected_installers"))["version_uids"]
+        return uids
 
     async def download_counts(
         self, caller: Caller, days: int, version_uids: Sequence[str] = ()

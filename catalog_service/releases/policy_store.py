@@ -1,10 +1,15 @@
 """The policies of all tenants in MongoDB, one document each."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from catalog_service.releases.policy import Policy
-from catalog_service.revisions.store import EVERY_PACKAGE, MongoRevisions
-from common.mongo import MongoDatabase
+from catalog_service.revisions.model import EVERY_PACKAGE
+from catalog_service.revisions.store import MongoRevisions
+from common.mongo import Document, MongoDatabase
+
+# The fields of a version that begins before the first ring.
+BEGIN: Document = {"stage": {"rings": [], "status": "active"}, "release.fence": 1, "release.in_flight": True}
+DUE_NOW = {"release.due": True}  # for `$currentDate`
 
 
 class MongoPolicyStore:
@@ -12,6 +17,7 @@ class MongoPolicyStore:
 
     def __init__(self, database: MongoDatabase, revisions: MongoRevisions) -> None:
         self._policies = database["release_policies"]
+        self._versions = database["versions"]
         self._revisions = revisions
 
     async def find(self, tenant_id: str) -> Policy:
@@ -23,9 +29,28 @@ class MongoPolicyStore:
         policy = await self.find(tenant_id)
         return policy.effective_rings if policy.is_controlled else ()
 
-    async def save(self, tenant_id: str, policy: Policy) -> None:
-        """Replace a policy. Every catalog and index is read again, because each version may have other rings now."""
+    async def save(self, tenant_id: str, policy: Policy, names: Collection[str] = tuple(Policy.model_fields)) -> None:
+        """Replace these parts of a policy. All versions in flight are looked at again.
+
+        Every catalog and index is read again, because each version may have other rings now.
+        """
         async with self._revisions.record_change(tenant_id, EVERY_PACKAGE):
-            await self._policies.replace_one(
-                {"tenant_id": tenant_id}, {"tenant_id": tenant_id, **policy.model_dump(mode="json")}, upsert=True
-            )
+            parts = policy.model_dump(mode="json")
+            changed = {name: parts.pop(name) for name in names}
+            key = {"tenant_id": tenant_id}
+            await self._policies.update_one(key, {"$set": changed, "$setOnInsert": parts}, upsert=True)
+            if policy.is_controlled:  # The activation of such a version may have read the earlier policy.
+                pending = {"tenant_id": tenant_id, "state": "pending"}
+                await self._versions.update_many(pending, {"$set": BEGIN, "$currentDate": DUE_NOW})
+            # The fence makes a change fail that read the earlier policy.
+            in_flight = {"tenant_id": tenant_id, "release.in_flight": True}
+            await self._versions.update_many(in_flight, {"$inc": {"release.fence": 1}, "$currentDate": DUE_NOW})
+
+    async def with_scan(self) -> Sequence[str]:
+        """Return the tenants whose policies have a scan gate."""
+        policies = self._policies.find({"tenant_id": {"$gt": ""}}, {"_id": False, "tenant_id": True, "gates": True})
+        return [
+            document["tenant_id"]
+            async for document in policies
+            if any(gates.get("scan") for gates in document.get("gates", {}).values())
+        ]

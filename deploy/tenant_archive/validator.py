@@ -30,6 +30,7 @@ from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import documents
 from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
+from deploy.tenant_archive.release_records import POLICIES
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import LEASE_FREE, record_key
@@ -49,7 +50,8 @@ class ArchiveValidator:
 
     def check(self) -> Tenant:
         """Check all records; the tenant."""
-        if {entry.name for entry in self.manifest.records} != {*CHECKS, TENANT, UPLOADS}:
+        # Archives of releases up to 0.1.0 have no policies.
+        if {entry.name for entry in self.manifest.records} | {POLICIES} != {*CHECKS, TENANT, UPLOADS}:
             raise BackupProblem("the archive has other records than this version exports")
         if not is_tenant_id(self.manifest.tenant_id):
             raise BackupProblem("the archive contains an invalid tenant id")
@@ -80,6 +82,8 @@ class ArchiveValidator:
 
     def documents(self, name: str) -> Iterator[Document]:
         """The documents of one collection."""
+        if name not in {entry.name for entry in self.manifest.records}:
+            return
         for raw in documents(self.folder / name):
             try:
                 document = bson.decode(raw.raw, DECODED)
@@ -141,7 +145,10 @@ def installer_document(upload: Upload) -> Document:
         "request_id": upload.request_id,
         "announced": True,
         "announcing_until": LEASE_FREE,
-        "inspection": State.PENDING,  # The archive's inspection result is not trusted.
+        "inspection": State.PENDING,  # The archive's results of inspection and scan are not trusted.
+        "scan_due": now,
+        "scan_since": now,
+        "withheld": upload.is_withheld,
         "checked_at": now,
         "updated_at": now,
     }
@@ -153,6 +160,7 @@ def _is_sound(upload: Upload) -> bool:
         upload.status is Status.LINKED
         and isinstance(upload.fence, int)
         and 0 <= upload.fence <= MAX_INT64
+        and isinstance(upload.is_withheld, bool)
         and isinstance(upload.version_uid, str)
         and uuid_text(upload.version_uid) == upload.version_uid
         and isinstance(upload.request_id, str)
