@@ -165,7 +165,7 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
         ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
     ]
-    record_counting = partial(app[DOWNLOAD_STORE].record_counting, counter is not None)
+    record_counting = app[DOWNLOAD_STORE].end_counting if counter is None else counter.begin
     work.append(("counting", record_counting, lambda: asyncio.sleep(RECONCILIATION_PAUSE)))
     if counter is not None:
         work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))
