@@ -12,8 +12,9 @@ from common.http.zero_copy import send_file
 from common.telemetry import log
 from upload_service.downloads.service import OpenFile
 from upload_service.forms import InstallerForm
-from upload_service.inspection.model import Inspection
+from upload_service.inspection.model import Inspection, State
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
+from upload_service.scanning.checks import InstallerCheck
 
 IDENTIFIERS = ("product_code", "upgrade_code", "package_family_name", "signature_sha256")
 
@@ -70,6 +71,26 @@ def identifiers(result: Inspection) -> dict[str, str]:
     """The Windows identifiers of the installed product, as far as the inspection has found them."""
     findings = result.findings.to_document()
     return {name: findings[name] for name in IDENTIFIERS if findings[name]}
+
+
+def installer_check(check: InstallerCheck) -> dict[str, Any]:
+    """What release control may know about the file of a version."""
+    return {"sha256": check.sha256, "scan": check.scan, "signature": signature_check(check.inspection)}
+
+
+def signature_check(inspection: Inspection) -> dict[str, Any]:
+    """The signature of a file, as far as the inspection has verified it."""
+    is_pending = inspection.state is State.PENDING
+    texts = dict.fromkeys(("signer", "issuer", "reason"), "")
+    if not is_pending:
+        texts["reason"] = "This release does not verify signatures."
+    return {
+        "state": "pending" if is_pending else "unsupported",
+        **texts,
+        "signed_at": None,
+        "revocation": "not checked",
+        "at": None,
+    }
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "scrub",
         "Verify all stored installers and list the damaged ones. Services do not serve them until they are repaired.",
     ),
+    "scan": LazyCommand(
+        "maintenance",
+        "scan",
+        "Scan all stored installers for malware again. A verdict counts until there is a new one.",
+    ),
     "quota": LazyCommand(
         "maintenance",
         "quota",

@@ -127,7 +127,10 @@ def installer_document(upload: Upload) -> Document:
         "request_id": upload.request_id,
         "announced": True,
         "announcing_until": LEASE_FREE,
-        "inspection": State.PENDING,  # The archive's inspection result is not trusted.
+        "inspection": State.PENDING,  # The archive's results of inspection and scan are not trusted.
+        "scan_due": now,
+        "scan_since": now,
+        "withheld": upload.is_withheld,
         "checked_at": now,
         "updated_at": now,
     }
@@ -139,6 +142,7 @@ def _is_sound(upload: Upload) -> bool:
         upload.status is Status.LINKED
         and isinstance(upload.fence, int)
         and 0 <= upload.fence <= MAX_INT64
+        and isinstance(upload.is_withheld, bool)
         and isinstance(upload.version_uid, str)
         and uuid_text(upload.version_uid) == upload.version_uid
         and isinstance(upload.request_id, str)

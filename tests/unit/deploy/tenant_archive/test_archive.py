@@ -252,6 +252,8 @@ def test_a_version_without_a_usable_installer_is_refused(
         {"part": "0/../x"},
         {"announced_as": "../x"},
         {"version_uid": ".."},
+        {"withheld": 1},
+        {"scan": "infected"},
         {"version_uid": ""},
         {"request_id": "a" * (1 << 20)},
         {"request_id": "a\0b"},
