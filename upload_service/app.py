@@ -177,9 +177,12 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
         ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
         ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+        (
+            "counting",
+            counter.begin if counter else app[DOWNLOAD_STORE].end_counting,
+            lambda: asyncio.sleep(RECONCILIATION_PAUSE),
+        ),
     ]
-    record_counting = app[DOWNLOAD_STORE].end_counting if counter is None else counter.begin
-    work.append(("counting", record_counting, lambda: asyncio.sleep(RECONCILIATION_PAUSE)))
     if counter is not None:
         work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))
     if scanner is not None:
