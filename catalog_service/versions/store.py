@@ -33,7 +33,8 @@ RULE_FIELDS = dict.fromkeys(("channel", "installer_type", "nested_type", "nested
 EITHER = ("uid", "published_by")  # in which equal versions may differ
 MAX_IN_LOOP = 50  # versions created on the event loop; more are created in a thread
 
-_HIDE: list[Document] = [
+_AUDITED = {"release.unaudited.0": {"$exists": False}}  # The audit log has all automatic changes of the version.
+HIDE: list[Document] = [
     {
         "$set": {
             "state": {"$cond": [{"$eq": ["$state", "pending"]}, "abandoned", "deleting"]},
@@ -177,18 +178,19 @@ class MongoVersionStore:
             if uid not in existing:
                 raise VersionNotFound(uid=uid)
         async with self._revisions.record_change(tenant_id, package_id):
-            await self._versions.update_many({**conditions, "state": "active"}, _HIDE)
+            await self._versions.update_many({**conditions, "state": "active"}, HIDE)
 
     async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:
         """Begin to delete all versions of a package, pending ones too. Return the uids of all hidden versions."""
         package: Document = {"tenant_id": tenant_id, "package_uid": package_uid}
-        await self._versions.update_many({**package, "state": {"$in": ["pending", "active"]}}, _HIDE)
+        await self._versions.update_many({**package, "state": {"$in": ["pending", "active"]}}, HIDE)
         hidden = self._versions.find({**package, "state": {"$in": ["deleting", "abandoned"]}}, {"uid": True})
         return [document["uid"] async for document in hidden]
 
     async def remove(self, tenant_id: str, uids: Sequence[str]) -> None:
-        """Delete hidden versions, except those hidden while pending: the sweeper deletes them."""
-        await self._versions.delete_many({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"})
+        """Delete hidden versions, except those hidden while pending or not yet audited: the sweeper deletes them."""
+        hidden = {"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"}
+        await self._versions.delete_many({**hidden, **_AUDITED})
 
     async def find_unfinished(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
         """Return the versions whose creation or deletion stopped more than `age` seconds ago."""
@@ -203,7 +205,7 @@ class MongoVersionStore:
     async def delete_record(self, hidden: HiddenVersion) -> None:
         """Delete a hidden version, also an abandoned one."""
         await self._versions.delete_one(
-            {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}}
+            {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}, **_AUDITED}
         )
 
 

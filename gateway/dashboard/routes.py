@@ -59,6 +59,7 @@ PAGES = (
     Page("check", packages.show_check, Permission.CATALOG_READ),
     Page("packages/{package_id}", package.show, Permission.CATALOG_READ),
     Page("packages/{package_id}/versions/{version_uid}", package.show_version, Permission.CATALOG_READ),
+    Page("retention", packages.show_retention, Permission.CATALOG_READ),
     Page("publish", publishing.show, Permission.CATALOG_WRITE),
     Page("publish/{server_filename}", publishing.show_version, Permission.CATALOG_WRITE),
     Page("clients", clients.show, Permission.CLIENTS_READ),

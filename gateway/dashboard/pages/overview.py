@@ -41,6 +41,7 @@ ACTIONS: Mapping[str, str] = {
     "delete_blacklist_group": _("Delete blacklist group"),
     "publish_client": _("Publish client program"),
     "edit_settings": _("Edit settings"),
+    "retention": _("Retention"),
     "add_user": _("Add user"),
     "edit_user": _("Change roles"),
     "delete_user": _("Delete user"),

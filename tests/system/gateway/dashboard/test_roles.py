@@ -77,7 +77,7 @@ async def test_a_page_has_only_the_forms_and_links_of_the_role(
                     "GET", "dashboard", *path_of(page, seed_data), headers=cookies[role]
                 )
                 body = str(answer.body)
-                assert set(NAVIGATION.findall(body)) == expected_links - {"account", "check", "rollout"}
+                assert set(NAVIGATION.findall(body)) == expected_links - {"account", "check", "retention", "rollout"}
                 sends = {((match["method"] or "delete").upper(), match["name"]) for match in SENT.finditer(body)}
                 sent |= sends
                 assert {row for row in sends if OPERATION_PERMISSIONS[row] not in PERMISSIONS[role]} == set()
