@@ -39,7 +39,7 @@ UNATTENDED = "X-Unattended"
 
 @dataclass(frozen=True)
 class PageRequest:
-    """One request of a browser with a session. `caller` is the user."""
+    """One request of a browser with a session. `caller` is the user, `releases` the number of versions in flight."""
 
     chunk_size: ClassVar[int] = 8 << 20  # bytes of a file that a page uploads in one request
 
@@ -48,6 +48,7 @@ class PageRequest:
     session: Session
     token: str
     language: str
+    releases: int = 0
 
     @property
     def home(self) -> str:
@@ -57,6 +58,11 @@ class PageRequest:
     def may(self, permission: str) -> bool:
         """Whether the user has a permission. Pages leave out what the user cannot do."""
         return has_permission(self.caller.roles, Permission(permission))
+
+    @property
+    def has_releases(self) -> bool:
+        """Whether the navigation has the page of the releases: with rings, or with a version that is held."""
+        return bool(self.caller.tenant.rings or self.releases)
 
     @property
     def seconds_left(self) -> int:

@@ -10,6 +10,7 @@ from gateway.dashboard.pages.tenant import ROLES
 from gateway.dashboard.routes import PAGES, Page
 from gateway.operations import OPERATIONS, Access
 from tests.support.system.pages import fetch_csrf_token, sign_in, write
+from tests.support.system.releases import add_releases
 from tests.support.system.seed import LONG_PASSWORD, UNKNOWN, SeedData, seed_tenant, segments, title
 from tests.support.system.services import Services
 from tests.support.tables import every_cell
@@ -24,7 +25,10 @@ ENGLISH = {"Accept-Language": "en"}
 
 @pytest.fixture(scope="module")
 async def seed_data(services: Services) -> SeedData:
-    return await seed_tenant(await services.tenant())
+    """A tenant with rings, with a version that waits for an approval and a held one."""
+    seed_data = await seed_tenant(await services.tenant())
+    await add_releases(seed_data.api, seed_data.parts["package_id"])
+    return seed_data
 
 
 @pytest.fixture(scope="module")
