@@ -155,7 +155,7 @@ class UpstreamProblem(Problem):
         code: str,
         retry_after: int | None = None,
         content_range: str = "",
-        members: Mapping[str, int] | None = None,
+        members: Mapping[str, int | str] | None = None,
         params: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail, retry_after=retry_after)

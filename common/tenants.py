@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Self
 
@@ -76,6 +76,12 @@ class Tenant:
     def allows(self, address: Address) -> bool:
         """Whether callers from this address are allowed."""
         return not self.allowed_networks or contains(self.allowed_networks, address)
+
+    @cached_property
+    def ring_ranges(self) -> tuple[tuple[int, int, int, str], ...]:
+        """The rules by network: version of IP, first and last address as numbers, and the ring."""
+        rules = [(*bounds(rule.network), rule.ring) for rule in self.ring_rules if rule.network]
+        return tuple((first.version, int(first), int(last), ring) for first, last, ring in rules)
 
     def to_document(self) -> dict[str, Any]:
         """All fields, as values that JSON and BSON have."""

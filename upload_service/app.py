@@ -183,9 +183,12 @@ def build(
         ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
         ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+        (
+            "counting",
+            counter.begin if counter else app[DOWNLOAD_STORE].end_counting,
+            lambda: asyncio.sleep(RECONCILIATION_PAUSE),
+        ),
     ]
-    record_counting = partial(app[DOWNLOAD_STORE].record_counting, counter is not None)
-    work.append(("counting", record_counting, lambda: asyncio.sleep(RECONCILIATION_PAUSE)))
     if counter is not None:
         work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))
     if scanner is not None:

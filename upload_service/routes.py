@@ -178,8 +178,9 @@ async def download_counts(request: web.Request) -> web.Response:
     body = await read_json(request)
     tenant_id, days, uids = caller_of(request).tenant_id, days_of(body), texts_of(body, "version_uids")
     counts = await request.app[DOWNLOAD_STORE].counts(tenant_id, days, datetime.now(UTC), uids)
-    since = await request.app[DOWNLOAD_STORE].counting_since() if request.app[DOWNLOAD_COUNTER] else None
-    return json_response({"versions": counts, "since": since and since.date()})
+    counter = request.app[DOWNLOAD_COUNTER]
+    since = counter.since.date() if counter and counter.since else None
+    return json_response({"versions": counts, "since": since})
 
 
 @routes.post("/{tenant_id}/download_totals")

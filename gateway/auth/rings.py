@@ -1,6 +1,6 @@
 """The ring of a client: new versions reach the rings of a tenant one after the other."""
 
-from common.tenants import Address, Tenant, contains
+from common.tenants import Address, Tenant, plain_address
 
 
 def ring_of(tenant: Tenant, address: Address, chosen: str = "") -> str:
@@ -12,6 +12,11 @@ def ring_of(tenant: Tenant, address: Address, chosen: str = "") -> str:
     earlier = tenant.rings[:-1]
     if not earlier:
         return ""
-    networks = ((rule.network, rule.ring) for rule in tenant.ring_rules if rule.network)
-    ring = chosen or next((ring for network, ring in networks if contains((network,), address)), "")
+    ring = chosen or _ring_of_network(tenant, plain_address(address))
     return ring if ring in earlier else ""
+
+
+def _ring_of_network(tenant: Tenant, address: Address) -> str:
+    number, version = int(address), address.version
+    ranges = tenant.ring_ranges
+    return next((ring for its, first, last, ring in ranges if its == version and first <= number <= last), "")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
 
-from pymongo import InsertOne, UpdateOne
+from pymongo import InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError
 
 from common.mongo import Document, MongoDatabase
@@ -36,18 +36,18 @@ class MongoDownloadStore:
         self._daily_counts = database["download_counts"]
         self._counting = database["download_counting"]
 
-    async def record_counting(self, is_counting: bool) -> None:
-        """Record whether downloads are counted from now on; the time of the first call with True stays."""
-        if is_counting:
-            since = {"$ifNull": ["$since", "$$NOW"]}
-            await self._counting.update_one(_COUNTING, [{"$set": {"since": since}}], upsert=True)
-        else:
-            await self._counting.delete_one(_COUNTING)
+    async def begin_counting(self) -> datetime:
+        """Record that downloads are counted from now on. Return the time of the first call."""
+        since = {"$ifNull": ["$since", "$$NOW"]}
+        document = await self._counting.find_one_and_update(
+            _COUNTING, [{"$set": {"since": since}}], upsert=True, return_document=ReturnDocument.AFTER
+        )
+        begin: datetime = document["since"]
+        return begin
 
-    async def counting_since(self) -> datetime | None:
-        """The time since which every download is counted; None if they are not."""
-        document = await self._counting.find_one(_COUNTING)
-        return document["since"] if document else None
+    async def end_counting(self) -> None:
+        """Record that downloads are not counted."""
+        await self._counting.delete_one(_COUNTING)
 
     async def mark(self, downloads: Sequence[Download]) -> list[Download]:
         """Mark these downloads; returns those that had no mark. The unique index decides between two processes."""

@@ -48,13 +48,16 @@ def make_identity(
     name: str,
     issuer: Identity | None = None,
     *,
-    usages: Sequence[x509.ObjectIdentifier] = (ExtendedKeyUsageOID.CODE_SIGNING,),
+    usages: Sequence[x509.ObjectIdentifier] | None = None,
     start: datetime = NOW - YEAR,
     end: datetime = NOW + YEAR,
     is_authority: bool = False,
     key: Key | None = None,
+    key_usage: x509.KeyUsage | None = None,
 ) -> Identity:
     """A certificate of an issuer, or a self-signed one."""
+    if usages is None:
+        usages = () if is_authority else (ExtendedKeyUsageOID.CODE_SIGNING,)
     key = key or ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name.from_rfc4514_string(name)
     authority = issuer.certificate.subject if issuer else subject
@@ -64,7 +67,9 @@ def make_identity(
         .not_valid_after(end)
         .add_extension(x509.BasicConstraints(is_authority, None), critical=True)
     )
-    if usages and not is_authority:
+    if key_usage:
+        builder = builder.add_extension(key_usage, critical=True)
+    if usages:
         builder = builder.add_extension(x509.ExtendedKeyUsage(usages), critical=True)
     return Identity(builder.sign(issuer.key if issuer else key, hashes.SHA256()), key)
 

@@ -14,6 +14,7 @@ from aiohttp import web
 from common.auth.internal_tokens import HIDDEN, INTERNAL_TOKEN, Kind
 from common.http.middleware import REVISION_HEADER
 from common.tenants import ALL_RINGS, RingRule
+from gateway.operations import CATALOG, OPERATIONS, Access
 from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.services import Api, Services, bearer
 from tests.support.system.stub_service import serve_handler
@@ -84,6 +85,12 @@ async def gateways(services: Services, redis_url: str) -> AsyncIterator[Gateways
         run_gateway(services, redis_url, catalog_service_url=catalog_service) as second,
     ):
         yield Gateways(at_gateway(tenant, first), at_gateway(tenant, second))
+
+
+def test_the_requests_cover_each_operation_of_clients() -> None:
+    of_clients = [row for row in OPERATIONS if row.access in {Access.CLIENT, Access.PACKAGE_MANAGER}]
+    names = {row.name for row in of_clients if row.service == CATALOG}
+    assert {path.partition("?")[0].removesuffix("/An.App") for path in REQUESTS} == names
 
 
 async def test_concurrent_callers_get_the_answers_of_their_own_ring(gateways: Gateways) -> None:

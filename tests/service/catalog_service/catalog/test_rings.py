@@ -14,7 +14,7 @@ from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.releases.policy import Policy
 from catalog_service.revisions.model import EVERY_PACKAGE
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, Kind, sign
-from common.mongo import MongoError
+from common.mongo import Document, MongoError
 from common.tenants import ALL_RINGS
 from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller
@@ -51,19 +51,19 @@ class Served:
 
     async def set_stage(self, uid: str, *rings: str, status: str = "active", package_id: str = ID) -> None:
         """Write a stage as release control does."""
-        tenant_id = self.administrator.tenant_id
-        async with self.catalog.store.revisions.record_change(tenant_id, package_id):
-            stage = {"rings": list(rings), "status": status}
-            await self.catalog.database["versions"].update_one(
-                {"tenant_id": tenant_id, "uid": uid}, {"$set": {"stage": stage}}
-            )
+        await self._update(uid, package_id, {"$set": {"stage": {"rings": list(rings), "status": status}}})
 
     async def add(self, package_version: str, package_id: str = ID, **fields: str) -> str:
-        """Add a version with a command and a product code of its own. Returns its uid."""
+        """Add a version that is in all rings, with a command and a product code of its own. Returns its uid."""
         form = {"commands": f"run-{package_version}", "productcode": code(package_version), **fields}
-        return await self.catalog.add_version(
-            self.administrator, package_id, package_version=package_version, file_name=f"{package_version}.msi", **form
-        )
+        uid = await self.catalog.add_version(self.administrator, package_id, package_version=package_version, **form)
+        await self._update(uid, package_id, {"$unset": {"stage": "", "release": ""}})  # Gates never move it.
+        return uid
+
+    async def _update(self, uid: str, package_id: str, change: Document) -> None:
+        tenant_id = self.administrator.tenant_id
+        async with self.catalog.store.revisions.record_change(tenant_id, package_id):
+            await self.catalog.database["versions"].update_one({"tenant_id": tenant_id, "uid": uid}, change)
 
     async def seen(self, ring: str, package_id: str = ID) -> set[tuple[str, ...] | None]:
         """The versions of a package that a ring gets in each answer of each replica, None for no package."""

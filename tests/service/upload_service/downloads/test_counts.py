@@ -179,13 +179,17 @@ async def test_counts_say_since_when_they_are_complete(settings: UploadSettings,
     async def since(*, is_on: bool) -> str | None:
         async with serving_uploads(settings.model_copy(update={"download_counts": is_on})) as api:
 
+            async def day() -> str | None:
+                answer = await api.post(make_uploader(), "download_counts", days=2, version_uids=[])
+                since: str | None = answer.body["since"]
+                return since
+
             async def is_recorded() -> bool:
-                return (await database["download_counting"].count_documents({}) == 1) is is_on
+                is_stored = await database["download_counting"].count_documents({}) == 1
+                return is_stored is is_on and (await day() is not None) is is_on
 
             await until(is_recorded)
-            answer = await api.post(make_uploader(), "download_counts", days=2, version_uids=[])
-            day: str | None = answer.body["since"]
-            return day
+            return await day()
 
     today = await since(is_on=True)
     await database["download_counting"].update_many({}, {"$set": {"since": HOUR - timedelta(days=9)}})

@@ -82,9 +82,13 @@ def test_a_timestamp_keeps_the_signature_of_an_expired_certificate(kind: str) ->
     assert (result.state, result.signed_at) == (SignatureState.VALID, at.isoformat())
 
 
-@each(
-    "at", [NOW - timedelta(days=100), NOW - 4 * YEAR, NOW + timedelta(days=1)], ids=["after", "before", "in the future"]
-)
+def test_a_timestamp_in_the_future_is_refused() -> None:
+    assert (
+        state(sign(unsigned("exe"), authority=time_authority(), at=NOW + timedelta(days=1))) is SignatureState.INVALID
+    )
+
+
+@each("at", [NOW - timedelta(days=100), NOW - 4 * YEAR], ids=["after", "before"])
 def test_a_timestamp_outside_the_validity_of_the_certificate_is_refused(at: datetime) -> None:
     signed = sign(unsigned("exe"), expired_signer(), authority=time_authority(), at=at)
     assert state(signed) in {SignatureState.EXPIRED, SignatureState.UNTRUSTED, SignatureState.INVALID}
@@ -131,6 +135,39 @@ def test_a_chain_through_an_intermediate_authority_is_valid() -> None:
 def test_a_chain_through_a_certificate_of_no_authority_is_untrusted() -> None:
     signed = sign(unsigned("exe"), make_identity(PUBLISHER, signer()), chain=[signer()])
     assert state(signed) is SignatureState.UNTRUSTED
+
+
+def key_usage(**usages: bool) -> x509.KeyUsage:
+    names = ("digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    more = ("key_cert_sign", "crl_sign", "encipher_only", "decipher_only")
+    return x509.KeyUsage(**dict.fromkeys((*names, *more), False) | usages)
+
+
+def test_an_authority_for_other_usages_is_untrusted() -> None:
+    usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+    for middle in (
+        make_identity("CN=Middle", root(), is_authority=True, usages=usages),
+        make_identity("CN=Middle", root(), is_authority=True, key_usage=key_usage(crl_sign=True)),
+    ):
+        signed = sign(unsigned("exe"), make_identity(PUBLISHER, middle), chain=[middle])
+        assert state(signed) is SignatureState.UNTRUSTED
+
+
+def test_a_certificate_that_may_not_sign_is_untrusted() -> None:
+    usages = {"exchange": key_usage(key_agreement=True), "sign": key_usage(digital_signature=True)}
+    signed = {
+        name: sign(unsigned("exe"), make_identity(PUBLISHER, root(), key_usage=one)) for name, one in usages.items()
+    }
+    assert state(signed["exchange"]) is SignatureState.UNTRUSTED
+    assert state(signed["sign"]) is SignatureState.VALID
+
+
+def test_a_changed_rsa_signature_is_invalid() -> None:
+    signed = sign(unsigned("exe"), rsa_signer())
+    assert state(signed) is SignatureState.VALID
+    for at in range(len(signed) - 200, len(signed) - 40, 16):
+        changed = signed[:at] + bytes([signed[at] ^ 1]) + signed[at + 1 :]
+        assert state(changed) is SignatureState.INVALID
 
 
 def test_a_short_key_is_untrusted() -> None:
