@@ -2,6 +2,7 @@
 
 import hmac
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -155,3 +156,11 @@ def render_template(
     }
     text = aiohttp_jinja2.render_string(template, request, context)
     return BytesResponse(text=text, status=status, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
+
+
+async def or_none(answer: Awaitable[Any]) -> Any:
+    """An answer that a page can do without; None after a problem."""
+    try:
+        return await answer
+    except Problem:
+        return None

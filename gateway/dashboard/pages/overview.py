@@ -1,17 +1,16 @@
 """The overview: numbers, downloads, publications, activity and the health of the services."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import web
 
-from common.errors import Problem
 from gateway.app_keys import SERVICES
 from gateway.dashboard.languages import _
-from gateway.dashboard.page_request import PageRequest
+from gateway.dashboard.page_request import PageRequest, or_none
 from gateway.dashboard.pages.blacklist import client_names_of, package_names_of
 from gateway.dashboard.pages.catalog import releases
 from gateway.dashboard.pages.server import NAMES, STATUSES, health_of_services
@@ -76,13 +75,13 @@ async def show(page: PageRequest) -> web.Response:
     """The page. A part whose service does not answer is left out, and the services' health names the service."""
     services = page.request.app[SERVICES]
     information, uploads, entries, publications, summary, seen, in_flight, health = await asyncio.gather(
-        _or_none(page.fetch("server_information")),
-        _or_none(page.fetch("get_finished_uploads")),
-        _or_none(page.fetch("get_audit_log", limit=str(ENTRIES))),
-        _or_none(page.fetch("get_audit_log", limit=str(2 * RECENT), operation=PUBLICATION)),
-        _or_none(services[CATALOG].json(page.caller, "catalog_summary")),
-        _or_none(services[CLIENTS].json(page.caller, "clients_seen")),
-        _or_none(releases.fetch_in_flight(page)),
+        or_none(page.fetch("server_information")),
+        or_none(page.fetch("get_finished_uploads")),
+        or_none(page.fetch("get_audit_log", limit=str(ENTRIES))),
+        or_none(page.fetch("get_audit_log", limit=str(2 * RECENT), operation=PUBLICATION)),
+        or_none(services[CATALOG].json(page.caller, "catalog_summary")),
+        or_none(services[CLIENTS].json(page.caller, "clients_seen")),
+        or_none(releases.fetch_in_flight(page)),
         health_of_services(page.request.app),
     )
     uploads = sorted(uploads or (), key=lambda upload: str(upload["finished_at"]), reverse=True)
@@ -129,10 +128,3 @@ def chart_bars(downloads: Mapping[str, int], now: datetime) -> Sequence[Bar]:
 def _targets(entries: Sequence[Mapping[str, Any]], name: str) -> Sequence[str]:
     """The different values of the targets under a name."""
     return list(dict.fromkeys(entry["target"][name] for entry in entries if entry["target"].get(name)))
-
-
-async def _or_none(answer: Awaitable[Any]) -> Any:
-    try:
-        return await answer
-    except Problem:
-        return None

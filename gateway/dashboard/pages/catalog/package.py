@@ -12,7 +12,7 @@ from yarl import URL
 from common.errors import NotFound
 from gateway.app_keys import SERVICES
 from gateway.dashboard.gate_reasons import SCANS, SIGNATURES
-from gateway.dashboard.page_request import PageRequest
+from gateway.dashboard.page_request import PageRequest, or_none
 from gateway.dashboard.pages.catalog import releases
 from gateway.dashboard.pagination import paginate
 from gateway.operations import UPLOAD
@@ -63,7 +63,7 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
         page.fetch("get_version_details", uid),
         page.fetch("get_specific_package_version", uid),
         page.fetch("get_release", uid),
-        page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": [uid]}),
+        or_none(page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": [uid]})),
     )
     if version["PACKAGE_ID"] != package_id:
         raise NotFound("The package has no such version.", reason="other_packages_version")
@@ -73,7 +73,7 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
         version=version,
         release=release,
         **releases.template_values(page),
-        checks=checks["installers"].get(uid),
+        checks=checks and checks["installers"].get(uid),
         scans=SCANS,
         signatures=SIGNATURES,
         expires=_expiry(version["INSTALLER_URL"]),

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from common.auth.internal_tokens import Caller
+from common.errors import Unavailable
+from common.service_client.client import ServiceClient
 from tests.support.releases import make_gate, make_release
 from tests.support.system.pages import SCRIPT, sign_in
 from tests.support.system.publishing import add_package, package_id, publish
@@ -98,3 +101,20 @@ async def test_the_list_of_versions_shows_the_stage_of_each(tenant: Api) -> None
     text = text_of(await load(tenant, "packages", package))
     assert "2.0 pilot" in text
     assert "1.0 pilot" not in text
+
+
+async def test_the_page_of_a_version_does_without_the_verdicts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = package_id()
+    await add_package(tenant, package)
+    uid = (await publish(tenant, package, "1.0")).uid
+    fetch = ServiceClient.json
+
+    async def answer(self: ServiceClient, caller: Caller, operation: str, *rest: Any, **options: Any) -> Any:
+        if operation == "installer_checks":
+            raise Unavailable("It does not answer.")
+        return await fetch(self, caller, operation, *rest, **options)
+
+    monkeypatch.setattr(ServiceClient, "json", answer)
+    text = text_of(await load(tenant, "packages", package, "versions", uid))
+    assert "Version 1.0" in text
+    assert "Signature" not in text
