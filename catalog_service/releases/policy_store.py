@@ -9,6 +9,7 @@ from common.mongo import Document, MongoDatabase
 
 # The fields of a version that begins before the first ring.
 BEGIN: Document = {"stage": {"rings": [], "status": "active"}, "release.fence": 1, "release.in_flight": True}
+UNFINISHED: Document = {"halfway": True, "changed_at": {"$type": "date"}}  # An index has only these versions.
 DUE_NOW = {"release.due": True}  # for `$currentDate`
 
 
@@ -40,7 +41,7 @@ class MongoPolicyStore:
             key = {"tenant_id": tenant_id}
             await self._policies.update_one(key, {"$set": changed, "$setOnInsert": parts}, upsert=True)
             if policy.is_controlled:  # The activation of such a version may have read the earlier policy.
-                pending = {"tenant_id": tenant_id, "state": "pending"}
+                pending = {"tenant_id": tenant_id, "state": "pending", **UNFINISHED}
                 await self._versions.update_many(pending, {"$set": BEGIN, "$currentDate": DUE_NOW})
             # The fence makes a change fail that read the earlier policy.
             in_flight = {"tenant_id": tenant_id, "release.in_flight": True}

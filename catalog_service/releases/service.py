@@ -123,10 +123,11 @@ class Releases:
         return await self._change(caller, uid, step)
 
     async def hold_infected(self, tenant_id: str, uid: str) -> None:
-        """Withdraw a version whose file turned out to be infected. Raises as `hold` does."""
+        """Withdraw a version in a ring whose file turned out to be infected. Raises as `hold` does."""
 
         def step(version: VersionRelease) -> VersionRelease:
-            return version if version.is_withdrawn else transitions.hold(version, "", INFECTED)
+            in_ring = version.rings and not version.is_withdrawn
+            return transitions.hold(version, "", INFECTED) if in_ring else version
 
         await self._change(service_of(tenant_id), uid, _plain(step))
 

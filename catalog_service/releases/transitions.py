@@ -107,11 +107,8 @@ def advance(policy: Policy, facts: Facts) -> VersionRelease:
         if version.is_complete or version.status is not ReleaseStatus.ACTIVE or not by_itself or not is_open:
             break
         version = _enter(version, rings, "")
-    waiting = (
-        () if version.is_complete else tuple(state.gate for state in before if state.state is not GateStatus.PASSED)
-    )
-    due = _due(version, states)
-    return replace(version, release=replace(version.release, waiting=waiting, due=due))
+    waiting = tuple(state.gate for state in before if state.state is not GateStatus.PASSED)
+    return replace(version, release=replace(version.release, waiting=waiting, due=_due(version, states)))
 
 
 def postpone(version: VersionRelease) -> VersionRelease:
