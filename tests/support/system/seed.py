@@ -149,8 +149,9 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
     username = f"user-{marker}"
     await _create(api, "add_user", username=username, password=LONG_PASSWORD)
     publisher = await api.signed_in(username, LONG_PASSWORD)  # The administrator may approve the version.
-    fields: dict[str, Any] = {"channel": marker, "release_notes": marker, "platform": "Windows.Desktop"}
-    published = await publish(publisher, package, "1.0", **fields)
+    published = await publish(
+        publisher, package, "1.0", channel=marker, release_notes=marker, platform="Windows.Desktop"
+    )
     await publish(api, package, "0.9")  # winget sees only stable versions
     assert (await api.call("PATCH", "edit_settings", data={"rings": "pilot,everyone"})).status == 200
     added = await _create(api, "add_client", client_name=f"pc-{marker}")
