@@ -21,6 +21,7 @@ from catalog_service.packages.service import Packages
 from catalog_service.releases.loop import ReleaseLoop
 from catalog_service.releases.routes import routes as release_routes
 from catalog_service.releases.service import Releases
+from catalog_service.retention.service import Retention
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics.service import Statistics
@@ -49,6 +50,7 @@ from common.telemetry.metrics import METRICS
 
 SWEEP_PAUSE = 5  # seconds
 RELEASE_PAUSE, INFECTED_PAUSE = 1, 60  # seconds
+RETENTION_PAUSE = 60  # seconds
 
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
@@ -91,11 +93,15 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         installers = UploadService(upload_service)
         app[app_keys.INSPECTIONS] = Inspections(installers)
         releases = app[app_keys.RELEASES] = Releases(store.releases, store.policies, store.versions, installers)
+        audit = AuthService(auth_service)
         release_loop = app[app_keys.RELEASE_LOOP] = ReleaseLoop(
-            releases, store.releases, store.policies, installers, AuthService(auth_service)
+            releases, store.releases, store.policies, installers, audit
         )
         versions = app[app_keys.VERSIONS] = Versions(
             store.versions, installers, store.packages.package_uid, store.uploads.link, releases
+        )
+        retention = app[app_keys.RETENTION] = Retention(
+            store.retention, store.policies.find, store.revisions.state, versions, installers, audit
         )
         app[app_keys.STATISTICS] = Statistics(installers, store)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions)
@@ -106,6 +112,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
             store.revisions.state,
             read_names,
+            store.policies.rings,
             views.rendered_package,
             disk=settings.catalog_disk,
             memory=settings.catalog_memory,
@@ -113,10 +120,14 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         register_metrics(app[METRICS], catalogs, store.releases.waiting)
         read_whole = partial(read_entries, store.packages.described, store.versions.versions)
         search = app[app_keys.WINGET_SEARCH] = WingetSearch(
-            store.revisions.state, read_whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
+            store.revisions.state,
+            read_whole,
+            store.policies.rings,
+            memory=settings.search_memory,
+            on_evict=count_evictions(app[METRICS]),
         )
         app[app_keys.SEARCH_LIMIT] = SearchLimit()
-        app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos)
+        app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos, store.policies.rings)
         app[app_keys.LISTINGS] = Listings(catalogs, versions)
         uploads = app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
 
@@ -129,6 +140,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await enter(repeating("releases", release_loop.run, pause, after=readiness.prepared))
         pause = partial(asyncio.sleep, INFECTED_PAUSE)
         await enter(repeating("infected", release_loop.hold_infected, pause, after=readiness.prepared))
+        pause = partial(asyncio.sleep, RETENTION_PAUSE)
+        await enter(repeating("retention", retention.run_due, pause, after=readiness.prepared))
         yield
 
 

@@ -9,6 +9,7 @@ from catalog_service.packages.search import PackageSearch
 from catalog_service.packages.service import Packages
 from catalog_service.releases.loop import ReleaseLoop
 from catalog_service.releases.service import Releases
+from catalog_service.retention.service import Retention
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics.service import Statistics
 from catalog_service.store import MongoCatalogStore
@@ -36,6 +37,7 @@ SEARCH_LIMIT = web.AppKey("search_limit", SearchLimit)
 SOURCE_ENTRIES = web.AppKey("source_entries", SourceEntries)
 RELEASES = web.AppKey("releases", Releases)
 RELEASE_LOOP = web.AppKey("release_loop", ReleaseLoop)
+RETENTION = web.AppKey("retention", Retention)
 VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)
 STORE = web.AppKey("store", MongoCatalogStore)

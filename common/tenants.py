@@ -1,10 +1,10 @@
 """The tenant as every service sees it: its id, its limits and the networks that may call."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Self
 
@@ -15,6 +15,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 ALL_RINGS = "*"  # in place of a ring: every ring
+RING_LIMIT = 32  # characters
 DEFAULT_RING = "everyone"  # of a tenant that sets gates and no rings
 
 RESERVED = frozenset(["client", "ui", "internal", "metrics", "livez", "readyz", "docs", "static", "dashboard"])
@@ -36,6 +37,10 @@ class RingRule:
     ring: str
     network: str = ""
     app_role: str = ""
+
+    def to_document(self) -> dict[str, str]:
+        """The network or the app role, and the ring."""
+        return {name: value for name in ("network", "app_role", "ring") if (value := getattr(self, name))}
 
 
 @dataclass(frozen=True)
@@ -64,7 +69,7 @@ class Tenant:
     password_login: bool = True
     entra: EntraApp | None = None
     rings: tuple[str, ...] = ()
-    ring_rules: tuple[RingRule, ...] = ()
+    ring_rules: tuple[RingRule, ...] = field(default=(), hash=False)  # Callers are hashed for each request.
     gates: str = ""
     retention: str = ""
 
@@ -72,10 +77,16 @@ class Tenant:
         """Whether callers from this address are allowed."""
         return not self.allowed_networks or contains(self.allowed_networks, address)
 
+    @cached_property
+    def ring_ranges(self) -> tuple[tuple[int, int, int, str], ...]:
+        """The rules by network: version of IP, first and last address as numbers, and the ring."""
+        rules = [(*bounds(rule.network), rule.ring) for rule in self.ring_rules if rule.network]
+        return tuple((first.version, int(first), int(last), ring) for first, last, ring in rules)
+
     def to_document(self) -> dict[str, Any]:
         """All fields, as values that JSON and BSON have."""
         lists = {name: list(getattr(self, name)) for name in ("allowed_networks", "rings")}
-        return {**asdict(self), **lists, "ring_rules": [asdict(rule) for rule in self.ring_rules]}
+        return {**asdict(self), **lists, "ring_rules": [rule.to_document() for rule in self.ring_rules]}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
@@ -97,6 +108,14 @@ class Tenant:
             gates=document.get("gates", ""),
             retention=document.get("retention", ""),
         )
+
+
+def unknown_ring(field: str, rings: Sequence[str]) -> InvalidField:
+    """The error of a field that names a ring which the tenant does not have."""
+    if not rings:
+        return InvalidField(field, "is not for a tenant without rings", reason="no_rings")
+    names = ", ".join(rings)
+    return InvalidField(field, f"must be one of the rings: {names}", reason="no_such_ring", rings=names)
 
 
 def is_tenant_id(text: str) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from common.tenants import ALL_RINGS
+from common.tenants import ALL_RINGS, DEFAULT_RING
 
 
 class ReleaseStatus(StrEnum):
@@ -38,14 +38,21 @@ class Stage:
         return max((position for position, ring in enumerate(rings) if ring in self.rings), default=-1)
 
 
+def known_ring(ring: str, rings: Sequence[str]) -> str:
+    """Return the ring, or the last of a tenant's rings if it has no such ring."""
+    if ring == ALL_RINGS or ring in rings:
+        return ring
+    return rings[-1] if rings else DEFAULT_RING
+
+
 def is_offered(stage: Stage | None, ring: str, rings: Sequence[str]) -> bool:
     """Whether a version in a stage is offered to the clients of a ring, or of the last one if there is no such ring.
 
-    `ALL_RINGS` is for callers who see every version. `rings` are the tenant's, in order.
+    `ALL_RINGS` is for callers who see every version. `rings` are the tenant's, in order; none is one, `DEFAULT_RING`.
     """
     if stage is None or ring == ALL_RINGS:
         return True
     if stage.is_withdrawn:
         return False
-    position = rings.index(ring) if ring in rings else len(rings) - 1
-    return position <= stage.level(rings)
+    rings = rings or (DEFAULT_RING,)
+    return rings.index(known_ring(ring, rings)) <= stage.level(rings)

@@ -129,6 +129,7 @@ class VersionName:
 
 
 _ADAPTER = TypeAdapter(PackageVersion)
+_STAGE = TypeAdapter(Stage)
 
 
 def document_of(version: PackageVersion) -> dict[str, Any]:
@@ -141,6 +142,12 @@ def version_of(document: dict[str, Any]) -> PackageVersion:
     """Return the version of a document of `document_of`, without its further fields."""
     added = {"manifest": document.get("manifest") or _EMPTY_MANIFEST, "published_at": document.get("changed_at")}
     return _ADAPTER.validate_python({**document, **added})
+
+
+def name_of(document: dict[str, Any]) -> VersionName:
+    """Return the name of a document with these fields only; it may lack `stage`."""
+    stage = document.get("stage")
+    return VersionName(**{**document, "stage": None if stage is None else _STAGE.validate_python(stage)})
 
 
 def rule_version_of(document: dict[str, Any]) -> PackageVersion:

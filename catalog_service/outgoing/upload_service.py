@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
+from datetime import date
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from catalog_service.model.packages import InstallerFile
 from catalog_service.releases.model import CHECKS, FileChecks
+from catalog_service.retention.model import Downloads
 from catalog_service.versions.model import DamagedFile
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
@@ -112,6 +114,13 @@ class UploadService:
         answer = await self._service.json(caller, "download_counts", body, timeout=timeout)
         versions: Mapping[str, Mapping[str, int]] = answer["versions"]
         return versions
+
+    async def last_downloads(self, caller: Caller, days: int) -> Downloads:
+        """Return when each version was downloaded in the last days. Raises Unavailable."""
+        answer = await self._service.json(caller, "download_counts", {"days": days}, timeout=STATISTICS_TIMEOUT)
+        since = answer.get("since")  # Earlier releases do not answer it.
+        last_days = {uid: date.fromisoformat(max(by_day)) for uid, by_day in answer["versions"].items()}
+        return Downloads(date.fromisoformat(since) if since else None, last_days)
 
     async def download_totals(self, caller: Caller, days: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Return the downloads of the last days by day, and those of popular versions by uid. Raises Unavailable."""

@@ -12,6 +12,7 @@ MAX_RINGS = 10
 MAX_RULES = 100
 MAX_APPROVALS = 20
 MAX_DAYS = 3650
+MAX_DOWNLOADED_DAYS = 365  # Downloads are counted for 400 days.
 Ring = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,31}$")]
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=PATTERN_LIMIT)]
 Days = Annotated[int, Field(ge=1, le=MAX_DAYS)]
@@ -45,7 +46,7 @@ class RetentionRule(Part):
     packages: Pattern = EVERY_PACKAGE[0]
     keep_versions: Annotated[int, Field(ge=1, le=10_000)] | None = None
     published_days: Days | None = None
-    downloaded_days: Days | None = None
+    downloaded_days: Annotated[int, Field(ge=1, le=MAX_DOWNLOADED_DAYS)] | None = None
 
 
 class Policy(Part):

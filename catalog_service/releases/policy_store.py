@@ -3,7 +3,8 @@
 from collections.abc import Collection, Sequence
 
 from catalog_service.releases.policy import Policy
-from catalog_service.revisions.store import EVERY_PACKAGE, MongoRevisions
+from catalog_service.revisions.model import EVERY_PACKAGE
+from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
 
 # The fields of a version that begins before the first ring.

@@ -57,7 +57,8 @@ class MongoReleaseStore:
         change: Document = {"$set": {"release": release_document(release)}}
         if after.stage is not None:
             change["$set"]["stage"] = {"rings": list(after.stage.rings), "status": after.stage.status.value}
-        if before.stage == after.stage:
+        # A pin changes what retention does at a revision.
+        if (before.stage, before.release.pinned) == (after.stage, release.pinned):
             await self._update(before, change)
         else:
             async with self._revisions.record_change(before.tenant_id, before.package_id):

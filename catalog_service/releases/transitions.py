@@ -50,10 +50,12 @@ def roll_back(version: VersionRelease, by: str, reason: str) -> VersionRelease:
 
 
 def resume(version: VersionRelease, by: str) -> VersionRelease:
-    """End a stop: the version is in the rings again that it had entered."""
+    """End a stop: the version is in the rings again that it had entered. A retired version is pinned: it stays."""
     if version.status is ReleaseStatus.ACTIVE:
         return version
-    version = replace(version, release=replace(version.release, reason="", retired_at=None, due=version.now))
+    pinned = version.release.pinned or version.status is ReleaseStatus.RETIRED
+    release = replace(version.release, reason="", retired_at=None, due=version.now, pinned=pinned)
+    version = replace(version, release=release)
     return version.with_stage(version.rings, ReleaseStatus.ACTIVE).with_event("resumed", by)
 
 

@@ -11,11 +11,10 @@ from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from catalog_service.revisions.model import CatalogState, Change
+from catalog_service.revisions.model import EVERY_PACKAGE, CatalogState, Change
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase
 
-EVERY_PACKAGE = ""  # in place of a package id: readers read the whole catalog again
 LATEST = 256  # changes in a document; a reader that is further behind reads the whole catalog
 TIMEOUT = timedelta(seconds=60)  # a write ends long before
 InvalidateDuring = Callable[[str], AbstractAsyncContextManager[Any]]

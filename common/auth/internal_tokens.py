@@ -64,9 +64,6 @@ class Kind(StrEnum):
     SERVICE = "service"
 
 
-_SEE_ALL = frozenset([Kind.ADMINISTRATOR, Kind.SERVICE])
-
-
 class Deployment(StrEnum):
     """The form of this deployment's paths: with a tenant's id, or with `client/api` for the only tenant."""
 
@@ -101,7 +98,7 @@ class Caller:
     @property
     def audience(self) -> str:
         """The ring whose versions the caller sees: `ALL_RINGS` for users, API tokens and services."""
-        return ALL_RINGS if self.kind in _SEE_ALL else self.ring
+        return self.ring if self.kind is Kind.CLIENT or self.kind is Kind.ANONYMOUS else ALL_RINGS
 
     @property
     def person(self) -> str:
@@ -152,19 +149,8 @@ class Caller:
     ) -> Self:
         """This caller as a user or an API token, with its roles."""
         # `dataclasses.replace` takes twice as long.
-        return type(self)(
-            self.tenant,
-            Kind.ADMINISTRATOR,
-            self.ip,
-            username,
-            session_id,
-            "",
-            self.base_url,
-            self.deployment,
-            roles,
-            packages,
-            creator,
-        )
+        session, where = (username, session_id), (self.base_url, self.deployment)
+        return type(self)(self.tenant, Kind.ADMINISTRATOR, self.ip, *session, "", *where, roles, packages, creator)
 
     def as_client(self, client_id: str, ring: str = "") -> Self:
         where = self.base_url, self.deployment

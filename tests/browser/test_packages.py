@@ -21,7 +21,7 @@ async def test_a_new_tenant_adds_its_first_package_with_a_logo(visitor: Visitor,
     await visitor.go()
     await page.get_by_role("link", name="Packages", exact=True).click()
     await expect(page.get_by_role("link", name="Publish an installer")).to_be_visible()
-    await page.get_by_text("Add package").first.click()
+    await page.locator("summary", has_text="Add package").click()
     await page.get_by_label("Id").fill("Acme.Anvil&Söhne")
     await page.get_by_label("Name").fill("Anvil")
     await page.get_by_label("Publisher").fill("Acme")
@@ -37,7 +37,7 @@ async def test_a_duplicate_package_is_reported_in_place(visitor: Visitor) -> Non
     await add_package(visitor.api, "Acme.Anvil")
     await visitor.go("/packages")
     page = visitor.page
-    await page.get_by_text("Add package").first.click()
+    await page.locator("summary", has_text="Add package").click()
     for label, text in (("Id", "Acme.Anvil"), ("Name", "Anvil"), ("Publisher", "Acme")):
         await page.get_by_label(label, exact=True).fill(text)
     await page.get_by_role("button", name="Add package").last.click()
@@ -49,7 +49,7 @@ async def test_a_check_of_a_field_keeps_the_problem_of_its_form(visitor: Visitor
     await add_package(visitor.api, "Acme.Anvil")
     await visitor.go("/packages")
     page = visitor.page
-    await page.get_by_text("Add package").first.click()
+    await page.locator("summary", has_text="Add package").click()
     for label, text in (("Name", "Anvil"), ("Publisher", "Acme"), ("Id", "Acme.Anvil")):
         await page.get_by_label(label, exact=True).fill(text)
     await page.get_by_role("button", name="Add package").last.click()
@@ -200,7 +200,7 @@ async def test_a_version_page_shows_why_winget_hides_the_version(visitor: Visito
 async def test_a_package_id_is_checked_while_typing(visitor: Visitor) -> None:
     page = visitor.page
     await visitor.go("/packages")
-    await page.get_by_text("Add package").first.click()
+    await page.locator("summary", has_text="Add package").click()
     await page.get_by_label("Id", exact=True).fill("SingleWordId")
     reason = "winget will not show this package: Package id must be two to eight parts"
     await expect(page.get_by_role("status").filter(has_text=reason)).to_be_visible()
@@ -238,7 +238,7 @@ async def test_a_form_is_checked_on_submit_without_scripts(open_page: Open, tena
     visitor = await start_session(await open_page(java_script_enabled=False), tenant)
     await visitor.go("/packages")
     page = visitor.page
-    await page.get_by_text("Add package").first.click()
+    await page.locator("summary", has_text="Add package").click()
     for label, text in (("Id", "SingleWordId"), ("Name", "Anvil"), ("Publisher", "Acme")):
         await page.get_by_label(label, exact=True).fill(text)
     await page.get_by_role("button", name="Add package").last.click()

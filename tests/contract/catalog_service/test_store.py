@@ -32,7 +32,7 @@ from catalog_service.model.versions import (
     version_of,
 )
 from catalog_service.packages.model import Order, PackageQuery
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.policy import Policy, RetentionRule
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
 from catalog_service.versions.model import HiddenVersion, PendingVersion
 from common.mongo import MongoDatabase, make_indexes
@@ -325,7 +325,8 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(stores: Stores) -
         await each.catalog.packages.add(each.tenant_id, make_package())
         await each.active()
         await each.catalog.uploads.note(each.tenant_id, make_upload())
-        await each.catalog.policies.save(each.tenant_id, Policy(rings=("pilot", "everyone")))
+        await each.catalog.policies.save(each.tenant_id, Policy(retention=(RetentionRule(keep_versions=1),)))
+    assert await stores.catalog.retention.acquire_run() is None
 
     await stores.catalog.forget_tenant(stores.tenant_id)
 

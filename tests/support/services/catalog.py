@@ -16,7 +16,7 @@ from PIL import Image
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASE_LOOP, STORE, VERSIONS
+from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASE_LOOP, RETENTION, STORE, VERSIONS
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases.loop import ReleaseLoop
@@ -88,6 +88,7 @@ class StubServices:
     release_refusal: Problem | None = None  # for the four operations above
     hangs: bool = False  # for download counts
     days: int = 0
+    counting_since: str | None = None
     refusal: Problem | None = None
     not_inspected: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
@@ -115,9 +116,9 @@ class StubServices:
         self.links, self.hidden, self.operations, self.damaged = {}, {}, [], []
         self.missing, self.others = set(), set()
         self.inspected, self.claim_fields, self.late_claim_fields = {}, {}, {}
-        self.downloads, self.days, self.hangs = {}, 0, False
         self.checks, self.withheld, self.infected, self.audited = {}, {}, [], {}
         self.refusal = self.release_refusal = self.not_inspected = self.during = None
+        self.downloads, self.days, self.counting_since, self.hangs = {}, 0, None, False
 
     def add_file(self) -> str:
         """Add an uploaded file. Returns its name."""
@@ -173,7 +174,7 @@ class StubServices:
         if self.hangs:
             await asyncio.Event().wait()
         self.days = (await self._receive(request, "download_counts"))["days"]
-        return json_response({"versions": self.downloads})
+        return json_response({"versions": self.downloads, "since": self.counting_since})
 
     async def _download_totals(self, request: web.Request) -> web.Response:
         await self._receive(request, "download_totals")
@@ -229,6 +230,7 @@ class Catalog:
     catalogs: CatalogCache
     store: MongoCatalogStore
     release_loop: ReleaseLoop
+    run_retention: Callable[[], Awaitable[None]]
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         return await self.api.call(caller, method, operation, *segments, **request)
@@ -364,6 +366,7 @@ async def serving_catalog(
             app[CATALOG_CACHE],
             store,
             app[RELEASE_LOOP],
+            app[RETENTION].run_due,
         )
 
 

@@ -48,6 +48,13 @@ COMMON: MetricKinds = {
     "process_max_fds": ("gauge", SERVICE),
 }
 WITH_DATABASE: MetricKinds = {"pkgrepo_schema_version": ("gauge", SERVICE)}
+WITH_SCANNER: MetricKinds = {
+    "pkgrepo_scans_total": ("counter", ("state",)),
+    "pkgrepo_scans_waiting": ("gauge", ()),
+    "pkgrepo_scan_lag_seconds": ("gauge", ()),
+    "pkgrepo_scanner_up": ("gauge", ()),
+    "pkgrepo_scanner_signatures_age_seconds": ("gauge", ()),
+}
 OWN: Mapping[str, MetricKinds] = {
     "gateway": {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
@@ -122,7 +129,7 @@ async def test_each_service_shows_its_metrics_and_no_others(services: Services, 
 
 def test_alerts_and_panels_name_metrics_of_the_services() -> None:
     suffix = re.compile("_(bucket|count|sum)$")
-    known = {"up"}.union(COMMON, WITH_DATABASE, *OWN.values())
+    known = {"up"}.union(COMMON, WITH_DATABASE, WITH_SCANNER, *OWN.values())
     expressions = {
         **{name: rule["expr"] for name, rule in alerts().items()},
         **records(),

@@ -178,6 +178,7 @@ RECORDS: Mapping[str, dict[str, Any]] = {
         last_seen=NOW,
         program=1,
         enabled=True,
+        ring="pilot",
         created_at=NOW,
     ),
     "clients.entries.bson": make_record(
