@@ -67,10 +67,9 @@ class Releases:
 
     async def edit_policy(self, tenant_id: str, fields: Mapping[str, str]) -> Policy:
         """Change rings, gates or retention, and return the policy. Raises InvalidField."""
-        policy = edited(await self._policies.find(tenant_id), fields)
-        if fields:
-            await self._policies.save(tenant_id, policy, {*fields, "gates"} if "rings" in fields else fields)
-        return policy
+        if not fields:
+            return await self._policies.find(tenant_id)
+        return await self._policies.edit(tenant_id, lambda policy: edited(policy, fields))
 
     async def find(self, caller: Caller, uid: str) -> tuple[Policy, VersionRelease]:
         """Raises VersionNotFound."""
@@ -155,7 +154,7 @@ class Releases:
 
     async def advance(self, tenant_id: str, versions: Sequence[VersionRelease]) -> None:
         """Look at versions of a tenant again, and store what changed. Raises Unavailable."""
-        policy = await self._policies.find(tenant_id)  # read after the versions, see `MongoPolicyStore.save`
+        policy = await self._policies.find(tenant_id)  # read after the versions, see `MongoPolicyStore.edit`
         for version, after in zip(versions, await self._advanced(policy, versions), strict=True):
             try:
                 await self._tell(await self._store.save(version, after))
@@ -166,7 +165,7 @@ class Releases:
         for _ in range(ATTEMPTS):
             version = await self._store.find(caller.tenant_id, uid)
             caller.require_package(version.package_id)
-            policy = await self._policies.find(caller.tenant_id)  # read after the version, see `MongoPolicyStore.save`
+            policy = await self._policies.find(caller.tenant_id)  # read after the version, see `MongoPolicyStore.edit`
             after = await step(policy, version)
             if after is not version:
                 try:

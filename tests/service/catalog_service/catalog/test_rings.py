@@ -47,7 +47,7 @@ class Served:
         return make_caller(self.administrator.tenant, kind=Kind.CLIENT, client_id="c1", username="", ring=ring)
 
     async def set_rings(self, *rings: str) -> None:
-        await self.catalog.store.policies.save(self.administrator.tenant_id, Policy(rings=rings))
+        await self.catalog.store.policies.edit(self.administrator.tenant_id, lambda _: Policy(rings=rings))
 
     async def set_stage(self, uid: str, *rings: str, status: str = "active", package_id: str = ID) -> None:
         """Write a stage as release control does."""
