@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.releases import VersionRelease
-from catalog_service.model.stages import is_offered
+from catalog_service.model.stages import ReleaseStatus, is_offered
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.facts import FactsReader, checked_gates_ahead, service_of
@@ -108,10 +108,7 @@ class Releases:
         """End a stop. Raises VersionNotFound, VersionInfected, Unavailable."""
 
         async def step(_: Policy, version: VersionRelease) -> VersionRelease:
-            if version.is_withdrawn and not version.is_external:
-                checks = (await self._installers.checks(service_of(caller.tenant_id), [uid])).get(uid)
-                if checks and checks.sha256 == version.sha256 and checks.scan.state == "infected":
-                    raise VersionInfected
+            await self._refuse_infected(version)
             return transitions.resume(version, caller.username)
 
         return await self._change(caller, uid, step)
@@ -148,8 +145,13 @@ class Releases:
         return policy, version, offered
 
     async def pin(self, caller: Caller, uid: str, *, pinned: bool) -> tuple[Policy, VersionRelease]:
-        """Protect a version from retention, or not. Raises VersionNotFound."""
-        step = _plain(lambda version: transitions.pin(version, caller.username, pinned=pinned))
+        """Protect a version from retention, or not. Raises as `resume` does if retention withdrew the version."""
+
+        async def step(_: Policy, version: VersionRelease) -> VersionRelease:
+            if pinned and version.status is ReleaseStatus.RETIRED:
+                await self._refuse_infected(version)
+            return transitions.pin(version, caller.username, pinned=pinned)
+
         return await self._change(caller, uid, step)
 
     async def advance(self, tenant_id: str, versions: Sequence[VersionRelease]) -> None:
@@ -188,6 +190,13 @@ class Releases:
             transitions.advance(policy, facts[version.uid]) if version.uid in facts else transitions.postpone(version)
             for version in versions
         ]
+
+    async def _refuse_infected(self, version: VersionRelease) -> None:
+        """Raises VersionInfected if the version is withdrawn and its file is infected, or Unavailable."""
+        if version.is_withdrawn and not version.is_external:
+            checks = (await self._installers.checks(service_of(version.tenant_id), [version.uid])).get(version.uid)
+            if checks and checks.sha256 == version.sha256 and checks.scan.state == "infected":
+                raise VersionInfected
 
     async def _tell(self, version: VersionRelease) -> None:
         """Tell upload_service whether to withhold a file, if it does not know yet. Raises Unavailable."""
