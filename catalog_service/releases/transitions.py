@@ -22,7 +22,8 @@ def approve(version: VersionRelease, person: str) -> VersionRelease:
         raise OwnVersion
     release = version.release
     is_missed = any(
-        state.gate in CHECKED and state.state is GateStatus.WAITING and person not in state.by for state in release.gates
+        state.gate in CHECKED and state.state is GateStatus.WAITING and person not in state.by
+        for state in release.gates
     )
     if not is_missed and any((item.by, item.sha256) == (person, version.sha256) for item in release.approvals):
         return version
