@@ -208,7 +208,7 @@ async def test_without_rings_only_withdrawn_versions_are_missing(served: Served)
         assert await served.seen(ring) == {("3.0", "1.0")}
         for replica in served.replicas:
             packages = {each["PACKAGE_ID"]: each["VERSIONS"] for each in await replica.packages(served.caller(ring))}
-            assert (packages["Acme.Empty"], packages["Acme.Held"]) == ([], [])
+            assert (packages["Acme.Empty"], packages.get("Acme.Held")) == ([], None)
             assert await manifest_of(replica, served.caller(ring), "Acme.Held") is None
 
 
@@ -324,7 +324,7 @@ async def test_a_held_version_changes_the_tag_without_rings(served: Served) -> N
     tag = await tag_of(await served.catalog.call(served.administrator, "POST", "get_packages"))
 
     answer = await served.catalog.call(client, "POST", "get_packages", headers={"If-None-Match": tag})
-    assert (answer.status, answer.body[0]["VERSIONS"]) == (200, [])
+    assert (answer.status, answer.body) == (200, [])
 
 
 async def test_a_continuation_token_of_another_ring_shows_no_more(served: Served) -> None:
