@@ -30,8 +30,8 @@ class Entry(Generic[AnyVersion]):
     def offered_to(self, ring: str, rings: Sequence[str]) -> Self | None:
         """Return the package with the versions offered to one of a tenant's rings, None if the ring does not see it."""
         names = [name for name in self.names if is_offered(name.stage, ring, rings)]
-        # Without release control, packages without versions are shown.
-        return replace(self, names=names) if names or not rings or ring == ALL_RINGS else None
+        # Without release control, packages without any version are shown.
+        return replace(self, names=names) if names or ring == ALL_RINGS or not (rings or self.names) else None
 
     def rendered(
         self, rings: Sequence[str], render: Callable[[Self], Rendered | None]

@@ -13,7 +13,7 @@ class ReleaseStatus(StrEnum):
     ACTIVE = "active"
     PAUSED = "paused"  # It stays where it is.
     HELD = "held"  # Nobody gets it until it is resumed.
-    ROLLED_BACK = "rolled_back"  # Nobody gets it until it is promoted again.
+    ROLLED_BACK = "rolled_back"  # Nobody gets it until it is resumed before the first ring.
     RETIRED = "retired"  # Retention hides it, and deletes it some days later.
 
 

@@ -21,14 +21,14 @@ FAILED_SIGNATURES = {"unsigned", "invalid", "untrusted", "expired", "unsupported
 
 @dataclass(frozen=True)
 class Facts:
-    """What the gates know beside the policy. `previous_signer` signed the version of the package before, "" for none.
+    """What the gates know beside the policy. `checks` is None if upload_service knows no such file, or does not answer.
 
-    `checks` is None if upload_service knows no such file, or does not answer.
+    `previous_signer` signed the version of the package before, "" if none is signed, None if that is not known.
     """
 
     version: VersionRelease
     checks: FileChecks | None = None
-    previous_signer: str = ""
+    previous_signer: str | None = ""
 
 
 def gates_of(policy: Policy, ring: str) -> Gates:
@@ -163,8 +163,11 @@ def _signer(gates: Gates, facts: Facts, signature: Signature) -> GateState:
     publisher = rule.publisher if rule else ""
     if publisher and not is_same_name(signature.signer, publisher):
         return _state(Gate.SIGNATURE, GateStatus.FAILED, f"The signer is {signer}, and not {publisher}.")
-    if facts.previous_signer and not is_same_name(signature.signer, facts.previous_signer):
-        finding = f"The signer is {signer}; the version before was signed by {_shown(facts.previous_signer)}. "
+    before = facts.previous_signer
+    if before is None or (before and not is_same_name(signature.signer, before)):
+        finding = f"The signer is {signer}; the version before was signed by {_shown(before or '')}. "
+        if before is None:
+            finding = f"The signer is {signer}; the signer of the version before is not known. "
         if signature.at is None:
             return _state(Gate.SIGNATURE, GateStatus.WAITING, finding.strip())
         return _approved(Gate.SIGNATURE, facts, max(1, gates.approvals), finding, signature.at)

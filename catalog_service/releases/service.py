@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.releases import VersionRelease
-from catalog_service.model.stages import is_offered
+from catalog_service.model.stages import ReleaseStatus, is_offered
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.facts import FactsReader, checked_gates_ahead, service_of
@@ -67,10 +67,9 @@ class Releases:
 
     async def edit_policy(self, tenant_id: str, fields: Mapping[str, str]) -> Policy:
         """Change rings, gates or retention, and return the policy. Raises InvalidField."""
-        policy = edited(await self._policies.find(tenant_id), fields)
-        if fields:
-            await self._policies.save(tenant_id, policy, {*fields, "gates"} if "rings" in fields else fields)
-        return policy
+        if not fields:
+            return await self._policies.find(tenant_id)
+        return await self._policies.edit(tenant_id, lambda policy: edited(policy, fields))
 
     async def find(self, caller: Caller, uid: str) -> tuple[Policy, VersionRelease]:
         """Raises VersionNotFound."""
@@ -109,10 +108,7 @@ class Releases:
         """End a stop. Raises VersionNotFound, VersionInfected, Unavailable."""
 
         async def step(_: Policy, version: VersionRelease) -> VersionRelease:
-            if version.is_withdrawn and not version.is_external:
-                checks = (await self._installers.checks(service_of(caller.tenant_id), [uid])).get(uid)
-                if checks and checks.sha256 == version.sha256 and checks.scan.state == "infected":
-                    raise VersionInfected
+            await self._refuse_infected(version)
             return transitions.resume(version, caller.username)
 
         return await self._change(caller, uid, step)
@@ -149,13 +145,18 @@ class Releases:
         return policy, version, offered
 
     async def pin(self, caller: Caller, uid: str, *, pinned: bool) -> tuple[Policy, VersionRelease]:
-        """Protect a version from retention, or not. Raises VersionNotFound."""
-        step = _plain(lambda version: transitions.pin(version, caller.username, pinned=pinned))
+        """Protect a version from retention, or not. Raises as `resume` does if retention withdrew the version."""
+
+        async def step(_: Policy, version: VersionRelease) -> VersionRelease:
+            if pinned and version.status is ReleaseStatus.RETIRED:
+                await self._refuse_infected(version)
+            return transitions.pin(version, caller.username, pinned=pinned)
+
         return await self._change(caller, uid, step)
 
     async def advance(self, tenant_id: str, versions: Sequence[VersionRelease]) -> None:
         """Look at versions of a tenant again, and store what changed. Raises Unavailable."""
-        policy = await self._policies.find(tenant_id)  # read after the versions, see `MongoPolicyStore.save`
+        policy = await self._policies.find(tenant_id)  # read after the versions, see `MongoPolicyStore.edit`
         for version, after in zip(versions, await self._advanced(policy, versions), strict=True):
             try:
                 await self._tell(await self._store.save(version, after))
@@ -166,7 +167,7 @@ class Releases:
         for _ in range(ATTEMPTS):
             version = await self._store.find(caller.tenant_id, uid)
             caller.require_package(version.package_id)
-            policy = await self._policies.find(caller.tenant_id)  # read after the version, see `MongoPolicyStore.save`
+            policy = await self._policies.find(caller.tenant_id)  # read after the version, see `MongoPolicyStore.edit`
             after = await step(policy, version)
             if after is not version:
                 try:
@@ -189,6 +190,13 @@ class Releases:
             transitions.advance(policy, facts[version.uid]) if version.uid in facts else transitions.postpone(version)
             for version in versions
         ]
+
+    async def _refuse_infected(self, version: VersionRelease) -> None:
+        """Raises VersionInfected if the version is withdrawn and its file is infected, or Unavailable."""
+        if version.is_withdrawn and not version.is_external:
+            checks = (await self._installers.checks(service_of(version.tenant_id), [version.uid])).get(version.uid)
+            if checks and checks.sha256 == version.sha256 and checks.scan.state == "infected":
+                raise VersionInfected
 
     async def _tell(self, version: VersionRelease) -> None:
         """Tell upload_service whether to withhold a file, if it does not know yet. Raises Unavailable."""

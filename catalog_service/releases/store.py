@@ -21,6 +21,8 @@ PROJECTION = {
     "now": "$$NOW",
 }
 RETRY = timedelta(seconds=1)
+EARLIER = 10  # versions whose signer a new one is compared with
+WITHDRAWN = [status.value for status in ReleaseStatus if Stage((), status).is_withdrawn]
 RELEASE_INDEXES = [
     IndexModel([("tenant_id", ASCENDING), ("changed_at", DESCENDING)]),
     IndexModel(
@@ -80,9 +82,8 @@ class MongoReleaseStore:
     @staticmethod
     async def withhold_again(database: MongoDatabase, tenant_id: str) -> None:
         """Tell upload_service again about all withdrawn versions of a tenant, whose files it got again."""
-        withdrawn = [status.value for status in ReleaseStatus if Stage((), status).is_withdrawn]
         await database["versions"].update_many(
-            {"tenant_id": tenant_id, "stage.status": {"$in": withdrawn}},
+            {"tenant_id": tenant_id, "stage.status": {"$in": WITHDRAWN}},
             {"$set": {"release.is_untold": True}, "$inc": {"release.fence": 1}, "$currentDate": {"release.due": True}},
         )
 
@@ -105,8 +106,11 @@ class MongoReleaseStore:
         versions = [_version(document) async for document in cursor]
         return versions, await self._versions.count_documents(conditions)
 
-    async def previous(self, version: VersionRelease) -> VersionRelease | None:
-        """Return the other version of the package that entered a ring last."""
+    async def earlier(self, version: VersionRelease) -> Sequence[VersionRelease]:
+        """Return at most `EARLIER` other versions of the package that entered a ring, the last first.
+
+        Withdrawn ones come after all others.
+        """
         conditions: Document = {
             "tenant_id": version.tenant_id,
             "package_id": version.package_id,
@@ -114,16 +118,17 @@ class MongoReleaseStore:
             "state": "active",
             "server_filename": {"$ne": ""},
         }
+        withdrawn = {"$in": WITHDRAWN}
         stages: list[Document] = [
             {"$match": conditions},
-            {"$match": {"$or": [{"stage": None}, {"stage.rings.0": {"$exists": True}}]}},
+            {"$match": {"$or": [{"stage": None}, {"stage.rings.0": {"$exists": True}}, {"stage.status": withdrawn}]}},
             {"$set": {"entered": {"$ifNull": [{"$max": "$release.entered.at"}, "$changed_at"]}}},
-            {"$sort": {"entered": DESCENDING, "uid": ASCENDING}},
-            {"$limit": 1},
+            {"$set": {"is_withdrawn": {"$in": ["$stage.status", WITHDRAWN]}}},
+            {"$sort": {"is_withdrawn": ASCENDING, "entered": DESCENDING, "uid": ASCENDING}},
+            {"$limit": EARLIER},
             {"$project": PROJECTION},
         ]
-        rows = await self._versions.aggregate(stages).to_list(1)
-        return _version(rows[0]) if rows else None
+        return [_version(row) async for row in self._versions.aggregate(stages)]
 
     async def waiting(self) -> Mapping[str, int]:
         """Return the number of versions of all tenants that wait before a ring, by the gate."""

@@ -17,13 +17,18 @@ CHECKED = {Gate.SCAN, Gate.SIGNATURE}  # gates that upload_service knows the fac
 
 
 def approve(version: VersionRelease, person: str) -> VersionRelease:
-    """Add an approval of the version's file, once for each person. Raises OwnVersion."""
+    """Add an approval of the version's file, or renew it if a check waits that does not count it. Raises OwnVersion."""
     if not person or person == version.publisher:
         raise OwnVersion
     release = version.release
-    if any(approval.by == person and approval.sha256 == version.sha256 for approval in release.approvals):
+    is_missed = any(
+        state.gate in CHECKED and state.state is GateStatus.WAITING and person not in state.by
+        for state in release.gates
+    )
+    if not is_missed and any((item.by, item.sha256) == (person, version.sha256) for item in release.approvals):
         return version
-    approvals = (*release.approvals, Approval(person, version.sha256, version.now))
+    others = [item for item in release.approvals if item.by != person]
+    approvals = (*others, Approval(person, version.sha256, version.now))
     return replace(version, release=replace(release, approvals=approvals)).with_event("approved", person)
 
 
@@ -75,9 +80,8 @@ def promote(policy: Policy, facts: Facts, ring: str, by: str) -> VersionRelease:
     Raises VersionStopped, or GateWaiting for the first gate on the way that has not passed.
     """
     version, rings = facts.version, policy.effective_rings
-    if version.level(rings) >= rings.index(ring):
-        return version
-    require_active(version)
+    if version.is_withdrawn or version.level(rings) < rings.index(ring):
+        require_active(version)
     while version.level(rings) < rings.index(ring):
         following = rings[version.level(rings) + 1]
         states = evaluate(policy, replace(facts, version=version))

@@ -58,6 +58,7 @@ SENTENCES = (
     "The signature is unsupported.",
     "The signer is %(signer)s, and not %(publisher)s.",
     "The signer is %(signer)s; the version before was signed by %(previous)s.",
+    "The signer is %(signer)s; the signer of the version before is not known.",
     "The file is signed by %(signer)s.",
 )
 _APPROVALS = re.compile(r"(?:(.*) )?(It has [0-9]+ of [0-9]+ approvals\.)", re.DOTALL)

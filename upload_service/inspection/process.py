@@ -4,8 +4,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Self, TypeVar
 
@@ -74,10 +73,6 @@ class Verifier:
 
     async def verify(self, file: BinaryIO) -> Signature:
         """The verdict about a file. Raises Unavailable if this machine can start no process now."""
-        signature = await self._verify(file)
-        return replace(signature, at=datetime.now(UTC).isoformat(timespec="seconds"))
-
-    async def _verify(self, file: BinaryIO) -> Signature:
         status = await asyncio.to_thread(os.fstat, file.fileno())
         if status.st_size > VERIFIED_SIZE:
             reason = f"Files of more than {VERIFIED_SIZE >> 20} MiB are not verified."

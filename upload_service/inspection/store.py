@@ -72,7 +72,12 @@ class MongoInspectionStore(UploadRecords):
         await self._update(lease, fields)
 
     async def mark_done(self, lease: InspectionLease, findings: Findings) -> None:
-        fields = {"inspection": State.DONE, "inspected": {"$literal": findings.to_document()}}
+        fields: Document = {"inspection": State.DONE, "inspected": {"$literal": findings.to_document()}}
+        if findings.signature:
+            signature = {"$literal": findings.signature.to_document()}
+            at = {"at": {"$dateToString": {"date": NOW, "format": "%Y-%m-%dT%H:%M:%S.%L+00:00"}}}
+            changed = {"signature": {"$mergeObjects": [signature, at]}}
+            fields["inspected"] = {"$mergeObjects": [fields["inspected"], changed]}
         verification = {"$literal": self._verification}
         await self._update(lease, {**fields, "verification": verification, "inspecting_until": "$$REMOVE"})
 

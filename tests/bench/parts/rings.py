@@ -63,7 +63,7 @@ async def _staged_catalog(run: Run, bench: Bench, packages: int, rings: tuple[st
         stages = [Stage(rings[:entered]) for entered in range(len(rings))] if len(rings) > 1 else [Stage((ALL_RINGS,))]
         await add_staged_versions(database, account.tenant_id, range(0, packages, IN_FLIGHT), stages)
         policies = MongoCatalogStore(database, uploads_age=1).policies
-        await policies.save(account.tenant_id, Policy(rings=rings))
+        await policies.edit(account.tenant_id, lambda _: Policy(rings=rings))
     return account
 
 

@@ -1,6 +1,6 @@
 """A change of a tenant's rings reaches every reader, also while it is open, and after its writer died."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from uuid import uuid4
@@ -18,6 +18,10 @@ from tests.support.factories import make_tenant
 from tests.support.services.catalog import own_database
 
 RINGS = Policy(rings=("pilot", "everyone"))
+
+
+def replacing_by(policy: Policy) -> Callable[[Policy], Policy]:
+    return lambda _: policy
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ async def test_readers_read_everything_after_a_policy_change(tenant: Tenant) -> 
     between = await tenant.revision()
     assert await tenant.changes_since(before) == {"an.app"}
 
-    await tenant.store.policies.save(tenant.tenant_id, RINGS)
+    await tenant.store.policies.edit(tenant.tenant_id, lambda _: RINGS)
 
     after = await tenant.revision()
     assert len({before, between, after}) == 3
@@ -128,6 +132,6 @@ async def test_a_tenant_has_rings_if_its_policy_has_rings_or_gates(tenant: Tenan
         (Policy(gates={DEFAULT_RING: Gates(approvals=1)}), (DEFAULT_RING,)),
         (Policy(), ()),
     ):
-        await tenant.store.policies.save(tenant.tenant_id, policy)
+        await tenant.store.policies.edit(tenant.tenant_id, replacing_by(policy))
         assert await tenant.store.policies.rings(tenant.tenant_id) == rings
         assert await tenant.store.policies.find(tenant.tenant_id) == policy

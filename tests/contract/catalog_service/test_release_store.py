@@ -67,19 +67,18 @@ async def test_queries_read_only_the_versions_that_they_need(database: MongoData
     page, total = await store.releases.page(tenant_id, "", 0, 10, in_flight=True)
     newest, _ = await store.releases.page(tenant_id, "acme.app5", 0, 10, in_flight=False)
     waiting = await store.releases.waiting()
-    previous = await store.releases.previous(page[0])
-    await store.policies.save(tenant_id, Policy(rings=("pilot", "everyone")))
+    earlier = await store.releases.earlier(page[0])
+    await store.policies.edit(tenant_id, lambda _: Policy(rings=("pilot", "everyone")))
     await database.command("profile", 0)
 
     assert (len(due), len(page), total, len(newest), waiting) == (4, 2, 2, 3, {"scan": 4})
-    assert previous
-    assert previous.package_id == page[0].package_id
+    assert [version.package_id for version in earlier] == [page[0].package_id] * 2
     assert max(await examined(database)) <= 5
 
 
 async def test_a_new_policy_makes_versions_in_flight_due(database: MongoDatabase, tenant_id: str) -> None:
     store = MongoCatalogStore(database, uploads_age=60)
     await database["versions"].update_many({"tenant_id": tenant_id}, {"$set": {"release.due": None}})
-    await store.policies.save(tenant_id, Policy(rings=("pilot", "everyone")))
+    await store.policies.edit(tenant_id, lambda _: Policy(rings=("pilot", "everyone")))
     due = [version for version in await store.releases.due(100) if version.tenant_id == tenant_id]
     assert [version.release.fence for version in due] == [2, 2]

@@ -325,7 +325,7 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(stores: Stores) -
         await each.catalog.packages.add(each.tenant_id, make_package())
         await each.active()
         await each.catalog.uploads.note(each.tenant_id, make_upload())
-        await each.catalog.policies.save(each.tenant_id, Policy(retention=(RetentionRule(keep_versions=1),)))
+        await each.catalog.policies.edit(each.tenant_id, lambda _: Policy(retention=(RetentionRule(keep_versions=1),)))
     assert await stores.catalog.retention.acquire_run() is None
 
     await stores.catalog.forget_tenant(stores.tenant_id)

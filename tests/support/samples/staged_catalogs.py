@@ -95,7 +95,7 @@ class StagedCatalog:
         seen = {}
         for package_id, entry in sorted(self.entries.items()):
             versions = [version for version in entry.names if is_seen(version.stage, ring, self.rings)]
-            if versions or ring == ALL_RINGS or not self.rings:
+            if versions or ring == ALL_RINGS or not (self.rings or entry.names):
                 seen[package_id] = versions
         return seen
 

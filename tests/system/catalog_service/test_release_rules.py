@@ -41,6 +41,8 @@ class Model:
         return len(self.approvers - {"ada"}) >= NEEDED[ring] and today - since >= DAYS[ring]
 
     def promote(self, ring: str, today: int) -> bool:
+        if self.status in {"held", "rolled_back"}:
+            return False
         before = dict(self.entered)
         for each in RINGS[len(before) : RINGS.index(ring) + 1]:
             if self.status != "active" or not self.is_open(each, today):

@@ -49,6 +49,7 @@ class Signature:
     """The verdict. `signer` and `issuer` are names of a certificate as RFC 4514 texts, "" if none was found.
 
     `signed_at` is the time of a verified timestamp and `at` the time of the verification, both in ISO 8601 or "".
+    The store sets `at`, by the clock of the database.
     """
 
     state: SignatureState

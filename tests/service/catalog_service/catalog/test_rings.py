@@ -47,7 +47,7 @@ class Served:
         return make_caller(self.administrator.tenant, kind=Kind.CLIENT, client_id="c1", username="", ring=ring)
 
     async def set_rings(self, *rings: str) -> None:
-        await self.catalog.store.policies.save(self.administrator.tenant_id, Policy(rings=rings))
+        await self.catalog.store.policies.edit(self.administrator.tenant_id, lambda _: Policy(rings=rings))
 
     async def set_stage(self, uid: str, *rings: str, status: str = "active", package_id: str = ID) -> None:
         """Write a stage as release control does."""
@@ -208,7 +208,7 @@ async def test_without_rings_only_withdrawn_versions_are_missing(served: Served)
         assert await served.seen(ring) == {("3.0", "1.0")}
         for replica in served.replicas:
             packages = {each["PACKAGE_ID"]: each["VERSIONS"] for each in await replica.packages(served.caller(ring))}
-            assert (packages["Acme.Empty"], packages["Acme.Held"]) == ([], [])
+            assert (packages["Acme.Empty"], packages.get("Acme.Held")) == ([], None)
             assert await manifest_of(replica, served.caller(ring), "Acme.Held") is None
 
 
@@ -324,7 +324,7 @@ async def test_a_held_version_changes_the_tag_without_rings(served: Served) -> N
     tag = await tag_of(await served.catalog.call(served.administrator, "POST", "get_packages"))
 
     answer = await served.catalog.call(client, "POST", "get_packages", headers={"If-None-Match": tag})
-    assert (answer.status, answer.body[0]["VERSIONS"]) == (200, [])
+    assert (answer.status, answer.body) == (200, [])
 
 
 async def test_a_continuation_token_of_another_ring_shows_no_more(served: Served) -> None:

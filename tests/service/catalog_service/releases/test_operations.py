@@ -586,3 +586,35 @@ async def test_a_version_that_was_rolled_back_can_be_held_and_begins_again(tenan
     await tenant.done(tenant.bob, "hold_version", uid, reason="no")
     await tenant.done(tenant.bob, "resume_version", uid)
     assert await tenant.offered(uid) == ["pilot"]
+
+
+async def test_who_approved_before_a_finding_approves_again(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy(gates={"pilot": {"scan": True}})
+    uid = await tenant.publish()
+    await tenant.done(tenant.bob, "approve_version", uid)
+    catalog.stubs.checks[uid] = checks("too_large")
+    await tenant.rounds()
+    assert await tenant.offered(uid) == []
+
+    await tenant.done(tenant.bob, "approve_version", uid)
+
+    assert await tenant.offered(uid) == ["pilot"]
+
+
+async def test_a_withdrawn_version_is_not_promoted_to_a_ring_that_it_entered(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy()
+    uid = await tenant.publish()
+    await tenant.done(tenant.bob, "hold_version", uid, reason="no")
+    answer = await tenant.call(tenant.bob, "promote_version", uid, ring="pilot")
+    assert (answer.status, answer.body["code"]) == (409, "version_stopped")
+
+
+async def test_a_pin_does_not_bring_back_an_infected_version(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy()
+    uid = await tenant.publish()
+    key = {"tenant_id": tenant.ada.tenant_id, "uid": uid}
+    await catalog.database["versions"].update_one(key, {"$set": {"stage.status": "retired"}})
+    catalog.stubs.checks[uid] = checks("infected")
+    answer = await tenant.call(tenant.bob, "pin_version", uid, pinned="1")
+    assert (answer.status, answer.body["code"]) == (409, "version_infected")
+    assert await tenant.offered(uid) == []

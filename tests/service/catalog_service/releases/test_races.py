@@ -2,13 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from catalog_service.model.packages import InstallerFile
 from catalog_service.model.versions import version_of
 from catalog_service.releases.policy import Gates, Policy
+from catalog_service.revisions.store import MongoRevisions
 from tests.support.services.catalog import DIGEST, Catalog, serving_catalog
 from tests.support.services.releases import ReleaseTenant, checks
 
@@ -95,7 +98,7 @@ async def test_a_version_that_is_activated_during_a_policy_edit_is_in_no_ring(
     await catalog.post_version(tenant.ada)
     [document] = await catalog.database["versions"].find({"tenant_id": tenant.ada.tenant_id}).to_list(None)
     assert document["state"] == "pending"
-    await catalog.store.policies.save(tenant.ada.tenant_id, Policy(rings=("pilot", "everyone")))
+    await catalog.store.policies.edit(tenant.ada.tenant_id, lambda _: Policy(rings=("pilot", "everyone")))
 
     # The service read the policy before.
     await catalog.store.versions.activate(tenant.ada.tenant_id, version_of(document), InstallerFile(1, DIGEST))
@@ -124,7 +127,7 @@ async def test_a_decision_by_an_earlier_policy_is_not_stored(
     async def find_before_an_edit(tenant_id: str) -> Policy:
         policy = await find(tenant_id)
         if edits:
-            await catalog.store.policies.save(tenant_id, Policy(rings=policy.rings, gates=edits.pop()))
+            await catalog.store.policies.edit(tenant_id, lambda _: Policy(rings=policy.rings, gates=edits.pop()))
         return policy
 
     monkeypatch.setattr(catalog.store.policies, "find", find_before_an_edit)
@@ -172,3 +175,27 @@ async def test_a_question_for_the_policy_changes_nothing(tenant: ReleaseTenant, 
     before = await catalog.store.revisions.state(tenant.ada.tenant_id, "")
     assert await tenant.set_policy(None) == answer
     assert await catalog.store.revisions.state(tenant.ada.tenant_id, "") == before
+
+
+async def test_gates_that_are_edited_during_an_edit_of_the_rings_are_kept(
+    tenant: ReleaseTenant, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await tenant.set_policy()
+    record_change, gates = MongoRevisions.record_change, [{"everyone": {"approvals": 2}}]
+
+    def record_after_another_edit(*values: Any) -> AbstractAsyncContextManager[None]:
+        @asynccontextmanager
+        async def change() -> AsyncIterator[None]:
+            if gates:
+                await tenant.set_policy(None, gates=gates.pop())
+            async with record_change(*values):
+                yield
+
+        return change()
+
+    monkeypatch.setattr(MongoRevisions, "record_change", record_after_another_edit)
+    answer = await tenant.set_policy("pilot,everyone")
+
+    policy = await catalog.store.policies.find(tenant.ada.tenant_id)
+    assert (policy.rings, [*policy.gates]) == (("pilot", "everyone"), ["everyone"])
+    assert answer["gates"] == '{"everyone":{"approvals":2}}'

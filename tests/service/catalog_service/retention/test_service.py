@@ -43,7 +43,7 @@ class Tenant:
             )
 
     async def set_policy(self, **fields: Any) -> None:
-        await self.catalog.store.policies.save(self.caller.tenant_id, Policy.model_validate(fields))
+        await self.catalog.store.policies.edit(self.caller.tenant_id, lambda _: Policy.model_validate(fields))
 
     async def set_field(self, uid: str, name: str, value: object) -> None:
         await self.catalog.database["versions"].update_one({**self._query, "uid": uid}, {"$set": {name: value}})

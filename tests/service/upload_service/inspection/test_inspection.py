@@ -32,6 +32,7 @@ from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.uploads.part_files import PartFiles
 
+LONG_AGO = "2001-01-01T00:00:00+00:00"
 VERSION = "1"  # of verdicts about signatures
 NOTHING_FOUND: dict[str, Any] = {
     "reason": "",
@@ -258,6 +259,20 @@ async def test_an_inspection_after_its_lease_changes_nothing(settings: UploadSet
     upload = await store.find(caller.tenant_id, name)
     assert upload is not None
     assert (upload.state, upload.findings) == (State.DONE, Findings(format=Format.ZIP))
+
+
+async def test_the_time_of_a_verdict_is_the_one_of_the_database(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller, store = make_uploader(), MongoInspectionStore(database, VERSION)
+    (name,) = await uploaded(settings, caller, b"signed")
+    lease = await store.acquire_lease(caller.tenant_id)
+    assert lease is not None
+    await store.mark_done(lease, Findings(format=Format.EXE, signature=Signature(SignatureState.VALID, at=LONG_AGO)))
+    upload = await store.find(caller.tenant_id, name)
+    assert upload is not None
+    assert upload.findings.signature is not None
+    assert upload.findings.signature.at > LONG_AGO  # Approvals are compared with it.
 
 
 async def test_a_file_older_than_inspections_is_inspected_on_request(
