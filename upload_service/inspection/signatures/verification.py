@@ -8,6 +8,7 @@ from upload_service.inspection.signatures import databases, packages, programs
 from upload_service.inspection.signatures.model import Signature, SignatureProblem, SignatureState, worst
 from upload_service.inspection.signatures.trust import TrustStore
 
+
 def verify_file(file: BinaryIO, size: int, trust: TrustStore, now: datetime | None = None) -> Signature:
     """The verdict about a file of so many bytes. Raises MemoryError if the process may use no more memory."""
     file.seek(0)
