@@ -137,7 +137,7 @@ def build(
     settings, readiness = app[SETTINGS], app[READINESS]
     scanner = scanner_at(settings.scanner_url) if settings.scanner_url else None
     store = MongoUploadStore(database, scans=scanner is not None)
-    quota, index = MongoQuotaStore(database), MongoFileIndex(database)
+    quota, index, scan_store = MongoQuotaStore(database), MongoFileIndex(database), MongoScanStore(database)
     parts = PartFiles(settings.installers)
     folder = FolderStorage(settings.installers, parts)
     s3 = S3Storage(settings.object_storage) if settings.object_storage else None
@@ -162,13 +162,13 @@ def build(
     app[DOWNLOAD_STORE] = MongoDownloadStore(database)
     counter = DownloadCounter(app[DOWNLOAD_STORE], metrics.downloads) if settings.download_counts else None
     app[DOWNLOAD_COUNTER] = counter
+    count = counter.begin if counter else app[DOWNLOAD_STORE].end_counting
     inspector = app[INSPECTOR] = Inspector(
         MongoInspectionStore(database, verifier.version),
         InstallerFiles(backends, folder, settings.installers),
         read_installer,
         verifier.verify,
     )
-    scan_store = MongoScanStore(database)
     app[INSTALLER_CHECKS] = InstallerChecks(MongoCheckStore(database), inspector, scan_store if scanner else None)
     app[SCRUB_STORE] = MongoScrubStore(database)
     scrub = Scrub(app[SCRUB_STORE], backends, ownership)
@@ -183,11 +183,7 @@ def build(
         ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
         ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
-        (
-            "counting",
-            counter.begin if counter else app[DOWNLOAD_STORE].end_counting,
-            lambda: asyncio.sleep(RECONCILIATION_PAUSE),
-        ),
+        ("counting", count, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
     ]
     if counter is not None:
         work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))
