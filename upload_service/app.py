@@ -137,7 +137,7 @@ def build(
     settings, readiness = app[SETTINGS], app[READINESS]
     scanner = scanner_at(settings.scanner_url) if settings.scanner_url else None
     store = MongoUploadStore(database, scans=scanner is not None)
-    quota, index = MongoQuotaStore(database), MongoFileIndex(database)
+    quota, index, scan_store = MongoQuotaStore(database), MongoFileIndex(database), MongoScanStore(database)
     parts = PartFiles(settings.installers)
     folder = FolderStorage(settings.installers, parts)
     s3 = S3Storage(settings.object_storage) if settings.object_storage else None
@@ -162,19 +162,18 @@ def build(
     app[DOWNLOAD_STORE] = MongoDownloadStore(database)
     counter = DownloadCounter(app[DOWNLOAD_STORE], metrics.downloads) if settings.download_counts else None
     app[DOWNLOAD_COUNTER] = counter
+    count = counter.begin if counter else app[DOWNLOAD_STORE].end_counting
     inspector = app[INSPECTOR] = Inspector(
         MongoInspectionStore(database, verifier.version),
         InstallerFiles(backends, folder, settings.installers),
         read_installer,
         verifier.verify,
     )
-    scan_store = MongoScanStore(database)
     app[INSTALLER_CHECKS] = InstallerChecks(MongoCheckStore(database), inspector, scan_store if scanner else None)
     app[SCRUB_STORE] = MongoScrubStore(database)
     scrub = Scrub(app[SCRUB_STORE], backends, ownership)
     orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
     collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
-    begin_or_end_counting = counter.begin if counter else app[DOWNLOAD_STORE].end_counting
 
     readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
     work: list[Work] = [
@@ -182,8 +181,8 @@ def build(
         ("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE)),
         ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
-        ("reconciliation", Reconciliation(quota).check_due, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
-        ("counting", begin_or_end_counting, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+        ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+        ("counting", count, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
     ]
     if counter is not None:
         work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))

@@ -41,16 +41,8 @@ def _endpoint(text: str) -> str:
     return text.rstrip("/")
 
 
-def _has_port(url: str) -> bool:
-    """Whether a URL has no port, or one up to 65535."""
-    try:
-        return urlsplit(url).port != 0
-    except ValueError:
-        return False
-
-
 def _scanner_url(text: str) -> str:
-    if not _SCANNER_URL.fullmatch(text) or not _has_port(text):
+    if not _SCANNER_URL.fullmatch(text) or urlsplit(text).port == 0:  # A port above 65535 is a ValueError.
         raise ValueError("must be tcp://host:port, unix:///path, or the http(s) URL of a scanner")
     return text
 

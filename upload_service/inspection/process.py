@@ -16,7 +16,7 @@ from common.settings import BadSetting
 from upload_service.inspection.installer_files import END
 from upload_service.inspection.model import DAMAGED_STATUS, MAGIC_LENGTH, MAGICS, Findings, Reason
 from upload_service.inspection.signatures.model import Signature, SignatureState
-from upload_service.inspection.signatures.trust import TrustError, fingerprint, read_trusted
+from upload_service.inspection.signatures.trust import fingerprint, read_trusted
 
 WALL_TIME = 20.0  # seconds
 OUTPUT_LIMIT = 1 << 18  # bytes
@@ -67,8 +67,8 @@ class Verifier:
         """Raises BadSetting if the certificates cannot be read."""
         try:
             certificates = read_trusted(trust)
-        except TrustError as error:
-            raise BadSetting(f"SIGNATURE_TRUST: {error}") from None
+        except (OSError, ValueError) as error:
+            raise BadSetting(f"SIGNATURE_TRUST: {trust} cannot be read: {error}") from None
         return cls(trust and trust.absolute(), f"{VERIFICATION}-{fingerprint(certificates)}")
 
     async def verify(self, file: BinaryIO) -> Signature:

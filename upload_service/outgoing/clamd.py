@@ -7,8 +7,8 @@ import asyncio
 import io
 import re
 import zipfile
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -54,25 +54,17 @@ class Clamd:
         return _parse(await self._ask(b"zINSTREAM\0", blocks))
 
     async def _ask(self, command: bytes, blocks: AsyncIterator[bytes] | None = None) -> bytes:
-        """The whole answer to a command, which may not begin before the end of the blocks."""
-        answer, is_sent = bytearray(), False
+        """The whole answer to a command. Raises ScanFailed if it begins before the end of the blocks."""
         async with self._connect() as (reader, writer):
-            reading = asyncio.create_task(_read_to_end(reader, answer))
+            first = asyncio.create_task(_read(reader, 1))
             try:
-                with suppress(ConnectionError):  # clamd has closed the connection; `is_sent` stays false.
-                    writer.write(command)
-                    if blocks is not None:
-                        await _send(writer, blocks, lambda: reading.done() or bool(answer))
-                    is_sent = not reading.done() and not answer
-                    if blocks is not None:
-                        writer.write(bytes(4))
-                    await writer.drain()
-                is_whole = await reading
+                writer.write(command)
+                if blocks is not None:
+                    await _send(writer, blocks, first)
+                await writer.drain()
+                return await first + await _read(reader, ANSWER_LIMIT)
             finally:
-                reading.cancel()
-        if not (is_sent and is_whole):
-            raise ScanFailed("the connection to clamd broke, or clamd answered before it had the whole file")
-        return bytes(answer)
+                first.cancel()
 
     async def _refuses(self, size: int) -> bool:
         """Whether files of this size are over StreamMaxLength.
@@ -80,12 +72,10 @@ class Clamd:
         clamd answers to the length of a block. After the block it would close a connection with unread bytes, and its
         answer may be lost.
         """
-        answer = bytearray()
         async with self._connect() as (reader, writer):
             writer.write(b"zINSTREAM\0" + min(size, MAX_BLOCK).to_bytes(4, "big"))
             writer.write_eof()
-            await _read_to_end(reader, answer)
-        return answer == _STREAM_TOO_LARGE
+            return await _read(reader, ANSWER_LIMIT) == _STREAM_TOO_LARGE
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
@@ -99,6 +89,8 @@ class Clamd:
             raise ScanFailed(f"clamd is not reached: {type(error).__name__}") from None
         try:
             yield reader, writer
+        except ConnectionError:
+            raise ScanFailed("the connection to clamd broke") from None
         finally:
             writer.transport.abort()
 
@@ -114,26 +106,27 @@ def _parse(answer: bytes) -> Verdict:
     return Verdict(ScanState.TOO_LARGE if name.startswith(_LIMITS) else ScanState.INFECTED, name)
 
 
-async def _send(writer: asyncio.StreamWriter, blocks: AsyncIterator[bytes], is_answered: Callable[[], bool]) -> None:
+async def _send(writer: asyncio.StreamWriter, blocks: AsyncIterator[bytes], answer: asyncio.Task[bytes]) -> None:
+    """Send a file. Raises ScanFailed if clamd answers before the end."""
     async for block in blocks:
-        if is_answered():
-            return
+        if answer.done():
+            break
         if block:  # An empty block is the end of the file for clamd.
             writer.writelines((len(block).to_bytes(4, "big"), block))
             await writer.drain()
+    if answer.done():
+        raise ScanFailed("clamd answered before it had the whole file")
+    writer.write(bytes(4))
 
 
-async def _read_to_end(reader: asyncio.StreamReader, answer: bytearray) -> bool:
-    """Read the answer; False if the connection breaks or the answer is too long."""
+async def _read(reader: asyncio.StreamReader, limit: int) -> bytes:
+    """So many bytes, or fewer at the end; none if the connection breaks."""
     try:
-        while len(answer) <= ANSWER_LIMIT:
-            part = await reader.read(ANSWER_LIMIT)
-            if not part:
-                return True
-            answer += part
+        return await reader.readexactly(limit)
+    except asyncio.IncompleteReadError as end:
+        return end.partial
     except ConnectionError:
-        pass
-    return False
+        return b""
 
 
 async def _only(block: bytes) -> AsyncIterator[bytes]:

@@ -13,10 +13,12 @@ from upload_service.inspection.signatures.cms import SignedMessage, digest_name,
 from upload_service.inspection.signatures.model import (
     NAME_LIMIT,
     Altered,
+    Expired,
     Signature,
     SignatureProblem,
     SignatureState,
     Unsupported,
+    Untrusted,
 )
 from upload_service.inspection.signatures.trust import NotTrusted, TrustStore
 
@@ -63,6 +65,7 @@ def _verify(
 ) -> Signature:
     signer, issuer = (_name(name) for name in (message.certificate.subject, message.certificate.issuer))
     signed_at: datetime | None = None
+    state, reason = SignatureState.VALID, ""
     try:
         data = _IndirectData.load(message.content, strict=True)
         if data["data"]["type"].dotted != kind or digest_name(data["digest"]["digest_algorithm"]) != message.digest:
@@ -72,8 +75,8 @@ def _verify(
         signed_at = _timestamp(message, trust, now)
         _check_signer(message, trust, signed_at, now)
     except SignatureProblem as problem:
-        return Signature(problem.state, problem.reason, signer, issuer, signed_at.isoformat() if signed_at else "")
-    return Signature(SignatureState.VALID, "", signer, issuer, signed_at.isoformat() if signed_at else "")
+        state, reason = problem.state, str(problem)
+    return Signature(state, reason, signer, issuer, signed_at.isoformat() if signed_at else "")
 
 
 def _timestamp(message: SignedMessage, trust: TrustStore, now: datetime) -> datetime | None:
@@ -95,34 +98,23 @@ def _timestamp(message: SignedMessage, trust: TrustStore, now: datetime) -> date
     try:
         trust.check(token.certificate, token.others, _TIME_STAMPING, time)
     except NotTrusted as error:
-        raise _untrusted("The certificate of the timestamp is not trusted", error) from None
+        raise Untrusted(f"The certificate of the timestamp is not trusted: {error}.") from None
     return time
 
 
 def _check_signer(message: SignedMessage, trust: TrustStore, signed_at: datetime | None, now: datetime) -> None:
     """Raise SignatureProblem unless the signer was trusted when it signed, or is now without a timestamp."""
     certificate = message.certificate
+    extensions = [one.value for one in certificate.extensions if isinstance(one.value, x509.ExtendedKeyUsage)]
+    is_limited = any(_LIFETIME_SIGNING in usages for usages in extensions)
+    at = now if signed_at is None or is_limited else signed_at
+    end = certificate.not_valid_after_utc
     try:
-        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        usages = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE])
-    at = now if signed_at is None or _LIFETIME_SIGNING in usages else signed_at
-    try:
-        trust.check(certificate, message.others, _CODE_SIGNING, at)
+        trust.check(certificate, message.others, _CODE_SIGNING, min(at, end))
     except NotTrusted as error:
-        end = certificate.not_valid_after_utc
-        if at <= end:
-            raise _untrusted("The certificate of the signer is not trusted", error) from None
-        try:
-            trust.check(certificate, message.others, _CODE_SIGNING, end - timedelta(seconds=1))
-        except NotTrusted as untrusted:
-            raise _untrusted("The certificate of the signer is not trusted", untrusted) from None
-        reason = f"The certificate expired on {end:%Y-%m-%d}, and no timestamp shows an earlier signature."
-        raise SignatureProblem(SignatureState.EXPIRED, reason) from None
-
-
-def _untrusted(reason: str, error: NotTrusted) -> SignatureProblem:
-    return SignatureProblem(SignatureState.UNTRUSTED, f"{reason}: {error}.")
+        raise Untrusted(f"The certificate of the signer is not trusted: {error}.") from None
+    if at > end:
+        raise Expired(f"The certificate expired on {end:%Y-%m-%d}, and no timestamp shows an earlier signature.")
 
 
 def _name(name: x509.Name) -> str:

@@ -21,10 +21,8 @@ DIGESTS: dict[str, hashes.HashAlgorithm] = {
 }
 _VERSIONS = {"v1", "v3"}
 _CONTEXT = 2  # the class of a tag that belongs to its context
-_RSA = "1.2.840.113549.1.1.1"
-_RSA_OF = {"sha256": "1.2.840.113549.1.1.11", "sha384": "1.2.840.113549.1.1.12", "sha512": "1.2.840.113549.1.1.13"}
-_EC = "1.2.840.10045.2.1"
-_EC_OF = {"sha256": "1.2.840.10045.4.3.2", "sha384": "1.2.840.10045.4.3.3", "sha512": "1.2.840.10045.4.3.4"}
+_CONTENT_TYPE, _MESSAGE_DIGEST = "1.2.840.113549.1.9.3", "1.2.840.113549.1.9.4"  # signed attributes
+_EC = "1.2.840.10045.2.1"  # asn1crypto has no name for it here
 
 
 @dataclass(frozen=True)
@@ -68,9 +66,11 @@ def open_message(content: bytes, content_type: str) -> SignedMessage:
     _check_attributes(signer["signed_attrs"], content_type, hashlib.new(digest, signed_bytes).digest())
     certificate, others = _certificates(message["certificates"], signer["sid"])
     signature = signer["signature"].native
-    algorithm = signer["signature_algorithm"]["algorithm"].dotted
+    algorithm = signer["signature_algorithm"]["algorithm"].native
     _check_signature(certificate, digest, algorithm, signature, covered)
-    return SignedMessage(body, digest, certificate, others, signature, _unsigned(signer))
+    attributes = signer["unsigned_attrs"]
+    unsigned = {} if isinstance(attributes, core.Void) else _by_type(attributes)
+    return SignedMessage(body, digest, certificate, others, signature, unsigned)
 
 
 def digest_name(algorithm: Any) -> str:
@@ -99,12 +99,12 @@ def _content(info: Any, content_type: str) -> tuple[bytes, bytes]:
 
 
 def _check_attributes(attributes: cms.CMSAttributes, content_type: str, digest: bytes) -> None:
-    found = {one["type"].dotted: one["values"] for one in attributes}
-    if len(found) != len(attributes) or any(len(values) != 1 for values in found.values()):
+    found = _by_type(attributes)
+    if any(len(values) != 1 for values in found.values()):
         raise Altered("An attribute of the signature occurs twice.")
-    if found["1.2.840.113549.1.9.3"][0].dotted != content_type:
+    if found[_CONTENT_TYPE][0].dotted != content_type:
         raise Altered("The signature is of another kind of content.")
-    if found["1.2.840.113549.1.9.4"][0].native != digest:
+    if found[_MESSAGE_DIGEST][0].native != digest:
         raise Altered("The signature belongs to another content.")
 
 
@@ -112,25 +112,22 @@ def _certificates(choices: Any, signer: Any) -> tuple[x509.Certificate, Sequence
     if len(choices) > CERTIFICATES_LIMIT:
         raise Unsupported("The signature has too many certificates.")
     # Before anything is read from them: the library encodes anew what it has read.
-    encoded = [choice.dump() for choice in choices]
+    certificates = {choice.dump(): choice for choice in choices}  # Some signers add a certificate twice.
     if signer.name != "issuer_and_serial_number" or any(choice.name != "certificate" for choice in choices):
         raise Unsupported("The signature has certificates of an unknown kind.")
-    for choice in choices:
+    for choice in certificates.values():
         if choice.chosen.serial_number <= 0 or choice.chosen["signature_value"].contents[:1] != b"\0":
             raise Altered("A certificate of the signature is malformed.")
     issuer, serial = signer.chosen["issuer"].dump(), signer.chosen["serial_number"].native
-    issuers = [choice.chosen["tbs_certificate"]["issuer"].dump() for choice in choices]
-    certificates = dict(zip(encoded, issuers, strict=True))  # Some signers add a certificate twice.
-    others = [x509.load_der_x509_certificate(one) for one in certificates]
     matches = [
-        certificate
-        for certificate, name in zip(others, certificates.values(), strict=True)
-        if certificate.serial_number == serial and name == issuer
+        encoded
+        for encoded, choice in certificates.items()
+        if choice.chosen.serial_number == serial and choice.chosen["tbs_certificate"]["issuer"].dump() == issuer
     ]
     if len(matches) != 1:
         raise Altered("The signature does not have the certificate of its signer.")
-    others.remove(matches[0])
-    return matches[0], others
+    others = [x509.load_der_x509_certificate(one) for one in certificates if one != matches[0]]
+    return x509.load_der_x509_certificate(matches[0]), others
 
 
 def _check_signature(
@@ -138,9 +135,9 @@ def _check_signature(
 ) -> None:
     try:
         key = certificate.public_key()
-        if isinstance(key, rsa.RSAPublicKey) and algorithm in {_RSA, _RSA_OF[digest]}:
+        if isinstance(key, rsa.RSAPublicKey) and algorithm in {"rsassa_pkcs1v15", f"{digest}_rsa"}:
             key.verify(signature, covered, padding.PKCS1v15(), DIGESTS[digest])
-        elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm in {_EC, _EC_OF[digest]}:
+        elif isinstance(key, ec.EllipticCurvePublicKey) and algorithm in {_EC, f"{digest}_ecdsa"}:
             key.verify(signature, covered, ec.ECDSA(DIGESTS[digest]))
         else:
             raise Unsupported("The signature has an algorithm that is not supported.")
@@ -150,10 +147,7 @@ def _check_signature(
         raise Unsupported("The signature has a key that is not supported.") from None
 
 
-def _unsigned(signer: Any) -> dict[str, list[core.Asn1Value]]:
-    attributes = signer["unsigned_attrs"]
-    if isinstance(attributes, core.Void):
-        return {}
+def _by_type(attributes: cms.CMSAttributes) -> dict[str, list[core.Asn1Value]]:
     found = {one["type"].dotted: list(one["values"]) for one in attributes}
     if len(found) != len(attributes):
         raise Altered("An attribute of the signature occurs twice.")

@@ -15,8 +15,6 @@ from upload_service.inspection.signatures.streams import BLOCK, read_at, without
 from upload_service.inspection.signatures.trust import TrustStore
 
 SIGNATURE_SIZE = 1 << 20  # bytes
-ENTRIES_LIMIT = 100_000
-DEPTH_LIMIT = 16  # of folders in folders
 _SIGNATURE, _EXTENDED = "\x05DigitalSignature", "\x05MsiDigitalSignatureEx"
 _FREE = 0xFFFFFFFF  # in the table of sectors
 
@@ -45,11 +43,8 @@ class _Database:
         self._extended = self.find(_EXTENDED)
 
     def find(self, name: str) -> Any:
-        """The entry of the root with this name, or None. Raises Altered if there are several."""
-        matches = [entry for entry in self._ole.root.kids if entry.name == name]
-        if len(matches) > 1:
-            raise Altered("The file has two signatures in one place.")
-        return matches[0] if matches else None
+        """The entry of the root with this name, or None. olefile raises an error for a file with two."""
+        return next((entry for entry in self._ole.root.kids if entry.name == name), None)
 
     def check_end(self) -> None:
         """Raise Altered if data follows the last sector in use; the sector after the header has number 0."""
@@ -79,21 +74,17 @@ class _Database:
             return children
         return [entry for entry in children if entry.name not in {_SIGNATURE, _EXTENDED}]
 
-    def _contents(self, folder: Any, depth: int = 0) -> Iterator[bytes]:
+    def _contents(self, folder: Any) -> Iterator[bytes]:
         """The contents of the streams in a folder, and its class."""
-        if depth > DEPTH_LIMIT:
-            raise Unsupported("The file has too many folders.")
         for entry in self._children(folder):
             if entry.entry_type == olefile.STGTY_STORAGE:
-                yield from self._contents(entry, depth + 1)
+                yield from self._contents(entry)
             else:
                 yield from self.blocks(entry)
         yield _class_id(folder)
 
-    def _details(self, entry: Any, depth: int = 0) -> Iterator[bytes]:
+    def _details(self, entry: Any) -> Iterator[bytes]:
         """The names, sizes and times of a folder and everything in it."""
-        if depth > DEPTH_LIMIT:
-            raise Unsupported("The file has too many folders.")
         is_root, is_stream = entry is self._ole.root, entry.entry_type == olefile.STGTY_STREAM
         yield b"" if is_root else bytes(entry.name_utf16)
         yield (entry.size & 0xFFFFFFFF).to_bytes(4, "little") if is_stream else _class_id(entry)
@@ -101,7 +92,7 @@ class _Database:
         yield b"" if is_root else entry.createTime.to_bytes(8, "little") + entry.modifyTime.to_bytes(8, "little")
         if not is_stream:
             for child in self._children(entry):
-                yield from self._details(child, depth + 1)
+                yield from self._details(child)
 
     def blocks(self, entry: Any) -> Iterator[bytes]:
         """The content of a stream. A stream of few bytes is in sectors of the small stream."""

@@ -23,25 +23,33 @@ class SignatureState(StrEnum):
 
 
 class SignatureProblem(Exception):
-    """A signature is not valid; `reason` is plain English for users."""
+    """A signature is not valid; the text is plain English for users."""
 
-    def __init__(self, state: SignatureState, reason: str) -> None:
-        super().__init__(reason)
-        self.state, self.reason = state, reason
+    state: SignatureState
 
 
 class Altered(SignatureProblem):
     """The file or its signature is not as its signer left it."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(SignatureState.INVALID, reason)
+    state = SignatureState.INVALID
 
 
 class Unsupported(SignatureProblem):
     """The signature is of a kind that is not verified."""
 
-    def __init__(self, reason: str) -> None:
-        super().__init__(SignatureState.UNSUPPORTED, reason)
+    state = SignatureState.UNSUPPORTED
+
+
+class Untrusted(SignatureProblem):
+    """A certificate of the signature leads to no trusted one."""
+
+    state = SignatureState.UNTRUSTED
+
+
+class Expired(SignatureProblem):
+    """The certificate of the signer expired before a known time of the signature."""
+
+    state = SignatureState.EXPIRED
 
 
 @dataclass(frozen=True)

@@ -60,13 +60,11 @@ class _Package:
         """The value that is signed: the digests of the package without its signature."""
         *files, signature = self.layout.members
         digests = [
-            block_digest(self._file, [(0, signature.start)], hashlib.new(name)),
+            block_digest(name, self._file, (0, signature.start)),
             hashlib.new(name, self._directory(files, signature.start)).digest(),
-            hashlib.new(name, self.content(_TYPES, MAP_SIZE)).digest(),
-            hashlib.new(name, self.content(_MAP, MAP_SIZE)).digest(),
         ]
-        if _CODE in self.members:
-            digests.append(hashlib.new(name, self.content(_CODE, MAP_SIZE)).digest())
+        parts = [_TYPES, _MAP, *({_CODE} & self.members.keys())]
+        digests += [hashlib.new(name, self.content(part, MAP_SIZE)).digest() for part in parts]
         return b"APPX" + b"".join(part.encode() + one for part, one in zip(_PARTS, digests, strict=False))
 
     def _directory(self, files: list[Member], start: int) -> bytes:
@@ -161,14 +159,11 @@ class _BlockMap:
     def __init__(self, text: bytes) -> None:
         self.files: dict[str, _MappedFile] = {}
         self.method = ""
-        self._file: _MappedFile | None = None
+        self._digests: list[bytes] = []  # of the file that began last
         parser = expat.ParserCreate(namespace_separator=" ")
         parser.StartDoctypeDeclHandler = _reject_doctype
         parser.StartElementHandler = self._begin
-        try:
-            parser.Parse(text, True)
-        except expat.ExpatError:
-            raise Altered("The block map of the package is malformed.") from None
+        parser.Parse(text, True)
 
     def _begin(self, name: str, attributes: dict[str, str]) -> None:
         match name.rpartition(" ")[2]:
@@ -177,11 +172,12 @@ class _BlockMap:
                     raise Altered("The block map of the package uses a digest that is not accepted.")
                 self.method = _METHODS[attributes["HashMethod"]]
             case "File":
-                self._file = _MappedFile(int(attributes["Size"]), [])
-                if self.files.setdefault(attributes["Name"], self._file) is not self._file:
+                if attributes["Name"] in self.files:
                     raise Altered("A file is in the block map twice.")
-            case "Block" if self._file:
-                self._file.digests.append(base64.b64decode(attributes["Hash"], validate=True))
+                self._digests = []
+                self.files[attributes["Name"]] = _MappedFile(int(attributes["Size"]), self._digests)
+            case "Block":
+                self._digests.append(base64.b64decode(attributes["Hash"], validate=True))
 
 
 def _reject_doctype(*_: object) -> None:

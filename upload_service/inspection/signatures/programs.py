@@ -1,6 +1,5 @@
 """The signatures of programs (PE files), which are at the end of the file."""
 
-import hashlib
 import struct
 from collections.abc import Iterator
 from datetime import datetime
@@ -42,8 +41,8 @@ def verify(file: BinaryIO, size: int, trust: TrustStore, now: datetime) -> list[
 
     @cache
     def digest(name: str) -> bytes:
-        ranges = ((0, optional + _CHECKSUM), (optional + _CHECKSUM + 4, entry), (entry + 8, start))
-        return block_digest(file, ranges, hashlib.new(name))
+        checksum = optional + _CHECKSUM
+        return block_digest(name, file, (0, checksum), (checksum + 4, entry), (entry + 8, start))
 
     table = read_at(file, start, table_size)
     return [

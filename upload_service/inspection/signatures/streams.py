@@ -1,7 +1,7 @@
 """Reading of files, and their digests, in blocks."""
 
-from collections.abc import Iterable
-from typing import Any, BinaryIO
+import hashlib
+from typing import BinaryIO
 
 from asn1crypto import parser
 
@@ -20,13 +20,13 @@ def read_at(file: BinaryIO, start: int, length: int) -> bytes:
     return content
 
 
-def block_digest(file: BinaryIO, ranges: Iterable[tuple[int, int]], digest: Any) -> bytes:
-    """Update a digest of hashlib with ranges of a file, each a start and an end, and return it."""
+def block_digest(name: str, file: BinaryIO, *ranges: tuple[int, int]) -> bytes:
+    """The digest of ranges of a file, each a start and an end."""
+    digest = hashlib.new(name)
     for start, end in ranges:
         for at in range(start, end, BLOCK):
             digest.update(read_at(file, at, min(BLOCK, end - at)))
-    result: bytes = digest.digest()
-    return result
+    return digest.digest()
 
 
 def without_padding(content: bytes) -> bytes:

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import (
@@ -31,31 +32,26 @@ _REASONS = {
 }
 
 
-class TrustError(Exception):
-    """The trusted certificates cannot be read."""
-
-
 class NotTrusted(Exception):
     """No chain leads from a certificate to a trusted one."""
 
 
 def read_trusted(path: Path | None) -> tuple[x509.Certificate, ...]:
-    """The certificates of a PEM file, or of the PEM files in a folder; none without a path. Raises TrustError."""
+    """The certificates of a PEM file, or of the PEM files in a folder; none without a path.
+
+    Raises OSError or ValueError.
+    """
     if path is None:
         return ()
-    try:
-        paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES) if path.is_dir() else [path]
-        certificates = [one for file in paths for one in x509.load_pem_x509_certificates(file.read_bytes())]
-    except (OSError, ValueError) as error:
-        raise TrustError(f"{path} cannot be read: {error}") from None
-    if not certificates:
-        raise TrustError(f"{path} has no certificate")
-    return tuple(certificates)
+    paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES) if path.is_dir() else [path]
+    if not paths:
+        raise ValueError("the folder has no certificate")
+    return tuple(one for file in paths for one in x509.load_pem_x509_certificates(file.read_bytes()))
 
 
 def fingerprint(certificates: Sequence[x509.Certificate]) -> str:
     """A text that differs for different trusted certificates."""
-    digests = sorted(hashlib.sha256(one.tbs_certificate_bytes).digest() for one in certificates)
+    digests = sorted(one.fingerprint(hashes.SHA256()) for one in certificates)
     return hashlib.sha256(b"".join(digests)).hexdigest()
 
 
