@@ -11,7 +11,7 @@ from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.facts import FactsReader, checked_gates_ahead, service_of
 from catalog_service.releases.gates import Facts
-from catalog_service.releases.model import ReleaseChanged, RingNotFound, VersionInfected
+from catalog_service.releases.model import ReleaseChanged, VersionInfected
 from catalog_service.releases.policy import Policy
 from catalog_service.releases.policy_edits import edited
 from catalog_service.releases.policy_store import MongoPolicyStore
@@ -22,6 +22,7 @@ from common.errors import Problem
 from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import log
+from common.tenants import unknown_ring
 
 ATTEMPTS = 10  # to change a version; each lost attempt is another change
 INFECTED = "The scanner calls the file infected."
@@ -91,11 +92,11 @@ class Releases:
         return await self._change(caller, uid, _plain(lambda version: transitions.approve(version, caller.person)))
 
     async def promote(self, caller: Caller, uid: str, ring: str) -> tuple[Policy, VersionRelease]:
-        """Let a version into a ring. Raises VersionNotFound, RingNotFound, VersionStopped, GateWaiting Unavailable."""
+        """Let a version into a ring. Raises VersionNotFound, InvalidField, VersionStopped, GateWaiting, Unavailable."""
 
         async def step(policy: Policy, version: VersionRelease) -> VersionRelease:
             if ring not in policy.effective_rings:
-                raise RingNotFound(ring=ring, names=", ".join(policy.effective_rings))
+                raise unknown_ring("ring", policy.effective_rings)
             facts = await self._facts.read(policy, [version])
             return transitions.promote(policy, facts[version.uid], ring, caller.username)
 
