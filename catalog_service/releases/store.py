@@ -8,7 +8,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.releases import VersionRelease, release_document, release_of
-from catalog_service.model.stages import ReleaseStatus, Stage
+from catalog_service.model.stages import ReleaseStatus, Stage, stage_of
 from catalog_service.releases.model import ReleaseChanged
 from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
@@ -136,11 +136,10 @@ class MongoReleaseStore:
 
 
 def _version(document: Document) -> VersionRelease:
-    stage = document.get("stage")
     record = {name: value for name, value in document.items() if name in (*FIELDS, "published_at", "now")}
     return VersionRelease(
         **record,
         published_by=document.get("published_by") or "",
-        stage=Stage(tuple(stage["rings"]), ReleaseStatus(stage["status"])) if stage else None,
+        stage=stage_of(document.get("stage")),
         release=release_of(document.get("release") or {}),
     )

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from catalog_service.model.releases import HISTORY_LIMIT
-from catalog_service.model.stages import ReleaseStatus, Stage
+from catalog_service.model.releases import HISTORY_LIMIT, audit_entry
+from catalog_service.model.stages import ReleaseStatus, stage_of
 from catalog_service.model.versions import PackageDependency
 from catalog_service.retention.model import HIDDEN_PERIOD, StoredVersion
 from catalog_service.revisions.store import MongoRevisions
@@ -138,17 +138,9 @@ class MongoRetentionStore:
 def _record(version: StoredVersion, event: str, reason: str) -> Document:
     """The fields of a release after a step: releases tell upload_service and the audit log of it, and try again."""
     target = {"package_id": version.package_id, "version": version.version, "uid": version.uid, "step": event}
-    entry = {
-        "id": uuid4().hex,
-        "at": {"$dateToString": {"date": "$$NOW", "format": "%Y-%m-%dT%H:%M:%S.%LZ"}},
-        "operation": OPERATION,
-        "user": "",
-        "ip": "",
-        "status": 200,
-        "request_id": "",
-        "target": {"$literal": {**target, **({"reason": reason} if reason else {})}},
-        "changes": {"$literal": {}},
-    }
+    target |= {"reason": reason} if reason else {}
+    at = {"$dateToString": {"date": "$$NOW", "format": "%Y-%m-%dT%H:%M:%S.%LZ"}}
+    entry = {"$mergeObjects": [{"$literal": audit_entry("", OPERATION, target)}, {"at": at}]}
     line = {"at": "$$NOW", "event": event, "by": "", "ring": "", "reason": {"$literal": reason}}
     history = {"$concatArrays": [{"$ifNull": ["$release.history", []]}, [line]]}
     return {
@@ -162,7 +154,7 @@ def _record(version: StoredVersion, event: str, reason: str) -> Document:
 
 
 def _version_of(document: Document) -> StoredVersion:
-    release, stage = document.get("release", {}), document.get("stage")
+    release = document.get("release", {})
     return StoredVersion(
         uid=document["uid"],
         package_id=document["package_id"],
@@ -173,7 +165,7 @@ def _version_of(document: Document) -> StoredVersion:
         published_at=document.get("changed_at"),
         is_external=bool(document.get("installer_url")),
         dependencies=tuple(PackageDependency(**each) for each in document["dependencies"]["packages"]),
-        stage=Stage(tuple(stage["rings"]), ReleaseStatus(stage["status"])) if stage else None,
+        stage=stage_of(document.get("stage")),
         is_pinned=release.get("pinned", False),
         fence=release.get("fence"),
         retired_at=release.get("retired_at"),
