@@ -105,7 +105,7 @@ _sign_in = partial(_open, access=Access.OPEN, timeout=15.0, body_limit=CREDENTIA
 _read_catalog = partial(_signed_in, permission=Permission.CATALOG_READ)
 _upload = partial(_signed_in, permission=Permission.CATALOG_WRITE)
 _write_catalog = partial(_upload, audited=True)
-_release = partial(_signed_in, permission=Permission.RELEASE_APPROVE, audited=True)
+_release = partial(_signed_in, permission=Permission.RELEASE_APPROVE, audited=True, timeout=10.0)
 _read_clients = partial(_signed_in, permission=Permission.CLIENTS_READ)
 _write_clients = partial(_signed_in, permission=Permission.CLIENTS_WRITE, audited=True)
 _read_settings = partial(_signed_in, permission=Permission.SETTINGS_READ)

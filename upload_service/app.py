@@ -174,7 +174,7 @@ def build(
     scrub = Scrub(app[SCRUB_STORE], backends, ownership)
     orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
     collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
-    reconcile = Reconciliation(quota).check_due
+    begin_or_end_counting = counter.begin if counter else app[DOWNLOAD_STORE].end_counting
 
     readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
     work: list[Work] = [
@@ -182,12 +182,8 @@ def build(
         ("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE)),
         ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
-        ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
-        (
-            "counting",
-            counter.begin if counter else app[DOWNLOAD_STORE].end_counting,
-            lambda: asyncio.sleep(RECONCILIATION_PAUSE),
-        ),
+        ("reconciliation", Reconciliation(quota).check_due, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+        ("counting", begin_or_end_counting, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
     ]
     if counter is not None:
         work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence, Set
 from datetime import date
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from catalog_service.model.packages import InstallerFile
 from catalog_service.releases.model import CHECKS, FileChecks
 from catalog_service.retention.model import Downloads
 from catalog_service.versions.model import DamagedFile
 from common.auth.internal_tokens import Caller
+from common.errors import Unavailable
 from common.service_client.client import ServiceClient, json_of
 
 RELEASE_BATCH = 100  # versions of one request
@@ -81,7 +82,11 @@ class UploadService:
         checks: dict[str, FileChecks] = {}
         for start in range(0, len(version_uids), CHECKS_BATCH):
             body = {"version_uids": list(version_uids[start : start + CHECKS_BATCH])}
-            checks |= CHECKS.validate_python((await self._service.json(caller, "installer_checks", body))["installers"])
+            answer = await self._service.json(caller, "installer_checks", body)
+            try:
+                checks |= CHECKS.validate_python(answer["installers"])
+            except (ValidationError, LookupError, TypeError) as error:
+                raise Unavailable("The checks of the files cannot be read; try again soon.") from error
         return checks
 
     async def withhold(self, caller: Caller, version_uid: str, fence: int, *, withheld: bool) -> None:

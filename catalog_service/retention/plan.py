@@ -60,13 +60,12 @@ def _rule_of(policy: Policy, package_id: str) -> RetentionRule | None:
 def _kept_orders(
     rings: Sequence[str], rule: RetentionRule, group: Iterable[StoredVersion], orders: Mapping[str, VersionOrder]
 ) -> set[VersionOrder]:
-    """The newest version that each ring is offered, and the last ones of the rule.
+    """The newest version of all, the newest that each ring is offered, and the last ones of the rule.
 
-    The newest of all is among them, or in flight. Several installers of one version count once. Withdrawn versions do
-    not count among the last ones.
+    Several installers of one version count once. Withdrawn versions do not count among the last ones.
     """
     newest_first = sorted(group, key=lambda version: orders[version.uid], reverse=True)
-    kept: list[VersionOrder] = []
+    kept = [orders[newest_first[0].uid]]
     for ring in rings:
         kept += [orders[version.uid] for version in newest_first if is_offered(version.stage, ring, rings)][:1]
     usable = dict.fromkeys(

@@ -1,21 +1,25 @@
 """The way of versions through rings in any order of operations, compared with a short model."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, TypeVar
+from uuid import uuid4
 
 import hypothesis
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from common.auth.internal_tokens import Caller
+from common.mongo import open_database
 from tests.support.api import Answer
 from tests.support.factories import make_caller
 from tests.support.services.catalog import serving_catalog
 from tests.support.services.releases import RINGS, ReleaseTenant
+from tests.support.system.release_tenant import ReleaseSystem
+from tests.support.system.services import all_services
 
 Got = TypeVar("Got")
 NEEDED, DAYS = {"pilot": 1, "broad": 0, "everyone": 2}, {"pilot": 0, "broad": 0, "everyone": 7}
@@ -57,10 +61,10 @@ class Model:
 
 @dataclass(frozen=True)
 class Setup:
-    """One running service; each example has its own tenant."""
+    """Running services; each example has its own tenant."""
 
     runner: asyncio.Runner
-    new_tenant: Any
+    new_tenant: Callable[[], Coroutine[Any, Any, ReleaseTenant | ReleaseSystem]]
 
 
 class Releases(RuleBasedStateMachine):
@@ -69,7 +73,7 @@ class Releases(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tenant: ReleaseTenant = self.run(self.setup.new_tenant())
+        self.tenant = self.run(self.setup.new_tenant())
         self.models: dict[str, Model] = {}
         self.client_ring, self.today = "everyone", 0
 
@@ -82,8 +86,7 @@ class Releases(RuleBasedStateMachine):
         return uid, self.models[uid]
 
     def send(self, user: str, operation: str, uid: str, **data: str) -> Answer:
-        users: dict[str, Caller] = {"ada": self.tenant.ada, "bob": self.tenant.bob, "eve": self.tenant.eve}
-        return self.run(self.tenant.call(users[user], operation, uid, **data))
+        return self.run(self.tenant.send_as(user, operation, uid, **data))
 
     @precondition(lambda self: len(self.models) < 4)
     @rule()
@@ -139,6 +142,8 @@ class Releases(RuleBasedStateMachine):
     @rule(ring=RING)
     def client_changes_ring(self, ring: str) -> None:
         self.client_ring = ring
+        if isinstance(self.tenant, ReleaseSystem):
+            self.run(self.tenant.move_client("mover", ring))
 
     @invariant()
     def clients_see_what_their_ring_is_offered(self) -> None:
@@ -149,8 +154,28 @@ class Releases(RuleBasedStateMachine):
             assert (release["status"], release["stage"]) == (model.status, stage)
             for row in release["rings"]:
                 assert row["offered"] == model.offered(row["ring"])
-            withheld = self.tenant.catalog.stubs.withheld.get(uid, (0, False))[1]
-            assert withheld == (model.status in {"held", "rolled_back"})
+            assert self.run(self.tenant.is_withheld(uid)) == (model.status in {"held", "rolled_back"})
+        if isinstance(self.tenant, ReleaseSystem):
+            for client, ring in {**{ring: ring for ring in RINGS}, "mover": self.client_ring}.items():
+                models = enumerate(self.models.values(), start=1)
+                offered = {f"{number}.0" for number, model in models if model.offered(ring)}
+                seen = self.run(self.tenant.seen_by(client))
+                assert seen == dict.fromkeys(seen, offered), (client, ring)
+
+
+def run_machine(setup: Setup, examples: int) -> None:
+    Releases.setup, Releases.steps = setup, 0
+    run_state_machine_as_test(
+        Releases,
+        settings=hypothesis.settings(
+            max_examples=examples,
+            stateful_step_count=30,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(hypothesis.HealthCheck),
+        ),
+    )
+    assert Releases.steps > 20 * examples
 
 
 @pytest.mark.parametrize("examples", [5, pytest.param(60, marks=pytest.mark.full)])
@@ -170,17 +195,24 @@ def test_versions_follow_the_rules_in_any_order(
             return tenant
 
         try:
-            Releases.setup = Setup(runner, new_tenant)
-            run_state_machine_as_test(
-                Releases,
-                settings=hypothesis.settings(
-                    max_examples=examples,
-                    stateful_step_count=30,
-                    deadline=None,
-                    derandomize=True,
-                    suppress_health_check=list(hypothesis.HealthCheck),
-                ),
-            )
+            run_machine(Setup(runner, new_tenant), examples)
         finally:
             runner.run(stack.aclose())
-    assert Releases.steps > 20 * examples
+
+
+@pytest.mark.full
+def test_clients_read_what_their_ring_is_offered_in_any_order(
+    tmp_path: Path, mongo_url: str, redis_url: str, rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("catalog_service.app.RELEASE_PAUSE", 0.02)
+    # Other tests of this process may run services with these databases.
+    monkeypatch.setattr("tests.support.system.services.SINGLE_TENANT", f"single{uuid4().hex[:8]}")
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        enter = stack.enter_async_context
+        services = runner.run(enter(all_services(tmp_path, mongo_url, redis_url, rabbitmq_url)))
+        database = runner.run(enter(open_database(mongo_url, "catalog")))
+        try:
+            run_machine(Setup(runner, lambda: ReleaseSystem.create(services, database, RINGS, GATES)), 15)
+        finally:
+            runner.run(stack.aclose())

@@ -72,6 +72,7 @@ OWN: Mapping[str, MetricKinds] = {
         "pkgrepo_catalogs": ("gauge", SERVICE),
         "pkgrepo_search_indexes_dropped_total": ("counter", ()),
         "pkgrepo_events_handled_total": ("counter", ("outcome", "type")),
+        "pkgrepo_versions_waiting": ("gauge", ("gate",)),
     },
     "upload_service": {
         "pkgrepo_upload_bytes_total": ("counter", ()),

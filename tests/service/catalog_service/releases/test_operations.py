@@ -2,7 +2,10 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import UTC, datetime
 from uuid import uuid4
+
+import pytest
 
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
@@ -402,6 +405,36 @@ async def test_no_answer_about_a_file_opens_no_gate(tenant: ReleaseTenant, catal
     answer = await tenant.call(tenant.bob, "promote_version", uid, ring="pilot")
     assert answer.status == 500
     catalog.stubs.release_refusal = None
+    catalog.stubs.checks[uid] = checks()
+    await tenant.rounds()
+    assert await tenant.offered(uid) == ["pilot"]
+
+
+@pytest.mark.parametrize("part", ["scan", "signature", "sha256"])
+async def test_an_unreadable_answer_about_a_file_opens_no_gate(
+    tenant: ReleaseTenant, catalog: Catalog, part: str
+) -> None:
+    await tenant.set_policy(gates={"pilot": {"scan": True}})
+    uid, other = await tenant.publish("1.0"), await tenant.publish("2.0")
+    catalog.stubs.checks = {uid: {**checks(), part: ["clean"]}, other: checks()}
+    await tenant.rounds()
+    assert [await tenant.offered(uid), await tenant.offered(other)] == [[], []]
+    document = await catalog.database["versions"].find_one({"tenant_id": tenant.ada.tenant_id, "uid": uid})
+    assert document
+    assert document["release"]["due"] > datetime.now(UTC)  # It does not keep the loop from other versions.
+    catalog.stubs.checks[uid] = checks()
+    await tenant.rounds()
+    assert [await tenant.offered(uid), await tenant.offered(other)] == [["pilot"], ["pilot"]]
+
+
+async def test_an_infected_file_in_no_ring_waits_for_another_verdict(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy(gates={"pilot": {"scan": True}})
+    uid = await tenant.publish()
+    catalog.stubs.infected, catalog.stubs.checks[uid] = [uid], checks("infected")
+    await tenant.rounds()
+    await catalog.release_loop.hold_infected()
+    assert (await tenant.gate(uid, "pilot", "scan"))["state"] == "failed"
+    assert (await tenant.release(uid))["status"] == "active"
     catalog.stubs.checks[uid] = checks()
     await tenant.rounds()
     assert await tenant.offered(uid) == ["pilot"]
