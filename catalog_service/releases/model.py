@@ -37,6 +37,16 @@ class FileChecks:
     signature: Signature = field(default_factory=Signature)
 
 
+@dataclass(frozen=True)
+class ReleaseQuery:
+    """A page of releases: those in flight or all, of one package or of all (""), the newest first."""
+
+    in_flight: bool
+    package_id: str
+    offset: int
+    limit: int
+
+
 class GateWaiting(Conflict):
     """A gate before a ring has not passed."""
 
