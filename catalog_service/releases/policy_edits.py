@@ -70,16 +70,12 @@ def _parsed(name: str, text: str) -> Policy:
         raise InvalidField(name, message, reason="not_json", line=error.lineno, column=error.colno) from None
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        place = ".".join(str(part) for part in first["loc"][1:] if part not in _UNION_PARTS) or name
+        place = ".".join(map(str, first["loc"][1:3])) or name  # such as pilot.signature, or 0.packages
         if first["type"] == "extra_forbidden":
             raise InvalidField(name, f"{place} is unknown", reason="unknown_policy_part", place=place) from None
         expected = SIGNATURE_VALUES if place.endswith(".signature") else first["msg"]
         message = f"{place} has a value that is not allowed: {expected}"
         raise InvalidField(name, message, reason="bad_policy_value", place=place) from None
-
-
-# The names that pydantic gives to the alternatives of a union.
-_UNION_PARTS = {"literal['','signed']", "SignatureRule", "constrained-tuple", "tuple[SignatureRule, ...]"}
 
 
 def _check_gates(policy: Policy) -> None:

@@ -73,6 +73,7 @@ def test_gates_of_removed_rings_are_removed(fields: dict[str, str], rings: tuple
         ("gates", '{"pilot": {"age_days": 0.5}}', "bad_policy_value", {"place": "pilot.age_days"}),
         ("gates", '{"pilot": {"scan": 1}}', "bad_policy_value", {"place": "pilot.scan"}),
         ("gates", '{"pilot": {"signature": "unsigned"}}', "bad_policy_value", {"place": "pilot.signature"}),
+        ("gates", '{"pilot": {"signature": [{"package": "a"}]}}', "bad_policy_value", {"place": "pilot.signature"}),
         ("gates", '{"pilot": {"signature": {"publisher": "Acme"}}}', "not_a_publisher", {"publisher": "Acme"}),
         ("gates", '{"pilot": {"signature": {"publisher": "CN=Acme, S=Bayern"}}}', "not_a_publisher", {}),
         ("gates", '{"pilot": {"signature": {"publisher": "2.5.4.3=Acme"}}}', "not_a_publisher", {}),
