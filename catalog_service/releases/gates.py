@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from catalog_service.model.releases import Gate, GateState, GateStatus, VersionRelease
 from catalog_service.model.stages import ReleaseStatus
 from catalog_service.releases.model import FileChecks, Signature
-from catalog_service.releases.policy import Gates, Policy, SignatureRule, plain_subject
+from catalog_service.releases.policy import Gates, Policy, SignatureRule, is_same_name
 from common.auth.package_patterns import matches
 
 NO_GATES = Gates()
@@ -156,18 +156,14 @@ def _signer(gates: Gates, facts: Facts, signature: Signature) -> GateState:
     """Passed when the signer is the pinned one, and the one of the version before or approved."""
     rule, signer = signature_rule(gates, facts.version.package_id), _shown(signature.signer)
     publisher = rule.publisher if rule else ""
-    if publisher and not _is_same_name(signature.signer, publisher):
+    if publisher and not is_same_name(signature.signer, publisher):
         return _state(Gate.SIGNATURE, GateStatus.FAILED, f"The signer is {signer}, and not {publisher}.")
-    if facts.previous_signer and not _is_same_name(signature.signer, facts.previous_signer):
+    if facts.previous_signer and not is_same_name(signature.signer, facts.previous_signer):
         finding = f"The signer is {signer}; the version before was signed by {_shown(facts.previous_signer)}. "
         if signature.at is None:
             return _state(Gate.SIGNATURE, GateStatus.WAITING, finding.strip())
         return _approved(Gate.SIGNATURE, facts, max(1, gates.approvals), finding, signature.at)
     return _state(Gate.SIGNATURE, GateStatus.PASSED, f"The file is signed by {signer}.")
-
-
-def _is_same_name(one: str, other: str) -> bool:
-    return plain_subject(one).casefold() == plain_subject(other).casefold()
 
 
 def _shown(text: str) -> str:

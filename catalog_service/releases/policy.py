@@ -24,6 +24,11 @@ def plain_subject(subject: str) -> str:
     return re.sub(r"\s*([,+=])\s*", r"\1", subject)
 
 
+def is_same_name(one: str, other: str) -> bool:
+    """Whether two subjects are the same; letter case does not matter."""
+    return plain_subject(one).casefold() == plain_subject(other).casefold()
+
+
 class Part(BaseModel):
     """A part of the policy: unknown names and other types are refused."""
 
