@@ -24,7 +24,6 @@ OPERATION_LIMIT = 64  # characters
 ROLE_LIMIT = 64  # characters
 ROLES_LIMIT = 2 * len(Role)  # values, with empty ones
 JSON_LIMIT = 16_000  # characters of ring rules, gates or retention rules
-RINGS_LIMIT = 100  # items; catalog_service accepts fewer
 MAX_RING_RULES = 200
 APP_ROLE_LIMIT = 128  # characters
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
@@ -109,7 +108,7 @@ def release_policy(form: Form) -> dict[str, str]:
 
 
 def _rings(form: Form) -> tuple[str, ...]:
-    return form.texts("rings", limit=RING_LIMIT, most=RINGS_LIMIT)
+    return form.texts("rings", limit=RING_LIMIT)
 
 
 def ring_rules(text: str, rings: Sequence[str]) -> tuple[RingRule, ...]:

@@ -148,9 +148,8 @@ class VersionRelease:
     @property
     def is_in_flight(self) -> bool:
         """Whether the version has not entered the last ring, or somebody stopped it."""
-        return self.status not in {ReleaseStatus.ACTIVE, ReleaseStatus.RETIRED} or (
-            self.status is ReleaseStatus.ACTIVE and not self.is_complete
-        )
+        is_done = self.status is ReleaseStatus.ACTIVE and self.is_complete
+        return not is_done and self.status is not ReleaseStatus.RETIRED
 
     @property
     def is_external(self) -> bool:
@@ -180,15 +179,15 @@ class VersionRelease:
             target = {"package_id": self.package_id, "version": self.version, "uid": self.uid}
             details = {"ring": ring, "reason": reason}
             target |= {name: text for name, text in details.items() if text}
-            unaudited = (*unaudited, audit_entry(self.now, AUDITED_AS[event], target))
+            unaudited = (*unaudited, audit_entry(self.now.isoformat(), AUDITED_AS[event], target))
         return replace(self, release=replace(release, history=history, unaudited=unaudited))
 
 
-def audit_entry(at: datetime, operation: str, target: Mapping[str, str]) -> Mapping[str, object]:
-    """An entry of the audit log for an automatic change, as auth_service's `record_audit` takes it."""
+def audit_entry(at: str, operation: str, target: Mapping[str, str]) -> Mapping[str, object]:
+    """An entry of the audit log for an automatic change at a time in ISO 8601, for auth_service's `record_audit`."""
     return {
         "id": uuid4().hex,
-        "at": at.isoformat(),
+        "at": at,
         "operation": operation,
         "user": "",
         "ip": "",

@@ -1,8 +1,9 @@
 """The stage of a version: the rings of clients that it is offered to."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from common.tenants import ALL_RINGS, DEFAULT_RING
 
@@ -36,6 +37,11 @@ class Stage:
         if ALL_RINGS in self.rings:
             return len(rings) - 1
         return max((position for position, ring in enumerate(rings) if ring in self.rings), default=-1)
+
+
+def stage_of(document: Mapping[str, Any] | None) -> Stage | None:
+    """Return the stage in a version's document, None if it has none."""
+    return Stage(tuple(document["rings"]), ReleaseStatus(document["status"])) if document else None
 
 
 def known_ring(ring: str, rings: Sequence[str]) -> str:

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
-from catalog_service.model.stages import Stage
+from catalog_service.model.stages import Stage, stage_of
 
 _SPELT = {locale.replace("_", "-"): locale.value for locale in Locale}
 _EMPTY_MANIFEST = VersionManifest()  # shared by all versions without one
@@ -129,7 +129,6 @@ class VersionName:
 
 
 _ADAPTER = TypeAdapter(PackageVersion)
-_STAGE = TypeAdapter(Stage)
 
 
 def document_of(version: PackageVersion) -> dict[str, Any]:
@@ -146,8 +145,7 @@ def version_of(document: dict[str, Any]) -> PackageVersion:
 
 def name_of(document: dict[str, Any]) -> VersionName:
     """Return the name of a document with these fields only; it may lack `stage`."""
-    stage = document.get("stage")
-    return VersionName(**{**document, "stage": None if stage is None else _STAGE.validate_python(stage)})
+    return VersionName(**{**document, "stage": stage_of(document.get("stage"))})
 
 
 def rule_version_of(document: dict[str, Any]) -> PackageVersion:

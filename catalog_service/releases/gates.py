@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from catalog_service.model.distinguished_names import is_same_name
 from catalog_service.model.releases import Gate, GateState, GateStatus, VersionRelease
 from catalog_service.model.stages import ReleaseStatus
 from catalog_service.releases.model import FileChecks, Signature
-from catalog_service.releases.policy import Gates, Policy, SignatureRule
+from catalog_service.releases.policy import Gates, Policy, SignatureRule, is_same_name
 from common.auth.package_patterns import matches
 
 NO_GATES = Gates()
@@ -48,11 +47,7 @@ def kinds(gates: Gates, package_id: str) -> Sequence[Gate]:
 
 def signature_rule(gates: Gates, package_id: str) -> SignatureRule | None:
     """The first rule that matches a package."""
-    setting = gates.signature
-    rules = (setting,) if isinstance(setting, SignatureRule) else setting if isinstance(setting, tuple) else ()
-    if setting == "signed":
-        rules = (SignatureRule(),)
-    return next((rule for rule in rules if matches((rule.packages,), package_id)), None)
+    return next((rule for rule in gates.signature_rules if matches((rule.packages,), package_id)), None)
 
 
 def evaluate(policy: Policy, facts: Facts) -> tuple[GateState, ...]:

@@ -6,7 +6,7 @@ from datetime import datetime
 from pydantic import TypeAdapter
 
 from catalog_service.model.releases import GateState
-from common.errors import Conflict, Forbidden, InvalidField
+from common.errors import Conflict, Forbidden
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,16 @@ class FileChecks:
     signature: Signature = field(default_factory=Signature)
 
 
+@dataclass(frozen=True)
+class ReleaseQuery:
+    """A page of releases: those in flight or all, of one package or of all (""), the newest first."""
+
+    in_flight: bool
+    package_id: str
+    offset: int
+    limit: int
+
+
 class GateWaiting(Conflict):
     """A gate before a ring has not passed."""
 
@@ -61,14 +71,6 @@ class VersionStopped(Conflict):
 class VersionInfected(Conflict):
     code = "version_infected"
     text = "The scanner calls the file of this version infected, so it stays held."
-
-
-class RingNotFound(InvalidField):
-    """The tenant has no such ring."""
-
-    def __init__(self, ring: str, names: str) -> None:
-        message = f"{ring!r} is no ring; the rings are {names}"
-        super().__init__("ring", message, reason="unknown_ring", ring=ring, names=names)
 
 
 class ReleaseChanged(Conflict):

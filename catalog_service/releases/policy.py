@@ -1,5 +1,6 @@
 """A tenant's policy for releases: its rings, the gates before each, and what retention keeps."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
 
@@ -9,13 +10,23 @@ from common.auth.package_patterns import EVERY_PACKAGE, PATTERN_LIMIT
 from common.tenants import DEFAULT_RING
 
 MAX_RINGS = 10
-MAX_RULES = 100
+MAX_RULES = 100  # of retention, or of the signatures before a ring
 MAX_APPROVALS = 20
 MAX_DAYS = 3650
 MAX_DOWNLOADED_DAYS = 365  # Downloads are counted for 400 days.
 Ring = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9 ._-]{0,31}$")]
 Pattern = Annotated[str, StringConstraints(min_length=1, max_length=PATTERN_LIMIT)]
 Days = Annotated[int, Field(ge=1, le=MAX_DAYS)]
+
+
+def plain_subject(subject: str) -> str:
+    """The subject of a certificate without spaces between its parts, as upload_service returns it."""
+    return re.sub(r"\s*([,+=])\s*", r"\1", subject)
+
+
+def is_same_name(one: str, other: str) -> bool:
+    """Whether two subjects are the same; letter case does not matter."""
+    return plain_subject(one).casefold() == plain_subject(other).casefold()
 
 
 class Part(BaseModel):
@@ -37,7 +48,20 @@ class Gates(Part):
     approvals: Annotated[int, Field(ge=0, le=MAX_APPROVALS)] = 0
     age_days: Annotated[int, Field(ge=0, le=MAX_DAYS)] = 0
     scan: bool = False
-    signature: Literal["", "signed"] | SignatureRule | Annotated[tuple[SignatureRule, ...], Field(strict=False)] = ""
+    signature: (
+        Literal["", "signed"]
+        | SignatureRule
+        | Annotated[tuple[SignatureRule, ...], Field(strict=False, max_length=MAX_RULES)]
+    ) = ""
+
+    @property
+    def signature_rules(self) -> Sequence[SignatureRule]:
+        """The rules of signatures; the first that matches a package counts."""
+        if isinstance(self.signature, tuple):
+            return self.signature
+        if isinstance(self.signature, SignatureRule):
+            return (self.signature,)
+        return (SignatureRule(),) if self.signature else ()
 
 
 class RetentionRule(Part):
@@ -54,7 +78,7 @@ class Policy(Part):
 
     rings: Annotated[tuple[Ring, ...], Field(strict=False)] = ()
     gates: Mapping[str, Gates] = {}
-    retention: Annotated[tuple[RetentionRule, ...], Field(strict=False)] = ()
+    retention: Annotated[tuple[RetentionRule, ...], Field(strict=False, max_length=MAX_RULES)] = ()
 
     @property
     def effective_rings(self) -> Sequence[str]:

@@ -6,16 +6,16 @@ from catalog_service import forms
 from catalog_service.app_keys import RELEASES
 from catalog_service.model.releases import VersionRelease
 from catalog_service.releases import views
+from catalog_service.releases.model import ReleaseQuery
 from catalog_service.releases.policy import Policy
 from catalog_service.releases.policy_edits import NAMES, texts
-from catalog_service.releases.service import ReleaseQuery
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import read_json
 from common.http.forms import Form, query_form, read_form
-from common.http.middleware import audit, caller_of, json_response
+from common.http.middleware import AUDIT, audit, caller_of, json_response
+from common.tenants import RING_LIMIT
 
 REASON_LIMIT = 1000  # characters
-RING_LIMIT = 100  # characters, more than a name has
 routes = web.RouteTableDef()
 
 
@@ -53,7 +53,7 @@ async def promote_version(request: web.Request) -> web.Response:
     uid, ring = forms.uid_in_path(request), (await read_form(request)).text("ring", limit=RING_LIMIT)
     audit(request, uid=uid, ring=ring)
     changed = await request.app[RELEASES].promote(caller_of(request), uid, ring)
-    return _answer(request, "Version was promoted successfully!", *changed, ring=ring)
+    return _answer(request, "Version was promoted successfully!", *changed)
 
 
 @routes.post("/{tenant_id}/pause_version/{version_uid:[^/]+}")
@@ -73,7 +73,7 @@ async def hold_version(request: web.Request) -> web.Response:
     uid, reason = forms.uid_in_path(request), (await read_form(request)).text("reason", limit=REASON_LIMIT)
     audit(request, uid=uid, reason=reason)
     changed = await request.app[RELEASES].hold(caller_of(request), uid, reason)
-    return _answer(request, "Version was held successfully!", *changed, reason=reason)
+    return _answer(request, "Version was held successfully!", *changed)
 
 
 @routes.post("/{tenant_id}/roll_back_version/{version_uid:[^/]+}")
@@ -82,18 +82,15 @@ async def roll_back_version(request: web.Request) -> web.Response:
     reason = (await read_form(request)).text("reason", limit=REASON_LIMIT, required=False)
     audit(request, uid=uid, reason=reason)
     policy, version, offered = await request.app[RELEASES].roll_back(caller_of(request), uid, reason)
-    _audit_version(request, version, reason=reason)
-    message = "Version was rolled back successfully!"
-    return json_response({"Message": message, "release": views.release(policy, version), "offered": offered})
+    return _answer(request, "Version was rolled back successfully!", policy, version, offered=offered)
 
 
 @routes.patch("/{tenant_id}/pin_version/{version_uid:[^/]+}")
 async def pin_version(request: web.Request) -> web.Response:
     uid, pinned = forms.uid_in_path(request), (await read_form(request)).flag("pinned")
-    text = "1" if pinned else "0"
-    audit(request, uid=uid, pinned=text)
+    audit(request, uid=uid, pinned="1" if pinned else "0")
     changed = await request.app[RELEASES].pin(caller_of(request), uid, pinned=pinned)
-    return _answer(request, "Version was updated successfully!", *changed, pinned=text)
+    return _answer(request, "Version was updated successfully!", *changed)
 
 
 def _audited_uid(request: web.Request) -> str:
@@ -103,14 +100,10 @@ def _audited_uid(request: web.Request) -> str:
 
 
 def _answer(
-    request: web.Request, message: str, policy: Policy, version: VersionRelease, **details: str
+    request: web.Request, message: str, policy: Policy, version: VersionRelease, **details: object
 ) -> web.Response:
-    _audit_version(request, version, **details)
-    return json_response({"Message": message, "release": views.release(policy, version)})
-
-
-def _audit_version(request: web.Request, version: VersionRelease, **details: str) -> None:
-    audit(request, package_id=version.package_id, version=version.version, uid=version.uid, **details)
+    audit(request, package_id=version.package_id, version=version.version, **request[AUDIT]["target"])
+    return json_response({"Message": message, "release": views.release(policy, version), **details})
 
 
 def _query(query: Form) -> ReleaseQuery:

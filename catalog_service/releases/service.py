@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.releases import VersionRelease
@@ -11,7 +10,7 @@ from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.facts import FactsReader, checked_gates_ahead, service_of
 from catalog_service.releases.gates import Facts
-from catalog_service.releases.model import ReleaseChanged, RingNotFound, VersionInfected
+from catalog_service.releases.model import ReleaseChanged, ReleaseQuery, VersionInfected
 from catalog_service.releases.policy import Policy
 from catalog_service.releases.policy_edits import edited
 from catalog_service.releases.policy_store import MongoPolicyStore
@@ -22,20 +21,11 @@ from common.errors import Problem
 from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import log
+from common.tenants import unknown_ring
 
 ATTEMPTS = 10  # to change a version; each lost attempt is another change
 INFECTED = "The scanner calls the file infected."
 Step = Callable[[Policy, VersionRelease], Awaitable[VersionRelease]]
-
-
-@dataclass(frozen=True)
-class ReleaseQuery:
-    """A page of releases: those in flight or all, of one package or of all (""), the newest first."""
-
-    in_flight: bool = True
-    package_id: str = ""
-    offset: int = 0
-    limit: int = 50
 
 
 class Releases:
@@ -80,9 +70,7 @@ class Releases:
 
     async def page(self, caller: Caller, query: ReleaseQuery) -> tuple[Policy, Sequence[VersionRelease], int]:
         """Return a page of releases, and the number of releases on all pages."""
-        versions, total = await self._store.page(
-            caller.tenant_id, query.package_id, query.offset, query.limit, in_flight=query.in_flight
-        )
+        versions, total = await self._store.page(caller.tenant_id, query)
         return await self._policies.find(caller.tenant_id), versions, total
 
     async def approve(self, caller: Caller, uid: str) -> tuple[Policy, VersionRelease]:
@@ -90,11 +78,11 @@ class Releases:
         return await self._change(caller, uid, _plain(lambda version: transitions.approve(version, caller.person)))
 
     async def promote(self, caller: Caller, uid: str, ring: str) -> tuple[Policy, VersionRelease]:
-        """Let a version into a ring. Raises VersionNotFound, RingNotFound, VersionStopped, GateWaiting Unavailable."""
+        """Let a version into a ring. Raises VersionNotFound, InvalidField, VersionStopped, GateWaiting, Unavailable."""
 
         async def step(policy: Policy, version: VersionRelease) -> VersionRelease:
             if ring not in policy.effective_rings:
-                raise RingNotFound(ring=ring, names=", ".join(policy.effective_rings))
+                raise unknown_ring("ring", policy.effective_rings)
             facts = await self._facts.read(policy, [version])
             return transitions.promote(policy, facts[version.uid], ring, caller.username)
 

@@ -8,8 +8,8 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.releases import VersionRelease, release_document, release_of
-from catalog_service.model.stages import ReleaseStatus, Stage
-from catalog_service.releases.model import ReleaseChanged
+from catalog_service.model.stages import ReleaseStatus, Stage, stage_of
+from catalog_service.releases.model import ReleaseChanged, ReleaseQuery
 from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
 
@@ -94,15 +94,13 @@ class MongoReleaseStore:
         cursor = self._versions.find(conditions, PROJECTION, sort=[("release.due", ASCENDING)], limit=limit)
         return [_version(document) async for document in cursor]
 
-    async def page(
-        self, tenant_id: str, package_id: str, offset: int, limit: int, *, in_flight: bool
-    ) -> tuple[Sequence[VersionRelease], int]:
+    async def page(self, tenant_id: str, query: ReleaseQuery) -> tuple[Sequence[VersionRelease], int]:
         """Return the newest versions first, and the number of all of them."""
         conditions: Document = {"tenant_id": tenant_id, "state": "active"}
-        conditions |= {"release.in_flight": True} if in_flight else {}
-        conditions |= {"package_id": package_id} if package_id else {}
+        conditions |= {"release.in_flight": True} if query.in_flight else {}
+        conditions |= {"package_id": query.package_id} if query.package_id else {}
         order = [("changed_at", DESCENDING), ("uid", ASCENDING)]
-        cursor = self._versions.find(conditions, PROJECTION, sort=order, skip=offset, limit=limit)
+        cursor = self._versions.find(conditions, PROJECTION, sort=order, skip=query.offset, limit=query.limit)
         versions = [_version(document) async for document in cursor]
         return versions, await self._versions.count_documents(conditions)
 
@@ -141,11 +139,10 @@ class MongoReleaseStore:
 
 
 def _version(document: Document) -> VersionRelease:
-    stage = document.get("stage")
     record = {name: value for name, value in document.items() if name in (*FIELDS, "published_at", "now")}
     return VersionRelease(
         **record,
         published_by=document.get("published_by") or "",
-        stage=Stage(tuple(stage["rings"]), ReleaseStatus(stage["status"])) if stage else None,
+        stage=stage_of(document.get("stage")),
         release=release_of(document.get("release") or {}),
     )

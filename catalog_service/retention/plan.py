@@ -20,7 +20,7 @@ def plan(policy: Policy, versions: Sequence[StoredVersion], downloads: Downloads
     `today` is midnight in UTC. Versions that are retired already count as if they were not, so the plan for them stays
     the same until a rule, a pin, another version or a dependency changes it.
     """
-    rings = policy.effective_rings if policy.is_controlled else ()
+    rings = policy.effective_rings
     orders = {version.uid: VersionOrder(version.version) for version in versions}
     groups: dict[tuple[str, str, str], list[StoredVersion]] = defaultdict(list)
     for version in map(_unretired, versions):
@@ -62,12 +62,11 @@ def _kept_orders(
 ) -> set[VersionOrder]:
     """The newest version of all, the newest that each ring is offered, and the last ones of the rule.
 
-    Several installers of one version count once. Withdrawn versions do
-    not count among the last ones.
+    Several installers of one version count once. Withdrawn versions do not count among the last ones.
     """
     newest_first = sorted(group, key=lambda version: orders[version.uid], reverse=True)
     kept = [orders[newest_first[0].uid]]
-    for ring in rings or ("",):
+    for ring in rings:
         kept += [orders[version.uid] for version in newest_first if is_offered(version.stage, ring, rings)][:1]
     usable = dict.fromkeys(
         orders[version.uid] for version in newest_first if version.stage is None or not version.stage.is_withdrawn

@@ -1,15 +1,14 @@
 """Previews and runs of retention."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from itertools import groupby
 
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases.policy import Policy
-from catalog_service.retention.model import Downloads, Preview, StoredVersion, reason_of
+from catalog_service.retention.model import Downloads, Preview, reason_of
 from catalog_service.retention.plan import plan
 from catalog_service.retention.store import Deletion, MongoRetentionStore
 from catalog_service.revisions.model import StateReader
@@ -20,7 +19,6 @@ from common.concurrency.lease import keep_lease
 from common.telemetry import log
 from common.tenants import Tenant
 
-Step = Callable[[str, Sequence[tuple[StoredVersion, str]]], Awaitable[int]]  # returns the number of changed versions
 RENEWAL = 15.0  # seconds; a lease lasts 60
 
 
@@ -64,10 +62,9 @@ class Retention:
     async def _run(self, tenant_id: str, token: str) -> None:
         caller, now = Caller.service(Tenant(tenant_id)), await self._store.now()
         preview = await self._preview(caller, now)
-        retired = await _by_package(
-            self._store.retire, tenant_id, [(version, reason_of(rule)) for version, rule in preview.expired]
-        )
-        resumed = await _by_package(self._store.resume, tenant_id, [(version, "") for version in preview.resumed])
+        expired = [(version, reason_of(rule)) for version, rule in preview.expired]
+        retired = await self._store.retire(tenant_id, expired)
+        resumed = await self._store.resume(tenant_id, preview.resumed)
         deleted = [each for each, _ in preview.retired if await self._store.begin_deletion(tenant_id, each)]
         await self._record_deletions()
         for version in deleted:
@@ -105,18 +102,6 @@ class Retention:
         days = max((rule.downloaded_days or 0 for rule in policy.retention), default=0)
         # One day more because the oldest day is not over everywhere, one more for the clock of upload_service.
         return await self._installers.last_downloads(caller, days + 2) if days else Downloads()
-
-
-async def _by_package(step: Step, tenant_id: str, changes: Sequence[tuple[StoredVersion, str]]) -> int:
-    """Take a step for the versions of one package after another. Return the number of changed versions."""
-    ordered, changed = sorted(changes, key=_package_of), 0
-    for _, group in groupby(ordered, key=_package_of):
-        changed += await step(tenant_id, [*group])
-    return changed
-
-
-def _package_of(change: tuple[StoredVersion, str]) -> str:
-    return change[0].package_id
 
 
 def _midnight(now: datetime) -> datetime:

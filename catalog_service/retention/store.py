@@ -6,12 +6,13 @@ document for each tenant: the day of its last run, and the lease of the replica 
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import groupby
 from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from catalog_service.model.releases import HISTORY_LIMIT
-from catalog_service.model.stages import ReleaseStatus, Stage
+from catalog_service.model.releases import HISTORY_LIMIT, audit_entry
+from catalog_service.model.stages import ReleaseStatus, stage_of
 from catalog_service.model.versions import PackageDependency
 from catalog_service.retention.model import HIDDEN_PERIOD, StoredVersion
 from catalog_service.revisions.store import MongoRevisions
@@ -53,18 +54,15 @@ class MongoRetentionStore:
         return versions
 
     async def retire(self, tenant_id: str, versions: Sequence[tuple[StoredVersion, str]]) -> int:
-        """Hide versions of one package, each for a reason, unless they changed since they were read.
-
-        Return the number of hidden ones.
-        """
+        """Hide versions, each for a reason, unless they changed since they were read. Return their number."""
         stage = {"rings": {"$ifNull": ["$stage.rings", [ALL_RINGS]]}, "status": ReleaseStatus.RETIRED}
         unchanged: Document = {"state": "active", "release.pinned": {"$ne": True}}
         return await self._step(tenant_id, versions, unchanged, stage, "$$NOW")
 
-    async def resume(self, tenant_id: str, versions: Sequence[tuple[StoredVersion, str]]) -> int:
-        """Offer retired versions of one package again, unless they changed. Return their number."""
+    async def resume(self, tenant_id: str, versions: Sequence[StoredVersion]) -> int:
+        """Offer retired versions again, unless they changed. Return their number."""
         stage = {"rings": "$stage.rings", "status": ReleaseStatus.ACTIVE}
-        return await self._step(tenant_id, versions, _IS_RETIRED, stage, None)
+        return await self._step(tenant_id, [(version, "") for version in versions], _IS_RETIRED, stage, None)
 
     async def begin_deletion(self, tenant_id: str, version: StoredVersion) -> bool:
         """Begin to delete a version that was retired for the whole period, unless it changed since it was read."""
@@ -123,32 +121,29 @@ class MongoRetentionStore:
         retired_at: str | None,
     ) -> int:
         changed = 0
-        async with self._revisions.record_change(tenant_id, versions[0][0].package_id):
-            for version, reason in versions:
-                record = _record(version, "resumed" if version.is_retired else "retired", reason)
-                release = {"$mergeObjects": ["$release", record, {"retired_at": retired_at}]}
-                result = await self._versions.update_one(
-                    {"tenant_id": tenant_id, "uid": version.uid, "release.fence": version.fence, **condition},
-                    [{"$set": {"stage": stage, "release": release}}],
-                )
-                changed += result.modified_count
+        for package_id, group in groupby(sorted(versions, key=_package_of), key=_package_of):
+            async with self._revisions.record_change(tenant_id, package_id):
+                for version, reason in group:
+                    record = _record(version, "resumed" if version.is_retired else "retired", reason)
+                    release = {"$mergeObjects": ["$release", record, {"retired_at": retired_at}]}
+                    result = await self._versions.update_one(
+                        {"tenant_id": tenant_id, "uid": version.uid, "release.fence": version.fence, **condition},
+                        [{"$set": {"stage": stage, "release": release}}],
+                    )
+                    changed += result.modified_count
         return changed
+
+
+def _package_of(change: tuple[StoredVersion, str]) -> str:
+    return change[0].package_id
 
 
 def _record(version: StoredVersion, event: str, reason: str) -> Document:
     """The fields of a release after a step: releases tell upload_service and the audit log of it, and try again."""
     target = {"package_id": version.package_id, "version": version.version, "uid": version.uid, "step": event}
-    entry = {
-        "id": uuid4().hex,
-        "at": {"$dateToString": {"date": "$$NOW", "format": "%Y-%m-%dT%H:%M:%S.%LZ"}},
-        "operation": OPERATION,
-        "user": "",
-        "ip": "",
-        "status": 200,
-        "request_id": "",
-        "target": {"$literal": {**target, **({"reason": reason} if reason else {})}},
-        "changes": {"$literal": {}},
-    }
+    target |= {"reason": reason} if reason else {}
+    at = {"$dateToString": {"date": "$$NOW", "format": "%Y-%m-%dT%H:%M:%S.%LZ"}}
+    entry = {"$mergeObjects": [{"$literal": audit_entry("", OPERATION, target)}, {"at": at}]}
     line = {"at": "$$NOW", "event": event, "by": "", "ring": "", "reason": {"$literal": reason}}
     history = {"$concatArrays": [{"$ifNull": ["$release.history", []]}, [line]]}
     return {
@@ -162,7 +157,7 @@ def _record(version: StoredVersion, event: str, reason: str) -> Document:
 
 
 def _version_of(document: Document) -> StoredVersion:
-    release, stage = document.get("release", {}), document.get("stage")
+    release = document.get("release", {})
     return StoredVersion(
         uid=document["uid"],
         package_id=document["package_id"],
@@ -173,7 +168,7 @@ def _version_of(document: Document) -> StoredVersion:
         published_at=document.get("changed_at"),
         is_external=bool(document.get("installer_url")),
         dependencies=tuple(PackageDependency(**each) for each in document["dependencies"]["packages"]),
-        stage=Stage(tuple(stage["rings"]), ReleaseStatus(stage["status"])) if stage else None,
+        stage=stage_of(document.get("stage")),
         is_pinned=release.get("pinned", False),
         fence=release.get("fence"),
         retired_at=release.get("retired_at"),

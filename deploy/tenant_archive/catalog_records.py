@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import bson
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from auth_service.users.service import parse_username
 from catalog_service import forms, views
@@ -20,7 +20,7 @@ from catalog_service.versions.forms import parse_version
 from common.http.forms import Form
 from common.mongo import Document
 from deploy.tenant_archive.record_types import Digest, Record, ServerFilename, Size, Uuid, checked, require
-from deploy.tenant_archive.release_records import check_release, check_stage
+from deploy.tenant_archive.release_records import StageRecord, checked_release
 from upload_service.content_range import parse_file_id
 
 _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
@@ -55,8 +55,8 @@ class VersionRecord(Record):
     size: Size
     sha256: Digest
     published_by: Literal[""] | Annotated[str, checked(parse_username)] = ""
-    stage: dict[str, Any] | None = None
-    release: dict[str, Any] | None = None
+    stage: StageRecord | None = None
+    release: Annotated[dict[str, Any], AfterValidator(checked_release)] | None = None
 
 
 class FinishedUploadRecord(Record):
@@ -89,10 +89,6 @@ def check_version(document: Document) -> None:
     added = {name: document[name] for name in (*VersionRecord.model_fields, "_id") if name in document}
     earlier = {"manifest": {}, "installer_url": "", "published_by": ""}  # Earlier releases did not write these fields.
     require(_is_same({**added, **parsed_document}, {**earlier, **document}))
-    if record.stage is not None:
-        check_stage(record.stage)
-    if record.release is not None:
-        check_release(record.release)
     require(record.installer_key == version.installer_key)
     require(record.version_key in {version.version, version.installer_key})
 

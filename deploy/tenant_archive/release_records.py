@@ -2,20 +2,27 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import bson
+from pydantic import Field
 
 from catalog_service.model.releases import AUDITED_AS, audit_entry, release_document, release_of
 from catalog_service.model.stages import ReleaseStatus
-from catalog_service.releases.policy import MAX_RINGS, Policy
+from catalog_service.releases.policy import Policy, Ring
 from catalog_service.releases.policy_edits import NAMES, edited, texts
 from common.mongo import Document
+from deploy.backup.manifest import StrictModel
 from deploy.tenant_archive.record_types import Record, require
 
 POLICIES = "catalog.release_policies.bson"
 OPERATIONS = {*AUDITED_AS.values(), "retention"}  # of automatic changes
 RELEASE_LIMIT = 1 << 20  # bytes
+
+
+class StageRecord(StrictModel):
+    rings: list[Ring | Literal["*"]]
+    status: Annotated[ReleaseStatus, Field(strict=False)]
 
 
 class PolicyRecord(Record):
@@ -31,14 +38,7 @@ def check_policy(document: Document) -> None:
     require(edited(Policy(), fields) == policy)
 
 
-def check_stage(stage: Mapping[str, Any]) -> None:
-    require(stage.keys() == {"rings", "status"} and stage["status"] in set(ReleaseStatus))
-    rings = stage["rings"]
-    require(isinstance(rings, list) and len(rings) <= MAX_RINGS and all(isinstance(ring, str) for ring in rings))
-    Policy(rings=tuple(ring for ring in rings if ring != "*"))
-
-
-def check_release(release: Mapping[str, Any]) -> None:
+def checked_release(release: dict[str, Any]) -> dict[str, Any]:
     """The record must be as the product writes it; automatic changes name no user."""
     written = release_document(release_of(release))
     require(release.keys() <= written.keys() and len(bson.encode(release)) <= RELEASE_LIMIT)
@@ -46,9 +46,10 @@ def check_release(release: Mapping[str, Any]) -> None:
     require(b"\0" not in b"".join(text.encode() for text in _texts(release)))
     require(isinstance(written["fence"], int) and 0 <= written["fence"] < 2**62)
     for entry in written["unaudited"]:
-        require(entry["operation"] in OPERATIONS)
-        expected = audit_entry(datetime.fromisoformat(entry["at"]), entry["operation"], entry["target"])
+        require(entry["operation"] in OPERATIONS and datetime.fromisoformat(entry["at"]))
+        expected = audit_entry(entry["at"], entry["operation"], entry["target"])
         require({**expected, "id": entry["id"]} == entry and isinstance(entry["id"], str))
+    return release
 
 
 def _texts(value: Any) -> list[str]:

@@ -20,11 +20,14 @@ releases = typer.Typer(no_args_is_help=True)
 Uid = Annotated[str, Argument(metavar="UID", help="UID of the version, as `pkgrepo publish` prints it.")]
 Reason = Annotated[str, Option(help="Reason, for the history.")]
 Release = Mapping[str, Any]
-ACTIONS = (
-    ("approve", "Approve the file of a version. The publisher's approval does not count."),
-    ("pause", "Stop a version where it is."),
-    ("resume", "End the stop of a version."),
-)
+# Commands without options of their own: operation, form and help.
+ACTIONS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
+    "approve": ("approve_version", {}, "Approve the file of a version. The publisher's approval does not count."),
+    "pause": ("pause_version", {}, "Stop a version where it is."),
+    "resume": ("resume_version", {}, "End the stop of a version."),
+    "pin": ("pin_version", {"pinned": "1"}, "Protect a version from retention."),
+    "unpin": ("pin_version", {"pinned": "0"}, "End the protection of a version from retention."),
+}
 
 
 @releases.command("list")
@@ -110,33 +113,19 @@ def roll_back(
     _write(uid, "roll_back_version", {"reason": reason}, url, ca_file, retry_timeout, as_json=as_json)
 
 
-@releases.command("pin")
-def pin(
-    uid: Uid,
-    url: Url,
-    remove: Annotated[bool, Option("--remove", help="Unpin the version.")] = False,
-    retry_timeout: RetryTimeout = 600,
-    ca_file: CaFile = None,
-    as_json: AsJson = False,
-) -> None:
-    """Protect a version from retention."""
-    form = {"pinned": "0" if remove else "1"}
-    _write(uid, "pin_version", form, url, ca_file, retry_timeout, as_json=as_json, method="PATCH")
-
-
-def _action(operation: str) -> Callable[..., None]:
+def _action(operation: str, form: Mapping[str, str]) -> Callable[..., None]:
     """A command that needs only the version."""
 
     def run(
         uid: Uid, url: Url, retry_timeout: RetryTimeout = 600, ca_file: CaFile = None, as_json: AsJson = False
     ) -> None:
-        _write(uid, operation, {}, url, ca_file, retry_timeout, as_json=as_json)
+        _write(uid, operation, form, url, ca_file, retry_timeout, as_json=as_json)
 
     return run
 
 
-for _name, _help in ACTIONS:
-    releases.command(_name, help=_help)(_action(f"{_name}_version"))
+for _name, (_operation, _form, _help) in ACTIONS.items():
+    releases.command(_name, help=_help)(_action(_operation, _form))
 
 
 def _write(
@@ -148,9 +137,9 @@ def _write(
     retry_timeout: float,
     *,
     as_json: bool,
-    method: str = "POST",
 ) -> None:
     """Call an operation, and print the version's new state."""
+    method = "PATCH" if operation == "pin_version" else "POST"
     answer = _call(url, ca_file, retry_timeout, method, operation, uid, form=form)
     if as_json:
         typer.echo(json_text(answer))
@@ -173,19 +162,16 @@ def _call(
 
     async def work() -> Any:
         async with open_client(url, ca_file, retry_timeout) as client:
-            try:
-                return await client.call(method, *segments, query=query, form=form)
-            except UpstreamProblem as refusal:
-                if refusal.code != "gate_waiting":
-                    raise
-                return refusal
+            return await client.call(method, *segments, query=query, form=form)
 
     with problems_printed(retry_timeout):
-        answer = run_until_stopped(work(), error_console)
-    if isinstance(answer, UpstreamProblem):
-        print_line(error_console, f"pkgrepo: {answer.detail}")
-        raise typer.Exit(GATE_WAITS)
-    return answer
+        try:
+            return run_until_stopped(work(), error_console)
+        except UpstreamProblem as refusal:
+            if refusal.code != "gate_waiting":
+                raise
+            print_line(error_console, f"pkgrepo: {refusal.detail}")
+            raise typer.Exit(GATE_WAITS) from None
 
 
 def _state(release: Release) -> str:

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from catalog_service.releases.model import ReleaseQuery
 from catalog_service.releases.policy import Policy
 from catalog_service.store import INDEXES, MongoCatalogStore
 from common.mongo import MongoDatabase, make_indexes
@@ -64,8 +65,10 @@ async def test_queries_read_only_the_versions_that_they_need(database: MongoData
     store = MongoCatalogStore(database, uploads_age=60)
     await database.command("profile", 2)
     due = await store.releases.due(100)
-    page, total = await store.releases.page(tenant_id, "", 0, 10, in_flight=True)
-    newest, _ = await store.releases.page(tenant_id, "acme.app5", 0, 10, in_flight=False)
+    page, total = await store.releases.page(tenant_id, ReleaseQuery(in_flight=True, package_id="", offset=0, limit=10))
+    newest, _ = await store.releases.page(
+        tenant_id, ReleaseQuery(in_flight=False, package_id="acme.app5", offset=0, limit=10)
+    )
     waiting = await store.releases.waiting()
     earlier = await store.releases.earlier(page[0])
     await store.policies.edit(tenant_id, lambda _: Policy(rings=("pilot", "everyone")))

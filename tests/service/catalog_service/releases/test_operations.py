@@ -81,7 +81,7 @@ async def test_a_promotion_to_an_entered_ring_changes_nothing(tenant: ReleaseTen
 async def test_a_promotion_to_an_unknown_ring_is_refused(tenant: ReleaseTenant) -> None:
     await tenant.set_policy()
     answer = await tenant.call(tenant.bob, "promote_version", await tenant.publish(), ring="nobody")
-    assert (answer.status, answer.body["params"]["reason"]) == (400, "unknown_ring")
+    assert (answer.status, answer.body["params"]["reason"]) == (400, "no_such_ring")
 
 
 async def test_a_gate_that_waits_refuses_the_promotion(tenant: ReleaseTenant) -> None:

@@ -63,7 +63,7 @@ async def test_a_token_of_a_publisher_may_pin_but_not_approve(tenant: Api, uid: 
     assert (refused.status, pinned.status) == (1, 0)
     assert "You need the permission release:approve." in refused.log
     assert (await release_of(tenant, uid))["pinned"]
-    assert (await run(tenant, "pin", uid, "--remove", token=token)).status == 0
+    assert (await run(tenant, "unpin", uid, token=token)).status == 0
     assert not (await release_of(tenant, uid))["pinned"]
 
 

@@ -59,6 +59,11 @@ def test_several_installers_of_one_version_count_once() -> None:
     assert expired(make_policy({"keep_versions": 2}), *versions) == ["d"]
 
 
+def test_a_version_in_no_ring_stays_after_the_rings_were_removed() -> None:
+    version = make_version("1", stage=Stage(("pilot",)))
+    assert expired(make_policy({"downloaded_days": 1}), version, downloads=Downloads(LONG_COUNTED)) == []
+
+
 @pytest.mark.parametrize("field", ["channel", "architecture", "package_id"])
 def test_each_channel_architecture_and_package_counts_for_itself(field: str) -> None:
     others = [make_version("0.2", uid="other new", **{field: "other"}), make_version("0.1", **{field: "other"})]

@@ -36,7 +36,7 @@ NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 DIGEST = "ab" * 32
 HASH = password_hasher().hash("a password for tests")
 FILE = f"{'1' * 32}.zip"
-AUDITED = dict(audit_entry(NOW, "promote_version", {"uid": "1", "ring": "pilot"}))
+AUDITED = dict(audit_entry(NOW.isoformat(), "promote_version", {"uid": "1", "ring": "pilot"}))
 AUDIT_TEXTS = ("operation", "user", "ip", "request_id")
 # texts without forbidden values, and the largest number of an entry
 ALLOWED = {
@@ -254,6 +254,7 @@ def test_an_unknown_field_is_refused(name: str) -> None:
         ("release", {"unaudited": [{**AUDITED, "user": "ada"}]}),
         ("release", {"unaudited": [{**AUDITED, "operation": "login"}]}),
         ("release", {"unaudited": [{**AUDITED, "more": ""}]}),
+        ("release", {"unaudited": [{**AUDITED, "at": "today"}]}),
     ],
 )
 def test_a_release_that_the_product_does_not_write_is_refused(change: tuple[str, Any]) -> None:
