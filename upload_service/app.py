@@ -181,7 +181,7 @@ def build(
         ("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE)),
         ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
-        ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+        ("reconciliation", Reconciliation(quota).check_due, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
         ("counting", count, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
     ]
     if counter is not None:
