@@ -44,7 +44,8 @@ class Upload:
     - `upload_id` is also the id of the quota's row and of the event, and the name of the file.
     - `original_file_id` is the X-File-ID of an upload that was deleted before it was announced.
     - `uploader` is the username of the caller who began it; records of releases up to 0.1.0 have none.
-    - `is_withheld`: its version is held, so no download opens the file. `is_infected` is the scanner's current verdict.
+    - `is_withheld`: its version is stopped or waits for its scan. `is_infected` is the scanner's current verdict. No
+      download opens such a file.
     - `request_id` and `traceparent` are those of the request that completed it.
     - `is_cancelled`: the transfer takes no more chunks.
     - `certain_until`: no other process can have a lease that is kept since an earlier chunk, until this time by
@@ -144,7 +145,7 @@ class InstallerWithheld(NotFound):
     """The version of the file is held or rolled back."""
 
     code = "installer_withheld"
-    text = "This installer is withheld: an administrator holds its version."
+    text = "This installer is withheld: its version is stopped, or waits for its scan."
 
 
 class InstallerInfected(NotFound):

@@ -160,15 +160,23 @@ class VersionRelease:
         """The person whose approval does not count."""
         return self.release.publisher or self.published_by
 
+    @property
+    def is_withheld(self) -> bool:
+        """Whether nobody may download the file: the version is withdrawn, or waits before the first ring for its scan.
+
+        The gates of a new version are not known at first.
+        """
+        unscanned = any(
+            state.gate is Gate.SCAN and state.state is not GateStatus.PASSED for state in self.release.gates
+        )
+        return self.is_withdrawn or (not self.rings and (unscanned or not self.release.gates))
+
     def level(self, rings: Sequence[str]) -> int:
         """The position of the furthest ring that the version has entered, -1 for none."""
         return Stage(self.rings).level(rings)
 
     def with_stage(self, rings: tuple[str, ...], status: ReleaseStatus) -> "VersionRelease":
-        """The version in another stage. The files of a withdrawn version are withheld."""
-        before, stage = self.stage or Stage((ALL_RINGS,)), Stage(rings, status)
-        untold = self.release.is_untold or (before.is_withdrawn is not stage.is_withdrawn and not self.is_external)
-        return replace(self, stage=stage, release=replace(self.release, is_untold=untold))
+        return replace(self, stage=Stage(rings, status))
 
     def with_event(self, event: str, by: str = "", ring: str = "", reason: str = "") -> "VersionRelease":
         """The version with an event in its history. An automatic one goes to the audit log."""

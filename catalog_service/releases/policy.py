@@ -89,3 +89,8 @@ class Policy(Part):
     def is_controlled(self) -> bool:
         """Whether new versions have a stage."""
         return bool(self.rings or self.gates)
+
+    @property
+    def has_scan(self) -> bool:
+        """Whether a ring has a scan gate."""
+        return any(gates.scan for gates in self.gates.values())

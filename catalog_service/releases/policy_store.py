@@ -15,6 +15,7 @@ from common.mongo import Document, MongoDatabase
 BEGIN: Document = {"stage": {"rings": [], "status": "active"}, "release.fence": 1, "release.in_flight": True}
 UNFINISHED: Document = {"halfway": True, "changed_at": {"$type": "date"}}  # An index has only these versions.
 DUE_NOW = {"release.due": True}  # for `$currentDate`
+UNTOLD = {"release.is_untold": True}
 PARTS: Document = {"_id": False, "tenant_id": False}  # of a policy's document
 
 
@@ -60,10 +61,11 @@ class MongoPolicyStore:
                 raise PolicyChanged from None
             if policy.is_controlled:  # The activation of such a version may have read the earlier policy.
                 pending = {"tenant_id": tenant_id, "state": "pending", **UNFINISHED}
-                await self._versions.update_many(pending, {"$set": BEGIN, "$currentDate": DUE_NOW})
+                await self._versions.update_many(pending, {"$set": {**BEGIN, **UNTOLD}, "$currentDate": DUE_NOW})
             # The fence makes a change fail that read the earlier policy.
             in_flight = {"tenant_id": tenant_id, "release.in_flight": True}
-            await self._versions.update_many(in_flight, {"$inc": {"release.fence": 1}, "$currentDate": DUE_NOW})
+            again: Document = {"$set": UNTOLD, "$inc": {"release.fence": 1}, "$currentDate": DUE_NOW}
+            await self._versions.update_many(in_flight, again)
 
     async def with_scan(self) -> Sequence[str]:
         """Return the tenants whose policies have a scan gate."""

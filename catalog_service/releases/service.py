@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.releases import VersionRelease
 from catalog_service.model.stages import ReleaseStatus, is_offered
+from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.facts import FactsReader, checked_gates_ahead, service_of
@@ -44,9 +45,15 @@ class Releases:
         self._installers = installers
         self._facts = FactsReader(store, installers)
 
-    async def is_controlled(self, tenant_id: str) -> bool:
-        """Whether new versions of a tenant begin before the first ring."""
-        return (await self._policies.find(tenant_id)).is_controlled
+    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
+        """Whether a new version begins before the first ring. Its file is withheld if a scan gate is on its way.
+
+        Raises Unavailable.
+        """
+        policy = await self._policies.find(tenant_id)
+        if policy.has_scan and version.server_filename:
+            await self._installers.withhold(service_of(tenant_id), version.uid, 0, withheld=True)
+        return policy.is_controlled
 
     async def begin(self, tenant_id: str, uid: str) -> None:
         """Let a new version enter the rings that are open to it; the loop does that if it is not possible now."""
@@ -189,7 +196,7 @@ class Releases:
     async def _tell(self, version: VersionRelease) -> None:
         """Tell upload_service whether to withhold a file, if it does not know yet. Raises Unavailable."""
         if version.release.is_untold:
-            withheld, fence = version.is_withdrawn, version.release.fence
+            withheld, fence = version.is_withheld, version.release.fence
             await self._installers.withhold(service_of(version.tenant_id), version.uid, fence, withheld=withheld)
             await self._store.mark_told(version)
 

@@ -52,7 +52,9 @@ class MongoReleaseStore:
 
         Raises ReleaseChanged if another process changed them since.
         """
-        release = replace(after.release, fence=before.release.fence + 1, in_flight=after.is_in_flight)
+        is_untold = not after.is_external and (after.release.is_untold or before.is_withheld is not after.is_withheld)
+        fence, in_flight = before.release.fence + 1, after.is_in_flight
+        release = replace(after.release, fence=fence, in_flight=in_flight, is_untold=is_untold)
         if release.unaudited or release.is_untold:  # The loop must deliver them.
             again = after.now + RETRY
             release = replace(release, due=min(release.due or again, again))

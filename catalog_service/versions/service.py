@@ -26,8 +26,11 @@ from common.tenants import Tenant, VersionKey
 class ReleaseControl(Protocol):
     """The part of release control that new versions need."""
 
-    async def is_controlled(self, tenant_id: str) -> bool:
-        """Whether new versions of a tenant begin before the first ring."""
+    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
+        """Whether a new version begins before the first ring; nobody downloads its file before its scan.
+
+        Raises Unavailable.
+        """
 
     async def begin(self, tenant_id: str, uid: str) -> None:
         """Let a new version enter the rings that are open to it; later, if that is not possible now."""
@@ -119,7 +122,7 @@ class Versions:
             raise
         if version.server_filename:
             await self._link_upload(tenant_id, version.server_filename)
-        is_controlled = await self._releases.is_controlled(tenant_id)
+        is_controlled = await self._releases.prepare(tenant_id, version)
         if await self._store.activate(tenant_id, version, file, is_controlled=is_controlled):
             if is_controlled:
                 await self._releases.begin(tenant_id, version.uid)

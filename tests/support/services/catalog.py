@@ -190,7 +190,7 @@ class StubServices:
 
     async def _withhold(self, request: web.Request) -> web.Response:
         for version in (await self._receive(request, "withhold_installers"))["versions"]:
-            fence, _ = self.withheld.get(version["uid"], (0, False))
+            fence, _ = self.withheld.get(version["uid"], (-1, False))
             if version["fence"] > fence:
                 self.withheld[version["uid"]] = version["fence"], version["withheld"]
         return json_response({})

@@ -395,10 +395,52 @@ async def test_a_scan_lets_a_version_into_the_first_ring(tenant: ReleaseTenant, 
     assert await tenant.offered(uid) == ["pilot"]
 
 
+@pytest.mark.parametrize("found", ["clean", "too_large"])
+async def test_a_file_is_withheld_until_its_scan_gate_has_passed(
+    tenant: ReleaseTenant, catalog: Catalog, found: str
+) -> None:
+    await tenant.set_policy(gates={"pilot": {"scan": True}, "broad": {"approvals": 1}})
+    uid = await tenant.publish()
+    for state in ("pending", "infected"):
+        catalog.stubs.checks[uid] = checks(state)
+        await tenant.rounds()
+        assert await tenant.is_withheld(uid), state
+    catalog.stubs.checks[uid] = checks(found)
+    await tenant.rounds()
+    assert await tenant.is_withheld(uid) is (found == "too_large")
+    await tenant.done(tenant.bob, "approve_version", uid)
+    await tenant.rounds()
+    assert not await tenant.is_withheld(uid)
+
+
+async def test_a_version_begins_only_after_its_file_is_withheld(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy(gates={"pilot": {"scan": True}})
+    catalog.stubs.release_refusal = NOT_THERE
+    name = catalog.stubs.add_file()
+    answer = await catalog.post_version(tenant.ada, server_filename=name, package_version="1.0")
+    assert answer.status == 500
+    listed = await catalog.call(tenant.ada, "GET", "get_package_versions", "acme.editor")
+    assert listed.body == []
+    catalog.stubs.release_refusal = None
+    assert await tenant.is_withheld(await tenant.publish("1.0", server_filename=name))
+
+
+async def test_a_file_waits_for_a_scan_gate_that_is_set_later(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy(gates={"pilot": {"approvals": 1}})
+    uid = await tenant.publish()
+    assert not await tenant.is_withheld(uid)
+    await tenant.set_policy(gates={"pilot": {"approvals": 1, "scan": True}})
+    await tenant.rounds()
+    assert await tenant.is_withheld(uid)
+    await tenant.set_policy(gates={"pilot": {"approvals": 1}})
+    await tenant.rounds()
+    assert not await tenant.is_withheld(uid)
+
+
 async def test_no_answer_about_a_file_opens_no_gate(tenant: ReleaseTenant, catalog: Catalog) -> None:
     await tenant.set_policy(gates={"pilot": {"scan": True}, "broad": {"approvals": 1}})
-    catalog.stubs.release_refusal = NOT_THERE
     uid = await tenant.publish()
+    catalog.stubs.release_refusal = NOT_THERE
     await tenant.rounds()
     await tenant.done(tenant.bob, "approve_version", uid)
     assert await tenant.offered(uid) == []

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from catalog_service.model.packages import InstallerFile, PackageNotFound
+from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions.forms import new_version
@@ -659,7 +660,7 @@ async def fail() -> None:
 class NoReleases:
     """Release control of a tenant without rings."""
 
-    async def is_controlled(self, tenant_id: str) -> bool:
+    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
         return False
 
     async def begin(self, tenant_id: str, uid: str) -> None:
