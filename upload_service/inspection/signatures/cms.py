@@ -37,7 +37,7 @@ class SignedMessage:
     certificate: x509.Certificate
     others: Sequence[x509.Certificate]
     signature: bytes
-    unsigned: dict[str, list[core.Asn1Value]]
+    unsigned: dict[str, list[bytes]]
 
 
 def open_message(content: bytes, content_type: str) -> SignedMessage:
@@ -58,19 +58,28 @@ def open_message(content: bytes, content_type: str) -> SignedMessage:
     _check_complete(message)
     _check_complete(signer)
     # The signature covers the attributes as a SET, which has another tag than in the message.
-    covered = b"\x31" + signer["signed_attrs"].dump()[1:]
+    covered = b"\x31" + _encoding(signer["signed_attrs"], content)[1:]
     digest = digest_name(signer["digest_algorithm"])
     if [digest_name(one) for one in message["digest_algorithms"]] != [digest]:
         raise Altered("The signature names several digests.")
-    signed_bytes, body = _content(message["encap_content_info"], content_type)
+    signed_bytes, body = _content(message["encap_content_info"], content_type, content)
     _check_attributes(signer["signed_attrs"], content_type, hashlib.new(digest, signed_bytes).digest())
-    certificate, others = _certificates(message["certificates"], signer["sid"])
+    certificate, others = _certificates(message["certificates"], signer["sid"], content)
     signature = signer["signature"].native
     algorithm = signer["signature_algorithm"]["algorithm"].native
     _check_signature(certificate, digest, algorithm, signature, covered)
     attributes = signer["unsigned_attrs"]
-    unsigned = {} if isinstance(attributes, core.Void) else _by_type(attributes)
+    found = {} if isinstance(attributes, core.Void) else _by_type(attributes)
+    unsigned = {name: [_encoding(value, content) for value in values] for name, values in found.items()}
     return SignedMessage(body, digest, certificate, others, signature, unsigned)
+
+
+def _encoding(value: Any, message: bytes) -> bytes:
+    """A value as it is in a message. asn1crypto encodes some values anew, as if their length were indefinite."""
+    encoded: bytes = value.dump()
+    if encoded not in message:
+        raise Altered("The signature is not encoded as its signer left it.")
+    return encoded
 
 
 def digest_name(algorithm: Any) -> str:
@@ -87,11 +96,11 @@ def _check_complete(sequence: Any) -> None:
         raise Altered("The signature has data that is not part of it.")
 
 
-def _content(info: Any, content_type: str) -> tuple[bytes, bytes]:
+def _content(info: Any, content_type: str, message: bytes) -> tuple[bytes, bytes]:
     """The bytes that the digest covers, and the content: an OCTET STRING's bytes, or another value without its tag."""
     if info["content_type"].dotted != content_type:
         raise Altered("The signature is of another kind of content.")
-    class_, _, _, _, encoded, _ = parser.parse(info["content"].dump(), strict=True)
+    class_, _, _, _, encoded, _ = parser.parse(_encoding(info["content"], message), strict=True)
     _, _, tag, _, body, _ = parser.parse(encoded, strict=True)
     if class_ != _CONTEXT:
         raise Altered("The signature is of another kind of content.")
@@ -108,11 +117,11 @@ def _check_attributes(attributes: cms.CMSAttributes, content_type: str, digest: 
         raise Altered("The signature belongs to another content.")
 
 
-def _certificates(choices: Any, signer: Any) -> tuple[x509.Certificate, Sequence[x509.Certificate]]:
+def _certificates(choices: Any, signer: Any, message: bytes) -> tuple[x509.Certificate, Sequence[x509.Certificate]]:
     if len(choices) > CERTIFICATES_LIMIT:
         raise Unsupported("The signature has too many certificates.")
     # Before anything is read from them: the library encodes anew what it has read.
-    certificates = {choice.dump(): choice for choice in choices}  # Some signers add a certificate twice.
+    certificates = {_encoding(choice, message): choice for choice in choices}  # Some signers add a certificate twice.
     if signer.name != "issuer_and_serial_number" or any(choice.name != "certificate" for choice in choices):
         raise Unsupported("The signature has certificates of an unknown kind.")
     for choice in certificates.values():

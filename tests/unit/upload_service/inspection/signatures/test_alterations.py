@@ -15,7 +15,7 @@ import olefile
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from tests.support.samples.signed_files import root, sign, time_authority, unsigned
+from tests.support.samples.signed_files import PUBLISHER, make_identity, root, sign, time_authority, unsigned
 from upload_service.inspection.signatures.model import SignatureState
 from upload_service.inspection.signatures.trust import TrustStore
 from upload_service.inspection.signatures.verification import verify_file
@@ -114,6 +114,18 @@ def test_any_changed_byte_of_the_signature_in_an_msi_is_never_valid() -> None:
         signature = ole.openstream("\x05DigitalSignature").read()
     start = content.index(signature[:60])
     check("msi", iter(range(start, start + len(signature))))
+
+
+def test_a_certificate_that_asn1crypto_encodes_anew_is_read_as_it_is() -> None:
+    # The length of its content ends with the byte of an indefinite length.
+    identities = (make_identity(PUBLISHER, root()) for _ in range(1000))
+    encodings = ((one, one.certificate.public_bytes(Encoding.DER)) for one in identities)
+    identity, certificate = next((one, encoded) for one, encoded in encodings if encoded[3] == 0x80)
+    content = sign(unsigned("exe"), identity)
+    assert is_valid(content)
+    changed = certificate.replace(b"\x01\x01\xff", b"\x01\x01\xfe")  # another encoding of true
+    assert changed != certificate
+    assert not is_valid(content.replace(certificate, changed))
 
 
 def test_a_change_of_both_copies_of_a_certificate_is_never_valid() -> None:
