@@ -53,7 +53,7 @@ def verify_all(
         if len(verdicts) == SIGNATURES_LIMIT:
             raise Unsupported("The file has too many signatures.")
         message = open_message(pending.pop(0), _INDIRECT_DATA)
-        pending += [value.dump() for value in message.unsigned.pop(_NESTED, ())]
+        pending += message.unsigned.pop(_NESTED, ())
         verdicts.append(_verify(message, kind, is_digest, trust, now))
     return verdicts
 
@@ -83,7 +83,7 @@ def _timestamp(message: SignedMessage, trust: TrustStore, now: datetime) -> date
     ((name, values),) = message.unsigned.items() if len(message.unsigned) == 1 else (("", []),)
     if name not in _TIMESTAMPS or len(values) != 1:
         raise Unsupported("The signature has an attribute that is not supported, such as a timestamp of the old kind.")
-    token = open_message(values[0].dump(), _TIMESTAMP_DATA)
+    token = open_message(values[0], _TIMESTAMP_DATA)
     stamp = tsp.TSTInfo.load(token.content, strict=True)
     imprint = stamp["message_imprint"]
     time: datetime = stamp["gen_time"].native

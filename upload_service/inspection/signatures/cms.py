@@ -20,6 +20,7 @@ DIGESTS: dict[str, hashes.HashAlgorithm] = {
     "sha512": hashes.SHA512(),
 }
 _VERSIONS = {"v1", "v3"}
+_ATTRIBUTES = b"\xa0"  # the tag of the signed attributes
 _CONTEXT = 2  # the class of a tag that belongs to its context
 _RSA = "1.2.840.113549.1.1.1"
 _RSA_OF = {"sha256": "1.2.840.113549.1.1.11", "sha384": "1.2.840.113549.1.1.12", "sha512": "1.2.840.113549.1.1.13"}
@@ -31,7 +32,7 @@ _EC_OF = {"sha256": "1.2.840.10045.4.3.2", "sha384": "1.2.840.10045.4.3.3", "sha
 class SignedMessage:
     """A message whose signature is that of the certificate's key. `others` are the certificates besides it.
 
-    `content` is DER, or the bytes of an OCTET STRING. `unsigned` has the unsigned attributes by their OID.
+    `content` is DER, or the bytes of an OCTET STRING. `unsigned` has the DER of the unsigned attributes by their OID.
     """
 
     content: bytes
@@ -39,7 +40,7 @@ class SignedMessage:
     certificate: x509.Certificate
     others: Sequence[x509.Certificate]
     signature: bytes
-    unsigned: dict[str, list[core.Asn1Value]]
+    unsigned: dict[str, list[bytes]]
 
 
 def open_message(content: bytes, content_type: str) -> SignedMessage:
@@ -60,7 +61,8 @@ def open_message(content: bytes, content_type: str) -> SignedMessage:
     _check_complete(message)
     _check_complete(signer)
     # The signature covers the attributes as a SET, which has another tag than in the message.
-    covered = b"\x31" + signer["signed_attrs"].dump()[1:]
+    (attributes,) = (value for value in _values(signer.contents) if value.startswith(_ATTRIBUTES))
+    covered = b"\x31" + attributes[1:]
     digest = digest_name(signer["digest_algorithm"])
     if [digest_name(one) for one in message["digest_algorithms"]] != [digest]:
         raise Altered("The signature names several digests.")
@@ -81,9 +83,19 @@ def digest_name(algorithm: Any) -> str:
     return name
 
 
+def _values(content: bytes) -> list[bytes]:
+    """The DER values that follow one another in a content. `dump` of the library may encode a value anew."""
+    values = []
+    while content:
+        length = parser.peek(content)
+        values.append(content[:length])
+        content = content[length:]
+    return values
+
+
 def _check_complete(sequence: Any) -> None:
     """Raise Altered if a sequence has more than its fields."""
-    if sum(len(sequence[name].dump()) for name in sequence) != len(sequence.contents):
+    if sum(not isinstance(sequence[name], core.Void) for name in sequence) != len(_values(sequence.contents)):
         raise Altered("The signature has data that is not part of it.")
 
 
@@ -91,7 +103,8 @@ def _content(info: Any, content_type: str) -> tuple[bytes, bytes]:
     """The bytes that the digest covers, and the content: an OCTET STRING's bytes, or another value without its tag."""
     if info["content_type"].dotted != content_type:
         raise Altered("The signature is of another kind of content.")
-    class_, _, _, _, encoded, _ = parser.parse(info["content"].dump(), strict=True)
+    _, content = _values(info.contents)
+    class_, _, _, _, encoded, _ = parser.parse(content, strict=True)
     _, _, tag, _, body, _ = parser.parse(encoded, strict=True)
     if class_ != _CONTEXT:
         raise Altered("The signature is of another kind of content.")
@@ -111,8 +124,6 @@ def _check_attributes(attributes: cms.CMSAttributes, content_type: str, digest: 
 def _certificates(choices: Any, signer: Any) -> tuple[x509.Certificate, Sequence[x509.Certificate]]:
     if len(choices) > CERTIFICATES_LIMIT:
         raise Unsupported("The signature has too many certificates.")
-    # Before anything is read from them: the library encodes anew what it has read.
-    encoded = [choice.dump() for choice in choices]
     if signer.name != "issuer_and_serial_number" or any(choice.name != "certificate" for choice in choices):
         raise Unsupported("The signature has certificates of an unknown kind.")
     for choice in choices:
@@ -120,7 +131,7 @@ def _certificates(choices: Any, signer: Any) -> tuple[x509.Certificate, Sequence
             raise Altered("A certificate of the signature is malformed.")
     issuer, serial = signer.chosen["issuer"].dump(), signer.chosen["serial_number"].native
     issuers = [choice.chosen["tbs_certificate"]["issuer"].dump() for choice in choices]
-    certificates = dict(zip(encoded, issuers, strict=True))  # Some signers add a certificate twice.
+    certificates = dict(zip(_values(choices.contents), issuers, strict=True))  # Some signers add a certificate twice.
     others = [x509.load_der_x509_certificate(one) for one in certificates]
     matches = [
         certificate
@@ -150,11 +161,11 @@ def _check_signature(
         raise Unsupported("The signature has a key that is not supported.") from None
 
 
-def _unsigned(signer: Any) -> dict[str, list[core.Asn1Value]]:
+def _unsigned(signer: Any) -> dict[str, list[bytes]]:
     attributes = signer["unsigned_attrs"]
     if isinstance(attributes, core.Void):
         return {}
-    found = {one["type"].dotted: list(one["values"]) for one in attributes}
+    found = {one["type"].dotted: _values(one["values"].contents) for one in attributes}
     if len(found) != len(attributes):
         raise Altered("An attribute of the signature occurs twice.")
     return found

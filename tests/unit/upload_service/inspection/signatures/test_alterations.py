@@ -15,7 +15,7 @@ import olefile
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from tests.support.samples.signed_files import root, sign, time_authority, unsigned
+from tests.support.samples.signed_files import make_identity, root, sign, time_authority, unsigned
 from upload_service.inspection.signatures.model import SignatureState
 from upload_service.inspection.signatures.trust import TrustStore
 from upload_service.inspection.signatures.verification import verify_file
@@ -140,3 +140,40 @@ def test_the_details_of_an_msi_are_signed_if_its_signature_has_them(offset: int)
     entry = bytes(content).index("Root Entry".encode("utf-16-le")) + 128  # The entry after the root's.
     content[entry + offset] ^= 1
     assert not is_valid(bytes(content))
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["unused", "folder"])
+@pytest.mark.parametrize("case", ["msi", "msi with details"])
+def test_a_stream_of_an_msi_that_becomes_another_entry_is_never_valid(case: str, kind: int) -> None:
+    content = signed(case)
+    with olefile.OleFileIO(BytesIO(content)) as ole:
+        entries = [content.index(bytes(entry.name_raw)) for entry in ole.root.kids]
+    for entry in entries:
+        changed = bytearray(content)
+        changed[entry + 66] = kind
+        assert not is_valid(bytes(changed)), hex(entry)
+
+
+def test_a_stream_of_an_msi_that_gets_entries_of_its_own_is_never_valid() -> None:
+    changed = bytearray(signed("msi"))
+    with olefile.OleFileIO(BytesIO(changed)) as ole:
+        last = next(entry for entry in ole.root.kids if entry.sid_left == entry.sid_right == olefile.NOSTREAM)
+        parent = next(entry for entry in ole.root.kids if last.sid in {entry.sid_left, entry.sid_right})
+        other = next(entry for entry in ole.root.kids if entry.sid not in {last.sid, parent.sid})
+    moves = (parent, 68 if parent.sid_left == last.sid else 72, olefile.NOSTREAM), (other, 76, last.sid)
+    for entry, offset, sid in moves:
+        at = changed.index(bytes(entry.name_raw)) + offset
+        changed[at : at + 4] = sid.to_bytes(4, "little")
+    assert not is_valid(bytes(changed))
+
+
+def test_a_changed_certificate_of_any_length_is_never_valid() -> None:
+    for length in range(1, 256):
+        identity = make_identity("CN=Tiny,O=" + "x" * length, root())
+        certificate = identity.certificate.public_bytes(Encoding.DER)
+        if certificate[3] == 0x80:  # as in the mark of an indefinite length
+            break
+    content = sign(unsigned("exe"), identity)
+    assert is_valid(content)
+    at = content.index(certificate) + certificate.index(b"\x01\x01\xff") + 2
+    assert not is_valid(content[:at] + b"\xfe" + content[at + 1 :])
