@@ -64,11 +64,14 @@ class Retention:
     async def _run(self, tenant_id: str, token: str) -> None:
         caller, now = Caller.service(Tenant(tenant_id)), await self._store.now()
         preview = await self._preview(caller, now)
+        if not preview.revision:  # The plan may be out of date; the next round makes another one.
+            log.info("retention_postponed", tenant_id=tenant_id)
+            return
+        deleted = [each for each, _ in preview.retired if await self._store.begin_deletion(tenant_id, each)]
         retired = await _by_package(
             self._store.retire, tenant_id, [(version, reason_of(rule)) for version, rule in preview.expired]
         )
         resumed = await _by_package(self._store.resume, tenant_id, [(version, "") for version in preview.resumed])
-        deleted = [each for each, _ in preview.retired if await self._store.begin_deletion(tenant_id, each)]
         await self._record_deletions()
         for version in deleted:
             await self._versions.delete(caller, version.package_id, [version.uid])
@@ -88,14 +91,15 @@ class Retention:
 
     async def _preview(self, caller: Caller, now: datetime) -> Preview:
         tenant_id, today = caller.tenant_id, _midnight(now)
-        revision = (await self._read_state(tenant_id, "")).stable_revision
+        state = await self._read_state(tenant_id, "")
         policy = await self._find_policy(tenant_id)
         versions = await self._store.versions(tenant_id)
         downloads = await self._downloads(caller, policy)
         expired = await asyncio.to_thread(plan, policy, versions, downloads, today)
         uids = {version.uid for version, _ in expired}
+        is_unchanged = (await self._read_state(tenant_id, "")).stable_revision == state.stable_revision
         return Preview(
-            revision=revision,
+            revision=state.stable_revision if is_unchanged else "",
             expired=[(version, rule) for version, rule in expired if not version.is_retired],
             retired=[(version, rule) for version, rule in expired if version.is_retired],
             resumed=[version for version in versions if version.is_retired and version.uid not in uids],
