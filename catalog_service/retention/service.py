@@ -17,11 +17,13 @@ from catalog_service.versions.service import Versions
 from common.auth.internal_tokens import Caller
 from common.concurrency.background import running, with_each
 from common.concurrency.lease import keep_lease
+from common.errors import Unavailable
 from common.telemetry import log
 from common.tenants import Tenant
 
 Step = Callable[[str, Sequence[tuple[StoredVersion, str]]], Awaitable[int]]  # returns the number of changed versions
 RENEWAL = 15.0  # seconds; a lease lasts 60
+PLANS, PLAN_PAUSE = 5, 1.0  # plans of a run while the catalog changes, and the seconds between them
 
 
 class Retention:
@@ -63,10 +65,7 @@ class Retention:
 
     async def _run(self, tenant_id: str, token: str) -> None:
         caller, now = Caller.service(Tenant(tenant_id)), await self._store.now()
-        preview = await self._preview(caller, now)
-        if not preview.revision:  # The plan may be out of date; the next round makes another one.
-            log.info("retention_postponed", tenant_id=tenant_id)
-            return
+        preview = await self._stable_preview(caller, now)
         deleted = [each for each, _ in preview.retired if await self._store.begin_deletion(tenant_id, each)]
         retired = await _by_package(
             self._store.retire, tenant_id, [(version, reason_of(rule)) for version, rule in preview.expired]
@@ -77,6 +76,15 @@ class Retention:
             await self._versions.delete(caller, version.package_id, [version.uid])
         await self._store.end_run(tenant_id, token, _midnight(now))
         log.info("retention_ran", tenant_id=tenant_id, retired=retired, resumed=resumed, deleted=len(deleted))
+
+    async def _stable_preview(self, caller: Caller, now: datetime) -> Preview:
+        """A preview during which the catalog did not change. Raises Unavailable if it changes all the time."""
+        for _ in range(PLANS):
+            preview = await self._preview(caller, now)
+            if preview.revision:
+                return preview
+            await asyncio.sleep(PLAN_PAUSE)
+        raise Unavailable("The catalog changes all the time; retention is tried again in a minute.")
 
     async def _record_deletions(self) -> None:
         """Send deletions to the audit log. The documents are not removed before; the next round tries again."""
