@@ -23,7 +23,7 @@ from common.tenants import Tenant
 
 Step = Callable[[str, Sequence[tuple[StoredVersion, str]]], Awaitable[int]]  # returns the number of changed versions
 RENEWAL = 15.0  # seconds; a lease lasts 60
-PLANS, PLAN_PAUSE = 5, 1.0  # plans of a run while the catalog changes, and the seconds between them
+PLANS = 5  # that a run makes while the catalog changes
 
 
 class Retention:
@@ -65,7 +65,7 @@ class Retention:
 
     async def _run(self, tenant_id: str, token: str) -> None:
         caller, now = Caller.service(Tenant(tenant_id)), await self._store.now()
-        preview = await self._stable_preview(caller, now)
+        preview = await self._unchanged_preview(caller, now)
         deleted = [each for each, _ in preview.retired if await self._store.begin_deletion(tenant_id, each)]
         retired = await _by_package(
             self._store.retire, tenant_id, [(version, reason_of(rule)) for version, rule in preview.expired]
@@ -77,13 +77,13 @@ class Retention:
         await self._store.end_run(tenant_id, token, _midnight(now))
         log.info("retention_ran", tenant_id=tenant_id, retired=retired, resumed=resumed, deleted=len(deleted))
 
-    async def _stable_preview(self, caller: Caller, now: datetime) -> Preview:
-        """A preview during which the catalog did not change. Raises Unavailable if it changes all the time."""
+    async def _unchanged_preview(self, caller: Caller, now: datetime) -> Preview:
+        """A preview during which no change of the catalog ended. Raises Unavailable after several attempts."""
         for _ in range(PLANS):
+            before = await self._read_state(caller.tenant_id, "")
             preview = await self._preview(caller, now)
-            if preview.revision:
+            if (await self._read_state(caller.tenant_id, "")).revision == before.revision:
                 return preview
-            await asyncio.sleep(PLAN_PAUSE)
         raise Unavailable("The catalog changes all the time; retention is tried again in a minute.")
 
     async def _record_deletions(self) -> None:
@@ -99,15 +99,14 @@ class Retention:
 
     async def _preview(self, caller: Caller, now: datetime) -> Preview:
         tenant_id, today = caller.tenant_id, _midnight(now)
-        state = await self._read_state(tenant_id, "")
+        revision = (await self._read_state(tenant_id, "")).stable_revision
         policy = await self._find_policy(tenant_id)
         versions = await self._store.versions(tenant_id)
         downloads = await self._downloads(caller, policy)
         expired = await asyncio.to_thread(plan, policy, versions, downloads, today)
         uids = {version.uid for version, _ in expired}
-        is_unchanged = (await self._read_state(tenant_id, "")).stable_revision == state.stable_revision
         return Preview(
-            revision=state.stable_revision if is_unchanged else "",
+            revision=revision,
             expired=[(version, rule) for version, rule in expired if not version.is_retired],
             retired=[(version, rule) for version, rule in expired if version.is_retired],
             resumed=[version for version in versions if version.is_retired and version.uid not in uids],

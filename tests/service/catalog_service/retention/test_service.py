@@ -199,7 +199,6 @@ async def test_a_version_that_becomes_the_newest_during_the_plan_is_not_deleted(
         return versions
 
     monkeypatch.setattr(store, "versions", read_and_delete)
-    monkeypatch.setattr("catalog_service.retention.service.PLAN_PAUSE", 0)
     await tenant.run()
     assert await tenant.statuses() == {"1.0": "active"}
 
