@@ -20,8 +20,7 @@ DIGESTS: dict[str, hashes.HashAlgorithm] = {
     "sha512": hashes.SHA512(),
 }
 _VERSIONS = {"v1", "v3"}
-_ATTRIBUTES = b"\xa0"  # the tag of the signed attributes
-_CONTEXT = 2  # the class of a tag that belongs to its context
+_FIRST, _OCTETS, _SEQUENCE = b"\xa0", b"\x04", b"\x30"  # tags; the first is of signed attributes and of a content
 _RSA = "1.2.840.113549.1.1.1"
 _RSA_OF = {"sha256": "1.2.840.113549.1.1.11", "sha384": "1.2.840.113549.1.1.12", "sha512": "1.2.840.113549.1.1.13"}
 _EC = "1.2.840.10045.2.1"
@@ -61,7 +60,7 @@ def open_message(content: bytes, content_type: str) -> SignedMessage:
     _check_complete(message)
     _check_complete(signer)
     # The signature covers the attributes as a SET, which has another tag than in the message.
-    (attributes,) = (value for value in _values(signer.contents) if value.startswith(_ATTRIBUTES))
+    (attributes,) = (value for value in _values(signer.contents) if value.startswith(_FIRST))
     covered = b"\x31" + attributes[1:]
     digest = digest_name(signer["digest_algorithm"])
     if [digest_name(one) for one in message["digest_algorithms"]] != [digest]:
@@ -104,11 +103,11 @@ def _content(info: Any, content_type: str) -> tuple[bytes, bytes]:
     if info["content_type"].dotted != content_type:
         raise Altered("The signature is of another kind of content.")
     _, content = _values(info.contents)
-    class_, _, _, _, encoded, _ = parser.parse(content, strict=True)
-    _, _, tag, _, body, _ = parser.parse(encoded, strict=True)
-    if class_ != _CONTEXT:
+    encoded = parser.parse(content, strict=True)[4]
+    body = parser.parse(encoded, strict=True)[4]
+    if not content.startswith(_FIRST) or not encoded.startswith((_OCTETS, _SEQUENCE)):
         raise Altered("The signature is of another kind of content.")
-    return body, (body if tag == core.OctetString.tag else encoded)
+    return body, (body if encoded.startswith(_OCTETS) else encoded)
 
 
 def _check_attributes(attributes: cms.CMSAttributes, content_type: str, digest: bytes) -> None:
