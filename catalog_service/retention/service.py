@@ -16,10 +16,12 @@ from catalog_service.versions.service import Versions
 from common.auth.internal_tokens import Caller
 from common.concurrency.background import running, with_each
 from common.concurrency.lease import keep_lease
+from common.errors import Unavailable
 from common.telemetry import log
 from common.tenants import Tenant
 
 RENEWAL = 15.0  # seconds; a lease lasts 60
+PLANS = 5  # that a run makes while the catalog changes
 
 
 class Retention:
@@ -61,16 +63,25 @@ class Retention:
 
     async def _run(self, tenant_id: str, token: str) -> None:
         caller, now = Caller.service(Tenant(tenant_id)), await self._store.now()
-        preview = await self._preview(caller, now)
+        preview = await self._unchanged_preview(caller, now)
+        deleted = [each for each, _ in preview.retired if await self._store.begin_deletion(tenant_id, each)]
         expired = [(version, reason_of(rule)) for version, rule in preview.expired]
         retired = await self._store.retire(tenant_id, expired)
         resumed = await self._store.resume(tenant_id, preview.resumed)
-        deleted = [each for each, _ in preview.retired if await self._store.begin_deletion(tenant_id, each)]
         await self._record_deletions()
         for version in deleted:
             await self._versions.delete(caller, version.package_id, [version.uid])
         await self._store.end_run(tenant_id, token, _midnight(now))
         log.info("retention_ran", tenant_id=tenant_id, retired=retired, resumed=resumed, deleted=len(deleted))
+
+    async def _unchanged_preview(self, caller: Caller, now: datetime) -> Preview:
+        """A preview during which no change of the catalog ended. Raises Unavailable after several attempts."""
+        for _ in range(PLANS):
+            before = await self._read_state(caller.tenant_id, "")
+            preview = await self._preview(caller, now)
+            if (await self._read_state(caller.tenant_id, "")).revision == before.revision:
+                return preview
+        raise Unavailable("The catalog changes all the time; retention is tried again in a minute.")
 
     async def _record_deletions(self) -> None:
         """Send deletions to the audit log. The documents are not removed before; the next round tries again."""

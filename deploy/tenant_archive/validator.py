@@ -33,6 +33,7 @@ from deploy.tenant_archive.record_types import BadRecord
 from deploy.tenant_archive.release_records import POLICIES
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
+from upload_service.scanning.model import ScanState, scan_document
 from upload_service.store import LEASE_FREE, record_key
 
 MAX_INT64 = 2**63 - 1
@@ -145,7 +146,8 @@ def installer_document(upload: Upload) -> Document:
         "request_id": upload.request_id,
         "announced": True,
         "announcing_until": LEASE_FREE,
-        "inspection": State.PENDING,  # The archive's results of inspection and scan are not trusted.
+        "inspection": State.PENDING,  # The archive's results are not trusted, except that a file is infected.
+        **({"scan": scan_document(ScanState.INFECTED, upload.sha256, now)} if upload.is_infected else {}),
         "scan_due": now,
         "scan_since": now,
         "withheld": upload.is_withheld,

@@ -9,7 +9,7 @@ from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.model import Inspection
 from upload_service.model import InstallerNotFound
 from upload_service.scanning.checks_store import MongoCheckStore
-from upload_service.scanning.model import ScanState
+from upload_service.scanning.model import ScanState, scan_document
 from upload_service.scanning.store import MongoScanStore
 
 
@@ -43,7 +43,4 @@ class InstallerChecks:
         return checks
 
     def _scan(self, scan: dict[str, Any]) -> dict[str, Any]:
-        if scan:
-            return scan
-        state = ScanState.PENDING if self.scans else ScanState.OFF
-        return {"state": state, "reason": "", "engine": "", "signatures": "", "sha256": "", "at": None}
+        return scan or scan_document(ScanState.PENDING if self.scans else ScanState.OFF)

@@ -40,8 +40,10 @@ class MongoScanStore(UploadRecords):
         return ScanLease(to_upload(document), document["scan_attempt"], document.get("scan_failures", 0))
 
     async def mark_scanned(self, lease: ScanLease, verdict: Verdict, engine: Engine) -> bool:
-        """Store a verdict; False after another lease."""
+        """Store a verdict; False after another lease. An infected file stays infected if it is too large now."""
         scan = _scan(lease, verdict.state, verdict.reason, engine)
+        if verdict.state is ScanState.TOO_LARGE:
+            scan = {"$cond": [{"$eq": ["$scan.state", ScanState.INFECTED]}, "$scan", scan]}
         return await self._update(lease, {"scan": scan, **dict.fromkeys(_WORK, "$$REMOVE")})
 
     async def mark_failed(self, lease: ScanLease, reason: str, engine: Engine) -> bool:

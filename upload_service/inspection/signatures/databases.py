@@ -95,7 +95,12 @@ class _Database:
                 yield from self._details(child)
 
     def blocks(self, entry: Any) -> Iterator[bytes]:
-        """The content of a stream. A stream of few bytes is in sectors of the small stream."""
+        """The content of a stream. A stream of few bytes is in sectors of the small stream.
+
+        Raises Altered for another kind of entry: Windows does not read it as a stream.
+        """
+        if entry.entry_type != olefile.STGTY_STREAM or entry.kids:
+            raise Altered("An entry of the file is not a stream.")
         if entry.size >= self._ole.minisectorcutoff:
             yield from self._sectors(entry.isectStart, entry.size)
         elif entry.size:

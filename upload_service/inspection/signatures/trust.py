@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from cryptography.x509.verification import (
     Criticality,
@@ -19,7 +19,7 @@ from cryptography.x509.verification import (
 )
 
 SUFFIXES = (".pem", ".crt", ".cer")  # of the files in a folder
-RSA_SIZE = 2048  # bits, at least
+RSA_SIZE, CURVE_SIZE = 2048, 224  # bits, at least
 CHAIN_LIMIT = 6  # certificates between the signer and the trusted one
 
 _USAGE, _AUTHORITY = "it is for another usage", "a certificate of its chain may not sign certificates"
@@ -83,7 +83,9 @@ class TrustStore:
 
 
 def _is_weak(key: object) -> bool:
-    return isinstance(key, rsa.RSAPublicKey) and key.key_size < RSA_SIZE
+    if isinstance(key, ec.EllipticCurvePublicKey):
+        return key.key_size < CURVE_SIZE
+    return not isinstance(key, rsa.RSAPublicKey) or key.key_size < RSA_SIZE
 
 
 def _issuer_policy(usage: x509.ObjectIdentifier) -> ExtensionPolicy:

@@ -1,11 +1,12 @@
 """Retention in catalog_service: the preview, the two steps of a deletion, and the way back."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 import pytest
 
 from catalog_service.releases.policy import Policy
+from catalog_service.retention.model import StoredVersion
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from tests.support.services.catalog import Catalog
@@ -180,6 +181,26 @@ async def test_a_version_that_is_protected_meanwhile_comes_back(tenant: Tenant, 
     assert (row["version"], row["deleted_at"]) == ("1.0", None)
     assert (await tenant.statuses())["1.0"] == "active"
     assert (await tenant.release(old))["retired_at"] is None
+
+
+async def test_a_version_that_becomes_the_newest_during_the_plan_is_not_deleted(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, new = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    store = tenant.catalog.store.retention
+    read = store.versions
+
+    async def read_and_delete(tenant_id: str) -> Sequence[StoredVersion]:
+        versions = await read(tenant_id)
+        data = {"versions_uids": new}
+        await tenant.catalog.call(tenant.caller, "DELETE", "delete_package_version", "acme.editor", data=data)
+        return versions
+
+    monkeypatch.setattr(store, "versions", read_and_delete)
+    await tenant.run()
+    assert await tenant.statuses() == {"1.0": "active"}
 
 
 async def test_a_version_that_somebody_resumed_is_not_deleted(tenant: Tenant) -> None:

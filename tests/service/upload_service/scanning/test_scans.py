@@ -292,6 +292,18 @@ async def test_the_old_verdict_counts_until_there_is_a_new_one(
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "infected"
 
 
+async def test_an_infected_file_stays_infected_under_a_lower_limit(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller, scanner = make_uploader(), FixedScanner(Verdict(ScanState.INFECTED, "Evil"))
+    await linked(settings, caller, v1=b"one")
+    await make_scans(database, settings, scanner).scan_due()
+    await MongoScanStore(database).make_due(caller.tenant_id)
+    await make_scans(database, settings, scanner, limit=1).scan_due()
+    scan = (await checks_of(settings, caller, "v1"))["v1"]["scan"]
+    assert (scan["state"], scan["reason"]) == ("infected", "Evil")
+
+
 async def test_a_scan_that_runs_when_scans_are_repeated_has_no_effect(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:

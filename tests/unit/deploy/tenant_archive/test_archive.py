@@ -21,10 +21,11 @@ from deploy.backup.installers import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.tenant_archive.archive import FILES, ArchiveReader
 from deploy.tenant_archive.record_rules import CHECKS
-from deploy.tenant_archive.validator import TENANT, ArchiveValidator
+from deploy.tenant_archive.validator import TENANT, ArchiveValidator, installer_document
 from tests.support.samples.winget_factories import make_version
 from tests.support.servers.entra import APP
 from tests.support.tables import each
+from upload_service.store import to_upload
 
 CONTENT = b"the bytes of an installer"
 NAME = f"{uuid4().hex}.exe"
@@ -191,6 +192,15 @@ def make_validator(tmp_path: Path) -> Callable[..., ArchiveValidator]:
 def test_a_tenant_with_its_installers_is_accepted(make_validator: Callable[..., ArchiveValidator]) -> None:
     tenant = make_validator().check()
     assert (tenant.tenant_id, tenant.allowed_networks, tenant.max_clients) == ("acme", ("10.0.0.0/8",), 5)
+
+
+@pytest.mark.parametrize("state", ["infected", "clean"])
+def test_of_the_verdicts_only_an_infected_one_is_imported(
+    make_validator: Callable[..., ArchiveValidator], state: str
+) -> None:
+    validator = make_validator(upload_uploads=[upload(scan={"state": state})])
+    ((installer, _),) = validator.installers()
+    assert to_upload(installer_document(installer)).is_infected is (state == "infected")
 
 
 def test_rings_gates_and_retention_are_kept(make_validator: Callable[..., ArchiveValidator]) -> None:

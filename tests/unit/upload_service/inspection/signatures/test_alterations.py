@@ -15,7 +15,7 @@ import olefile
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from tests.support.samples.signed_files import PUBLISHER, make_identity, root, sign, time_authority, unsigned
+from tests.support.samples.signed_files import PUBLISHER, Identity, make_identity, root, sign, time_authority, unsigned
 from upload_service.inspection.signatures.model import SignatureState
 from upload_service.inspection.signatures.trust import TrustStore
 from upload_service.inspection.signatures.verification import verify_file
@@ -152,3 +152,35 @@ def test_the_details_of_an_msi_are_signed_if_its_signature_has_them(offset: int)
     entry = bytes(content).index("Root Entry".encode("utf-16-le")) + 128  # The entry after the root's.
     content[entry + offset] ^= 1
     assert not is_valid(bytes(content))
+
+
+@pytest.mark.parametrize("kind", [0, 1], ids=["unused", "folder"])
+@pytest.mark.parametrize("case", ["msi", "msi with details"])
+def test_a_stream_of_an_msi_that_becomes_another_entry_is_never_valid(case: str, kind: int) -> None:
+    content = signed(case)
+    with olefile.OleFileIO(BytesIO(content)) as ole:
+        entries = [content.index(bytes(entry.name_raw)) for entry in ole.root.kids]
+    for entry in entries:
+        changed = bytearray(content)
+        changed[entry + 66] = kind
+        assert not is_valid(bytes(changed)), hex(entry)
+
+
+def identity_of_length(length: int) -> Identity:
+    """A signer whose certificate has so many bytes. The length of a signature by a curve varies."""
+    name = "CN=Tiny"
+    while True:
+        identity = make_identity(name, root())
+        missing = length - len(identity.certificate.public_bytes(Encoding.DER))
+        if not missing:
+            return identity
+        name = f"CN=Tiny,O={'x' * (missing - 11)}" if name == "CN=Tiny" else name
+
+
+def test_a_changed_certificate_of_any_length_is_never_valid() -> None:
+    identity = identity_of_length(4 + 0x180)  # The last byte of the length is BER's mark of an indefinite one.
+    certificate = identity.certificate.public_bytes(Encoding.DER)
+    content = sign(unsigned("exe"), identity)
+    assert is_valid(content)
+    at = content.index(certificate) + certificate.index(b"\x01\x01\xff") + 2
+    assert not is_valid(content[:at] + b"\xfe" + content[at + 1 :])

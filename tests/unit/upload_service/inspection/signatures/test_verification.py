@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tests.support.samples.msi_samples import MACHINE_MSI
@@ -18,6 +18,7 @@ from tests.support.samples.signed_files import (
     PUBLISHER,
     YEAR,
     Identity,
+    Key,
     as_zip64,
     expired_signer,
     make_identity,
@@ -170,10 +171,14 @@ def test_a_changed_rsa_signature_is_invalid() -> None:
         assert state(changed) is SignatureState.INVALID
 
 
-def test_a_short_key_is_untrusted() -> None:
+@each(
+    "short",
+    [rsa.generate_private_key(65537, 1024), ec.generate_private_key(ec.SECP192R1())],  # noqa: S505  that is the test
+    ids=["rsa", "curve"],
+)
+def test_a_short_key_is_untrusted(short: Key) -> None:
     store, usage = TrustStore([root().certificate]), ExtendedKeyUsageOID.CODE_SIGNING
-    short = rsa.generate_private_key(65537, 1024)  # noqa: S505  what the test is about
-    with pytest.raises(NotTrusted):
+    with pytest.raises(NotTrusted, match="too short"):
         store.check(make_identity(PUBLISHER, root(), key=short).certificate, (), usage, NOW)
 
 
