@@ -48,11 +48,17 @@ class RetentionScenario:
         await self.cluster.age_tenant(self.api.tenant_id, DAY)
 
     async def pass_days(self, days: int) -> None:
-        """Make the first step older, without a new run."""
+        """Make the first step older, without a new run, after releases have written what it left to them."""
+        await until(self._is_settled)
         await self.cluster.mongo["catalog"]["versions"].update_many(
             {"tenant_id": self.api.tenant_id, "release.retired_at": {"$type": "date"}},
             [{"$set": {"release.retired_at": {"$subtract": ["$release.retired_at", days * DAY * 1000]}}}],
         )
+
+    async def _is_settled(self) -> bool:
+        version = await self.cluster.mongo["catalog"]["versions"].find_one({"uid": self.old.uid}) or {}
+        release = version.get("release", {})
+        return not (release.get("is_untold") or release.get("unaudited"))
 
     async def is_run(self) -> bool:
         """Whether a run of today is complete."""
