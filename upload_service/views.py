@@ -87,7 +87,7 @@ def identifiers(result: Inspection) -> dict[str, str]:
 
 
 def installer_check(check: InstallerCheck) -> dict[str, Any]:
-    """What release control may know about the file of a version."""
+    """The checks of the file of a version, for release control."""
     return {"sha256": check.sha256, "scan": check.scan, "signature": signature_check(check.inspection)}
 
 

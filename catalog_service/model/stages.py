@@ -9,7 +9,7 @@ from common.tenants import ALL_RINGS, DEFAULT_RING
 
 
 class ReleaseStatus(StrEnum):
-    """What stops a version, if anything."""
+    """The stop of a version, if any."""
 
     ACTIVE = "active"
     PAUSED = "paused"  # It stays where it is.

@@ -20,7 +20,7 @@ FAILED_SIGNATURES = {"unsigned", "invalid", "untrusted", "expired", "unsupported
 
 @dataclass(frozen=True)
 class Facts:
-    """What the gates know beside the policy. `checks` is None if upload_service knows no such file, or does not answer.
+    """The facts beside the policy. `checks` is None if upload_service knows no such file, or does not answer.
 
     `previous_signer` signed the version of the package before, "" if none is signed, None if that is not known.
     """

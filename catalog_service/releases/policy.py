@@ -65,7 +65,7 @@ class Gates(Part):
 
 
 class RetentionRule(Part):
-    """What to keep of the matching packages; a version that no condition keeps is deleted. None: no such condition."""
+    """Conditions of the matching packages; a version that none of them keeps is deleted. None: no such condition."""
 
     packages: Pattern = EVERY_PACKAGE[0]
     keep_versions: Annotated[int, Field(ge=1, le=10_000)] | None = None

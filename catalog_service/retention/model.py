@@ -1,4 +1,4 @@
-"""What retention knows of a version, its downloads, and the result of a plan."""
+"""A version as retention sees it, its downloads, and the result of a plan."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ Expired = tuple[StoredVersion, RetentionRule]  # a version that goes, and the ru
 
 @dataclass(frozen=True)
 class Preview:
-    """What a run does on this day at a revision of the catalog: "" while the catalog is being changed.
+    """The steps of a run on this day at a revision of the catalog: "" while the catalog is being changed.
 
     `expired` are retired; `retired` are deleted when their time has come. `resumed` are retired, and nothing deletes
     them any more.

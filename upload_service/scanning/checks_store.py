@@ -1,4 +1,4 @@
-"""What release control asks about the files of versions, and the files that it withholds, in the collection `uploads`.
+"""Checks of the files of versions, and files that release control withholds, in the collection `uploads`.
 
 `withheld` is the state that the catalog sent last, and `withheld_fence` counts its changes.
 """

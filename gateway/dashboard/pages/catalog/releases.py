@@ -135,7 +135,7 @@ class Waiting:
 
 
 def waiting_for(page: PageRequest, releases: Sequence[Release]) -> Waiting:
-    """What the versions in flight wait for, as far as it concerns the user of the page."""
+    """The gates that versions in flight wait for, as far as they concern the user of the page."""
     person, may_release = page.caller.person, page.may(Permission.RELEASE_APPROVE)
     own = [row for row in releases if row["published_by"] == person]
     return Waiting(

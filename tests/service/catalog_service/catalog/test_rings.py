@@ -1,4 +1,4 @@
-"""What callers of each ring read: the catalog, searches, and manifests, while stages and rings change."""
+"""The answers to callers of each ring: the catalog, searches, and manifests, while stages and rings change."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

@@ -24,7 +24,7 @@ CHECKSUM = range(64 + 24 + 64, 64 + 24 + 68)
 
 
 def in_streams(content: bytes) -> Any:
-    """What a reader finds in an MSI."""
+    """The content of an MSI for a reader."""
     with olefile.OleFileIO(BytesIO(content)) as ole:
         return sorted(ole.openstream(name).read() for name in ole.listdir())
 
