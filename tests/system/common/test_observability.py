@@ -9,7 +9,7 @@ import pytest
 
 from common.auth.internal_tokens import Deployment
 from tests.support.deployment.observability import aggregation_labels, alerts, panels, records
-from tests.support.servers.clamd import run_clamd
+from tests.support.servers.clamd import answers, fake_clamd
 from tests.support.servers.prometheus import Prometheus, run_prometheus, selectors
 from tests.support.system.publishing import add_package, package_id, publish, version_of
 from tests.support.system.services import Api, Services, all_services
@@ -26,10 +26,10 @@ FAILURES_ONLY = re.compile(r'status=~"5|ALERTS')
 async def services(
     tmp_path_factory: pytest.TempPathFactory, mongo_url: str, redis_url: str, rabbitmq_url: str
 ) -> AsyncIterator[Services]:
-    """The services with a scanner."""
-    async with run_clamd(tmp_path_factory.mktemp("clamd")) as clamd:
+    """The services with a scanner that has dated signatures."""
+    async with fake_clamd(answers(b"stream: OK\0")) as scanner:
         folder = tmp_path_factory.mktemp("services")
-        async with all_services(folder, mongo_url, redis_url, rabbitmq_url, scanner_url=clamd.tcp) as services:
+        async with all_services(folder, mongo_url, redis_url, rabbitmq_url, scanner_url=scanner) as services:
             yield services
 
 
