@@ -27,10 +27,13 @@ async def services(
     tmp_path_factory: pytest.TempPathFactory, mongo_url: str, redis_url: str, rabbitmq_url: str
 ) -> AsyncIterator[Services]:
     """The services with a scanner that has dated signatures."""
-    async with fake_clamd(answers(b"stream: OK\0")) as scanner:
-        folder = tmp_path_factory.mktemp("services")
-        async with all_services(folder, mongo_url, redis_url, rabbitmq_url, scanner_url=scanner) as services:
-            yield services
+    with pytest.MonkeyPatch.context() as patched:
+        # Other tests of this process may run services with these databases.
+        patched.setattr("tests.support.system.services.SINGLE_TENANT", f"single{uuid4().hex[:8]}")
+        async with fake_clamd(answers(b"stream: OK\0")) as scanner:
+            folder = tmp_path_factory.mktemp("services")
+            async with all_services(folder, mongo_url, redis_url, rabbitmq_url, scanner_url=scanner) as services:
+                yield services
 
 
 @pytest.fixture(scope="module")
