@@ -6,7 +6,19 @@ from functools import partial
 
 from aiohttp import web
 
-from auth_service.app_keys import AUDIT_LOG, ENTRA, LOGIN, LOGIN_METRICS, OIDC, SETTINGS, TENANTS, TOKENS, USAGE, USERS
+from auth_service.app_keys import (
+    AUDIT_LOG,
+    ENTRA,
+    LOGIN,
+    LOGIN_METRICS,
+    OIDC,
+    SETTINGS,
+    SETTINGS_EDITOR,
+    TENANTS,
+    TOKENS,
+    USAGE,
+    USERS,
+)
 from auth_service.audit.chain import AuditSigner
 from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
@@ -20,10 +32,12 @@ from auth_service.migrations import schema
 from auth_service.oidc.client import ProviderClient
 from auth_service.oidc.service import OidcSignIn
 from auth_service.oidc.store import MongoProviderStore, RedisSignIns
+from auth_service.outgoing.catalog_service import CatalogService
 from auth_service.outgoing.usage import UsageReader
 from auth_service.routes import routes
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
+from auth_service.tenants.settings_editor import SettingsEditor
 from auth_service.tenants.store import MongoTenantStore
 from auth_service.tokens.service import Tokens
 from auth_service.tokens.store import MongoTokenStore
@@ -60,6 +74,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         client_registry = await stack.enter_async_context(
             open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
+        catalog_service = await stack.enter_async_context(
+            open_service(settings.catalog_service_url, service="catalog_service", keys=settings.catalog_service_key)
+        )
         readiness.check("mongodb", lambda: database.command("ping"))
         prepare = partial(migrate, database, schema(settings.audit_key))
         register_version(app[METRICS], database)
@@ -76,6 +93,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         providers, sign_ins = MongoProviderStore(database), RedisSignIns(redis, settings.session_lifetime)
         app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions, throttle)
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
+        app[SETTINGS_EDITOR] = SettingsEditor(app[TENANTS], CatalogService(catalog_service))
         app[ENTRA] = EntraTokens(app[TENANTS], SigningKeys(settings.entra_authority))
         app[TOKENS] = Tokens(MongoTokenStore(database), versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])

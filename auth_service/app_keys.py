@@ -10,6 +10,7 @@ from auth_service.oidc.service import OidcSignIn
 from auth_service.outgoing.usage import UsageReader
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
+from auth_service.tenants.settings_editor import SettingsEditor
 from auth_service.tokens.service import Tokens
 from auth_service.users.service import Users
 
@@ -18,6 +19,7 @@ LOGIN = web.AppKey("login", Login)
 LOGIN_METRICS = web.AppKey("login_metrics", LoginMetrics)
 ENTRA = web.AppKey("entra", EntraTokens)
 OIDC = web.AppKey("oidc", OidcSignIn)
+SETTINGS_EDITOR = web.AppKey("settings_editor", SettingsEditor)
 TENANTS = web.AppKey("tenants", Tenants)
 TOKENS = web.AppKey("tokens", Tokens)
 USERS = web.AppKey("users", Users)

@@ -3,8 +3,19 @@
 from aiohttp import web
 
 from auth_service import forms, views
-from auth_service.app_keys import AUDIT_LOG, ENTRA, LOGIN, LOGIN_METRICS, OIDC, TENANTS, TOKENS, USAGE, USERS
-from auth_service.tenants.service import check_networks, to_audit_text
+from auth_service.app_keys import (
+    AUDIT_LOG,
+    ENTRA,
+    LOGIN,
+    LOGIN_METRICS,
+    OIDC,
+    SETTINGS_EDITOR,
+    TENANTS,
+    TOKENS,
+    USAGE,
+    USERS,
+)
+from auth_service.tenants.service import to_audit_text
 from auth_service.tokens.model import MAX_OVERLAP, TokenNotFound
 from auth_service.users.model import PASSWORD_LIMIT
 from common.auth.roles import ADMINISTRATOR
@@ -87,11 +98,10 @@ async def server_information(request: web.Request) -> web.Response:
 
 @routes.patch("/{tenant_id}/edit_settings")
 async def edit_settings(request: web.Request) -> web.Response:
-    caller, changes = caller_of(request), forms.settings(await read_form(request))
-    check_networks(caller.address, changes)
-    audit(request, **{name: to_audit_text(value) for name, value in changes.items()})
-    changed = await request.app[TENANTS].edit(caller.tenant_id, changes)
-    audit(request, changed)
+    caller, form = caller_of(request), await read_form(request)
+    settings, policy = forms.settings(form, caller.tenant.rings), forms.release_policy(form)
+    audit(request, **policy, **{name: to_audit_text(value) for name, value in settings.items()})
+    audit(request, await request.app[SETTINGS_EDITOR].edit(caller, settings, policy))
     return json_response({"Message": "Settings were updated successfully!"})
 
 
@@ -150,7 +160,7 @@ async def identify_token(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/identify_entra_user")
 async def identify_entra_user(request: web.Request) -> web.Response:
-    """Internal: the groups of the user of an access token of Entra ID, for the gateway."""
+    """Internal: the ring of the user of an access token of Entra ID, for the gateway."""
     token = str((await read_json(request)).get("token", ""))
     return json_response(await request.app[ENTRA].identify(caller_of(request).tenant_id, token))
 

@@ -32,8 +32,10 @@ class AuthSettings(ServiceSettings):
     auth_service_key: Key = of_internal_key()
     upload_service_key: Key = of_internal_key()
     client_registry_key: Key = of_internal_key()
+    catalog_service_key: Key = of_internal_key()
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
     entra_authority: Origin = PUBLIC_ENTRA
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
     client_registry_url: ServiceUrl = "http://127.0.0.1:8084"
+    catalog_service_url: ServiceUrl = "http://127.0.0.1:8082"

@@ -32,6 +32,10 @@ def server_information(tenant: Tenant, usage: Mapping[str, int], software_versio
             "version_key": tenant.version_key,
             "strict_installers": tenant.strict_installers,
             "source_agreements": orjson.loads(tenant.source_agreements or b"[]"),
+            "rings": tenant.rings,
+            "ring_rules": [rule.to_document() for rule in tenant.ring_rules],
+            "gates": orjson.loads(tenant.gates or b"{}"),
+            "retention": orjson.loads(tenant.retention or b"[]"),
         },
     }
 

@@ -13,10 +13,15 @@ from catalog_service.catalog.reader import read_entries
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.metrics import count_events, count_evictions, register_metrics
 from catalog_service.migrations import SCHEMA
+from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.packages.search import PackageSearch
 from catalog_service.packages.service import Packages
+from catalog_service.releases.loop import ReleaseLoop
+from catalog_service.releases.routes import routes as release_routes
+from catalog_service.releases.service import Releases
+from catalog_service.retention.service import Retention
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics.service import Statistics
@@ -44,13 +49,17 @@ from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 
 SWEEP_PAUSE = 5  # seconds
+RELEASE_PAUSE, INFECTED_PAUSE = 1, 60  # seconds
+RETENTION_PAUSE = 60  # seconds
 
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
     """The application; without `events`, which services in one process share, it opens RabbitMQ."""
     key, access_log = settings.catalog_service_key, settings.access_log
     # The router tries the routes in order; the searches of a fleet are most of the requests.
-    app = service_app("catalog_service", key, [*winget_routes, *routes], connect, access_log=access_log)
+    app = service_app(
+        "catalog_service", key, [*winget_routes, *routes, *release_routes], connect, access_log=access_log
+    )
     app[app_keys.SETTINGS] = settings
     if events is not None:
         app[app_keys.EVENTS] = events
@@ -70,6 +79,9 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         client_registry = await enter(
             open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
         )
+        auth_service = await enter(
+            open_service(settings.auth_service_url, service="auth_service", keys=settings.auth_service_key)
+        )
         readiness.check("mongodb", lambda: database.command("ping"))
         register_version(app[METRICS], database)
         await enter(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
@@ -80,8 +92,16 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         installers = UploadService(upload_service)
         app[app_keys.INSPECTIONS] = Inspections(installers)
+        releases = app[app_keys.RELEASES] = Releases(store.releases, store.policies, store.versions, installers)
+        audit = AuthService(auth_service)
+        release_loop = app[app_keys.RELEASE_LOOP] = ReleaseLoop(
+            releases, store.releases, store.policies, installers, audit
+        )
         versions = app[app_keys.VERSIONS] = Versions(
-            store.versions, installers, store.packages.package_uid, store.uploads.link
+            store.versions, installers, store.packages.package_uid, store.uploads.link, releases
+        )
+        retention = app[app_keys.RETENTION] = Retention(
+            store.retention, store.policies.find, store.revisions.state, versions, installers, audit
         )
         app[app_keys.STATISTICS] = Statistics(installers, store)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions)
@@ -92,17 +112,22 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
             store.revisions.state,
             read_names,
+            store.policies.rings,
             views.rendered_package,
             disk=settings.catalog_disk,
             memory=settings.catalog_memory,
         )
-        register_metrics(app[METRICS], catalogs)
+        register_metrics(app[METRICS], catalogs, store.releases.waiting)
         read_whole = partial(read_entries, store.packages.described, store.versions.versions)
         search = app[app_keys.WINGET_SEARCH] = WingetSearch(
-            store.revisions.state, read_whole, memory=settings.search_memory, on_evict=count_evictions(app[METRICS])
+            store.revisions.state,
+            read_whole,
+            store.policies.rings,
+            memory=settings.search_memory,
+            on_evict=count_evictions(app[METRICS]),
         )
         app[app_keys.SEARCH_LIMIT] = SearchLimit()
-        app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos)
+        app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos, store.policies.rings)
         app[app_keys.LISTINGS] = Listings(catalogs, versions)
         uploads = app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
 
@@ -111,6 +136,12 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         await readiness.then(lambda: uploads.listen(events, count))
         pause, sweep_all = partial(asyncio.sleep, SWEEP_PAUSE), partial(sweep, store, packages, versions, installers)
         await enter(repeating("sweeper", sweep_all, pause, after=readiness.prepared))
+        pause = partial(asyncio.sleep, RELEASE_PAUSE)
+        await enter(repeating("releases", release_loop.run, pause, after=readiness.prepared))
+        pause = partial(asyncio.sleep, INFECTED_PAUSE)
+        await enter(repeating("infected", release_loop.hold_infected, pause, after=readiness.prepared))
+        pause = partial(asyncio.sleep, RETENTION_PAUSE)
+        await enter(repeating("retention", retention.run_due, pause, after=readiness.prepared))
         yield
 
 

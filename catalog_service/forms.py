@@ -128,6 +128,11 @@ def package_query(request: web.Request) -> PackageQuery:
     )
 
 
+def preview_limit(request: web.Request) -> int | None:
+    """Return how many rows of each list `preview_retention` has, None for all. Raises InvalidField."""
+    return query_form(request).integer("limit", default=0) or None
+
+
 def statistics_query(request: web.Request) -> tuple[int, StatisticsFormat]:
     """Return the number of days and the format of `get_statistics`. Raises InvalidField."""
     query = query_form(request)

@@ -1,10 +1,13 @@
 """The metrics of catalog_service."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+from prometheus_client.core import Metric
 
 from catalog_service.catalog.cache import CatalogCache
+from catalog_service.model.releases import Gate
 from common.events import Count, Outcome
-from common.telemetry.metrics import Metrics
+from common.telemetry.metrics import Metrics, gauges
 
 
 def count_events(metrics: Metrics, event_type: str) -> Count:
@@ -21,7 +24,16 @@ def count_evictions(metrics: Metrics) -> Callable[[], None]:
     return metrics.counter("pkgrepo_search_indexes_dropped_total", help_text).inc
 
 
-def register_metrics(metrics: Metrics, catalogs: CatalogCache) -> None:
+def register_metrics(
+    metrics: Metrics, catalogs: CatalogCache, count_waiting: Callable[[], Awaitable[Mapping[str, int]]]
+) -> None:
+    """`count_waiting` returns the numbers of versions of all tenants by the gate that they wait for."""
+
+    async def waiting() -> Sequence[Metric]:
+        counts, text = await count_waiting(), "Versions whose next ring waits for the gate."
+        return [gauges("pkgrepo_versions_waiting", text, [(gate, counts.get(gate, 0)) for gate in Gate], label="gate")]
+
+    metrics.add_source("releases", waiting)
     service = metrics.service
     metrics.gauge("pkgrepo_catalog_bytes", "Bytes of cached catalogs.", lambda: catalogs.size, service=service)
     metrics.gauge("pkgrepo_catalogs", "Cached catalogs.", lambda: catalogs.count, service=service)

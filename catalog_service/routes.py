@@ -1,5 +1,6 @@
 """The operations of catalog_service."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -8,10 +9,11 @@ from aiohttp import web
 
 from catalog_service import app_keys, forms, views
 from catalog_service.catalog import response
-from catalog_service.catalog.snapshot import View
+from catalog_service.catalog.fragments import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import logo_tag
+from catalog_service.retention.views import preview_of
 from catalog_service.statistics.views import statistics
 from catalog_service.versions.forms import form_refusals, new_version
 from common.http.forms import query_form, read_form
@@ -22,9 +24,9 @@ routes = web.RouteTableDef()
 
 @routes.post("/{tenant_id}/get_packages")
 async def get_packages(request: web.Request) -> web.StreamResponse:
-    include_disabled = forms.include_disabled(request)
+    include_disabled, ring = forms.include_disabled(request), caller_of(request).audience
     hidden = await request.app[app_keys.CLIENT_REGISTRY].hidden_from_caller(request)
-    return await response.catalog(request, request.app[app_keys.CATALOG_CACHE], View(include_disabled, hidden))
+    return await response.catalog(request, request.app[app_keys.CATALOG_CACHE], View(include_disabled, ring, hidden))
 
 
 @routes.post("/{tenant_id}/add_package")
@@ -176,6 +178,14 @@ async def catalog_summary(request: web.Request) -> web.Response:
     """Internal: the numbers of the catalog and the downloads of 30 days, for the gateway's overview."""
     summary = await request.app[app_keys.STATISTICS].summary(caller_of(request), forms.STATISTICS_DAYS)
     return json_response(asdict(summary))
+
+
+@routes.get("/{tenant_id}/preview_retention")
+async def preview_retention(request: web.Request) -> web.Response:
+    limit = forms.preview_limit(request)
+    preview = await request.app[app_keys.RETENTION].preview(caller_of(request))
+    body = await asyncio.to_thread(preview_of, preview, limit)  # It may have all versions of the tenant.
+    return web.Response(body=body, content_type="application/json")
 
 
 @routes.get("/{tenant_id}/get_damaged_installers")

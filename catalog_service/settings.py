@@ -28,11 +28,13 @@ class CatalogSettings(ServiceSettings):
     database: str = "catalog"
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
     client_registry_url: ServiceUrl = "http://127.0.0.1:8084"
+    auth_service_url: ServiceUrl = "http://127.0.0.1:8081"
     download_key: Key
     download_url: Origin = ""
     catalog_service_key: Key = of_internal_key()
     upload_service_key: Key = of_internal_key()
     client_registry_key: Key = of_internal_key()
+    auth_service_key: Key = of_internal_key()
     download_lifetime: int = Field(default=3600, ge=1)
     finished_uploads_age: int = Field(default=24 * 3600, ge=1)
     catalog_disk: int = Field(default=2 << 30, ge=0)

@@ -6,13 +6,24 @@ from contextlib import nullcontext
 from pymongo import ASCENDING, IndexModel
 
 from catalog_service.packages.store import SUMMARY_INDEX, MongoPackageStore
+from catalog_service.releases.policy_store import MongoPolicyStore
+from catalog_service.releases.store import RELEASE_INDEXES, MongoReleaseStore
+from catalog_service.retention.store import MongoRetentionStore
 from catalog_service.revisions.store import InvalidateDuring, MongoRevisions
 from catalog_service.uploads.store import MongoUploadStore
 from catalog_service.versions.store import MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
 
 # Revisions are deleted first, and again at the end because a concurrent write may have added them.
-COLLECTIONS = ("revisions", "versions", "packages", "finished_uploads", "revisions")
+COLLECTIONS = (
+    "revisions",
+    "versions",
+    "packages",
+    "finished_uploads",
+    "release_policies",
+    "retention_runs",
+    "revisions",
+)
 
 # The sweeper queries all tenants; these two indexes have only the few unfinished documents.
 _UNFINISHED = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
@@ -30,8 +41,11 @@ INDEXES: Indexes = {
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("version", ASCENDING)]),
         IndexModel([("tenant_id", ASCENDING), ("package_uid", ASCENDING)]),
         IndexModel([("changed_at", ASCENDING)], **_UNFINISHED),
+        *RELEASE_INDEXES,
     ],
     "revisions": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
+    "release_policies": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
+    "retention_runs": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "finished_uploads": [
         IndexModel([("tenant_id", ASCENDING), ("server_filename", ASCENDING)], unique=True),
         IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0),
@@ -50,6 +64,9 @@ class MongoCatalogStore:
         self.revisions = MongoRevisions(database, invalidate_during)
         self.packages = MongoPackageStore(database, self.revisions)
         self.versions = MongoVersionStore(database, self.revisions)
+        self.policies = MongoPolicyStore(database, self.revisions)
+        self.releases = MongoReleaseStore(database, self.revisions)
+        self.retention = MongoRetentionStore(database, self.revisions)
         self.uploads = MongoUploadStore(database, age=uploads_age)
 
     async def size(self, tenant_id: str) -> tuple[int, int]:

@@ -53,9 +53,10 @@ async def add_client(request: web.Request) -> web.Response:
 @routes.patch("/{tenant_id}/edit_client/{client_id:[^/]+}")
 @invalidates_caches
 async def edit_client(request: web.Request) -> web.Response:
-    client_id, enabled = request.match_info["client_id"], (await read_form(request)).flag("enabled")
-    audit(request, client_id=client_id, enabled=str(int(enabled)))
-    await request.app[CLIENTS].edit(caller_of(request).tenant_id, client_id, enabled=enabled)
+    client_id, caller = request.match_info["client_id"], caller_of(request)
+    changes = forms.client_changes(await read_form(request), caller.tenant.rings)
+    audit(request, client_id=client_id, **views.audit_changes(changes))
+    await request.app[CLIENTS].edit(caller.tenant_id, client_id, changes)
     return json_response({"Message": "Client was updated successfully!"})
 
 
@@ -158,9 +159,10 @@ async def publish_client(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/identify_client")
 async def identify_client(request: web.Request) -> web.Response:
-    """Internal: the client that a token names, for the gateway."""
+    """Internal: the client that a token names, and its ring, for the gateway."""
     token, program = await forms.client_credentials(request)
-    return json_response({"client_id": await request.app[CLIENTS].identify(caller_of(request), token, program)})
+    client = await request.app[CLIENTS].identify(caller_of(request), token, program)
+    return json_response({"client_id": client and client.client_id, "ring": client.ring if client else ""})
 
 
 @routes.post("/{tenant_id}/hidden_packages")

@@ -1,6 +1,6 @@
 """The response bodies of client_registry."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -16,6 +16,11 @@ from common.auth.internal_tokens import Caller
 def client(client: Client) -> dict[str, Any]:
     values = dict(vars(client))
     return {"client_name": values.pop("name"), "client": values.pop("program"), **values}
+
+
+def audit_changes(changes: Mapping[str, str | bool]) -> dict[str, str]:
+    """The new values of a client, for the audit log."""
+    return {name: value if isinstance(value, str) else str(int(value)) for name, value in changes.items()}
 
 
 def audit_target(entry: Entry) -> dict[str, str | Sequence[str]]:

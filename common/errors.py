@@ -24,7 +24,7 @@ class Problem(Exception):
         super().__init__(self.detail)
         self.params = {name: str(value) for name, value in params.items()}
         self.retry_after = self.retry_after if retry_after is None else retry_after
-        self.members: dict[str, int] = {}
+        self.members: dict[str, int | str] = {}
 
     @property
     def headers(self) -> dict[str, str]:
@@ -155,7 +155,7 @@ class UpstreamProblem(Problem):
         code: str,
         retry_after: int | None = None,
         content_range: str = "",
-        members: Mapping[str, int] | None = None,
+        members: Mapping[str, int | str] | None = None,
         params: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(detail, retry_after=retry_after)

@@ -1,10 +1,10 @@
 """The tenant as every service sees it: its id, its limits and the networks that may call."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Self
 
@@ -13,6 +13,10 @@ from common.errors import InvalidField
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+
+ALL_RINGS = "*"  # in place of a ring: every ring
+RING_LIMIT = 32  # characters
+DEFAULT_RING = "everyone"  # of a tenant that sets gates and no rings
 
 RESERVED = frozenset(["client", "ui", "internal", "metrics", "livez", "readyz", "docs", "static", "dashboard"])
 MAPPED_PREFIX = 96  # bits before the IPv4 address in ::ffff:a.b.c.d
@@ -27,6 +31,19 @@ class VersionKey(StrEnum):
 
 
 @dataclass(frozen=True)
+class RingRule:
+    """Puts clients into a ring: those in a network, or the users with an app role (or group id) of Entra ID."""
+
+    ring: str
+    network: str = ""
+    app_role: str = ""
+
+    def to_document(self) -> dict[str, str]:
+        """The network or the app role, and the ring."""
+        return {name: value for name in ("network", "app_role", "ring") if (value := getattr(self, name))}
+
+
+@dataclass(frozen=True)
 class Tenant:
     """A tenant and its settings. Sizes are bytes; `None` is no limit; no allowed network allows every address.
 
@@ -35,6 +52,9 @@ class Tenant:
     `label`, `text` and `url`; "" is none. `login_name` is the name of the company login; "" is none. Without
     `password_login`, only break-glass users sign in with a password. `entra` is the app with which winget
     signs in users, if any.
+    `rings` are the groups of clients that new versions reach one after the other, the last one with every other client;
+    none without release control. The first of the `ring_rules` that matches a client chooses its ring. `gates` and
+    `retention` are JSON that catalog_service reads; "" is none.
     """
 
     tenant_id: str
@@ -48,14 +68,25 @@ class Tenant:
     login_name: str = ""
     password_login: bool = True
     entra: EntraApp | None = None
+    rings: tuple[str, ...] = ()
+    ring_rules: tuple[RingRule, ...] = field(default=(), hash=False)  # Callers are hashed for each request.
+    gates: str = ""
+    retention: str = ""
 
     def allows(self, address: Address) -> bool:
         """Whether callers from this address are allowed."""
         return not self.allowed_networks or contains(self.allowed_networks, address)
 
+    @cached_property
+    def ring_ranges(self) -> tuple[tuple[int, int, int, str], ...]:
+        """The rules by network: version of IP, first and last address as numbers, and the ring."""
+        rules = [(*bounds(rule.network), rule.ring) for rule in self.ring_rules if rule.network]
+        return tuple((first.version, int(first), int(last), ring) for first, last, ring in rules)
+
     def to_document(self) -> dict[str, Any]:
         """All fields, as values that JSON and BSON have."""
-        return {**asdict(self), "allowed_networks": list(self.allowed_networks)}
+        lists = {name: list(getattr(self, name)) for name in ("allowed_networks", "rings")}
+        return {**asdict(self), **lists, "ring_rules": [rule.to_document() for rule in self.ring_rules]}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
@@ -67,12 +98,24 @@ class Tenant:
             storage_quota=document["storage_quota"],
             max_clients=document["max_clients"],
             version_key=VersionKey(document["version_key"]),
-            strict_installers=document.get("strict_installers", False),  # Older releases do not write these five.
+            strict_installers=document.get("strict_installers", False),  # Older releases do not write these nine.
             source_agreements=document.get("source_agreements", ""),
             login_name=document.get("login_name", ""),
             password_login=document.get("password_login", True),
             entra=EntraApp.from_document(app) if (app := document.get("entra")) is not None else None,
+            rings=tuple(document.get("rings", ())),
+            ring_rules=tuple(RingRule(**rule) for rule in document.get("ring_rules", ())),
+            gates=document.get("gates", ""),
+            retention=document.get("retention", ""),
         )
+
+
+def unknown_ring(field: str, rings: Sequence[str]) -> InvalidField:
+    """The error of a field that names a ring which the tenant does not have."""
+    if not rings:
+        return InvalidField(field, "is not for a tenant without rings", reason="no_rings")
+    names = ", ".join(rings)
+    return InvalidField(field, f"must be one of the rings: {names}", reason="no_such_ring", rings=names)
 
 
 def is_tenant_id(text: str) -> bool:

@@ -93,18 +93,19 @@ def is_value(part: str) -> bool:
     return part.startswith("{")
 
 
-WINGET = "winget"
 AUTH, CATALOG, UPLOAD, CLIENTS = "auth_service", "catalog_service", "upload_service", "client_registry"
-GATEWAY = "gateway"
+GATEWAY, WINGET = "gateway", "winget"
 CREDENTIALS_LIMIT = 64 << 10  # bytes, of bodies that are read before the caller is known
 LOGO_FORM_LIMIT = 6 << 20  # bytes: a form and a logo of at most 5 MiB
 INSTALLER_TIMEOUT = 120.0  # seconds: hashing and storing a large installer
 
 _signed_in = partial(Operation, access=Access.ADMINISTRATOR)
 _open = partial(Operation, permission=Permission.NONE)
+_sign_in = partial(_open, access=Access.OPEN, timeout=15.0, body_limit=CREDENTIALS_LIMIT)
 _read_catalog = partial(_signed_in, permission=Permission.CATALOG_READ)
 _upload = partial(_signed_in, permission=Permission.CATALOG_WRITE)
 _write_catalog = partial(_upload, audited=True)
+_release = partial(_signed_in, permission=Permission.RELEASE_APPROVE, audited=True, timeout=10.0)
 _read_clients = partial(_signed_in, permission=Permission.CLIENTS_READ)
 _write_clients = partial(_signed_in, permission=Permission.CLIENTS_WRITE, audited=True)
 _read_settings = partial(_signed_in, permission=Permission.SETTINGS_READ)
@@ -124,7 +125,7 @@ _winget = partial(
 
 OPERATIONS: tuple[Operation, ...] = (
     # Session (4.1). A login may wait for a slot: few password hashes run at once.
-    _open("POST", "login", AUTH, access=Access.OPEN, timeout=15.0, body_limit=CREDENTIALS_LIMIT),
+    _sign_in("POST", "login", AUTH),
     _open("POST", "logout", AUTH, access=Access.OPEN, body_limit=CREDENTIALS_LIMIT),
     _signed_in("GET", "test", GATEWAY, permission=Permission.NONE, cache=CacheKind.SESSION),
     # Client-facing (4.2)
@@ -146,6 +147,17 @@ OPERATIONS: tuple[Operation, ...] = (
     _read_catalog("GET", "check_version", CATALOG),
     _write_catalog("DELETE", "delete_package_version/{package_id}", CATALOG, timeout=30.0),
     _write_catalog("POST", "add_package_version/{package_id}", CATALOG, timeout=INSTALLER_TIMEOUT, one_call=True),
+    # Release control
+    _read_catalog("GET", "find_releases", CATALOG),
+    _read_catalog("GET", "get_release/{version_uid}", CATALOG),
+    _release("POST", "approve_version/{version_uid}", CATALOG),
+    _release("POST", "promote_version/{version_uid}", CATALOG),
+    _release("POST", "pause_version/{version_uid}", CATALOG),
+    _release("POST", "resume_version/{version_uid}", CATALOG),
+    _release("POST", "hold_version/{version_uid}", CATALOG),
+    _release("POST", "roll_back_version/{version_uid}", CATALOG),
+    _write_catalog("PATCH", "pin_version/{version_uid}", CATALOG),
+    _read_catalog("GET", "preview_retention", CATALOG, timeout=15.0),
     # Uploads (4.5, step 1)
     _upload("POST", "upload_package_version", UPLOAD, timeout=INSTALLER_TIMEOUT, streamed=True),
     _upload("GET", "upload_package_version", UPLOAD),
@@ -168,11 +180,10 @@ OPERATIONS: tuple[Operation, ...] = (
     _read_clients("GET", "get_blacklist_groups", CLIENTS),
     _write_clients("POST", "add_blacklist_group", CLIENTS),
     _write_clients("DELETE", "delete_blacklist_group/{group_id}", CLIENTS),
-    # Client releases
+    # Client releases, tenant, users, API tokens, audit
     _write_settings("POST", "publish_client", CLIENTS, timeout=INSTALLER_TIMEOUT, one_call=True),
-    # Tenant, users, API tokens, audit
     _read_settings("GET", "server_information", AUTH),
-    _write_settings("PATCH", "edit_settings", AUTH),
+    _write_settings("PATCH", "edit_settings", AUTH, timeout=15.0),
     _read_users("GET", "get_users", AUTH),
     _write_users("POST", "add_user", AUTH, timeout=15.0),
     _write_users("PATCH", "edit_user/{username}", AUTH),
@@ -183,9 +194,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _write_tokens("POST", "rotate_token/{token_id}", AUTH),
     _write_tokens("DELETE", "delete_token/{token_id}", AUTH),
     _signed_in("GET", "get_audit_log", AUTH, permission=Permission.AUDIT_READ, timeout=30.0, streamed=True),
-    # Downloads: the target of INSTALLER_URL
+    # The targets of INSTALLER_URL, and of IconUrl in manifests of winget
     _open("GET", "download/{server_filename}/{file_name}", UPLOAD, access=Access.SIGNED, timeout=30.0, streamed=True),
-    # The package's logo for winget clients: the target of IconUrl
     _open("GET", "icon/{package_id}/{file_name}", CATALOG, access=Access.SIGNED),
     # The source for Windows' own winget, with its protocol's paths. The first search waits for the whole catalog.
     _open("GET", f"{WINGET}/information", GATEWAY, access=Access.OPEN, cache=CacheKind.SOURCE),
@@ -200,9 +210,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _open("GET", "sign_in/oidc", GATEWAY, access=Access.PAGE),
     _open("GET", "sign_in/oidc/callback", GATEWAY, access=Access.PAGE),
     # The logout of an identity provider: it calls this address itself, with a token that it signed.
-    _open(
-        "POST", "sign_in/oidc/backchannel_logout", AUTH, access=Access.OPEN, timeout=15.0, body_limit=CREDENTIALS_LIMIT
-    ),
+    _sign_in("POST", "sign_in/oidc/backchannel_logout", AUTH),
 )
 
 # The dashboard has its own table of pages below this path. They are no operations of the interface.

@@ -24,6 +24,7 @@ from upload_service.app_keys import (
     DOWNLOAD_STORE,
     DOWNLOADS,
     INSPECTOR,
+    INSTALLER_CHECKS,
     LOCAL_EVENTS,
     QUOTA,
     SCRUB_STORE,
@@ -36,18 +37,24 @@ from upload_service.downloads.service import Downloads
 from upload_service.downloads.store import MongoDownloadStore
 from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.installer_files import InstallerFiles
-from upload_service.inspection.process import read_installer
+from upload_service.inspection.process import Verifier, read_installer
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
-from upload_service.metrics import TransferMetrics
+from upload_service.metrics import ScanMetrics, TransferMetrics
 from upload_service.migrations import SCHEMA
 from upload_service.model import StorageKind
+from upload_service.outgoing.scanners import scanner_at
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.routes import routes
+from upload_service.scanning.checks import InstallerChecks
+from upload_service.scanning.checks_store import MongoCheckStore
+from upload_service.scanning.metrics_store import register_scan_metrics
+from upload_service.scanning.service import Scans
+from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.migration import Mover, Staging
@@ -66,12 +73,14 @@ from upload_service.uploads.store import MongoUploadStore
 # Seconds between two rounds of background work.
 RELAY_PAUSE = 1
 INSPECTION_PAUSE = 1
+SCAN_PAUSE = 1
 COUNTING_PAUSE = 2
 MOVING_PAUSE = 5
 COLLECTION_PAUSE = SCRUB_PAUSE = 60
 ORPHANS_PAUSE = RECONCILIATION_PAUSE = 3600
 
 STORAGE_TIMEOUT = 1  # seconds for the object storage in a readiness check; all checks together have two
+SCANNERS = 2  # files that a replica scans at once
 READERS = 2  # files read again at once
 
 Step = Callable[[], Awaitable[None]]
@@ -111,7 +120,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         # Threads of their own: a large file takes minutes, and all other work of the process shares a few threads.
         readers = ThreadPoolExecutor(READERS, "reader")
         stack.callback(readers.shutdown, wait=False, cancel_futures=True)
-        work = build(app, database, events, readers)
+        verifier = await asyncio.to_thread(Verifier.load, settings.signature_trust)
+        work = build(app, database, events, readers, verifier)
         if counter := app[DOWNLOAD_COUNTER]:
             stack.push_async_callback(_write_last_downloads, counter)
         stack.push_async_callback(app[TRANSFERS].sessions.leases.give_all_back)
@@ -120,10 +130,14 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         yield
 
 
-def build(app: web.Application, database: MongoDatabase, events: Events, readers: Executor) -> list[Work]:
+def build(
+    app: web.Application, database: MongoDatabase, events: Events, readers: Executor, verifier: Verifier
+) -> list[Work]:
     """Build the objects that the routes use; returns the background work."""
     settings, readiness = app[SETTINGS], app[READINESS]
-    store, quota, index = MongoUploadStore(database), MongoQuotaStore(database), MongoFileIndex(database)
+    scanner = scanner_at(settings.scanner_url) if settings.scanner_url else None
+    store = MongoUploadStore(database, scans=scanner is not None)
+    quota, index, scan_store = MongoQuotaStore(database), MongoFileIndex(database), MongoScanStore(database)
     parts = PartFiles(settings.installers)
     folder = FolderStorage(settings.installers, parts)
     s3 = S3Storage(settings.object_storage) if settings.object_storage else None
@@ -148,14 +162,18 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
     app[DOWNLOAD_STORE] = MongoDownloadStore(database)
     counter = DownloadCounter(app[DOWNLOAD_STORE], metrics.downloads) if settings.download_counts else None
     app[DOWNLOAD_COUNTER] = counter
+    count = counter.begin if counter else app[DOWNLOAD_STORE].end_counting
     inspector = app[INSPECTOR] = Inspector(
-        MongoInspectionStore(database), InstallerFiles(backends, folder, settings.installers), read_installer
+        MongoInspectionStore(database, verifier.version),
+        InstallerFiles(backends, folder, settings.installers),
+        read_installer,
+        verifier.verify,
     )
+    app[INSTALLER_CHECKS] = InstallerChecks(MongoCheckStore(database), inspector, scan_store if scanner else None)
     app[SCRUB_STORE] = MongoScrubStore(database)
     scrub = Scrub(app[SCRUB_STORE], backends, ownership)
     orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
     collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
-    reconcile = Reconciliation(quota).check_due
 
     readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
     work: list[Work] = [
@@ -163,10 +181,16 @@ def build(app: web.Application, database: MongoDatabase, events: Events, readers
         ("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE)),
         ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
         ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
-        ("reconciliation", reconcile, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+        ("reconciliation", Reconciliation(quota).check_due, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+        ("counting", count, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
     ]
     if counter is not None:
         work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))
+    if scanner is not None:
+        limits = settings.scanner_limit, settings.scanner_timeout
+        scans = Scans(scan_store, backends, scanner, *limits, ScanMetrics(app[METRICS]))
+        register_scan_metrics(app[METRICS], database, scanner)
+        work += [("scans", scans.scan_due, lambda: asyncio.sleep(SCAN_PAUSE))] * SCANNERS
     if settings.scrub_interval:
         check = partial(scrub.check_due, settings.scrub_interval)
         work.append(("scrub", check, lambda: asyncio.sleep(SCRUB_PAUSE)))

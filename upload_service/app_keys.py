@@ -10,6 +10,7 @@ from upload_service.inspection.inspector import Inspector
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.metrics import TransferMetrics
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.scanning.checks import InstallerChecks
 from upload_service.settings import UploadSettings
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.service import Transfers
@@ -24,4 +25,5 @@ DOWNLOAD_STORE = web.AppKey("download_store", MongoDownloadStore)
 INSPECTOR = web.AppKey("inspector", Inspector)
 QUOTA = web.AppKey("quota", MongoQuotaStore)
 TRANSFER_METRICS = web.AppKey("transfer_metrics", TransferMetrics)
+INSTALLER_CHECKS = web.AppKey("installer_checks", InstallerChecks)
 SCRUB_STORE = web.AppKey("scrub_store", MongoScrubStore)

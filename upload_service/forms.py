@@ -10,6 +10,7 @@ from multipart import MultipartSegment
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, field_text
 from common.http.socket_body import SocketBody
+from upload_service.scanning.checks_store import Withholding
 from upload_service.storage.file_names import suffix_of
 from upload_service.uploads.large_parts import large_part_events
 
@@ -155,3 +156,14 @@ def days_of(body: Mapping[str, Any]) -> int:
     if not isinstance(days, int) or not 1 <= days <= 400:
         raise InvalidField("days", "must be a whole number from 1 to 400")
     return days
+
+
+def withholdings_of(body: Mapping[str, Any]) -> list[Withholding]:
+    """The files to withhold, under `versions`. Raises InvalidField."""
+    rows = body.get("versions")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InvalidField("versions", "must be a list of objects")
+    changes = [Withholding(text_of(row, "uid"), row.get("withheld"), row.get("fence")) for row in rows]
+    if not all(type(change.is_withheld) is bool and type(change.fence) is int for change in changes):
+        raise InvalidField("versions", "must have `withheld`, true or false, and `fence`, a whole number")
+    return changes

@@ -44,6 +44,8 @@ class Upload:
     - `upload_id` is also the id of the quota's row and of the event, and the name of the file.
     - `original_file_id` is the X-File-ID of an upload that was deleted before it was announced.
     - `uploader` is the username of the caller who began it; records of releases up to 0.1.0 have none.
+    - `is_withheld`: its version is stopped or waits for its scan. `is_infected` is the scanner's current verdict. No
+      download opens such a file.
     - `request_id` and `traceparent` are those of the request that completed it.
     - `is_cancelled`: the transfer takes no more chunks.
     - `certain_until`: no other process can have a lease that is kept since an earlier chunk, until this time by
@@ -70,6 +72,8 @@ class Upload:
     version_uid: str = ""
     original_file_id: str = ""
     uploader: str = ""
+    is_withheld: bool = False
+    is_infected: bool = False
     request_id: str = ""
     traceparent: str = ""
 
@@ -135,6 +139,20 @@ class InstallerDamaged(NotFound):
 
     code = "installer_damaged"
     text = "The file of this installer is damaged; upload it again."
+
+
+class InstallerWithheld(NotFound):
+    """The version of the file is held or rolled back."""
+
+    code = "installer_withheld"
+    text = "This installer is withheld: its version is stopped, or waits for its scan."
+
+
+class InstallerInfected(NotFound):
+    """The scanner found malware in the file."""
+
+    code = "installer_infected"
+    text = "This installer is withheld: the malware scanner found something in it."
 
 
 class RangeNotSatisfiable(Problem):

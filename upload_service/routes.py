@@ -15,6 +15,7 @@ from upload_service.app_keys import (
     DOWNLOAD_STORE,
     DOWNLOADS,
     INSPECTOR,
+    INSTALLER_CHECKS,
     QUOTA,
     SCRUB_STORE,
     TRANSFER_METRICS,
@@ -22,7 +23,7 @@ from upload_service.app_keys import (
 )
 from upload_service.content_range import ContentRange, parse_file_id
 from upload_service.downloads.service import Address
-from upload_service.forms import ChunkForm, InstallerForm, days_of, text_of, texts_of
+from upload_service.forms import ChunkForm, InstallerForm, days_of, text_of, texts_of, withholdings_of
 from upload_service.metrics import count_bytes
 from upload_service.model import Status, Upload
 
@@ -152,12 +153,34 @@ async def damaged_installers(request: web.Request) -> web.Response:
     return json_response({"installers": [asdict(installer) for installer in installers]})
 
 
+@routes.post("/{tenant_id}/installer_checks")
+async def installer_checks(request: web.Request) -> web.Response:
+    version_uids = texts_of(await read_json(request), "version_uids")
+    checks = await request.app[INSTALLER_CHECKS].find(caller_of(request).tenant_id, version_uids)
+    return json_response({"installers": {check.version_uid: views.installer_check(check) for check in checks}})
+
+
+@routes.post("/{tenant_id}/withhold_installers")
+async def withhold_installers(request: web.Request) -> web.Response:
+    changes = withholdings_of(await read_json(request))
+    await request.app[INSTALLER_CHECKS].store.withhold(caller_of(request).tenant_id, changes)
+    return json_response({})
+
+
+@routes.post("/{tenant_id}/infected_installers")
+async def infected_installers(request: web.Request) -> web.Response:
+    version_uids = await request.app[INSTALLER_CHECKS].store.find_infected(caller_of(request).tenant_id)
+    return json_response({"version_uids": version_uids})
+
+
 @routes.post("/{tenant_id}/download_counts")
 async def download_counts(request: web.Request) -> web.Response:
     body = await read_json(request)
     tenant_id, days, uids = caller_of(request).tenant_id, days_of(body), texts_of(body, "version_uids")
     counts = await request.app[DOWNLOAD_STORE].counts(tenant_id, days, datetime.now(UTC), uids)
-    return json_response({"versions": counts})
+    counter = request.app[DOWNLOAD_COUNTER]
+    since = counter.since.date() if counter and counter.since else None
+    return json_response({"versions": counts, "since": since})
 
 
 @routes.post("/{tenant_id}/download_totals")

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, field_validator
 
@@ -21,6 +22,9 @@ from upload_service.model import StorageKind
 
 _S3_URL = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/([A-Za-z0-9/_.-]*))?")
 _ENDPOINT = re.compile(r"https?://(?:[A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(?::[0-9]{1,5})?/?")
+_SCANNER_URL = re.compile(
+    r"tcp://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}|unix:///.+|https?://[^/?#\s@]+(?:[/?]\S*)?"
+)
 
 
 def _s3_url(text: str) -> str:
@@ -35,6 +39,12 @@ def _endpoint(text: str) -> str:
     if not _ENDPOINT.fullmatch(text):
         raise ValueError("must be http://host:port or https://host:port, without a user or a path")
     return text.rstrip("/")
+
+
+def _scanner_url(text: str) -> str:
+    if not _SCANNER_URL.fullmatch(text) or urlsplit(text).port == 0:  # A port above 65535 is a ValueError.
+        raise ValueError("must be tcp://host:port, unix:///path, or the http(s) URL of a scanner")
+    return text
 
 
 @dataclass(frozen=True)
@@ -97,6 +107,9 @@ class UploadSettings(StorageSettings, ServiceSettings):
     """`installers` is the folder that all replicas share; ages and intervals are seconds.
 
     A stored file is read again after `scrub_interval`; 0 is never. `download_counts` counts complete downloads.
+    Files of at most `scanner_limit` bytes are sent to the scanner, if there is one. A scan takes at most
+    `scanner_timeout` seconds.
+    `signature_trust` is a PEM file, or a folder of them, with the certificates that signers of installers lead to.
     """
 
     listen: Listen = "127.0.0.1:8083"
@@ -110,3 +123,7 @@ class UploadSettings(StorageSettings, ServiceSettings):
     unclaimed_age: int = Field(default=24 * 3600, ge=1)
     scrub_interval: int = Field(default=7 * 24 * 3600, ge=0)
     download_counts: bool = True
+    scanner_url: Annotated[str, AfterValidator(_scanner_url)] | None = None
+    scanner_limit: int = Field(default=100 << 20, ge=1)
+    scanner_timeout: int = Field(default=600, ge=1)
+    signature_trust: Path | None = None

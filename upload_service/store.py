@@ -14,6 +14,7 @@ LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # `lease_until` of a transfer wit
 STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 MARKS_LIFETIME = 3 * 3600  # seconds after the begin of the hour in which a client counts once
 COUNTS_LIFETIME = 402 * 24 * 3600  # seconds; `get_statistics` answers up to 400 days
+WAITING_FOR_SCAN: Document = {"scan_due": {"$exists": True}}
 QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
 _SET = {"$gt": ""}  # a text that is not empty
@@ -31,6 +32,9 @@ INDEXES: Indexes = {
         IndexModel(["status", "checked_at"]),
         IndexModel(["damage", "checked_at"], partialFilterExpression={"damage": _SET}),
         IndexModel(["home", "status"]),
+        IndexModel(["tenant_id", "scan_due"], partialFilterExpression=WAITING_FOR_SCAN),
+        IndexModel(["scan_since"], partialFilterExpression={"scan_since": {"$exists": True}}),
+        IndexModel(["tenant_id", "scan.state"], partialFilterExpression={"scan.state": "infected"}),
         IndexModel(["left"], partialFilterExpression={"left": _SET}),
     ],
     "quotas": [
@@ -113,6 +117,8 @@ def to_upload(document: Document) -> Upload:
         version_uid=document.get("version_uid", ""),
         original_file_id=document.get("announced_as", ""),
         uploader=document.get("uploader", ""),
+        is_withheld=document.get("withheld", False),
+        is_infected=document.get("scan", {}).get("state") == "infected",
         request_id=document.get("request_id", ""),
         traceparent=document.get("traceparent", ""),
     )

@@ -12,8 +12,10 @@ from common.http.zero_copy import send_file
 from common.telemetry import log
 from upload_service.downloads.service import OpenFile
 from upload_service.forms import InstallerForm
-from upload_service.inspection.model import Inspection
+from upload_service.inspection.model import Inspection, State
+from upload_service.inspection.signatures.model import Signature, SignatureState
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
+from upload_service.scanning.checks import InstallerCheck
 
 IDENTIFIERS = ("product_code", "upgrade_code", "package_family_name", "signature_sha256")
 
@@ -63,13 +65,30 @@ def inspection(result: Inspection) -> dict[str, Any]:
         "signature_sha256": findings.signature_sha256,
         "nested": [{"file_nested_path": file.path, "file_type_nested": file.format} for file in findings.nested],
         "signer": {**asdict(findings.signer), "verified": False} if findings.signer else None,
+        "signature": signature_check(result),
     }
+
+
+def signature_check(result: Inspection) -> dict[str, Any]:
+    """The verdict about the signatures of an installer. Times are null where there are none."""
+    signature = result.findings.signature if result.state is State.DONE else None
+    if result.state is State.FAILED:
+        signature = Signature(SignatureState.UNSUPPORTED, f"The file cannot be inspected: {result.reason}.")
+    elif signature is None:
+        signature = Signature(SignatureState.PENDING, "The signature is still being verified.")
+    times = {"signed_at": signature.signed_at or None, "at": signature.at or None}
+    return {**asdict(signature), **times, "revocation": "not checked"}
 
 
 def identifiers(result: Inspection) -> dict[str, str]:
     """The Windows identifiers of the installed product, as far as the inspection has found them."""
     findings = result.findings.to_document()
     return {name: findings[name] for name in IDENTIFIERS if findings[name]}
+
+
+def installer_check(check: InstallerCheck) -> dict[str, Any]:
+    """The checks of the file of a version, for release control."""
+    return {"sha256": check.sha256, "scan": check.scan, "signature": signature_check(check.inspection)}
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import jwt
@@ -26,9 +27,9 @@ class EntraTokenRefused(NotAuthenticated):
 
 @dataclass(frozen=True)
 class EntraUser:
-    """The client groups (rings) of a user, and the end of the token, in seconds since 1970."""
+    """The ring that a user's app roles or groups choose, "" for none; the end of the token in seconds since 1970."""
 
-    groups: tuple[str, ...]
+    ring: str
     expires_at: int
 
 
@@ -41,7 +42,8 @@ class EntraTokens:
 
     async def identify(self, tenant_id: str, token: str) -> EntraUser:
         """Raises EntraTokenRefused, TenantNotFound, or EntraUnavailable if no key is known."""
-        app = (await self.tenants.find(tenant_id)).entra
+        tenant = await self.tenants.find(tenant_id)
+        app = tenant.entra
         if app is None:
             raise EntraTokenRefused(problem="this tenant has no app of Entra ID")
         header, unverified = _unverified_parts(token)
@@ -60,8 +62,9 @@ class EntraTokens:
         # An ID token for the app has no scope.
         if app.scope not in str(claims["scp"]).split():
             raise EntraTokenRefused(problem="it lacks the scope of this source")
-        values = [value for name in ("roles", "groups") for value in _texts(claims.get(name))]
-        return EntraUser(app.rings_of(values), int(claims["exp"]) + CLOCK_SKEW)
+        values = {value for name in ("roles", "groups") for value in _texts(claims.get(name))}
+        by_rule = (rule.ring for rule in tenant.ring_rules if rule.app_role and rule.app_role in values)
+        return EntraUser(next(chain(by_rule, app.rings_of(values)), ""), int(claims["exp"]) + CLOCK_SKEW)
 
 
 def _verified_claims(token: str, key: Any, issuer: str, audience: str) -> dict[str, Any]:

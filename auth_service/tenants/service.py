@@ -12,7 +12,7 @@ from common.auth.entra_app import EntraApp
 from common.caching.response_cache import ResponseCache
 from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
-from common.tenants import Address, Tenant, contains, is_tenant_id
+from common.tenants import Address, RingRule, Tenant, contains, is_tenant_id
 
 MAX_AGE = 3.0  # seconds: the longest delay of a change whose new version did not reach Redis
 MAX_TENANTS = 10_000
@@ -24,6 +24,8 @@ def to_audit_text(value: object) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, tuple):
+        if any(isinstance(item, RingRule) for item in value):
+            return orjson.dumps([rule.to_document() for rule in value]).decode()
         return ",".join(value)
     if isinstance(value, EntraApp):
         return orjson.dumps(value).decode()

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
@@ -9,7 +10,7 @@ from pymongo.errors import DuplicateKeyError
 from auth_service.tenants.model import TenantExists
 from common.auth.entra_app import EntraApp
 from common.mongo import Indexes, MongoDatabase
-from common.tenants import Tenant
+from common.tenants import RingRule, Tenant
 
 TENANT_INDEXES: Indexes = {"tenants": [IndexModel(["tenant_id"], unique=True)]}
 
@@ -36,7 +37,7 @@ class MongoTenantStore:
 
     async def change(self, tenant_id: str, changes: dict[str, object]) -> Tenant | None:
         """Change settings and return the tenant as it was before; None if it does not exist."""
-        values = {name: asdict(value) if isinstance(value, EntraApp) else value for name, value in changes.items()}
+        values = {name: _to_bson(value) for name, value in changes.items()}
         document = await self._tenants.find_one_and_update({"tenant_id": tenant_id}, {"$set": values})
         return Tenant.from_document(document) if document else None
 
@@ -44,3 +45,11 @@ class MongoTenantStore:
         await self._tenants.delete_one({"tenant_id": tenant_id})
         for name in ("users", "tokens", "providers", "audit", "audit_log", "audit_heads"):
             await self._database[name].delete_many({"tenant_id": tenant_id})
+
+
+def _to_bson(value: object) -> Any:
+    if isinstance(value, EntraApp):
+        return asdict(value)
+    if isinstance(value, tuple):
+        return [item.to_document() if isinstance(item, RingRule) else item for item in value]
+    return value

@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from catalog_service.catalog.compression import PLAIN, Encoding
 from catalog_service.catalog.files import CatalogFiles
-from catalog_service.catalog.reader import CatalogEntry, EntryReader
-from catalog_service.catalog.snapshot import Fragment, RetainedBytes, Segment, Snapshot, View, segment_size
+from catalog_service.catalog.fragments import Fragment, View
+from catalog_service.catalog.reader import CatalogEntry, EntryReader, RingReader
+from catalog_service.catalog.snapshot import RetainedBytes, Segment, Snapshot, segment_size
+from catalog_service.model.stages import known_ring
 from catalog_service.model.versions import VersionName
 from catalog_service.revisions.model import CatalogState, StateReader
 from common.caching.tenant_cache import RevisionCheck, TenantCache, TooLarge
@@ -36,36 +39,48 @@ class SnapshotReader:
     """Reads catalogs and renders them to files. `read_all` and `update` raise TooLarge if the disk has no room."""
 
     def __init__(
-        self, read_entries: EntryReader[VersionName], render: Callable[[CatalogEntry], bytes], files: CatalogFiles
+        self,
+        read_entries: EntryReader[VersionName],
+        read_rings: RingReader,
+        render: Callable[[CatalogEntry], bytes],
+        files: CatalogFiles,
     ) -> None:
         self._files = files
         self._read_entries = read_entries
+        self.read_rings = read_rings
         self._render = render
 
     async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> Snapshot:
         size, segments = 0, []
-        async for fragments in self.fragments(tenant_id):
+        rings = await self.read_rings(tenant_id)
+        async for fragments in self.fragments(tenant_id, rings):
             with _full_disk_as_too_large():
                 segments.append(await asyncio.to_thread(Segment, self._files, fragments))
             size += segments[-1].size
             reserve(size)
-        return Snapshot(revision, self._files, segments)
+        return Snapshot(revision, self._files, segments, rings)
 
     async def update(self, tenant_id: str, value: Snapshot, revision: str, changed: Set[str]) -> Snapshot:
-        changes: dict[str, Fragment | None] = dict.fromkeys(changed)
-        async for fragments in self.fragments(tenant_id, changed):
-            changes |= {fragment.package_id: fragment for fragment in fragments}
+        changes: dict[str, list[Fragment]] = {package_id: [] for package_id in changed}
+        # A change of the rings changes every package, so these are current.
+        async for fragments in self.fragments(tenant_id, value.rings, changed):
+            for fragment in fragments:
+                changes[fragment.package_id].append(fragment)
         with _full_disk_as_too_large():
             return await asyncio.to_thread(value.replaced, revision, changes)
 
     async def fragments(
-        self, tenant_id: str, package_ids: Collection[str] | None = None
+        self, tenant_id: str, rings: Sequence[str], package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[Fragment]]:
         async for entries in self._read_entries(tenant_id, package_ids):
-            yield await asyncio.to_thread(lambda batch: list(map(self._fragment, batch)), entries)
+            yield await asyncio.to_thread(self._fragments, rings, entries)
 
-    def _fragment(self, entry: CatalogEntry) -> Fragment:
-        return Fragment(entry.package.package_id, entry.package.active, self._render(entry))
+    def _fragments(self, rings: Sequence[str], entries: Sequence[CatalogEntry]) -> Sequence[Fragment]:
+        return [
+            Fragment(entry.package.package_id, entry.package.active, text, seen_by)
+            for entry in entries
+            for text, seen_by in entry.rendered(rings, self._render)
+        ]
 
 
 @contextmanager
@@ -89,13 +104,14 @@ class CatalogCache:
         self,
         read_state: StateReader,
         read_entries: EntryReader[VersionName],
+        read_rings: RingReader,
         render: Callable[[CatalogEntry], bytes],
         *,
         disk: int,
         memory: int,
     ) -> None:
         self._files = CatalogFiles(disk)
-        self._reader = SnapshotReader(read_entries, render, self._files)
+        self._reader = SnapshotReader(read_entries, read_rings, render, self._files)
         self._memory = memory
         self._retained = RetainedBytes()
         self._snapshots = TenantCache(read_state, self._reader, max_size=disk, on_release=self._track)
@@ -123,6 +139,7 @@ class CatalogCache:
             snapshot = await self._snapshots.get(tenant_id, check)
             if snapshot is None:
                 return None
+            view = replace(view, ring=known_ring(view.ring, snapshot.rings))
             copied = await asyncio.to_thread(snapshot.copied, view, encoding) if view.hidden else 0
             if self._retained.copied + copied > self._memory:
                 encoding, copied = PLAIN, 0
@@ -135,37 +152,39 @@ class CatalogCache:
     async def stream(self, tenant_id: str, view: View) -> AsyncIterator[bytes]:
         """Yield the catalog as plain JSON, without the cache."""
         size, separator = 0, b"["
-        async for fragments in self._reader.fragments(tenant_id):
+        rings = await self._reader.read_rings(tenant_id)
+        view = replace(view, ring=known_ring(view.ring, rings))
+        async for fragments in self._reader.fragments(tenant_id, rings):
             size += await asyncio.to_thread(segment_size, self._files, fragments)
-            shown = [
-                fragment.text
-                for fragment in fragments
-                if (fragment.active or view.include_disabled) and fragment.package_id not in view.hidden
-            ]
+            shown = [item.text for item in fragments if view.shows(item.package_id, item.active, item.rings)]
             if shown:
                 yield separator + b",".join(shown)
                 separator = b","
         yield b"[]" if separator == b"[" else b"]"
         self._snapshots.set_measured_size(tenant_id, size)
 
-    async def _pack(self, tenant_id: str, snapshot: Snapshot, view: View, encoding: Encoding) -> Encoding:
+    async def _pack(
+        self, tenant_id: str, snapshot: Snapshot, view: View, encoding: Encoding, *, has_room: bool = True
+    ) -> Encoding:
         """Prepare a view in the encoding, or in plain JSON if there is no room. Return the encoding.
 
         Raises OSError if the files cannot be read.
         """
         missing = snapshot.lacking(view, encoding)
         needed = sum(self._files.size(segment.length) for segment in missing)
-        if encoding is not PLAIN and needed > self._files.limit - snapshot.size:
+        has_room = has_room and needed <= self._files.limit - snapshot.size
+        if encoding is not PLAIN and not has_room:
             encoding = PLAIN
             missing = snapshot.lacking(view, encoding)
         try:
             for segment in missing:
-                await asyncio.to_thread(segment.part, View(view.include_disabled), encoding)
+                part = partial(segment.part, replace(view, hidden=frozenset()), encoding, has_room=has_room)
+                await asyncio.to_thread(part)
         except OSError as error:
-            if encoding is PLAIN:
+            if not has_room:
                 raise
             log.warning("catalog_not_stored", error=str(error))
-            return await self._pack(tenant_id, snapshot, view, PLAIN)
+            return await self._pack(tenant_id, snapshot, view, PLAIN, has_room=False)
         finally:
             if missing:
                 self._snapshots.recount(tenant_id, snapshot)

@@ -2,13 +2,18 @@
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Generic
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, Self, TypeVar
 
 from catalog_service.model.ordering import AnyVersion, newest_first
 from catalog_service.model.packages import Package
+from catalog_service.model.stages import is_offered
 from catalog_service.model.versions import PackageVersion, VersionName
+from common.tenants import ALL_RINGS, DEFAULT_RING
+
+Rendered = TypeVar("Rendered", bound=Hashable)
+Rings = tuple[str, ...] | None  # those that see something; None is every ring
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,31 @@ class Entry(Generic[AnyVersion]):
     def versions(self) -> Sequence[AnyVersion]:
         return newest_first(self.names)
 
+    def offered_to(self, ring: str, rings: Sequence[str]) -> Self | None:
+        """Return the package with the versions offered to one of a tenant's rings, None if the ring does not see it."""
+        names = [name for name in self.names if is_offered(name.stage, ring, rings)]
+        # Without release control, packages without any version are shown.
+        return replace(self, names=names) if names or ring == ALL_RINGS or not (rings or self.names) else None
+
+    def rendered(
+        self, rings: Sequence[str], render: Callable[[Self], Rendered | None]
+    ) -> Sequence[tuple[Rendered, Rings]]:
+        """Render what a tenant's rings see, once for all rings that see the same."""
+        if all(name.stage is None for name in self.names) and (self.names or not rings):
+            result = render(self)
+            return [] if result is None else [(result, None)]
+        audiences = (ALL_RINGS, *(rings or (DEFAULT_RING,)))
+        results: dict[Rendered, list[str]] = {}
+        by_versions: dict[tuple[str, ...], Rendered | None] = {}
+        for ring in audiences:
+            if entry := self.offered_to(ring, rings):
+                uids = tuple(name.uid for name in entry.names)
+                if uids not in by_versions:
+                    by_versions[uids] = render(entry)
+                if (result := by_versions[uids]) is not None:
+                    results.setdefault(result, []).append(ring)
+        return [(result, tuple(seen) if len(seen) < len(audiences) else None) for result, seen in results.items()]
+
 
 CatalogEntry = Entry[VersionName]
 WholeEntry = Entry[PackageVersion]
@@ -30,6 +60,8 @@ WholeEntry = Entry[PackageVersion]
 PackageReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Package]]]
 VersionReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[AnyVersion]]]
 EntryReader = Callable[[str, Collection[str] | None], AsyncIterator[Sequence[Entry[AnyVersion]]]]
+# Returns the rings of a tenant in order; none without release control.
+RingReader = Callable[[str], Awaitable[Sequence[str]]]
 
 
 async def read_entries(

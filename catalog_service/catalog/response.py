@@ -1,13 +1,14 @@
 """The responses with the catalog, sent from files or with early headers for slow reads, and logos."""
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable
 
 from aiohttp import web
 
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
-from catalog_service.catalog.snapshot import View
+from catalog_service.catalog.fragments import View
 from catalog_service.revisions.model import CatalogState
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.caching.tenant_cache import RevisionCheck
@@ -31,7 +32,8 @@ async def catalog(request: web.Request, catalogs: CatalogCache, view: View) -> w
     headers = {"Vary": "Accept-Encoding", "Cache-Control": REVALIDATE, HIDDEN: hidden_digest(view.hidden)}
     if revision := check.state.stable_revision:
         # The tag is weak: replicas and encodings have other bytes for it.
-        headers["ETag"] = f'W/"{revision}-{"all" if view.include_disabled else "active"}-{headers[HIDDEN][:16]}"'
+        own = f"{headers[HIDDEN][:16]}{_ring_tag(view.ring)}"
+        headers["ETag"] = f'W/"{revision}-{"all" if view.include_disabled else "active"}-{own}"'
     if if_none_match(request, headers.get("ETag", "")):
         return web.Response(status=304, headers=headers)
     headers["Content-Type"] = "application/json"
@@ -56,6 +58,11 @@ def png(request: web.Request, image: bytes, tag: str, cache_control: str) -> web
     if if_none_match(request, headers["ETag"]):
         return web.Response(status=304, headers=headers)
     return web.Response(body=image, headers=headers, content_type="image/png")
+
+
+def _ring_tag(ring: str) -> str:
+    """Return the part of a tag that is a ring's, or of `ALL_RINGS`; "" for clients of tenants without rings."""
+    return f"-{hashlib.sha256(ring.encode()).hexdigest()[:16]}" if ring else ""
 
 
 async def _late(

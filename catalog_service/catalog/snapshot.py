@@ -1,7 +1,8 @@
 """A rendered catalog in segments of about 256 packages, which are in files.
 
 A changed package renders only its segment again; the others stay in every encoding. Packages hidden from a caller are
-left out when segments are joined, without rendering.
+left out when segments are joined, without rendering. A package whose versions differ between rings is in its segment
+once for all rings that see the same. Rings that see the same packages of a segment share its encodings.
 """
 
 from collections import defaultdict
@@ -14,66 +15,55 @@ import orjson
 
 from catalog_service.catalog.compression import PLAIN, Encoding, Part
 from catalog_service.catalog.files import CatalogFiles
+from catalog_service.catalog.fragments import Fragment, View, ViewKind, same_views
+from catalog_service.catalog.reader import Rings
 from catalog_service.catalog.segments import find_positions, replaced_segments
 from common.concurrency.blocks import Block, FileRange, read_blocks
 
 SEGMENT = 256  # packages; a segment of twice as many is split
-
-
-@dataclass(frozen=True)
-class Fragment:
-    """One package in JSON."""
-
-    package_id: str
-    active: bool
-    text: bytes
-
-
-@dataclass(frozen=True)
-class View:
-    """The visible part of a catalog."""
-
-    include_disabled: bool
-    hidden: frozenset[str] = frozenset()
+MAX_RANGES = 16  # of a file in a view; more take longer to send than a copy
 
 
 class Segment:
     """Consecutive packages in the order of their ids; immutable. Its files need a worker thread.
 
-    The first file has the JSON of the packages, with commas between, and then an index: the id of each package,
-    whether it is active, and the length of its JSON.
+    The first file has the JSON of the fragments, with commas between, and then an index: the package id of each,
+    whether it is active, its rings, and the length of its JSON.
     """
 
     def __init__(self, files: CatalogFiles, fragments: Sequence[Fragment]) -> None:
         """Raises OSError if the disk has no room."""
         self.first_id = fragments[0].package_id if fragments else ""
-        self._all_active = all(fragment.active for fragment in fragments)
+        self._same, whole = same_views(fragments)
         self._files = files
         text, index = _content(fragments)
         self.length = len(text)  # bytes of its JSON
         self._file = files.write(text, index)
         self.size = self._file.size  # bytes of all its files
-        self._parts: dict[tuple[str, bool], Part] = {("", True): _plain_part([self._file.range(0, self.length)])}
+        self._parts: dict[tuple[str, ViewKind], Part] = {}
+        if whole is not None:
+            self._parts["", whole] = _plain_part([self._file.range(0, self.length)])
 
     def items(self) -> Iterator[Fragment]:
-        """Yield its packages."""
+        """Yield its fragments, in the order of their package ids."""
         text, start = read_blocks([self._file.range(0, self.length)]), 0
-        for package_id, active, length in self._index():
-            yield Fragment(package_id, active, text[start : start + length])
+        for package_id, active, rings, length in self._index():
+            yield Fragment(package_id, active, text[start : start + length], rings if rings is None else tuple(rings))
             start += length + 1  # the comma
 
-    def part(self, view: View, encoding: Encoding) -> Part:
+    def part(self, view: View, encoding: Encoding, *, has_room: bool = False) -> Part:
         """Return the segment in a view. It is cached unless the view hides packages.
 
-        Raises OSError if the disk has no room for an encoding; plain JSON needs none.
+        Raises OSError if the disk has no room for an encoding; plain JSON needs none unless `has_room`.
         """
         if view.hidden and not view.hidden.isdisjoint(package_id for package_id, *_ in self._index()):
             ranges = self._ranges(view)
             return _plain_part(ranges) if encoding is PLAIN else encoding.wrap(read_blocks(ranges))
         key = self._key(view, encoding)
         if key not in self._parts:
-            ranges = self._ranges(View(view.include_disabled))
-            self._parts[key] = _plain_part(ranges) if encoding is PLAIN else self._stored(ranges, encoding)
+            ranges = self._ranges(replace(view, hidden=frozenset()))
+            is_stored = encoding is not PLAIN or (has_room and len(ranges) > MAX_RANGES)
+            self._parts[key] = self._stored(ranges, encoding) if is_stored else _plain_part(ranges)
         return self._parts[key]
 
     def lacks(self, view: View, encoding: Encoding) -> bool:
@@ -87,15 +77,16 @@ class Segment:
         self.size += file.size
         return replace(part, blocks=[file.range(0, file.length)])
 
-    def _key(self, view: View, encoding: Encoding) -> tuple[str, bool]:
-        return encoding.name, view.include_disabled or self._all_active
+    def _key(self, view: View, encoding: Encoding) -> tuple[str, ViewKind]:
+        others = self._same[view.include_disabled, ""]
+        return encoding.name, self._same.get((view.include_disabled, view.ring), others)
 
     def _ranges(self, view: View) -> Sequence[FileRange]:
         """Return the JSON of the packages in a view."""
         bounds: list[tuple[int, int]] = []
         position = 0
-        for package_id, active, length in self._index():
-            if (active or view.include_disabled) and package_id not in view.hidden:
+        for package_id, active, rings, length in self._index():
+            if view.shows(package_id, active, rings):
                 if bounds and bounds[-1][1] == position - 1:
                     bounds[-1] = bounds[-1][0], position + length
                 else:
@@ -103,8 +94,8 @@ class Segment:
             position += length + 1
         return [self._file.range(start, end) for start, end in bounds]
 
-    def _index(self) -> Sequence[tuple[str, bool, int]]:
-        index: Sequence[tuple[str, bool, int]] = orjson.loads(
+    def _index(self) -> Sequence[tuple[str, bool, Rings, int]]:
+        index: Sequence[tuple[str, bool, Rings, int]] = orjson.loads(
             read_blocks([self._file.range(self.length, self._file.length)])
         )
         return index
@@ -117,7 +108,7 @@ def segment_size(files: CatalogFiles, fragments: Sequence[Fragment]) -> int:
 
 def _content(fragments: Sequence[Fragment]) -> tuple[bytes, bytes]:
     text = b",".join(fragment.text for fragment in fragments)
-    return text, orjson.dumps([(fragment.package_id, fragment.active, len(fragment.text)) for fragment in fragments])
+    return text, orjson.dumps([(item.package_id, item.active, item.rings, len(item.text)) for item in fragments])
 
 
 def _plain_part(ranges: Sequence[FileRange]) -> Part:
@@ -126,25 +117,27 @@ def _plain_part(ranges: Sequence[FileRange]) -> Part:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A catalog at a revision, or later."""
+    """A catalog at a revision, or later, read with these rings of its tenant."""
 
     revision: str
     files: CatalogFiles
     segments: Sequence[Segment] = ()
-    _joined: dict[tuple[str, bool], list[Block]] = field(default_factory=dict)
+    rings: Sequence[str] = ()
+    _joined: dict[tuple[str, bool, str], list[Block]] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
 
-    def replaced(self, revision: str, changes: Mapping[str, Fragment | None]) -> "Snapshot":
-        """Return the catalog at a later revision, with these packages replaced, or removed if they are None."""
+    def replaced(self, revision: str, changes: Mapping[str, Sequence[Fragment]]) -> "Snapshot":
+        """Return the catalog at a later revision, with the fragments of these packages replaced."""
         segments = replaced_segments(self.segments, changes, partial(Segment, self.files), SEGMENT)
-        return Snapshot(revision, self.files, segments, self._joined if segments == list(self.segments) else {})
+        joined = self._joined if segments == list(self.segments) else {}
+        return Snapshot(revision, self.files, segments, self.rings, joined)
 
     def lacking(self, view: View, encoding: Encoding) -> Sequence[Segment]:
         """Return the segments without a cached part for the view."""
-        if (encoding.name, view.include_disabled) in self._joined:
+        if (encoding.name, view.include_disabled, view.ring) in self._joined:
             return []
         return [segment for segment in self.segments if segment.lacks(view, encoding)]
 
@@ -156,16 +149,14 @@ class Snapshot:
         """Return the JSON array of a view, in blocks. A view with hidden packages needs a worker thread."""
         if view.hidden:
             return self._answer(view, encoding)
-        key = encoding.name, view.include_disabled
+        key = encoding.name, view.include_disabled, view.ring
         if key not in self._joined:
             self._joined[key] = self._answer(view, encoding)
         return self._joined[key]
 
     def _answer(self, view: View, encoding: Encoding) -> list[Block]:
         hidden = self._hidden(view)
-        views = [
-            View(view.include_disabled, frozenset(hidden.get(position, ()))) for position in range(len(self.segments))
-        ]
+        views = [replace(view, hidden=frozenset(hidden.get(position, ()))) for position in range(len(self.segments))]
         parts = [segment.part(own_view, encoding) for segment, own_view in zip(self.segments, views, strict=True)]
         return encoding.joined([part for part in parts if part.length])
 

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
+from catalog_service.model.stages import Stage, stage_of
 
 _SPELT = {locale.replace("_", "-"): locale.value for locale in Locale}
 _EMPTY_MANIFEST = VersionManifest()  # shared by all versions without one
@@ -51,7 +52,7 @@ class Dependencies:
 class PackageVersion:
     """One installer of a package, under a version string. `size` and `sha256` are set with its file.
 
-    `published_by` is the name of a user, "" for versions of earlier releases. The store sets `published_at`.
+    `published_by` is the name of a user, "" in those of earlier releases. The store sets `published_at` and `stage`.
     The file is `server_filename`, or an external one at `installer_url` with a declared `sha256` and `size` 0.
     """
 
@@ -78,6 +79,7 @@ class PackageVersion:
     sha256: str = ""
     published_by: str = ""
     published_at: datetime | None = field(default=None, compare=False)
+    stage: Stage | None = field(default=None, compare=False)
 
     @property
     def installer_key(self) -> str:
@@ -123,14 +125,15 @@ class VersionName:
     package_id: str
     version: str
     uid: str
+    stage: Stage | None = None
 
 
 _ADAPTER = TypeAdapter(PackageVersion)
 
 
 def document_of(version: PackageVersion) -> dict[str, Any]:
-    """Return all fields but `published_at` by their names; enumerations are texts, sequences are lists."""
-    fields = _ADAPTER.dump_python(version, mode="json", exclude={"published_at"})
+    """Return all fields but `published_at` and `stage` by their names; enumerations are texts, sequences are lists."""
+    fields = _ADAPTER.dump_python(version, mode="json", exclude={"published_at", "stage"})
     return {**fields, "manifest": to_document(version.manifest)}
 
 
@@ -138,6 +141,11 @@ def version_of(document: dict[str, Any]) -> PackageVersion:
     """Return the version of a document of `document_of`, without its further fields."""
     added = {"manifest": document.get("manifest") or _EMPTY_MANIFEST, "published_at": document.get("changed_at")}
     return _ADAPTER.validate_python({**document, **added})
+
+
+def name_of(document: dict[str, Any]) -> VersionName:
+    """Return the name of a document with these fields only; it may lack `stage`."""
+    return VersionName(**{**document, "stage": stage_of(document.get("stage"))})
 
 
 def rule_version_of(document: dict[str, Any]) -> PackageVersion:

@@ -2,13 +2,17 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
+from datetime import date
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import TypeAdapter, ValidationError
 
 from catalog_service.model.packages import InstallerFile
+from catalog_service.releases.model import CHECKS, FileChecks
+from catalog_service.retention.model import Downloads
 from catalog_service.versions.model import DamagedFile
 from common.auth.internal_tokens import Caller
+from common.errors import Unavailable
 from common.service_client.client import ServiceClient, json_of
 
 RELEASE_BATCH = 100  # versions of one request
@@ -18,6 +22,7 @@ STATISTICS_TIMEOUT = 12.0  # seconds
 PAGE_TIMEOUT = 1.0  # seconds, less than a page of versions may take
 INSPECTION_TIMEOUT = 30.0  # seconds
 NAMES_BATCH = 1000  # files of one request
+CHECKS_BATCH = 100  # files of one request
 _FILE = TypeAdapter(InstallerFile)
 _DAMAGED_FILES = TypeAdapter(list[DamagedFile])
 
@@ -72,6 +77,31 @@ class UploadService:
         answer = await self._service.json(caller, "damaged_installers")
         return _DAMAGED_FILES.validate_python(answer["installers"])
 
+    async def checks(self, caller: Caller, version_uids: Sequence[str]) -> Mapping[str, FileChecks]:
+        """Return the scans and signatures of the files of these versions, as far as they exist. Raises Unavailable."""
+        checks: dict[str, FileChecks] = {}
+        for start in range(0, len(version_uids), CHECKS_BATCH):
+            body = {"version_uids": list(version_uids[start : start + CHECKS_BATCH])}
+            answer = await self._service.json(caller, "installer_checks", body)
+            try:
+                checks |= CHECKS.validate_python(answer["installers"])
+            except (ValidationError, LookupError, TypeError) as error:
+                raise Unavailable("The checks of the files cannot be read; try again soon.") from error
+        return checks
+
+    async def withhold(self, caller: Caller, version_uid: str, fence: int, *, withheld: bool) -> None:
+        """Withhold the file of a version from downloads, or not any more. Raises Unavailable.
+
+        upload_service ignores a request with a `fence` that is not newer than the last one.
+        """
+        versions = [{"uid": version_uid, "withheld": withheld, "fence": fence}]
+        await self._service.json(caller, "withhold_installers", {"versions": versions})
+
+    async def infected(self, caller: Caller) -> Sequence[str]:
+        """Return the versions whose files the scanner calls infected. Raises Unavailable."""
+        uids: list[str] = (await self._service.json(caller, "infected_installers"))["version_uids"]
+        return uids
+
     async def download_counts(
         self, caller: Caller, days: int, version_uids: Sequence[str] = ()
     ) -> Mapping[str, Mapping[str, int]]:
@@ -84,6 +114,13 @@ class UploadService:
         answer = await self._service.json(caller, "download_counts", body, timeout=timeout)
         versions: Mapping[str, Mapping[str, int]] = answer["versions"]
         return versions
+
+    async def last_downloads(self, caller: Caller, days: int) -> Downloads:
+        """Return when each version was downloaded in the last days. Raises Unavailable."""
+        answer = await self._service.json(caller, "download_counts", {"days": days}, timeout=STATISTICS_TIMEOUT)
+        since = answer.get("since")  # Earlier releases do not answer it.
+        last_days = {uid: date.fromisoformat(max(by_day)) for uid, by_day in answer["versions"].items()}
+        return Downloads(date.fromisoformat(since) if since else None, last_days)
 
     async def download_totals(self, caller: Caller, days: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Return the downloads of the last days by day, and those of popular versions by uid. Raises Unavailable."""

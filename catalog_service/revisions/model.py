@@ -7,10 +7,12 @@ reader reads its package again instead of showing an old state.
 from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
 
+EVERY_PACKAGE = ""  # in place of a package id: readers read the whole catalog again
+
 
 @dataclass(frozen=True)
 class Change:
-    """A package that a write changed, and the revision after the write."""
+    """A package that a write changed, or `EVERY_PACKAGE`, and the revision after the write."""
 
     revision: str
     package_id: str
@@ -31,6 +33,8 @@ class CatalogState:
 
     def since(self, revision: str) -> Set[str] | None:
         """Return the packages that may have changed since a revision, None if that may be all."""
+        if EVERY_PACKAGE in self.changing_ids:
+            return None
         if revision == self.revision:
             return self.changing_ids
         for position, change in enumerate(self.latest):

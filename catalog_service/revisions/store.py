@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from catalog_service.revisions.model import CatalogState, Change
+from catalog_service.revisions.model import EVERY_PACKAGE, CatalogState, Change
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase
 
@@ -30,7 +30,7 @@ class MongoRevisions:
 
     @asynccontextmanager
     async def record_change(self, tenant_id: str, package_id: str) -> AsyncIterator[None]:
-        """Enter this around a write that changes a package in the catalog.
+        """Enter this around a write that changes a package in the catalog, or `EVERY_PACKAGE`.
 
         After a Problem nothing was written. After any other error that is unknown, so the change stays open.
         """
@@ -88,15 +88,14 @@ class MongoRevisions:
 def _first_revision() -> Document:
     # It is among the latest, so that a reader at this revision finds the first change.
     revision = uuid4().hex
-    return {"revision": revision, "latest": [{"revision": revision, "package_id": ""}]}
+    return {"revision": revision, "latest": [{"revision": revision, "package_id": EVERY_PACKAGE}]}
 
 
 def _close(token: str, package_id: str) -> Document:
     # Not the token: if another reader closed this change already, its revision exists.
     revision = uuid4().hex
     change = {"revision": revision, "package_id": package_id}
-    return {
-        "$unset": {f"open.{token}": ""},
-        "$set": {"revision": revision},
-        "$push": {"latest": {"$each": [change], "$slice": -LATEST}},
-    }
+    closed: Document = {"$unset": {f"open.{token}": ""}, "$set": {"revision": revision}}
+    if package_id == EVERY_PACKAGE:  # No earlier revision is among the latest.
+        return {**closed, "$set": {"revision": revision, "latest": [change]}}
+    return {**closed, "$push": {"latest": {"$each": [change], "$slice": -LATEST}}}

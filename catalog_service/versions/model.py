@@ -23,11 +23,12 @@ IDENTIFIERS_OF = {
 
 @dataclass(frozen=True)
 class PendingVersion:
-    """A version whose file is not claimed yet, and its package."""
+    """A version whose file is not claimed yet, its package, and the person who publishes it."""
 
     tenant_id: str
     package_uid: str
     version: PackageVersion
+    publisher: str = ""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
+from typing import Protocol
 
 from catalog_service.model.manifest.rules import package_refusal, winget_refusals
 from catalog_service.model.ordering import newest_first
@@ -22,6 +23,19 @@ from common.errors import Problem
 from common.tenants import Tenant, VersionKey
 
 
+class ReleaseControl(Protocol):
+    """The part of release control that new versions need."""
+
+    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
+        """Whether a new version begins before the first ring; nobody downloads its file before its scan.
+
+        Raises Unavailable.
+        """
+
+    async def begin(self, tenant_id: str, uid: str) -> None:
+        """Let a new version enter the rings that are open to it; later, if that is not possible now."""
+
+
 class Versions:
     """Creates, lists and deletes versions."""
 
@@ -31,12 +45,14 @@ class Versions:
         installers: UploadService,
         find_package_uid: Callable[[str, str], Awaitable[str | None]],
         link_upload: Callable[[str, str], Awaitable[None]],
+        releases: ReleaseControl,
     ) -> None:
-        """The last two are methods of the stores of packages and of uploads."""
+        """`find_package_uid` and `link_upload` are methods of the stores of packages and of uploads."""
         self._store = store
         self._installers = installers
         self._find_package_uid = find_package_uid
         self._link_upload = link_upload
+        self._releases = releases
 
     async def of_package(self, caller: Caller, package_id: str) -> Sequence[PackageVersion]:
         """Return the newest first. Raises PackageNotFound."""
@@ -80,7 +96,9 @@ class Versions:
         if caller.is_restricted and version.server_filename:
             # Checked before the version is stored: the sweeper finishes a stored one with all rights.
             await self._installers.check_uploader(caller, version.server_filename)
-        pending = await self._reserve(caller.tenant, PendingVersion(caller.tenant_id, package_uid, version))
+        pending = await self._reserve(
+            caller.tenant, PendingVersion(caller.tenant_id, package_uid, version, caller.person)
+        )
         await self.finish(caller, pending)
         return pending.version.uid
 
@@ -104,7 +122,10 @@ class Versions:
             raise
         if version.server_filename:
             await self._link_upload(tenant_id, version.server_filename)
-        if await self._store.activate(tenant_id, version, file):
+        is_controlled = await self._releases.prepare(tenant_id, version)
+        if await self._store.activate(tenant_id, version, file, is_controlled=is_controlled):
+            if is_controlled:
+                await self._releases.begin(tenant_id, version.uid)
             return
         if await self._store.find(tenant_id, version.uid) is not None:
             raise VersionExists(version=version.version)

@@ -12,20 +12,29 @@ from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
 from catalog_service.model.packages import InstallerFile, VersionExists, VersionNotFound
-from catalog_service.model.versions import PackageVersion, VersionName, document_of, rule_version_of, version_of
+from catalog_service.model.versions import (
+    PackageVersion,
+    VersionName,
+    document_of,
+    name_of,
+    rule_version_of,
+    version_of,
+)
 from catalog_service.packages.store import FIRST_BATCH, older_than
+from catalog_service.releases.policy_store import BEGIN, DUE_NOW
 from catalog_service.revisions.store import MongoRevisions
 from catalog_service.versions.model import HiddenVersion, PendingVersion, file_fields
 from common.mongo import Document, MongoDatabase
 
 BATCH_SIZE = 10_000  # version names of one server batch
 YIELD_SIZE = 1000  # names yielded at once
-NAME_FIELDS = {"_id": False, "package_id": True, "version": True, "uid": True}
+NAME_FIELDS = {"_id": False, "package_id": True, "version": True, "uid": True, "stage": True}
 RULE_FIELDS = dict.fromkeys(("channel", "installer_type", "nested_type", "nested_paths", "product_code"), True)
 EITHER = ("uid", "published_by")  # in which equal versions may differ
 MAX_IN_LOOP = 50  # versions created on the event loop; more are created in a thread
 
-_HIDE: list[Document] = [
+_AUDITED = {"release.unaudited.0": {"$exists": False}}  # The audit log has all automatic changes of the version.
+HIDE: list[Document] = [
     {
         "$set": {
             "state": {"$cond": [{"$eq": ["$state", "pending"]}, "abandoned", "deleting"]},
@@ -57,6 +66,7 @@ class MongoVersionStore:
             "installer_key": version.installer_key,
             "state": "pending",
             "halfway": True,
+            "release": {"publisher": pending.publisher},
         }
         try:
             # An upsert, because an insert cannot take the database's clock.
@@ -83,12 +93,17 @@ class MongoVersionStore:
         )
         return _pending(document) if document else None
 
-    async def activate(self, tenant_id: str, version: PackageVersion, file: InstallerFile) -> bool:
-        """Activate a pending version; False if it is not pending any more."""
+    async def activate(
+        self, tenant_id: str, version: PackageVersion, file: InstallerFile, *, is_controlled: bool = False
+    ) -> bool:
+        """Activate a pending version; False if it is not pending any more. A controlled one is in no ring yet."""
+        fields = {"state": "active", "halfway": False, **file_fields(version, file)}
+        change: Document = {"$set": fields}
+        if is_controlled:
+            change = {"$set": {**fields, **BEGIN}, "$currentDate": DUE_NOW}
         async with self._revisions.record_change(tenant_id, version.package_id):
             result = await self._versions.update_one(
-                {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"},
-                {"$set": {"state": "active", "halfway": False, **file_fields(version, file)}},
+                {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"}, change
             )
         return bool(result.modified_count)
 
@@ -120,7 +135,7 @@ class MongoVersionStore:
     async def names(self, tenant_id: str, package_ids: Collection[str] | None) -> AsyncIterator[Sequence[VersionName]]:
         """Yield the version names of all packages, or of these, ordered by package id."""
         async for documents in self._read(tenant_id, package_ids, NAME_FIELDS):
-            yield [VersionName(**document) for document in documents]
+            yield [name_of(document) for document in documents]
 
     async def rule_versions(
         self, tenant_id: str, package_ids: Collection[str] | None
@@ -148,7 +163,7 @@ class MongoVersionStore:
 
     async def names_of(self, tenant_id: str, uids: Sequence[str]) -> Sequence[VersionName]:
         conditions = {"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "active"}
-        return [VersionName(**row) for row in await self._versions.find(conditions, NAME_FIELDS).to_list(None)]
+        return [name_of(row) for row in await self._versions.find(conditions, NAME_FIELDS).to_list(None)]
 
     async def hide(self, tenant_id: str, package_id: str, uids: Sequence[str]) -> None:
         """Begin to delete all of these versions. Raises VersionNotFound if the package lacks one of them."""
@@ -163,18 +178,19 @@ class MongoVersionStore:
             if uid not in existing:
                 raise VersionNotFound(uid=uid)
         async with self._revisions.record_change(tenant_id, package_id):
-            await self._versions.update_many({**conditions, "state": "active"}, _HIDE)
+            await self._versions.update_many({**conditions, "state": "active"}, HIDE)
 
     async def hide_all(self, tenant_id: str, package_uid: str) -> Sequence[str]:
         """Begin to delete all versions of a package, pending ones too. Return the uids of all hidden versions."""
         package: Document = {"tenant_id": tenant_id, "package_uid": package_uid}
-        await self._versions.update_many({**package, "state": {"$in": ["pending", "active"]}}, _HIDE)
+        await self._versions.update_many({**package, "state": {"$in": ["pending", "active"]}}, HIDE)
         hidden = self._versions.find({**package, "state": {"$in": ["deleting", "abandoned"]}}, {"uid": True})
         return [document["uid"] async for document in hidden]
 
     async def remove(self, tenant_id: str, uids: Sequence[str]) -> None:
-        """Delete hidden versions, except those hidden while pending: the sweeper deletes them."""
-        await self._versions.delete_many({"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"})
+        """Delete hidden versions, except those hidden while pending or not yet audited: the sweeper deletes them."""
+        hidden = {"tenant_id": tenant_id, "uid": {"$in": list(uids)}, "state": "deleting"}
+        await self._versions.delete_many({**hidden, **_AUDITED})
 
     async def find_unfinished(self, age: int) -> Sequence[PendingVersion | HiddenVersion]:
         """Return the versions whose creation or deletion stopped more than `age` seconds ago."""
@@ -189,7 +205,7 @@ class MongoVersionStore:
     async def delete_record(self, hidden: HiddenVersion) -> None:
         """Delete a hidden version, also an abandoned one."""
         await self._versions.delete_one(
-            {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}}
+            {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}, **_AUDITED}
         )
 
 

@@ -45,7 +45,7 @@ async def manifest_search(request: web.Request) -> web.Response:
     hidden = await request.app[app_keys.CLIENT_REGISTRY].hidden_from_caller(request)
     async with request.app[app_keys.SEARCH_LIMIT].acquire(caller) if search.scans_texts else nullcontext():
         records, revision = await request.app[app_keys.WINGET_SEARCH].find(
-            caller.tenant_id, search, hidden, contract, request.headers.get(TENANT_VERSION_HEADER, "")
+            caller.tenant_id, search, caller.audience, hidden, contract, request.headers.get(TENANT_VERSION_HEADER, "")
         )
     page = records[: search.page]
     rebuilt = sum(len(record.since) for record in page if not contract.supports_all(record))
@@ -65,7 +65,7 @@ async def package_manifest(request: web.Request) -> web.Response:
         return BytesResponse(status=204)
     hidden = await request.app[app_keys.CLIENT_REGISTRY].hidden_from_caller(request)
     revision = (await request.app[app_keys.CATALOG_CACHE].check(caller.tenant_id)).state.stable_revision
-    entry = await request.app[app_keys.SOURCE_ENTRIES].find(caller.tenant_id, package_id, hidden)
+    entry = await request.app[app_keys.SOURCE_ENTRIES].find(caller.tenant_id, package_id, caller.audience, hidden)
     expires = views.expiry_time(settings.download_lifetime)
 
     def address(version: PackageVersion) -> str:

@@ -19,7 +19,7 @@ def uuid_text(text: str) -> str | None:
 class Client:
     """A registered client. `ip`, `last_seen` and `program` are those of its last call.
 
-    `program` is the kind of program that called: 0 other, 1 the desktop client.
+    `program` is the kind of program that called: 0 other, 1 the desktop client. `ring` is "" unless one was chosen.
     """
 
     client_id: str
@@ -30,6 +30,7 @@ class Client:
     last_seen: datetime | None = None
     program: int = 0
     enabled: bool = True
+    ring: str = ""
 
 
 @dataclass(frozen=True)

@@ -85,9 +85,9 @@ class Clients:
                 continue
             return client, token
 
-    async def edit(self, tenant_id: str, client_id: str, *, enabled: bool) -> None:
-        """Enable or disable a client; a disabled one cannot be identified. Raises ClientNotFound."""
-        if not await self._store.set_enabled(tenant_id, uuid_text(client_id) or "", enabled):
+    async def edit(self, tenant_id: str, client_id: str, changes: Mapping[str, object]) -> None:
+        """Change `enabled` or `ring`; a disabled client cannot be identified. Raises ClientNotFound."""
+        if not await self._store.change(tenant_id, uuid_text(client_id) or "", changes):
             raise ClientNotFound
 
     async def rotate_token(self, tenant_id: str, client_id: str) -> IssuedToken:
@@ -102,8 +102,8 @@ class Clients:
         if not await self._store.delete(tenant_id, uuid_text(client_id) or "", digests=self._tokens.digests(token)):
             raise ClientNotFound
 
-    async def identify(self, caller: Caller, token: str, program: int) -> str | None:
-        """The id of the client that a token names; None for an unknown token or a disabled client.
+    async def identify(self, caller: Caller, token: str, program: int) -> Client | None:
+        """The client that a token names; None for an unknown token or a disabled client.
 
         The sighting is stored if the address or the program changed, else once a minute. It also moves a token that is
         stored under an old key to the current key.
@@ -118,4 +118,4 @@ class Clients:
             await self._store.record_sighting(
                 caller.tenant_id, client.client_id, digests=digests, ip=caller.ip, program=program, at=now
             )
-        return client.client_id
+        return client

@@ -99,8 +99,9 @@ class MongoClientStore:
             {"$set": {"token_digest": digests[0], "ip": ip, "program": program, "last_seen": at}},
         )
 
-    async def set_enabled(self, tenant_id: str, client_id: str, enabled: bool) -> bool:
-        return await self._set(tenant_id, client_id, {"enabled": enabled})
+    async def change(self, tenant_id: str, client_id: str, changes: Mapping[str, object]) -> bool:
+        """Change `enabled` or `ring`; False if there is no such client."""
+        return await self._set(tenant_id, client_id, changes)
 
     async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool:
         return await self._set(tenant_id, client_id, {"token_digest": digest, "token_hint": hint})
@@ -135,4 +136,5 @@ class MongoClientStore:
 
 
 def _client(document: Document) -> Client:
-    return Client(**{field.name: document[field.name] for field in fields(Client)})
+    # Releases up to 0.1.0 write no ring.
+    return Client(**{field.name: {"ring": "", **document}[field.name] for field in fields(Client)})

@@ -22,7 +22,7 @@ from common.auth.roles import Permission, PermissionMissing, Role, roles_of
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching.bounded_cache import FifoCache
 from common.errors import NotAuthenticated
-from common.tenants import Address, Tenant, network_of
+from common.tenants import ALL_RINGS, Address, Tenant, network_of
 
 INTERNAL_TOKEN = "X-Internal-Token"  # noqa: S105  the header's name
 REQUEST_ID = "X-Internal-Request-Id"
@@ -33,8 +33,9 @@ LIFETIME = 30  # seconds
 REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps
 # The claims: of the tenant, only its id and limits; of the caller, everything.
-_TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers")
+_TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers", "rings")
 _TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url")
+_NEW_TEXT_CLAIMS = ("creator", "ring")  # Gateways of releases up to 0.1.0 do not send them.
 
 
 def hidden_digest(package_ids: Iterable[str]) -> str:
@@ -76,8 +77,8 @@ class Caller:
 
     `username` is set for a user or an API token (`token:<name>`), `client_id` for a client, `session_id` for a caller
     with a session. `roles` are those of a user or a token. `packages` are patterns of the package ids that a token may
-    change. `creator` is the user who created the token, for the audit log; services do not get it. `groups`
-    are the client groups (rings) of a user of Entra ID; such a caller is a client without an id.
+    change. `creator` is the user who created the token. `ring` is the ring of a client, "" for the tenant's
+    last one. A user of Entra ID is a client without an id.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
     """
 
@@ -92,7 +93,17 @@ class Caller:
     roles: tuple[Role, ...] = ()
     packages: tuple[str, ...] = EVERY_PACKAGE
     creator: str = ""
-    groups: tuple[str, ...] = ()
+    ring: str = ""
+
+    @property
+    def audience(self) -> str:
+        """The ring whose versions the caller sees: `ALL_RINGS` for users, API tokens and services."""
+        return self.ring if self.kind is Kind.CLIENT or self.kind is Kind.ANONYMOUS else ALL_RINGS
+
+    @property
+    def person(self) -> str:
+        """The user behind this caller: of an API token, the user who created it."""
+        return self.creator or self.username
 
     @property
     def tenant_id(self) -> str:
@@ -138,23 +149,12 @@ class Caller:
     ) -> Self:
         """This caller as a user or an API token, with its roles."""
         # `dataclasses.replace` takes twice as long.
-        return type(self)(
-            self.tenant,
-            Kind.ADMINISTRATOR,
-            self.ip,
-            username,
-            session_id,
-            "",
-            self.base_url,
-            self.deployment,
-            roles,
-            packages,
-            creator,
-        )
+        session, where = (username, session_id), (self.base_url, self.deployment)
+        return type(self)(self.tenant, Kind.ADMINISTRATOR, self.ip, *session, "", *where, roles, packages, creator)
 
-    def as_client(self, client_id: str, groups: tuple[str, ...] = ()) -> Self:
+    def as_client(self, client_id: str, ring: str = "") -> Self:
         where = self.base_url, self.deployment
-        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, *where, groups=groups)
+        return type(self)(self.tenant, Kind.CLIENT, self.ip, "", "", client_id, *where, ring=ring)
 
 
 def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
@@ -170,8 +170,7 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
         "deployment": caller.deployment,
         "roles": caller.roles,
         "packages": caller.packages,
-        "groups": caller.groups,
-        **{name: getattr(caller, name) for name in _TEXT_CLAIMS},
+        **{name: getattr(caller, name) for name in (*_TEXT_CLAIMS, *_NEW_TEXT_CLAIMS)},
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)
 
@@ -212,9 +211,9 @@ class Callers:
 
 def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
     tenant = Tenant.from_document({"client_authentication": False, "allowed_networks": (), **claims["tenant"]})
-    texts = {name: claims[name] for name in _TEXT_CLAIMS}
+    texts = {name: claims[name] for name in _TEXT_CLAIMS} | {name: claims.get(name, "") for name in _NEW_TEXT_CLAIMS}
     kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
     roles = roles_of(claims) if kind is Kind.ADMINISTRATOR else ()
-    packages, groups = tuple(claims.get("packages", EVERY_PACKAGE)), tuple(claims.get("groups", ()))
-    caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, groups=groups, **texts)
+    packages = tuple(claims.get("packages", EVERY_PACKAGE))
+    caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, **texts)
     return claims["op"], caller

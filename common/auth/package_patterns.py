@@ -11,7 +11,7 @@ from common.errors import InvalidField
 EVERY_PACKAGE = ("*",)  # the patterns of a caller who may change all packages
 PATTERN_LIMIT = 128  # characters
 MOST_PATTERNS = 30
-TOTAL_LIMIT = 4000  # bytes of all patterns as JSON: they are part of internal tokens, which are one header of 8 KB
+TOTAL_LIMIT = 3500  # bytes of all patterns as JSON: they are part of internal tokens, which are one header of 8 KB
 _NOT_IN_PATTERNS = frozenset('/\\:?"<>|,')
 
 

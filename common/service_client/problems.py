@@ -1,5 +1,6 @@
 """Reads the responses of other services: their JSON, or their problems."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ from common.errors import Unavailable, UpstreamProblem
 from common.service_client.transport import Response
 
 MEMBERS = ("received", "total")  # in bytes: the state of the upload whose chunk was refused
+TEXT_MEMBERS = ("ring", "gate")  # that refused a version
 
 
 async def raise_problem(response: Response) -> None:
@@ -40,6 +42,11 @@ async def _problem_of(response: Response) -> UpstreamProblem | Unavailable:
         code=code,
         retry_after=int(retry_after) if retry_after.isdigit() else None,
         content_range=response.headers.get("Content-Range", ""),
-        members={name: value for name in MEMBERS if type(value := problem.get(name)) is int and value >= 0},
+        members=_members_of(problem),
         params={name: str(value) for name, value in params.items()} if isinstance(params, dict) else {},
     )
+
+
+def _members_of(problem: Mapping[str, Any]) -> dict[str, int | str]:
+    numbers = {name: value for name in MEMBERS if type(value := problem.get(name)) is int and value >= 0}
+    return numbers | {name: value for name in TEXT_MEMBERS if isinstance(value := problem.get(name), str)}

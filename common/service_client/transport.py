@@ -26,7 +26,7 @@ from yarl import URL
 
 from common.concurrency.limits import loop_timeout
 
-HEADER_LIMIT = 256 << 10  # bytes: the audit header of a write of a thousand values
+HEADER_LIMIT = 1 << 20  # bytes: the audit header of a form with the longest old and new settings
 SMALL = 64 << 10  # bytes: a response up to this size is read at once
 READS = frozenset([hdrs.METH_GET, hdrs.METH_HEAD, hdrs.METH_OPTIONS, hdrs.METH_TRACE])  # have no body
 NO_LIMIT = ClientTimeout()

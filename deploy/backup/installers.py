@@ -134,7 +134,7 @@ def parse_upload(document: Document) -> Upload:
             and isinstance(upload.generation, int)
             and (has_name or (not upload.server_filename and upload.status not in STORED))
         )
-    except (KeyError, ValueError, TypeError, Problem):
+    except (AttributeError, KeyError, ValueError, TypeError, Problem):
         is_sound = False
     if not is_sound:
         raise BackupProblem(f"{UPLOADS}: a record has an invalid id or file name")

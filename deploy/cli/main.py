@@ -25,15 +25,18 @@ class LazyCommand(NamedTuple):
 COMMANDS: Mapping[str, LazyCommand] = {
     "up": LazyCommand("up", "up", "Run MongoDB, Redis and all five services on this machine until Ctrl-C."),
     "publish": LazyCommand(
-        "publish", "publish", "Publish installers as versions of a package; prints the UID of each version."
+        "catalog.publish", "publish", "Publish installers as versions of a package; prints the UID of each version."
+    ),
+    "release": LazyCommand(
+        "catalog.releases", "releases", "List, approve, promote and stop versions on their way through the rings."
     ),
     "import": LazyCommand(
-        "winget",
+        "catalog.winget",
         "import_paths",
         "Publish the installers of winget manifests, or import a tenant from its archive.",
     ),
     "manifests": LazyCommand(
-        "winget",
+        "catalog.winget",
         "manifests",
         "Export the catalog as winget manifests, one folder for each version; prints the folders.",
     ),
@@ -56,6 +59,11 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "maintenance",
         "scrub",
         "Verify all stored installers and list the damaged ones. Services do not serve them until they are repaired.",
+    ),
+    "scan": LazyCommand(
+        "maintenance",
+        "scan",
+        "Scan all stored installers for malware again. A verdict counts until there is a new one.",
     ),
     "quota": LazyCommand(
         "maintenance",

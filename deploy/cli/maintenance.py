@@ -1,4 +1,4 @@
-"""`pkgrepo scrub` and `pkgrepo quota`: checks of the stored installers and of the recorded storage."""
+"""`pkgrepo scrub`, `scan` and `quota`: checks of the stored installers and of the recorded storage."""
 
 import asyncio
 import os
@@ -12,9 +12,11 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from typer import Option
 
+from auth_service.audit.service import OPERATORS
 from catalog_service.store import MongoCatalogStore
 from common.telemetry import configure_logs
 from deploy.cli.options import INTERRUPTED, Data, console, error_console, run_interruptible
+from deploy.operator.audit import open_operator_audit
 from deploy.operator.schemas import open_database
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
@@ -24,6 +26,7 @@ from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.quota.reconciliation import Drift, Reconciliation
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.scanning.store import MongoScanStore
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.store import MongoFileIndex
 
@@ -65,6 +68,26 @@ def quota(
             "Some figures are not repaired. Run this with --repair, and again if uploads changed them meanwhile."
         )
         raise typer.Exit(1)
+
+
+def scan(
+    again: Annotated[bool, Option("--again", help="Make every verdict due again.")] = False,
+    tenant: OneTenant = None,
+    data: Data = None,
+) -> None:
+    """Scan all stored installers for malware again. A verdict counts until there is a new one."""
+    if not again:
+        raise typer.BadParameter("is required; upload_service scans new files by itself", param_hint="--again")
+    files = asyncio.run(_scan_again(store_addresses(data), tenant))
+    console.print(f"{files} files are due for a scan. upload_service scans them if SCANNER_URL is set.")
+
+
+async def _scan_again(where: StoreAddresses, tenant_id: str | None) -> int:
+    await _require_tenant(where, tenant_id)
+    async with open_operator_audit(where) as audit, open_database(where.addresses.mongo_url, "upload") as database:
+        files = await MongoScanStore(database).make_due(tenant_id)
+        await audit.add(tenant_id or OPERATORS, "scan_again", files=str(files))
+        return files
 
 
 @dataclass(frozen=True)

@@ -2,11 +2,11 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import aiohttp
 import orjson
@@ -61,7 +61,12 @@ class HttpClient:
         self._sign_in_lock = asyncio.Lock()
 
     async def request(
-        self, method: str, *segments: str, headers: Mapping[str, str] | None = None, body: MakeBody | None = None
+        self,
+        method: str,
+        *segments: str,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        body: MakeBody | None = None,
     ) -> Any:
         """The JSON answer of an operation, None if it has no content.
 
@@ -70,8 +75,9 @@ class HttpClient:
         """
 
         async def attempt(token: str) -> Any:
-            return await self._send(method, segments, {"Authorization": f"Bearer {token}", **(headers or {})}, body)
+            return await self._send(method, path, {"Authorization": f"Bearer {token}", **(headers or {})}, body)
 
+        path = "/".join(quote(segment, safe="") for segment in segments) + (f"?{urlencode(query)}" if query else "")
         token = self.token or await self._sign_in("")
         try:
             return await attempt(token)
@@ -88,7 +94,7 @@ class HttpClient:
                 return self.token
             password = self._credentials.pkgrepo_password.get_secret_value()
             form = {"username": self._credentials.pkgrepo_user, "password": password}
-            answer = await self._send("POST", ["login"], {}, lambda _: FormData(form))
+            answer = await self._send("POST", "login", {}, lambda _: FormData(form))
             self.token, self._has_signed_in = str(answer["message"]), True
             return self.token
 
@@ -97,12 +103,9 @@ class HttpClient:
         if self._has_signed_in:
             with suppress(Problem, TimeoutError):
                 async with asyncio.timeout(LOGOUT_TIMEOUT):
-                    await self._send("POST", ["logout"], {}, lambda _: FormData({"token": self.token}))
+                    await self._send("POST", "logout", {}, lambda _: FormData({"token": self.token}))
 
-    async def _send(
-        self, method: str, segments: Sequence[str], headers: Mapping[str, str], body: MakeBody | None
-    ) -> Any:
-        path = "/".join(quote(segment, safe="") for segment in segments)
+    async def _send(self, method: str, path: str, headers: Mapping[str, str], body: MakeBody | None) -> Any:
         url = URL(f"{self._base}/{path}", encoded=True)
         loop = asyncio.get_running_loop()
         try:

@@ -115,17 +115,25 @@ class RetryingClient:
         answer = await self._request("POST", "add_package_version", installer.package_id, body=lambda _: FormData(form))
         return str(answer["UID"])
 
+    async def call(
+        self, method: str, *segments: str, query: Mapping[str, str] | None = None, form: Mapping[str, str] | None = None
+    ) -> Any:
+        """The answer of an operation that may be repeated. `segments` begin with its name."""
+        body = None if form is None else lambda _: FormData(form)
+        return await self._request(method, *segments, query=query, body=body)
+
     async def _request(
         self,
         method: str,
         *segments: str,
+        query: Mapping[str, str] | None = None,
         headers: dict[str, str] | None = None,
         body: MakeBody | None = None,
         none_for: str = "",
     ) -> Any:
         """The answer; None if the server refuses with the code `none_for`."""
         try:
-            return await self.retrying(self._client.request, method, *segments, headers=headers, body=body)
+            return await self.retrying(self._client.request, method, *segments, query=query, headers=headers, body=body)
         except UpstreamProblem as refusal:
             if refusal.code != none_for:
                 raise

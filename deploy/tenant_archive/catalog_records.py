@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import bson
 import orjson
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 
 from auth_service.users.service import parse_username
 from catalog_service import forms, views
@@ -20,6 +20,7 @@ from catalog_service.versions.forms import parse_version
 from common.http.forms import Form
 from common.mongo import Document
 from deploy.tenant_archive.record_types import Digest, Record, ServerFilename, Size, Uuid, checked, require
+from deploy.tenant_archive.release_records import StageRecord, checked_release
 from upload_service.content_range import parse_file_id
 
 _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
@@ -54,6 +55,8 @@ class VersionRecord(Record):
     size: Size
     sha256: Digest
     published_by: Literal[""] | Annotated[str, checked(parse_username)] = ""
+    stage: StageRecord | None = None
+    release: Annotated[dict[str, Any], AfterValidator(checked_release)] | None = None
 
 
 class FinishedUploadRecord(Record):

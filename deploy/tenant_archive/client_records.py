@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from catalog_service.releases.policy import Ring
 from client_registry import forms
 from client_registry.blacklist.model import Entry
 from client_registry.clients.tokens import HINT_LENGTH
@@ -46,6 +47,7 @@ class ClientRecord(Record):
     last_seen: datetime | None
     program: Count
     enabled: bool
+    ring: Ring | Literal[""] = ""  # Records of releases up to 0.1.0 have no ring.
     created_at: datetime
     entries_added: Annotated[int, Field(ge=0)] = 0
 

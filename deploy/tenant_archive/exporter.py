@@ -27,7 +27,11 @@ from upload_service.model import InstallerMissing, Status
 from upload_service.uploads.store import MongoUploadStore
 
 ATTEMPTS = 3
-UNFILTERED = {"clients": ("clients", "entries", "groups"), "auth": ("audit_heads", "tenants")}
+UNFILTERED = {
+    "catalog": ("release_policies",),
+    "clients": ("clients", "entries", "groups"),
+    "auth": ("audit_heads", "tenants"),
+}
 
 
 class InstallerDeleted(Exception):

@@ -16,6 +16,7 @@ from auth_service.audit.model import Head, SignedHead
 from auth_service.audit.store import parse_document
 from auth_service.tenants.model import TenantExists
 from auth_service.tenants.store import MongoTenantStore
+from catalog_service.releases.store import MongoReleaseStore
 from common.caching.tenant_version import TenantVersions
 from common.mongo import MongoDatabase
 from common.redis import open_redis
@@ -73,6 +74,7 @@ class TenantImporter:
                 for name in [name for name in CHECKS if name not in {LOG, HEADS}]:
                     database, collection, _ = name.split(".")
                     await restore_documents(client, database, collection, validator.documents(name))
+                await MongoReleaseStore.withhold_again(client["catalog"], tenant.tenant_id)
                 await self._import_audit_log(validator, client, audit)
                 await migrate_imported(where, manifest.schemas)
                 ledgers = Reconciliation(MongoQuotaStore(upload), pause=0)

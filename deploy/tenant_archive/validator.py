@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import bson
+import orjson
 from bson.codec_options import CodecOptions
 from bson.errors import BSONError
 
-from auth_service.forms import source_agreements
+from auth_service.forms import ring_rules, source_agreements
 from catalog_service.model.versions import version_of
+from catalog_service.releases.policy import Policy
 from client_registry.clients.model import uuid_text
 from common.auth.entra_app import EntraApp
 from common.errors import Problem
@@ -27,8 +30,10 @@ from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import documents
 from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
+from deploy.tenant_archive.release_records import POLICIES
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
+from upload_service.scanning.model import ScanState, scan_document
 from upload_service.store import LEASE_FREE, record_key
 
 MAX_INT64 = 2**63 - 1
@@ -46,7 +51,8 @@ class ArchiveValidator:
 
     def check(self) -> Tenant:
         """Check all records; the tenant."""
-        if {entry.name for entry in self.manifest.records} != {*CHECKS, TENANT, UPLOADS}:
+        # Archives of releases up to 0.1.0 have no policies.
+        if {entry.name for entry in self.manifest.records} | {POLICIES} != {*CHECKS, TENANT, UPLOADS}:
             raise BackupProblem("the archive has other records than this version exports")
         if not is_tenant_id(self.manifest.tenant_id):
             raise BackupProblem("the archive contains an invalid tenant id")
@@ -77,6 +83,8 @@ class ArchiveValidator:
 
     def documents(self, name: str) -> Iterator[Document]:
         """The documents of one collection."""
+        if name not in {entry.name for entry in self.manifest.records}:
+            return
         for raw in documents(self.folder / name):
             try:
                 document = bson.decode(raw.raw, DECODED)
@@ -101,9 +109,20 @@ class ArchiveValidator:
                 strict_installers=document.get("strict_installers") is True,
                 source_agreements=source_agreements(document.get("source_agreements", "")),
                 entra=EntraApp.from_document(app) if (app := document.get("entra")) is not None else None,
+                **_release_policy(document),
             )
         except (KeyError, ValueError, TypeError, AttributeError, Problem):
             raise BackupProblem(f"{TENANT}: is not the record of one tenant") from None
+
+
+def _release_policy(document: Document) -> dict[str, Any]:
+    """The fields of a tenant's policy for releases; records of releases up to 0.1.0 have none. Raises ValueError."""
+    rings, rules = document.get("rings", []), document.get("ring_rules", [])
+    texts = {name: document.get(name, "") for name in ("gates", "retention")}
+    named = [rule["ring"] for rule in rules]  # also rings that were removed later
+    parts = {name: orjson.loads(text) for name, text in texts.items() if text}
+    Policy.model_validate({"rings": rings + named, **parts})
+    return {"rings": tuple(rings), "ring_rules": ring_rules(orjson.dumps(rules).decode(), named), **texts}
 
 
 def installer_document(upload: Upload) -> Document:
@@ -127,7 +146,11 @@ def installer_document(upload: Upload) -> Document:
         "request_id": upload.request_id,
         "announced": True,
         "announcing_until": LEASE_FREE,
-        "inspection": State.PENDING,  # The archive's inspection result is not trusted.
+        "inspection": State.PENDING,  # The archive's results are not trusted, except that a file is infected.
+        **({"scan": scan_document(ScanState.INFECTED, upload.sha256, now)} if upload.is_infected else {}),
+        "scan_due": now,
+        "scan_since": now,
+        "withheld": upload.is_withheld,
         "checked_at": now,
         "updated_at": now,
     }
@@ -139,6 +162,7 @@ def _is_sound(upload: Upload) -> bool:
         upload.status is Status.LINKED
         and isinstance(upload.fence, int)
         and 0 <= upload.fence <= MAX_INT64
+        and isinstance(upload.is_withheld, bool)
         and isinstance(upload.version_uid, str)
         and uuid_text(upload.version_uid) == upload.version_uid
         and isinstance(upload.request_id, str)

@@ -124,9 +124,9 @@ class Authenticator:
         if request.body_exists and request.headers.get("Content-Type") == URLENCODED:
             body = await read_body(request, CREDENTIALS_LIMIT)
             if "Authorization" not in request.headers:
-                client_id = self._clients.known(visitor, body, check.tenant_version)
-                if client_id is not None:
-                    return visitor.as_client(client_id)
+                client = self._clients.known(visitor, body, check.tenant_version)
+                if client is not None:
+                    return client
             form = urlencoded_form(body)
         else:
             body, form = b"", await read_form(request, limit=CREDENTIALS_LIMIT)
@@ -186,7 +186,7 @@ class Authenticator:
     ) -> Caller | None:
         if token and len(token) <= TOKEN_LIMIT and not token.startswith(PREFIX):
             with suppress(UnknownClient):
-                return visitor.as_client(await self._clients.identify(visitor, token, program, version, form=form))
+                return await self._clients.identify(visitor, token, program, version, form=form)
         return None
 
 

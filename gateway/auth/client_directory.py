@@ -2,11 +2,13 @@
 
 from functools import partial
 from hashlib import sha256
+from typing import NamedTuple
 
 from common.auth.internal_tokens import Caller, hidden_digest
 from common.caching.bounded_cache import FifoCache
 from common.caching.response_cache import ResponseCache
 from common.service_client.client import ServiceClient, raise_problem
+from gateway.auth.rings import ring_of
 
 MAX_AGE = 30.0  # seconds: the longest delay of a change whose new version did not reach Redis
 MAX_CLIENTS = 20_000
@@ -18,12 +20,21 @@ class UnknownClient(Exception):
     """The token belongs to no enabled client."""
 
 
+class KnownClient(NamedTuple):
+    """A client, and the ring that an administrator chose for it; "" for none."""
+
+    client_id: str
+    ring: str
+
+
 class ClientDirectory:
     """Looks up clients at client_registry. Raises Unavailable if it does not answer."""
 
     def __init__(self, client_registry: ServiceClient) -> None:
         self._client_registry = client_registry
-        self._ids: ResponseCache[tuple[str, bytes, str, int], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
+        self._known: ResponseCache[tuple[str, bytes, str, int], KnownClient] = ResponseCache(
+            max_age=MAX_AGE, limit=MAX_CLIENTS
+        )
         # The digest of the token and the program in each form that identified a client, by the digest of the form.
         self._forms: FifoCache[bytes, tuple[bytes, int]] = FifoCache(MAX_CLIENTS)
         self._hidden: ResponseCache[tuple[str, str, str], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
@@ -31,24 +42,27 @@ class ClientDirectory:
             max_age=RELEASE_MAX_AGE, limit=MAX_RELEASES
         )
 
-    def known(self, visitor: Caller, form: bytes, version: str | None) -> str | None:
-        """The id of the client whose form has these bytes, without parsing it; None if it must be identified."""
+    def known(self, visitor: Caller, form: bytes, version: str | None) -> Caller | None:
+        """The visitor as the client whose form has these bytes, without parsing it; None if it must be identified."""
         sent = self._forms.get(sha256(form).digest())
-        return None if sent is None else self._ids.get((visitor.tenant_id, sent[0], visitor.ip, sent[1]), version)
+        if sent is None:
+            return None
+        client = self._known.get((visitor.tenant_id, sent[0], visitor.ip, sent[1]), version)
+        return None if client is None else _as_client(visitor, client)
 
     async def identify(
         self, visitor: Caller, token: str, program: int, version: str | None, *, form: bytes = b""
-    ) -> str:
-        """The id of the client with this token and program number. Raises UnknownClient, which is not cached.
+    ) -> Caller:
+        """The visitor as the client with this token and program number. Raises UnknownClient, which is not cached.
 
         `form` are the bytes that held both; `known` then finds the client by them.
         """
         digest = sha256(token.encode()).digest()
         key = (visitor.tenant_id, digest, visitor.ip, program)
-        client_id = await self._ids.get_or_fetch(key, version, partial(self._fetch_id, visitor, token, program))
+        client = await self._known.get_or_fetch(key, version, partial(self._fetch_client, visitor, token, program))
         if form:
             self._forms.put(sha256(form).digest(), (digest, program))
-        return client_id
+        return _as_client(visitor, client)
 
     async def hidden_from(self, client: Caller, version: str | None) -> str:
         """The digest of the package ids that are hidden from a client, see `hidden_digest`."""
@@ -65,12 +79,12 @@ class ClientDirectory:
             return release
         return await self._releases.get_or_fetch(key, version, partial(self._fetch_release, caller))
 
-    async def _fetch_id(self, visitor: Caller, token: str, program: int) -> str:
+    async def _fetch_client(self, visitor: Caller, token: str, program: int) -> KnownClient:
         form = {"auth_token": token, "client": program}
-        client_id = (await self._client_registry.json(visitor, "identify_client", form))["client_id"]
-        if not client_id:
+        client = await self._client_registry.json(visitor, "identify_client", form)
+        if not client["client_id"]:
             raise UnknownClient
-        return str(client_id)
+        return KnownClient(client["client_id"], client.get("ring", ""))  # Releases up to 0.1.0 send no ring.
 
     async def _fetch_hidden(self, client: Caller) -> str:
         return hidden_digest((await self._client_registry.json(client, "hidden_packages"))["package_ids"])
@@ -79,3 +93,7 @@ class ClientDirectory:
         async with self._client_registry.open(caller, "POST", ["client_version"]) as response:
             await raise_problem(response)
             return await response.read()
+
+
+def _as_client(visitor: Caller, client: KnownClient) -> Caller:
+    return visitor.as_client(client.client_id, ring_of(visitor.tenant, visitor.address, client.ring))

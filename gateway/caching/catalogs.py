@@ -43,11 +43,15 @@ QUERIES = {
 
 
 class View(NamedTuple):
-    """Everything that a catalog depends on. `hidden` is the digest of the caller's hidden package ids."""
+    """Everything that a catalog depends on. `hidden` is the digest of the caller's hidden package ids.
+
+    `audience` is the ring whose versions the caller sees.
+    """
 
     tenant_id: str
     include_disabled: bool
     hidden: str
+    audience: str
     encoding: str
 
 
@@ -122,7 +126,7 @@ class CatalogCache:
         if version is None or include_disabled is None:
             return None
         hidden = await self._clients.hidden_from(caller, version) if caller.kind is Kind.CLIENT else ""
-        view = View(caller.tenant_id, include_disabled, hidden, negotiate_encoding(request))
+        view = View(caller.tenant_id, include_disabled, hidden, caller.audience, negotiate_encoding(request))
         if (catalog := self._catalogs.get(view, version)) is not None:
             return catalog
         fetch = partial(self._fetch, caller, view)

@@ -28,7 +28,10 @@ PATH_LIMIT, TOKEN_LIMIT = 1024, 256  # characters of a key
 
 
 class _Key(NamedTuple):
-    """Everything that a response depends on. `hidden` is the digest of the caller's hidden package ids."""
+    """Everything that a response depends on. `hidden` is the digest of the caller's hidden package ids.
+
+    `audience` is the ring whose versions the caller sees.
+    """
 
     tenant_id: str
     segments: tuple[str, ...]
@@ -38,6 +41,7 @@ class _Key(NamedTuple):
     token: str
     contract: str
     hidden: str
+    audience: str
 
 
 @dataclass(frozen=True)
@@ -89,7 +93,8 @@ class PackageResponseCache:
         elif query:
             return None
         body = await read_body(request, operation.body_limit) if is_search else b""
-        key = _Key(caller.tenant_id, target.segments, caller.base_url, query, body, token, contract, hidden)
+        path = caller.tenant_id, target.segments, caller.base_url
+        key = _Key(*path, query, body, token, contract, hidden, caller.audience)
         cache = self._searches if is_search else self._responses
         response = cache.get(key, version)
         if response is None or response.is_private:

@@ -2,6 +2,7 @@
 
 import hmac
 import time
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
@@ -39,7 +40,7 @@ UNATTENDED = "X-Unattended"
 
 @dataclass(frozen=True)
 class PageRequest:
-    """One request of a browser with a session. `caller` is the user."""
+    """One request of a browser with a session. `caller` is the user, `releases` the number of versions in flight."""
 
     chunk_size: ClassVar[int] = 8 << 20  # bytes of a file that a page uploads in one request
 
@@ -48,6 +49,7 @@ class PageRequest:
     session: Session
     token: str
     language: str
+    releases: int = 0
 
     @property
     def home(self) -> str:
@@ -57,6 +59,11 @@ class PageRequest:
     def may(self, permission: str) -> bool:
         """Whether the user has a permission. Pages leave out what the user cannot do."""
         return has_permission(self.caller.roles, Permission(permission))
+
+    @property
+    def has_releases(self) -> bool:
+        """Whether the navigation has the page of the releases: with rings, or with a version that is held."""
+        return bool(self.caller.tenant.rings or self.releases)
 
     @property
     def seconds_left(self) -> int:
@@ -149,3 +156,11 @@ def render_template(
     }
     text = aiohttp_jinja2.render_string(template, request, context)
     return BytesResponse(text=text, status=status, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
+
+
+async def or_none(answer: Awaitable[Any]) -> Any:
+    """An answer that a page can do without; None after a problem."""
+    try:
+        return await answer
+    except Problem:
+        return None

@@ -1,7 +1,7 @@
 """The pages of the dashboard: one row for each address after `/dashboard`."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
@@ -18,13 +18,11 @@ from gateway.dashboard.pages import (
     clients,
     live_events,
     overview,
-    package,
-    packages,
-    publishing,
     server,
     sign_in,
     tenant,
 )
+from gateway.dashboard.pages.catalog import package, packages, publishing, releases
 from gateway.dashboard.session_operations import READ_METHODS, execute_for_session, localize_problems
 from gateway.forwarding.execute import check_permission
 from gateway.routing.target import NoSuchOperation
@@ -59,8 +57,10 @@ PAGES = (
     Page("check", packages.show_check, Permission.CATALOG_READ),
     Page("packages/{package_id}", package.show, Permission.CATALOG_READ),
     Page("packages/{package_id}/versions/{version_uid}", package.show_version, Permission.CATALOG_READ),
+    Page("retention", packages.show_retention, Permission.CATALOG_READ),
     Page("publish", publishing.show, Permission.CATALOG_WRITE),
     Page("publish/{server_filename}", publishing.show_version, Permission.CATALOG_WRITE),
+    Page("releases", releases.show, Permission.CATALOG_READ),
     Page("clients", clients.show, Permission.CLIENTS_READ),
     Page("blacklist", blacklist.show, Permission.CLIENTS_READ),
     Page("users", tenant.show_users, Permission.USERS_WRITE),
@@ -111,7 +111,7 @@ async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamRes
         if values is not None:
             _allow_methods(page.request, *READ_METHODS)
             check_permission(page.caller, row.permission)
-            return await row.show(page, *values)
+            return await row.show(replace(page, releases=await releases.count_in_flight(page)), *values)
     raise NoSuchOperation
 
 

@@ -2,18 +2,19 @@
 
 import re
 from collections.abc import Callable
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from typing import Any
 
 import aiohttp_jinja2
 from aiohttp import web
-from babel.dates import format_date, format_datetime
+from babel.dates import format_date, format_datetime, format_timedelta
 from babel.numbers import format_decimal
 from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
 from gateway.dashboard.error_messages import localized, localized_refusal, localized_sentence
+from gateway.dashboard.gate_reasons import localized_gate
 from gateway.dashboard.languages import translations
 
 HEADING = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
@@ -27,11 +28,13 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 def set_up_templates(app: web.Application) -> None:
     """Let the application render the templates of the dashboard."""
     filters: dict[str, Callable[..., str]] = {
+        "age": _with_language(_age),
         "bytes": _with_language(_bytes),
         "date": _with_language(lambda value, language: format_date(date.fromisoformat(value), locale=language)),
         "file_name": _file_name,
         "label_cells": label_cells,
         "localized": _with_language(localized),
+        "localized_gate": _with_language(localized_gate),
         "localized_refusal": _with_language(localized_refusal),
         "localized_sentence": _with_language(localized_sentence),
         "number": _with_language(lambda value, language: format_decimal(value, locale=language)),
@@ -87,6 +90,11 @@ def _file_name(file_id: str) -> str:
 def _time(value: str, language: str) -> str:
     """A UTC time. Scripts convert it to the time zone of the browser."""
     return f"{format_datetime(datetime.fromisoformat(value), 'medium', locale=language)} UTC"
+
+
+def _age(value: str, language: str) -> str:
+    """A UTC time as its distance from now, such as `3 hours ago`."""
+    return format_timedelta(datetime.fromisoformat(value) - datetime.now(UTC), add_direction=True, locale=language)
 
 
 def label_cells(rows: str, headings: str) -> Markup:

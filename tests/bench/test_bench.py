@@ -31,6 +31,8 @@ LINES = (
     "winget: upgrade of 200 programs, each search",
     "… of machines with the same programs",
     "winget: dearest search of 20",
+    "five rings: `get_packages`",
+    "five rings: search of a text",
     "fleet: 667 searches a second, p99",
 )
 SECTIONS = (
@@ -39,6 +41,7 @@ SECTIONS = (
     "Transfers",
     "Catalogs",
     "winget",
+    "Rings",
     "A fleet",
     "A crowd of uploads",
     "A refused sign-in",

@@ -10,6 +10,7 @@ from gateway.dashboard.page_request import PageRequest
 from tests.support.browser.administrators import Visitor, launch_browser, start_session
 from tests.support.browser.uploads import CHUNK
 from tests.support.system.pages import SCRIPT
+from tests.support.system.releases import set_policy
 from tests.support.system.seed import SeedData, seed_tenant
 from tests.support.system.services import Api, Services
 
@@ -80,6 +81,9 @@ async def seed_data(services: Services) -> SeedData:
     assert (await api.call("POST", "add_blacklist_group", data=group)).status == 201
     version = {**seed_data.form, "package_version": "6.6", "channel": SCRIPT[:64], "switch_Silent": SCRIPT}
     assert (await api.call("POST", "add_package_version", package, data=version)).status == 201
+    await set_policy(api, "pilot,everyone", {"everyone": {"approvals": 1}})
+    held = await api.call("POST", "hold_version", seed_data.parts["version_uid"], data={"reason": SCRIPT})
+    assert held.status == 200
     return seed_data
 
 

@@ -14,6 +14,10 @@ from tests.support.system.services import Api
 
 pytestmark = pytest.mark.full
 PHONE = {"width": 390, "height": 844}
+MAIN_IS_BELOW_TRAY = """() => {
+    const [tray, main] = ["#uploads", "main"].map((name) => document.querySelector(name).getBoundingClientRect());
+    return tray.bottom <= main.top;
+}"""
 GROUPS = {
     "Content": ["Packages", "Publish"],
     "Access": ["Clients", "Blacklist", "Users", "API tokens"],
@@ -119,10 +123,7 @@ async def test_the_upload_tray_covers_no_row(visitor: Visitor, installer: Path) 
     await expect(upload_row(page, installer.name)).to_be_visible()
     for last in (False, True):
         await page.get_by_role("row").nth(-1 if last else 1).scroll_into_view_if_needed()
-        tray, main = await page.locator("#uploads").bounding_box(), await page.locator("main").bounding_box()
-        assert tray is not None
-        assert main is not None
-        assert tray["y"] + tray["height"] <= main["y"]
+        await page.wait_for_function(MAIN_IS_BELOW_TRAY)
 
 
 async def test_the_api_reference_links_back_to_the_dashboard(visitor: Visitor) -> None:

@@ -12,6 +12,7 @@ from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.browser.uploads import drop_file, expect_uploaded, select_files, sha256, upload_by_api, upload_row
 from tests.support.samples.msi_samples import MACHINE_MSI
+from tests.support.samples.signed_files import PUBLISHER, sign, unsigned
 from tests.support.system.publishing import add_package
 from tests.support.system.services import Api
 
@@ -57,7 +58,7 @@ async def test_a_page_stops_polling_for_the_inspection_until_clicked(
         answer = await fetch(page, operation, *values, **query)
         return {**answer, "state": "waiting"} if operation == "inspect_upload" else answer
 
-    monkeypatch.setattr("gateway.dashboard.pages.publishing.MAX_POLLS", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.catalog.publishing.MAX_POLLS", 1)
     monkeypatch.setattr(PageRequest, "fetch", unread)
     page = visitor.page
     await page.route("**/publish/*polls=1*", lambda route: route.abort(), times=1)
@@ -69,6 +70,17 @@ async def test_a_page_stops_polling_for_the_inspection_until_clicked(
     await page.get_by_role("link", name="Check again").click()
     await expect(page.get_by_label("Package id")).to_have_value("Acme.Editor")
     await expect(page.get_by_text("editor.msi")).to_be_visible()
+
+
+async def test_the_form_says_who_signed_the_file(visitor: Visitor) -> None:
+    page = visitor.page
+    unsigned_name = await upload_by_api(visitor.api, "unsigned", unsigned("msi"))
+    await visitor.go(f"/publish/{unsigned_name}")
+    await expect(page.get_by_text("This file is not signed.")).to_be_visible()
+    signed_name = await upload_by_api(visitor.api, "signed", sign(unsigned("msi")))
+    await visitor.go(f"/publish/{signed_name}")
+    await expect(page.get_by_text("The signature leads to no certificate that this server trusts.")).to_be_visible()
+    await expect(page.get_by_text(f"Signer: {PUBLISHER}")).to_be_visible()
 
 
 async def test_the_form_suggests_packages_with_the_typed_text(visitor: Visitor) -> None:

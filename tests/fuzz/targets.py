@@ -20,6 +20,7 @@ TARGETS: Mapping[str, Callable[[bytes], None]] = {
         bodies.installer,
         bodies.question,
         installers.inspected,
+        installers.verified,
         tokens.caller,
         tokens.download,
         tokens.internal_claims,

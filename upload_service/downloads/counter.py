@@ -23,6 +23,11 @@ class DownloadCounter:
         self._metric = metric
         self._waiting: dict[Download, None] = {}  # in their order
         self._lock = asyncio.Lock()
+        self.since: datetime | None = None  # the time since which every download is counted, if it is known
+
+    async def begin(self) -> None:
+        """Record that downloads are counted."""
+        self.since = await self._store.begin_counting()
 
     def count(self, upload: Upload, client: str) -> None:
         """Count a complete download of a file by a client."""

@@ -14,8 +14,10 @@ from common.telemetry import log
 from upload_service.model import (
     Damage,
     InstallerDamaged,
+    InstallerInfected,
     InstallerMissing,
     InstallerNotFound,
+    InstallerWithheld,
     Status,
     StorageKind,
     Upload,
@@ -71,6 +73,8 @@ class Downloads:
         Raises:
             Forbidden: the address was altered or has expired.
             InstallerNotFound: no version has this file.
+            InstallerWithheld: its version is held.
+            InstallerInfected: the scanner found malware in it.
             InstallerMissing: the file was lost.
             InstallerDamaged: the file is not what was uploaded.
         """
@@ -112,6 +116,10 @@ class Downloads:
         upload = await self.store.find_installer(tenant_id, name)
         if upload is None or upload.status is not Status.LINKED:
             raise InstallerNotFound("This installer is not there any more.")
+        if upload.is_withheld:
+            raise InstallerWithheld
+        if upload.is_infected:
+            raise InstallerInfected
         if upload.damage is Damage.MISSING:
             raise InstallerMissing
         if upload.damage is Damage.ALTERED:

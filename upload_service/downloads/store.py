@@ -1,7 +1,7 @@
 """Download counts in MongoDB: one number for each version and day, and marks that prevent a second count.
 
 A mark says that a client downloaded a version in an hour. Marks live a few hours, counts as long as they can be asked
-for, both by the clock of the database.
+for, both by the clock of the database. `download_counting` has the time since which every download is counted.
 """
 
 from collections import Counter
@@ -9,12 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, time, timedelta
 
-from pymongo import InsertOne, UpdateOne
+from pymongo import InsertOne, ReturnDocument, UpdateOne
 from pymongo.errors import BulkWriteError
 
 from common.mongo import Document, MongoDatabase
 
 DUPLICATE_KEY = 11000  # the server's code
+_COUNTING: Document = {"_id": "counting"}  # the only document
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,20 @@ class MongoDownloadStore:
     def __init__(self, database: MongoDatabase) -> None:
         self._marks = database["download_marks"]
         self._daily_counts = database["download_counts"]
+        self._counting = database["download_counting"]
+
+    async def begin_counting(self) -> datetime:
+        """Record that downloads are counted from now on. Return the time of the first call."""
+        since = {"$ifNull": ["$since", "$$NOW"]}
+        document = await self._counting.find_one_and_update(
+            _COUNTING, [{"$set": {"since": since}}], upsert=True, return_document=ReturnDocument.AFTER
+        )
+        begin: datetime = document["since"]
+        return begin
+
+    async def end_counting(self) -> None:
+        """Record that downloads are not counted."""
+        await self._counting.delete_one(_COUNTING)
 
     async def mark(self, downloads: Sequence[Download]) -> list[Download]:
         """Mark these downloads; returns those that had no mark. The unique index decides between two processes."""

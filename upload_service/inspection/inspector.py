@@ -9,7 +9,7 @@ count as delivered before the catalog listens.
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import BinaryIO
 
@@ -19,6 +19,7 @@ from common.telemetry import log
 from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
 from upload_service.inspection.process import Unreadable
+from upload_service.inspection.signatures.model import Signature
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull
 from upload_service.storage.file_names import parse_server_filename
@@ -31,11 +32,15 @@ POLLS, POLL_PAUSE = 50, 0.1  # how often a caller asks for the result of another
 
 @dataclass(frozen=True)
 class Inspector:
-    """Inspects files. `read` gets a file and the ending of its name; it raises Unreadable and Unavailable."""
+    """Inspects files. `read` gets a file and the ending of its name; it raises Unreadable and Unavailable.
+
+    `verify` returns the verdict about the signatures of a file; it raises Unavailable.
+    """
 
     store: MongoInspectionStore
     files: InstallerFiles
     read: Callable[[BinaryIO, str], Awaitable[Findings]]
+    verify: Callable[[BinaryIO], Awaitable[Signature]]
     limit: FairConcurrencyLimit = field(default_factory=lambda: FairConcurrencyLimit(PROCESSES))
 
     async def inspect_due(self) -> None:
@@ -92,6 +97,7 @@ class Inspector:
                 raise Unreadable(Reason.GIVEN_UP)
             async with self.files.open(upload) as file:
                 findings = await self.read(file, PurePath(upload.server_filename).suffix)
+                findings = replace(findings, signature=await self.verify(file))
         except Unreadable as error:
             await self.store.mark_failed(lease, error.reason)
             log.warning("inspection_failed", reason=error.reason, **upload.log_fields)

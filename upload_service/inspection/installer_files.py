@@ -12,7 +12,7 @@ from upload_service.model import StorageKind, Upload
 from upload_service.storage.disk import full_disk
 from upload_service.storage.filesystem import FolderStorage, StorageBackends, open_file
 
-END = 64 << 20  # bytes
+END = 256 << 20  # bytes; a signature is verified in a file that is fetched as a whole
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class InstallerFiles:
 
     @asynccontextmanager
     async def open(self, upload: Upload) -> AsyncIterator[BinaryIO]:
-        """The open file. A long one from object storage has its two ends, 64 MiB each, and zeros in between.
+        """The open file. A long one from object storage has its two ends, 256 MiB each, and zeros in between.
 
         Raises InstallerMissing, StorageFull if it cannot be fetched, and Unavailable.
         """

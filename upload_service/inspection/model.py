@@ -1,4 +1,4 @@
-"""Inspections and their findings. Findings are what the file states; nothing is verified."""
+"""Inspections and their findings. Findings are what the file states; only `signature` is verified."""
 
 import re
 import unicodedata
@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any, Self
 
+from upload_service.inspection.signatures.model import Signature
 from upload_service.model import Upload
 
 TEXT_LIMIT = 256  # characters
@@ -83,7 +84,8 @@ class Nested:
 class Findings:
     """The findings; texts are "" if nothing was found, and a GUID has braces and capital letters.
 
-    `signature_sha256` is the hexadecimal digest of the signature file of an MSIX or APPX.
+    `signature_sha256` is the hexadecimal digest of the signature file of an MSIX or APPX. `signature` is the verdict
+    about the file's signatures; None if they were not verified yet.
     """
 
     format: Format = Format.UNKNOWN
@@ -98,6 +100,7 @@ class Findings:
     signature_sha256: str = ""
     nested: tuple[Nested, ...] = ()
     signer: Signer | None = None
+    signature: Signature | None = None
 
     def to_document(self) -> dict[str, Any]:
         """The form in JSON and MongoDB, which `parse` reads."""
@@ -106,7 +109,7 @@ class Findings:
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
         """Validate a document. Raises ValueError, KeyError, TypeError or AttributeError."""
-        signer, nested = document["signer"], document["nested"]
+        signer, nested, signature = document["signer"], document["nested"], document.get("signature")
         if len(nested) > NESTED_LIMIT:
             raise ValueError("too many nested files")
         return cls(
@@ -122,6 +125,7 @@ class Findings:
             signature_sha256=_digest(document.get("signature_sha256", "")),  # Releases up to 0.1.0 had none.
             nested=tuple(Nested(clean_text(file["path"], PATH_LIMIT), Format(file["format"])) for file in nested),
             signer=Signer(clean_text(signer["subject"]), clean_text(signer["issuer"])) if signer else None,
+            signature=Signature.parse(signature) if signature else None,  # Releases up to 0.1.0 had none.
         )
 
 

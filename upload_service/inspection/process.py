@@ -1,24 +1,38 @@
-"""Inspects one installer in a confined process."""
+"""Inspects one installer in a confined process, and verifies its signatures in another one."""
 
 import asyncio
 import os
 import signal
-from typing import BinaryIO
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Self, TypeVar
 
 import orjson
 
 from common.concurrency.confined_process import ConfinedProcessFailed, run_confined
 from common.concurrency.confinement import OUT_OF_MEMORY
+from common.settings import BadSetting
+from upload_service.inspection.installer_files import END
 from upload_service.inspection.model import DAMAGED_STATUS, MAGIC_LENGTH, MAGICS, Findings, Reason
+from upload_service.inspection.signatures.model import Signature, SignatureState
+from upload_service.inspection.signatures.trust import fingerprint, read_trusted
 
 WALL_TIME = 20.0  # seconds
 OUTPUT_LIMIT = 1 << 18  # bytes
+VERIFIED_SIZE = 2 * END  # bytes; of a longer file only the ends may be here
+VERIFICATION = "1"  # to change with the rules: files are verified again
 
-
+_Result = TypeVar("_Result", Findings, Signature)
 _REASONS: dict[int | None, Reason] = {  # by exit status
     DAMAGED_STATUS: Reason.DAMAGED,
     OUT_OF_MEMORY: Reason.TOO_MUCH_MEMORY,
     -signal.SIGXCPU: Reason.TOO_LONG,
+}
+
+_UNVERIFIED = {
+    Reason.TOO_LONG: "The verification takes too long.",
+    Reason.TOO_MUCH_MEMORY: "The verification needs too much memory.",
 }
 
 
@@ -35,14 +49,51 @@ async def read_installer(file: BinaryIO, suffix: str) -> Findings:
     head = await asyncio.to_thread(os.pread, file.fileno(), MAGIC_LENGTH, 0)
     if not head.startswith(MAGICS):
         return Findings()
-    module = "upload_service.inspection"
+    return await _run(Findings.parse, "upload_service.inspection", suffix, file=file)
+
+
+@dataclass(frozen=True)
+class Verifier:
+    """Verifies signatures by the certificates in a file or folder; without one, no signer is trusted.
+
+    Verdicts of another `version` are out of date.
+    """
+
+    trust: Path | None = None
+    version: str = ""
+
+    @classmethod
+    def load(cls, trust: Path | None) -> Self:
+        """Raises BadSetting if the certificates cannot be read."""
+        try:
+            certificates = read_trusted(trust)
+        except (OSError, ValueError) as error:
+            raise BadSetting(f"SIGNATURE_TRUST: {trust} cannot be read: {error}") from None
+        return cls(trust and trust.absolute(), f"{VERIFICATION}-{fingerprint(certificates)}")
+
+    async def verify(self, file: BinaryIO) -> Signature:
+        """The verdict about a file. Raises Unavailable if this machine can start no process now."""
+        status = await asyncio.to_thread(os.fstat, file.fileno())
+        if status.st_size > VERIFIED_SIZE:
+            reason = f"Files of more than {VERIFIED_SIZE >> 20} MiB are not verified."
+            return Signature(SignatureState.UNSUPPORTED, reason)
+        arguments = [str(self.trust)] if self.trust else []
+        try:
+            return await _run(Signature.parse, "upload_service.inspection.signatures", *arguments, file=file)
+        except Unreadable as error:
+            reason = _UNVERIFIED.get(error.reason, "The verification failed.")
+            return Signature(SignatureState.UNSUPPORTED, reason)
+
+
+async def _run(parse: Callable[[Mapping[str, Any]], _Result], module: str, *arguments: str, file: BinaryIO) -> _Result:
+    """Run a module of which standard output is a document. Raises Unreadable and Unavailable."""
     try:
-        output = await run_confined(module, suffix, stdin=file, wall_time=WALL_TIME, output_limit=OUTPUT_LIMIT)
+        output = await run_confined(module, *arguments, stdin=file, wall_time=WALL_TIME, output_limit=OUTPUT_LIMIT)
     except TimeoutError:
         raise Unreadable(Reason.TOO_LONG) from None
     except ConfinedProcessFailed as error:
         raise Unreadable(_REASONS.get(error.status, Reason.ENDED_EARLY)) from None
     try:
-        return Findings.parse(orjson.loads(output))
+        return parse(orjson.loads(output))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise Unreadable(Reason.ENDED_EARLY) from None

@@ -2,14 +2,14 @@
 
 `inspection` is the state; records of earlier releases have none. `inspecting_until` is the lease of the process that
 reads the file, by the clock of the database. `inspection_attempt` counts the leases, `inspected` has the findings, and
-`inspection_reason` is why there are none.
+`inspection_reason` is why there are none. `verification` is the version of the verdict about the signatures.
 """
 
 from typing import Any
 
 from pymongo import ASCENDING
 
-from common.mongo import Document
+from common.mongo import Document, MongoDatabase
 from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
 from upload_service.store import NOW, STORED, UploadRecords, from_now, record_key, to_upload
 
@@ -21,13 +21,28 @@ _DUE: Document = {"inspection": State.PENDING, **STORED, "$expr": _FREE}
 
 
 class MongoInspectionStore(UploadRecords):
-    """Methods that take an `InspectionLease` do nothing when another process has the lease."""
+    """Methods that take an `InspectionLease` do nothing when another process has the lease.
+
+    `verification` is the current version of verdicts about signatures.
+    """
+
+    def __init__(self, database: MongoDatabase, verification: str) -> None:
+        super().__init__(database)
+        self._verification = verification
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection | None:
-        """The inspection of a file, which is due from now on if there was none; None without a file."""
+        """The inspection of a file, which is due from now on if there was none or it is out of date.
+
+        None without a file.
+        """
+        is_done, is_current = {"$eq": ["$inspection", State.DONE]}, {"$eq": ["$verification", self._verification]}
+        is_old = {"$and": [is_done, {"$not": is_current}]}
         document = await self._find_and_set(
             {"tenant_id": tenant_id, "server_filename": server_filename, **STORED},
-            {"inspection": {"$ifNull": ["$inspection", State.PENDING]}},
+            {
+                "inspection": {"$cond": [is_old, State.PENDING, {"$ifNull": ["$inspection", State.PENDING]}]},
+                "inspection_attempt": {"$cond": [is_old, 0, {"$ifNull": ["$inspection_attempt", 0]}]},
+            },
         )
         if document is None:
             return None
@@ -57,8 +72,14 @@ class MongoInspectionStore(UploadRecords):
         await self._update(lease, fields)
 
     async def mark_done(self, lease: InspectionLease, findings: Findings) -> None:
-        fields = {"inspection": State.DONE, "inspected": {"$literal": findings.to_document()}}
-        await self._update(lease, {**fields, "inspecting_until": "$$REMOVE"})
+        fields: Document = {"inspection": State.DONE, "inspected": {"$literal": findings.to_document()}}
+        if findings.signature:
+            signature = {"$literal": findings.signature.to_document()}
+            at = {"at": {"$dateToString": {"date": NOW, "format": "%Y-%m-%dT%H:%M:%S.%L+00:00"}}}
+            changed = {"signature": {"$mergeObjects": [signature, at]}}
+            fields["inspected"] = {"$mergeObjects": [fields["inspected"], changed]}
+        verification = {"$literal": self._verification}
+        await self._update(lease, {**fields, "verification": verification, "inspecting_until": "$$REMOVE"})
 
     async def mark_failed(self, lease: InspectionLease, reason: Reason) -> None:
         fields = {"inspection": State.FAILED, "inspection_reason": reason}

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 from pymongo import ASCENDING
 
+from common.mongo import MongoDatabase
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import (
@@ -23,7 +24,14 @@ ANNOUNCING_SECONDS = 5  # that an announcement may take, and until a failed one 
 
 
 class MongoUploadStore(LeaseStore):
-    """Every change is one conditional update; a record that does not meet the condition stays as it is."""
+    """Every change is one conditional update; a record that does not meet the condition stays as it is.
+
+    With `scans`, complete files are due for a scan.
+    """
+
+    def __init__(self, database: MongoDatabase, *, scans: bool = False) -> None:
+        super().__init__(database)
+        self._scans = scans
 
     async def find(self, tenant_id: str, file_id: str) -> Upload | None:
         return to_upload_or_none(await self._uploads.find_one({"tenant_id": tenant_id, "file_id": file_id}))
@@ -91,6 +99,7 @@ class MongoUploadStore(LeaseStore):
             "lease_until": LEASE_FREE,
             "kept_fence": 0,
             "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
+            **({"scan_due": NOW, "scan_since": NOW} if self._scans else {}),
         }
         return await self._set(self._leased(upload), {**fields, "updated_at": NOW})
 

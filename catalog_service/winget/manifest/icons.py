@@ -4,7 +4,7 @@ from dataclasses import replace
 from hashlib import sha256
 from urllib.parse import quote
 
-from catalog_service.catalog.reader import Entry, WholeEntry
+from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.manifest.package import Icon
 from common.auth.downloads import signed_query
 from common.auth.internal_tokens import Caller
@@ -26,7 +26,7 @@ def with_logo_icon(entry: WholeEntry, url: str) -> WholeEntry:
         icon_sha256=sha256(package.logo).hexdigest().upper(),
     )
     manifest = package.manifest.model_copy(update={"icons": (*package.manifest.icons, icon)})
-    return Entry(replace(package, manifest=manifest), entry.names)
+    return replace(entry, package=replace(package, manifest=manifest))
 
 
 def icon_url(caller: Caller, keys: Keys, package_id: str, logo: bytes, *, expires: int) -> str:

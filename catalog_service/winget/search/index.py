@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from catalog_service.catalog.reader import Rings
 from catalog_service.catalog.segments import replaced_segments
 from catalog_service.winget.search.fields import folded
 from catalog_service.winget.search.text_index import FILTER_SIZE, Finder, TextIndex
@@ -19,7 +20,7 @@ LINE_OVERHEAD = 100  # bytes of a value beside itself
 
 @dataclass(frozen=True)
 class Record:
-    """A package in the index.
+    """A package in the index, as some rings see it.
 
     `texts` and folded `codes` are its values, each after its field's mark. `result_json` is its search result. `since`
     has the first contract 1.x for each of its versions.
@@ -30,13 +31,15 @@ class Record:
     codes: tuple[str, ...]
     result_json: bytes
     since: tuple[int, ...]
+    rings: Rings = None
 
     @property
     def size(self) -> int:
         """The bytes of the record and of its share of the index."""
         texts, codes = sum(map(len, self.texts)), sum(map(len, self.codes))
         lines = len(self.texts) + len(self.codes)
-        return OVERHEAD + len(self.result_json) + 4 * texts + 3 * codes + LINE_OVERHEAD * lines
+        rings = 8 * len(self.rings or ())
+        return OVERHEAD + rings + len(self.result_json) + 4 * texts + 3 * codes + LINE_OVERHEAD * lines
 
 
 class IndexSegment:
@@ -81,16 +84,17 @@ class IndexSegment:
 
 @dataclass(frozen=True)
 class Index:
-    """The installable packages at a revision, or later."""
+    """The installable packages at a revision, or later, read with these rings of their tenant."""
 
     revision: str
     segments: Sequence[IndexSegment] = ()
+    rings: Sequence[str] = ()
 
     @property
     def size(self) -> int:
         """In bytes."""
         return sum(segment.size for segment in self.segments)
 
-    def replaced(self, revision: str, changes: Mapping[str, Record | None]) -> "Index":
-        """Return the index at a later revision, with these packages replaced, or removed if they are None."""
-        return Index(revision, replaced_segments(self.segments, changes, IndexSegment, SIZE))
+    def replaced(self, revision: str, changes: Mapping[str, Sequence[Record]]) -> "Index":
+        """Return the index at a later revision, with the records of these packages replaced."""
+        return Index(revision, replaced_segments(self.segments, changes, IndexSegment, SIZE), self.rings)

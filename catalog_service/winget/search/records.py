@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -22,6 +23,12 @@ CODE_FIELDS = {
     "ProductCodes": Field.PRODUCT_CODE,
     "UpgradeCodes": Field.UPGRADE_CODE,
 }
+
+
+def records_of(entry: WholeEntry, rings: Sequence[str]) -> Sequence[Record]:
+    """Return the records of a package, one for all of a tenant's rings that see the same."""
+    rendered = entry.rendered(rings, record_of)
+    return [replace(record, rings=seen_by) if seen_by else record for record, seen_by in rendered]
 
 
 def record_of(entry: WholeEntry) -> Record | None:

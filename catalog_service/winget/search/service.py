@@ -5,15 +5,16 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence, S
 from contextlib import aclosing
 from typing import NamedTuple
 
-from catalog_service.catalog.reader import EntryReader, WholeEntry
+from catalog_service.catalog.reader import EntryReader, RingReader, WholeEntry
 from catalog_service.catalog.segments import segments_of
+from catalog_service.model.stages import known_ring
 from catalog_service.model.versions import PackageVersion
 from catalog_service.revisions.model import StateReader
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.evaluation import candidate_segments, matching_numbers
 from catalog_service.winget.search.index import SIZE, Index, IndexSegment, Record
-from catalog_service.winget.search.records import record_of
+from catalog_service.winget.search.records import records_of
 from catalog_service.winget.search.requests import Search
 from common.caching.tenant_cache import TenantCache, TooLarge
 from common.concurrency.limits import FairConcurrencyLimit
@@ -31,30 +32,33 @@ class SearchResult(NamedTuple):
 class IndexReader:
     """Reads packages into indexes of at most `memory` bytes."""
 
-    def __init__(self, read_entries: EntryReader[PackageVersion], memory: int) -> None:
+    def __init__(self, read_entries: EntryReader[PackageVersion], read_rings: RingReader, memory: int) -> None:
         self._read_entries = read_entries
+        self.read_rings = read_rings
         self._memory = memory
 
     async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> Index:
         size = 0
         segments: list[IndexSegment] = []
-        async for batch in self.segments(tenant_id):
+        rings = await self.read_rings(tenant_id)
+        async for batch in self.segments(tenant_id, rings):
             segments += batch
             size += sum(segment.size for segment in batch)
             if size > self._memory:
                 raise TooLarge  # before any other index is dropped
-        return Index(revision, segments)
+        return Index(revision, segments, rings)
 
     async def update(self, tenant_id: str, value: Index, revision: str, changed: Set[str]) -> Index:
-        changes: dict[str, Record | None] = dict.fromkeys(changed)
+        changes: dict[str, Sequence[Record]] = dict.fromkeys(changed, ())
         async for entries in self._read_entries(tenant_id, changed):
-            records = await asyncio.to_thread(lambda batch: list(map(record_of, batch)), entries)
+            # A change of the rings changes every package, so these are current.
+            records = await asyncio.to_thread(lambda batch: [records_of(each, value.rings) for each in batch], entries)
             changes |= zip((entry.package.package_id for entry in entries), records, strict=True)
         return await asyncio.to_thread(value.replaced, revision, changes)
 
-    async def segments(self, tenant_id: str) -> AsyncIterator[Sequence[IndexSegment]]:
+    async def segments(self, tenant_id: str, rings: Sequence[str]) -> AsyncIterator[Sequence[IndexSegment]]:
         async for entries in self._read_entries(tenant_id, None):
-            yield await asyncio.to_thread(_segments_of, entries)
+            yield await asyncio.to_thread(_segments_of, entries, rings)
 
 
 class WingetSearch:
@@ -64,6 +68,7 @@ class WingetSearch:
         self,
         read_state: StateReader,
         read_entries: EntryReader[PackageVersion],
+        read_rings: RingReader,
         *,
         memory: int,
         on_evict: Callable[[], None] = lambda: None,
@@ -72,7 +77,7 @@ class WingetSearch:
 
         `on_evict` is called for each index that is dropped to make room for another.
         """
-        self._reader = IndexReader(read_entries, memory)
+        self._reader = IndexReader(read_entries, read_rings, memory)
         self._indexes = TenantCache(read_state, self._reader, max_size=memory, on_evict=on_evict)
         self._uncached_reads = FairConcurrencyLimit(UNCACHED_READS)
 
@@ -85,19 +90,23 @@ class WingetSearch:
         self,
         tenant_id: str,
         search: Search,
+        ring: str,
         hidden: frozenset[str],
         contract: Contract = LATEST,
         tenant_version: str = "",
     ) -> SearchResult:
         """Return the first packages of a search in the order of their ids, one more than a page if there are more.
 
-        Packages without a version that the contract supports are left out. The result includes every change that was
-        answered before this call, or before the caller read the `tenant_version`.
+        They are those that a ring, or `ALL_RINGS`, sees. Packages without a version that the contract supports are left
+        out. The result includes every change that was answered before this call, or before the caller read the
+        `tenant_version`.
         """
         records: list[Record] = []
         index, revision = await self._index(tenant_id, tenant_version)
         cooperative = CooperativeYield()
-        segments = _cached_segments(index, search) if index else self._uncached_segments(tenant_id)
+        rings = index.rings if index else await self._reader.read_rings(tenant_id)
+        ring = known_ring(ring, rings)
+        segments = _cached_segments(index, search) if index else self._uncached_segments(tenant_id, rings)
         async with aclosing(segments):
             async for segment in segments:
                 await cooperative.pause()
@@ -105,8 +114,10 @@ class WingetSearch:
                     continue
                 for number in await matching_numbers(search, segment, cooperative):
                     record = segment.records[number]
-                    supported = contract.minor >= min(record.since)
-                    if supported and record.package_id > search.after and record.package_id not in hidden:
+                    is_seen = record.rings is None or ring in record.rings
+                    if not is_seen or contract.minor < min(record.since):
+                        continue
+                    if record.package_id > search.after and record.package_id not in hidden:
                         records.append(record)
                 if len(records) > search.page:
                     break
@@ -120,10 +131,10 @@ class WingetSearch:
         async with self._indexes.lock(tenant_id):
             return await self._indexes.get(tenant_id, check), check.state.stable_revision
 
-    async def _uncached_segments(self, tenant_id: str) -> AsyncGenerator[IndexSegment, None]:
+    async def _uncached_segments(self, tenant_id: str, rings: Sequence[str]) -> AsyncGenerator[IndexSegment, None]:
         size = 0
         async with self._uncached_reads.acquire(tenant_id, timeout=None):
-            async for batch in self._reader.segments(tenant_id):
+            async for batch in self._reader.segments(tenant_id, rings):
                 for segment in batch:
                     size += segment.size
                     yield segment
@@ -135,5 +146,5 @@ async def _cached_segments(index: Index, search: Search) -> AsyncGenerator[Index
         yield segment
 
 
-def _segments_of(entries: Sequence[WholeEntry]) -> Sequence[IndexSegment]:
-    return segments_of([record for record in map(record_of, entries) if record], IndexSegment, SIZE)
+def _segments_of(entries: Sequence[WholeEntry], rings: Sequence[str]) -> Sequence[IndexSegment]:
+    return segments_of([records for entry in entries if (records := records_of(entry, rings))], IndexSegment, SIZE)

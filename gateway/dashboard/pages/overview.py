@@ -1,18 +1,18 @@
 """The overview: numbers, downloads, publications, activity and the health of the services."""
 
 import asyncio
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from aiohttp import web
 
-from common.errors import Problem
 from gateway.app_keys import SERVICES
 from gateway.dashboard.languages import _
-from gateway.dashboard.page_request import PageRequest
+from gateway.dashboard.page_request import PageRequest, or_none
 from gateway.dashboard.pages.blacklist import client_names_of, package_names_of
+from gateway.dashboard.pages.catalog import releases
 from gateway.dashboard.pages.server import NAMES, STATUSES, health_of_services
 from gateway.dashboard.rollout_kit import RolloutKit
 from gateway.operations import CATALOG, CLIENTS
@@ -30,6 +30,13 @@ ACTIONS: Mapping[str, str] = {
     "set_package_active": _("Activate or deactivate package"),
     "add_package_version": _("Publish version"),
     "delete_package_version": _("Delete versions"),
+    "approve_version": _("Approve version"),
+    "promote_version": _("Promote version"),
+    "pause_version": _("Pause version"),
+    "resume_version": _("Resume version"),
+    "hold_version": _("Hold version"),
+    "roll_back_version": _("Roll back version"),
+    "pin_version": _("Pin or unpin version"),
     "upload_package_version": _("Cancel upload"),
     "add_client": _("Add client"),
     "edit_client": _("Enable or disable client"),
@@ -41,6 +48,7 @@ ACTIONS: Mapping[str, str] = {
     "delete_blacklist_group": _("Delete blacklist group"),
     "publish_client": _("Publish client program"),
     "edit_settings": _("Edit settings"),
+    "retention": _("Retention"),
     "add_user": _("Add user"),
     "edit_user": _("Change roles"),
     "delete_user": _("Delete user"),
@@ -48,6 +56,7 @@ ACTIONS: Mapping[str, str] = {
     "add_token": _("Add API token"),
     "rotate_token": _("Rotate API token"),
     "delete_token": _("Delete API token"),
+    "check_gate": _("Check gate"),
 }
 
 
@@ -65,13 +74,14 @@ class Bar:
 async def show(page: PageRequest) -> web.Response:
     """The page. A part whose service does not answer is left out, and the services' health names the service."""
     services = page.request.app[SERVICES]
-    information, uploads, entries, publications, summary, seen, health = await asyncio.gather(
-        _or_none(page.fetch("server_information")),
-        _or_none(page.fetch("get_finished_uploads")),
-        _or_none(page.fetch("get_audit_log", limit=str(ENTRIES))),
-        _or_none(page.fetch("get_audit_log", limit=str(2 * RECENT), operation=PUBLICATION)),
-        _or_none(services[CATALOG].json(page.caller, "catalog_summary")),
-        _or_none(services[CLIENTS].json(page.caller, "clients_seen")),
+    information, uploads, entries, publications, summary, seen, in_flight, health = await asyncio.gather(
+        or_none(page.fetch("server_information")),
+        or_none(page.fetch("get_finished_uploads")),
+        or_none(page.fetch("get_audit_log", limit=str(ENTRIES))),
+        or_none(page.fetch("get_audit_log", limit=str(2 * RECENT), operation=PUBLICATION)),
+        or_none(services[CATALOG].json(page.caller, "catalog_summary")),
+        or_none(services[CLIENTS].json(page.caller, "clients_seen")),
+        or_none(releases.fetch_in_flight(page)),
         health_of_services(page.request.app),
     )
     uploads = sorted(uploads or (), key=lambda upload: str(upload["finished_at"]), reverse=True)
@@ -90,6 +100,7 @@ async def show(page: PageRequest) -> web.Response:
         summary=summary,
         bars=chart_bars(summary["days"], datetime.now(UTC)) if summary else (),
         seen=seen,
+        waiting=releases.waiting_for(page, in_flight or ()),
         not_ready=[service for service in health if service.status != "ready"],
         names=NAMES,
         statuses=STATUSES,
@@ -117,10 +128,3 @@ def chart_bars(downloads: Mapping[str, int], now: datetime) -> Sequence[Bar]:
 def _targets(entries: Sequence[Mapping[str, Any]], name: str) -> Sequence[str]:
     """The different values of the targets under a name."""
     return list(dict.fromkeys(entry["target"][name] for entry in entries if entry["target"].get(name)))
-
-
-async def _or_none(answer: Awaitable[Any]) -> Any:
-    try:
-        return await answer
-    except Problem:
-        return None

@@ -1,5 +1,6 @@
 """The pages about the tenant as a whole: users, API tokens, the own account, settings and documentation."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -44,7 +45,12 @@ async def show_account(page: PageRequest) -> web.Response:
 
 async def show_settings(page: PageRequest) -> web.Response:
     """The settings of the administrators, and the limits of the operator."""
-    return page.render("settings.html", information=await page.fetch("server_information"), own_address=page.caller.ip)
+    information = await page.fetch("server_information")
+    values = {name: information["settings"][name] for name in ("ring_rules", "gates", "retention")}
+    policies = {
+        name: json.dumps(value, indent=2, ensure_ascii=False) if value else "" for name, value in values.items()
+    }
+    return page.render("settings.html", information=information, policies=policies, own_address=page.caller.ip)
 
 
 async def show_documentation(page: PageRequest) -> web.Response:

@@ -3,7 +3,10 @@
 //   data-then="address"         the page after a successful operation, else the current page; `{name}` is a field of the form
 //   data-done="text"            the message after a successful operation
 //   data-confirm="id"           the text to type before the operation, or "" for a confirmation without typing;
-//                               data-confirm-title, -text and -yes are shown with it
+//                               data-confirm-title, -text and -yes are shown with it; data-confirm-reason asks for
+//                               the field `reason`: "required", or "optional" if it may be empty
+//   data-as="id"                the attributes of another element count, too; `{name}` in its title is the data-name
+//                               around the button
 //   data-problem                the place for the problem of a form
 // A form needs only `hx-post`, `hx-patch` or `hx-delete` with an address below `operations/`.
 
@@ -11,9 +14,12 @@ import { clearFieldProblems, showFieldProblem } from "./field_problems.js";
 
 const message = (name) => document.getElementById("texts").dataset[name];
 
+const attributesOf = ({ dataset }) => ({ ...document.getElementById(dataset.as)?.dataset, ...dataset });
+
 // Every request proves that it comes from a page of this session.
 document.addEventListener("htmx:configRequest", ({ detail }) => {
   detail.headers["X-CSRF-Token"] = document.body.dataset.csrfToken;
+  if (attributesOf(detail.elt).confirmReason) detail.parameters.reason = document.getElementById("confirm-reason").value;
 });
 
 // Open a page like a clicked link, which loads only the differences.
@@ -68,7 +74,7 @@ document.addEventListener("htmx:afterRequest", ({ detail }) => {
   if (!pathInfo || xhr.getResponseHeader("HX-Redirect")) return;
   if (!isOperation(pathInfo.requestPath)) return void (xhr.status >= 400 && !boosted && showProblem(elt, problemOf(xhr)));
   if (!successful) return showProblem(elt, problemOf(xhr));
-  const { then, done } = elt.dataset;
+  const { then, done } = attributesOf(elt);
   const event = new CustomEvent("operation", { bubbles: true, cancelable: true, detail: JSON.parse(xhr.responseText) });
   if (elt.dispatchEvent(event)) navigate(then ? fillPlaceholders(then, elt) : location.href); // A page can handle the event itself.
   if (done) showToast(done);
@@ -97,28 +103,32 @@ const problemOf = (xhr) => {
 const dialog = () => document.getElementById("confirm");
 
 document.addEventListener("htmx:confirm", (event) => {
-  const { confirm: id, confirmTitle, confirmText, confirmYes } = event.detail.elt.dataset;
+  const { confirm: id, confirmTitle, confirmText, confirmYes, confirmReason } = attributesOf(event.detail.elt);
+  const name = event.detail.elt.closest("[data-name]")?.dataset.name;
   if (id === undefined) return;
   event.preventDefault();
-  document.getElementById("confirm-title").textContent = confirmTitle;
+  document.getElementById("confirm-title").textContent = name ? confirmTitle.replace("{name}", () => name) : confirmTitle;
   document.getElementById("confirm-text").textContent = confirmText ?? "";
   document.getElementById("confirm-expected").textContent = id;
   const typed = document.getElementById("confirm-id");
+  const reason = document.getElementById("confirm-reason");
   const yes = document.getElementById("confirm-yes");
   yes.textContent = confirmYes ?? yes.dataset.text;
-  typed.value = "";
+  typed.value = reason.value = "";
   document.getElementById("confirm-typed").hidden = !id;
-  yes.disabled = id !== "";
-  typed.oninput = () => (yes.disabled = typed.value !== id);
-  dialog().onclose = () => dialog().returnValue === "yes" && typed.value === id && event.detail.issueRequest(true);
+  document.getElementById("confirm-asked").hidden = !confirmReason;
+  const check = () => (yes.disabled = typed.value !== id || (confirmReason === "required" && !reason.value.trim()));
+  typed.oninput = reason.oninput = check;
+  check();
+  dialog().onclose = () => dialog().returnValue === "yes" && !check() && event.detail.issueRequest(true);
   dialog().returnValue = "no";
   dialog().showModal();
-  (id ? typed : yes).focus();
+  (id ? typed : confirmReason ? reason : yes).focus();
 });
 
-// Enter confirms only after the id was typed.
+// Enter confirms only after what is required was typed.
 document.addEventListener("keydown", (event) => {
-  if (event.target.id !== "confirm-id" || event.key !== "Enter") return;
+  if (!["confirm-id", "confirm-reason"].includes(event.target.id) || event.key !== "Enter") return;
   event.preventDefault();
   document.getElementById("confirm-yes").click();
 });

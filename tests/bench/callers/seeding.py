@@ -3,10 +3,12 @@
 import asyncio
 import io
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from http import HTTPStatus
+from itertools import cycle
 from uuid import uuid4
 
 from aiohttp import FormData
@@ -15,6 +17,7 @@ from PIL import Image
 from catalog_service.model.enumerations import Architecture, FileType, Scope
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.packages import Package
+from catalog_service.model.stages import Stage
 from catalog_service.model.versions import PackageVersion, document_of
 from client_registry.blacklist.model import Entry
 from client_registry.blacklist.store import MongoBlacklistStore
@@ -29,12 +32,13 @@ LOGO = 3 << 10  # bytes
 BATCH = 500
 CONCURRENCY = 16
 CHANNELS = ("stable", "beta", "nightly")
+VERSIONS = ("1.0.0", "1.1.0", "1.2.0")  # one in each channel
 INSTALLER = {"file_architect": "x64", "file_type": "MSI", "file_scope": "machine"}
 
 
-async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True) -> Account:
+async def catalog(run: Run, bench: Bench, packages: int, *, logos: bool = True, name: str = "") -> Account:
     """A tenant with packages of three versions each, with or without logos of 3 KB. Created once per run."""
-    account = await bench.account(f"bench-{packages}{'' if logos else '-bare'}")
+    account = await bench.account(f"bench-{name or packages}{'' if logos else '-bare'}")
     if account.tenant_id not in run.seeded:
         if packages <= BY_INTERFACE:
             await _publish(bench, account, packages, logos=logos)
@@ -132,6 +136,18 @@ async def _write(database: MongoDatabase, tenant_id: str, packages: int, *, logo
             await database["versions"].insert_many(list(_versions(tenant_id, batch)))
 
 
+async def add_staged_versions(
+    database: MongoDatabase, tenant_id: str, packages: Iterable[int], stages: Sequence[Stage]
+) -> None:
+    """Add a newest version to these packages, in one stage after the other."""
+    documents = [
+        {**next(_versions(tenant_id, range(each, each + 1), ["2.0.0"])), "stage": asdict(stage)}
+        for each, stage in zip(packages, cycle(stages), strict=False)
+    ]
+    with long_timeout():
+        await database["versions"].insert_many(documents)
+
+
 def _package(tenant_id: str, number: int, logo: bytes) -> Document:
     name = package_id(number)
     package = Package(
@@ -145,18 +161,18 @@ def _package(tenant_id: str, number: int, logo: bytes) -> Document:
     return {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": to_document(package.manifest)}
 
 
-def _versions(tenant_id: str, numbers: range) -> Iterator[Document]:
+def _versions(tenant_id: str, numbers: range, versions: Sequence[str] = VERSIONS) -> Iterator[Document]:
     for number in numbers:
-        for version in range(len(CHANNELS)):
+        for version, channel in zip(versions, CHANNELS, strict=False):
             package_version = PackageVersion(
                 uid=str(uuid4()),
                 package_id=package_id(number),
-                version=f"1.{version}.0",
+                version=version,
                 architecture=Architecture.X64,
                 installer_type=FileType.MSI,
                 scope=Scope.MACHINE,
                 server_filename=f"{uuid4()}.msi",
-                channel=CHANNELS[version],
+                channel=channel,
                 size=1000,
                 sha256="ab" * 32,
             )

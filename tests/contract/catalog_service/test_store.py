@@ -32,6 +32,7 @@ from catalog_service.model.versions import (
     version_of,
 )
 from catalog_service.packages.model import Order, PackageQuery
+from catalog_service.releases.policy import Policy, RetentionRule
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
 from catalog_service.versions.model import HiddenVersion, PendingVersion
 from common.mongo import MongoDatabase, make_indexes
@@ -324,6 +325,8 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(stores: Stores) -
         await each.catalog.packages.add(each.tenant_id, make_package())
         await each.active()
         await each.catalog.uploads.note(each.tenant_id, make_upload())
+        await each.catalog.policies.edit(each.tenant_id, lambda _: Policy(retention=(RetentionRule(keep_versions=1),)))
+    assert await stores.catalog.retention.acquire_run() is None
 
     await stores.catalog.forget_tenant(stores.tenant_id)
 
@@ -335,7 +338,7 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(stores: Stores) -
 async def test_every_index_except_the_sweepers_begins_with_the_tenant(stores: Stores) -> None:
     first = [next(iter(index.document["key"])) for indexes in INDEXES.values() for index in indexes]
 
-    assert set(first) - {"tenant_id"} == {"changed_at", "expires_at"}
+    assert set(first) - {"tenant_id"} == {"changed_at", "expires_at", "release.due"}
 
 
 async def test_versions_are_found_while_their_package_exists(stores: Stores) -> None:

@@ -11,9 +11,10 @@ from tests.support.services.catalog import Catalog, serving_catalog
 
 @pytest.fixture(scope="module", autouse=True)
 def no_sweeps() -> Iterator[None]:
-    """The service sweeps only when a test advances the time."""
+    """The service sweeps, and looks at releases, only when a test advances the time."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("catalog_service.app.SWEEP_PAUSE", 3600)
+        for name in ("SWEEP_PAUSE", "RELEASE_PAUSE", "INFECTED_PAUSE"):
+            patched.setattr(f"catalog_service.app.{name}", 3600)
         yield
 
 

@@ -8,6 +8,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from tests.support.samples.msi_samples import MACHINE_MSI
 from tests.support.system.publishing import publish
+from tests.support.system.releases import add_user, set_policy
 from tests.support.system.services import Api
 
 PACKAGES = (
@@ -55,6 +56,7 @@ async def fill_tenant(api: Api) -> None:
         assert (await api.call("POST", "add_package", data=form)).status == 200
         for version in versions:
             await publish(api, package_id, version, content=MACHINE_MSI, file_type="MSI")
+    await _add_releases(api)
     await api.call("PATCH", "set_package_active", "Nordlicht.Fonts", data={"package_active": "0"})
     added = [(await api.call("POST", "add_client", data={"client_name": name})).body for name in CLIENTS]
     for client in added[:5]:
@@ -73,6 +75,18 @@ async def fill_tenant(api: Api) -> None:
             {"network": "10.20.0.0/16", "package_ids": "Tower.Agent"},
         ],
     )
+
+
+async def _add_releases(api: Api) -> None:
+    """Set three rings, and publish versions that wait, that can be promoted and that are held."""
+    gates = {"broad": {"approvals": 1}, "everyone": {"approvals": 2, "age_days": 7}}
+    carla = await add_user(api, "carla")
+    await set_policy(api, "pilot,broad,everyone", gates)
+    for package_id, version in (("Acme.Anvil", "2.5.0"), ("Fabrikat.Vice", "3.2"), ("Tower.Agent", "9.9.0")):
+        published = await publish(api, package_id, version, content=MACHINE_MSI, file_type="MSI")
+        if package_id != "Acme.Anvil":
+            assert (await carla.call("POST", "approve_version", published.uid)).status == 200
+    assert (await api.call("POST", "hold_version", published.uid, data={"reason": "It loses reports."})).status == 200
 
 
 async def create(api: Api, operation: str, forms: Iterable[dict[str, str]]) -> None:

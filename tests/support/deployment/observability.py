@@ -30,11 +30,11 @@ class Panel:
     limits: tuple[float, ...]
 
 
-def find_program(name: str) -> str:
-    """The path of `prometheus` or `promtool`; the test fails without it."""
+def find_program(name: str, package: str = "prometheus") -> str:
+    """The path of a program of a Debian package; the test fails without it."""
     path = shutil.which(name)
     if path is None:
-        pytest.fail(f"For the tests of alerts and dashboard: `apt-get install prometheus`, for its {name}.", False)
+        pytest.fail(f"For the tests: `apt-get install {package}`, for its {name}.", False)
     return path
 
 

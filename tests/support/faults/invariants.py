@@ -96,6 +96,10 @@ class State:
             f"package {package['package_id']} is being deleted" for package in self.packages if package["halfway"]
         ]
         problems += [f"version {row['uid']} is {row['state']}" for row in self.versions if row["state"] != "active"]
+        for row in self.versions:
+            release = row.get("release", {})
+            if release.get("is_untold") or release.get("unaudited"):
+                problems.append(f"the change of version {row['uid']} is not known to the other services")
         linked = {row["uid"] for row in self.versions}
         for upload in self.uploads:
             if upload["status"] != "linked":

@@ -43,6 +43,8 @@ class TenantScenario:
     async def run(self, *, retries: bool) -> None:
         """Add two versions, delete one by itself and one with its package, and check all answers.
 
+        The second version moves through two rings, is held and resumed, and is rolled back.
+
         Raises RequestAbandoned for a failed request without `retries`.
         """
         name = package_id()
@@ -53,7 +55,8 @@ class TenantScenario:
         deletion = {"versions_uids": first.uid}
         await self._call(retries, (200, 404), "DELETE", "delete_package_version", name, data=deletion)
         await self._call(True, (404, 404), "GET", "get_specific_package_version", first.uid)
-        await self._publish(retries, name, "2", os.urandom(1000), chunk=1000)
+        await self._call(retries, (200, 200), "PATCH", "edit_settings", data={"rings": "pilot,everyone"})
+        await self._release(retries, await self._publish(retries, name, "2", os.urandom(1000), chunk=1000))
         await self._call(retries, (200, 404), "DELETE", "delete_package", name)
         await self._call(True, (404, 404), "GET", "get_package_versions", name)
 
@@ -73,6 +76,19 @@ class TenantScenario:
         downloaded = await self._send(True, lambda: self._fetch(row["INSTALLER_URL"]))
         assert downloaded.body == content, self.title
         return published
+
+    async def _release(self, retries: bool, version: Published) -> None:
+        """Change the stage of a version. Its file is downloaded only while the version is offered."""
+        [row] = (await self._call(True, (200, 200), "GET", "get_package_versions", version.package_id)).body
+        for operation, data, status in (
+            ("promote_version", {"ring": "everyone"}, 200),
+            ("hold_version", {"reason": "a fault"}, 404),
+            ("resume_version", {}, 200),
+            ("roll_back_version", {}, 404),
+        ):
+            await self._call(retries, (200, 200), "POST", operation, version.uid, data=data)
+            downloaded = await self._send(True, lambda: self._fetch(row["INSTALLER_URL"]))
+            assert downloaded.status == status, (self.title, operation, downloaded.body)
 
     async def _call(self, retries: bool, statuses: tuple[int, int], *call: str, **request: Any) -> Answer:
         attempts = 0

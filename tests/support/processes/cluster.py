@@ -45,6 +45,8 @@ SHORT_PAUSES = {
     "upload_service.app:COLLECTION_PAUSE": 0.2,
     "upload_service.app:RELAY_PAUSE": 0.2,
     "catalog_service.app:SWEEP_PAUSE": 0.2,
+    "catalog_service.app:RELEASE_PAUSE": 0.2,
+    "catalog_service.app:RETENTION_PAUSE": 0.2,
 }
 SENTINEL_DATES_BEFORE = datetime(
     2000, 1, 1, tzinfo=UTC

@@ -51,27 +51,30 @@ class StepControl:
 
 
 async def add_failing_replica(
-    cluster: Cluster, service: str, *, failpoint: str = "", patches: Mapping[str, Any] | None = None
+    cluster: Cluster, service: str, *, failpoint: str = "", patches: Mapping[str, Any] | None = None, **settings: str
 ) -> tuple[Replica, StepControl]:
-    """Start another replica that can be ordered to die. `failpoint` and `patches` are as in `failpoints`."""
+    """Start another replica that can be ordered to die. `failpoint` and `patches` are as in `failpoints`.
+
+    `settings` are added to its environment.
+    """
     folder = cluster.stores.folder / f"steps-{uuid4().hex[:8]}"
     folder.mkdir()
     all_patches = {place: value for place, value in cluster.patches.items() if place.startswith(f"{service}.")}
     all_patches |= patches or {}
-    environment = {"STEPS": str(folder), "PATCHES": json.dumps(all_patches), "FAILPOINT": failpoint}
+    environment = {"STEPS": str(folder), "PATCHES": json.dumps(all_patches), "FAILPOINT": failpoint, **settings}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", service)
     return await cluster.add(service, environment=environment, command=command), StepControl(folder)
 
 
 @asynccontextmanager
 async def single_replica(
-    cluster: Cluster, service: str, *, patches: Mapping[str, Any] | None = None
+    cluster: Cluster, service: str, *, patches: Mapping[str, Any] | None = None, **settings: str
 ) -> AsyncIterator[StepControl]:
     """Replace all replicas by one that can be ordered to die, within the block."""
     others = list(cluster.replicas[service])
     for replica in others:
         await cluster.remove(replica)
-    single, steps = await add_failing_replica(cluster, service, patches=patches)
+    single, steps = await add_failing_replica(cluster, service, patches=patches, **settings)
     try:
         yield steps
     finally:

@@ -1,7 +1,8 @@
 """auth_service as two replicas on one database and Redis, with a stub of the other services."""
 
+import json
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv6Address
@@ -35,7 +36,10 @@ UNREACHABLE_REDIS = "redis://127.0.0.1:1/0"  # a port that nobody listens on
 
 @dataclass
 class StubServices:
-    """A stub of upload_service and client_registry. It raises `refusal` if set."""
+    """A stub of upload_service, client_registry and catalog_service, which stores policies by tenant.
+
+    It raises `refusal` if set. `stored` is awaited once, after the next policy is stored.
+    """
 
     usage: dict[str, int] = field(
         default_factory=lambda: {
@@ -46,12 +50,29 @@ class StubServices:
         }
     )
     refusal: Problem | None = None
+    policies: dict[str, dict[str, str]] = field(default_factory=dict)
+    stored: Callable[[], Awaitable[object]] | None = None
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[problems])
         app.router.add_post("/{tenant_id}/storage_usage", self._answer)
         app.router.add_post("/{tenant_id}/client_usage", self._answer)
+        app.router.add_post("/{tenant_id}/edit_release_policy", self._edit_release_policy)
         return app
+
+    async def _edit_release_policy(self, request: web.Request) -> web.Response:
+        """Store rings without a check. The gates are those of the rings, or of `everyone`."""
+        if self.refusal:
+            raise self.refusal
+        policy = self.policies.setdefault(request.match_info["tenant_id"], {"rings": "", "gates": "", "retention": ""})
+        policy |= await request.json()
+        rings = [ring for ring in policy["rings"].split(",") if ring]
+        gates = {ring: value for ring, value in json.loads(policy["gates"] or "{}").items() if ring in rings}
+        answer = {"rings": rings, "gates": json.dumps(gates) if gates else "", "retention": policy["retention"]}
+        if stored := self.stored:
+            self.stored = None
+            await stored()
+        return json_response(answer)
 
     async def _answer(self, _: web.Request) -> web.Response:
         if self.refusal:
@@ -143,6 +164,7 @@ async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> As
                 "database": f"test_auth_{uuid4().hex[:12]}",
                 "upload_service_url": other_services,
                 "client_registry_url": other_services,
+                "catalog_service_url": other_services,
                 **settings,
             }
         )

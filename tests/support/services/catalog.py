@@ -16,9 +16,10 @@ from PIL import Image
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, STORE, VERSIONS
+from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASE_LOOP, RETENTION, STORE, VERSIONS
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.outgoing.upload_service import UploadService
+from catalog_service.releases.loop import ReleaseLoop
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import sweep
@@ -35,6 +36,7 @@ from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, KEYS
 
 DIGEST = "ab" * 32
+RELEASE_OPERATIONS = {"installer_checks", "withhold_installers", "infected_installers", "record_audit"}
 # The fields of an external installer.
 EXTERNAL = {"installer_url": "https://downloads.example.com/editor.msi?build=7", "installer_sha256": "cd" * 32}
 EMPTY_INSPECTION: dict[str, Any] = {
@@ -61,7 +63,7 @@ class InstallerNotFound(NotFound):
 
 @dataclass
 class StubServices:
-    """A stub of upload_service and client_registry.
+    """A stub of upload_service, client_registry and the audit log.
 
     `links` are the files by name, each with its version or None. The stub raises `refusal` if set, and `not_inspected`
     only for inspections. `during` runs before the answer to a claim. `hidden` is the blacklist. Unknown files exist
@@ -79,8 +81,14 @@ class StubServices:
     claim_fields: dict[str, str] = field(default_factory=dict)
     late_claim_fields: dict[str, str] = field(default_factory=dict)
     downloads: dict[str, dict[str, int]] = field(default_factory=dict)
+    checks: dict[str, dict[str, Any]] = field(default_factory=dict)  # by version, of its file
+    withheld: dict[str, tuple[int, bool]] = field(default_factory=dict)  # fence and state, by version
+    infected: list[str] = field(default_factory=list)
+    audited: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by their ids
+    release_refusal: Problem | None = None  # for the four operations above
     hangs: bool = False  # for download counts
     days: int = 0
+    counting_since: str | None = None
     refusal: Problem | None = None
     not_inspected: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
@@ -96,6 +104,10 @@ class StubServices:
         app.router.add_post("/{tenant_id}/damaged_installers", self._damaged)
         app.router.add_post("/{tenant_id}/download_counts", self._download_counts)
         app.router.add_post("/{tenant_id}/download_totals", self._download_totals)
+        app.router.add_post("/{tenant_id}/installer_checks", self._checks)
+        app.router.add_post("/{tenant_id}/withhold_installers", self._withhold)
+        app.router.add_post("/{tenant_id}/infected_installers", self._infected)
+        app.router.add_post("/{tenant_id}/record_audit", self._record_audit)
         app.router.add_post("/{tenant_id}/hidden_packages", self._hidden_packages)
         return app
 
@@ -104,8 +116,9 @@ class StubServices:
         self.links, self.hidden, self.operations, self.damaged = {}, {}, [], []
         self.missing, self.others = set(), set()
         self.inspected, self.claim_fields, self.late_claim_fields = {}, {}, {}
-        self.downloads, self.days, self.hangs = {}, 0, False
-        self.refusal = self.not_inspected = self.during = None
+        self.checks, self.withheld, self.infected, self.audited = {}, {}, [], {}
+        self.refusal = self.release_refusal = self.not_inspected = self.during = None
+        self.downloads, self.days, self.counting_since, self.hangs = {}, 0, None, False
 
     def add_file(self) -> str:
         """Add an uploaded file. Returns its name."""
@@ -161,7 +174,7 @@ class StubServices:
         if self.hangs:
             await asyncio.Event().wait()
         self.days = (await self._receive(request, "download_counts"))["days"]
-        return json_response({"versions": self.downloads})
+        return json_response({"versions": self.downloads, "since": self.counting_since})
 
     async def _download_totals(self, request: web.Request) -> web.Response:
         await self._receive(request, "download_totals")
@@ -171,6 +184,26 @@ class StubServices:
         versions = {uid: sum(numbers.values()) for uid, numbers in self.downloads.items()}
         return json_response({"days": days, "versions": versions})
 
+    async def _checks(self, request: web.Request) -> web.Response:
+        uids = (await self._receive(request, "installer_checks"))["version_uids"]
+        return json_response({"installers": {uid: self.checks[uid] for uid in uids if uid in self.checks}})
+
+    async def _withhold(self, request: web.Request) -> web.Response:
+        for version in (await self._receive(request, "withhold_installers"))["versions"]:
+            fence, _ = self.withheld.get(version["uid"], (-1, False))
+            if version["fence"] > fence:
+                self.withheld[version["uid"]] = version["fence"], version["withheld"]
+        return json_response({})
+
+    async def _infected(self, request: web.Request) -> web.Response:
+        await self._receive(request, "infected_installers")
+        return json_response({"version_uids": self.infected})
+
+    async def _record_audit(self, request: web.Request) -> web.Response:
+        entry = await self._receive(request, "record_audit")
+        self.audited.setdefault(entry["id"], entry)
+        return json_response({})
+
     async def _hidden_packages(self, request: web.Request) -> web.Response:
         await self._receive(request, "hidden_packages")
         return json_response({"package_ids": self.hidden.get(request.match_info["tenant_id"], [])})
@@ -179,6 +212,8 @@ class StubServices:
         self.operations.append(operation)
         if self.refusal:
             raise self.refusal
+        if self.release_refusal and operation in RELEASE_OPERATIONS:
+            raise self.release_refusal
         return await request.json()
 
 
@@ -194,6 +229,8 @@ class Catalog:
     sweep: Callable[[], Awaitable[None]]
     catalogs: CatalogCache
     store: MongoCatalogStore
+    release_loop: ReleaseLoop
+    run_retention: Callable[[], Awaitable[None]]
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         return await self.api.call(caller, method, operation, *segments, **request)
@@ -307,6 +344,7 @@ async def serving_catalog(
             redis_url=redis_url,
             upload_service_url=stub_address,
             client_registry_url=stub_address,
+            auth_service_url=stub_address,
             **{"database": f"test_catalog_{uuid4().hex[:12]}", **settings},
         )
         app = create_app(catalog_settings, events)
@@ -327,6 +365,8 @@ async def serving_catalog(
             sweep_all,
             app[CATALOG_CACHE],
             store,
+            app[RELEASE_LOOP],
+            app[RETENTION].run_due,
         )
 
 

@@ -7,6 +7,7 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 WITHOUT_DATA = {
     "ping",
+    "hello",
     "createIndexes",
     "dropDatabase",
     "commitTransaction",

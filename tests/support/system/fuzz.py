@@ -5,7 +5,8 @@ seed. It prints the seed, so a failure can be repeated.
 
 No generated request ends the session in use. `logout` ends only the session in its form, `change_password` keeps the
 caller's session, and `edit_settings` rejects networks without the caller. `fuzz_hooks` prevents the deletion of the
-user. A caller with a Bearer token needs no client token.
+user, and lets requests withdraw a version that no other operation needs. A caller with a Bearer token needs no client
+token.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ import secrets
 import sys
 from asyncio.subprocess import PIPE, STDOUT
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -29,7 +30,7 @@ from tests.support.services.catalog import picture
 from tests.support.system.publishing import add_package, publish
 from tests.support.system.seed import SeedData, seed_tenant
 from tests.support.system.services import PASSWORD, Api, Services, all_services
-from tests.support.winget.client import WingetClient
+from tests.support.winget.client import CONTRACTS
 
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "gateway" / "openapi.yaml"
@@ -53,6 +54,7 @@ EXAMPLE_CLIENT = {
 QUOTA = 1 << 20  # bytes: small enough to be exceeded
 MAX_CLIENTS = 25  # clients: few enough to run out of
 SESSION_USER = "admin"
+WITHDRAWALS = ("hold_version", "roll_back_version")
 PROVIDER_LOGOUT = "POST sign_in"  # Only an identity provider can sign its token.
 
 
@@ -97,14 +99,14 @@ async def fuzz(api: Api, *options: str, alias: Api | None = None) -> Outcome:
     alias = alias or api
     seed_data = await seed_tenant(api)
     client = (await api.call("POST", "add_client", data={"client_name": "example"})).body
-    answer = await api.call("GET", "get_package_versions", seed_data.parts["package_id"])
-    versions = [version["UID"] for version in answer.body]
+    withdrawn = await publish(api, seed_data.parts["package_id"], "0.8")
     document = await _document_with_existing_examples(api, client)
     icon = await _example_icon(api)
+    replaced = await _replaced_values(seed_data, client["client_id"], withdrawn.uid)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         (Path(folder) / "openapi.yaml").write_text(document, encoding="utf-8")
         (Path(folder) / "schemathesis.toml").write_text(_configuration(seed_data, icon), encoding="utf-8")
-        outcome = await _run(alias, Path(folder), _protected_values(seed_data, client["client_id"], versions), *options)
+        outcome = await _run(alias, Path(folder), replaced, *options)
     assert (await alias.call("GET", "test")).status == 200, "the session ended during the run"
     return outcome
 
@@ -127,28 +129,44 @@ async def _example_icon(api: Api) -> str:
     form = FormData()
     form.add_field("Logo", picture(), filename="logo.png")
     assert (await api.call("PATCH", "edit_package", EXAMPLE_PACKAGE, data=form)).status == 200
-    winget = WingetClient(api.session, f"{api.base_url}/winget")
-    address: str = (await winget.show(EXAMPLE_PACKAGE))["DefaultLocale"]["Icons"][0]["IconUrl"]
+    # As the administrator: the versions have not entered the ring of anonymous callers.
+    path = ("winget", "packageManifests", EXAMPLE_PACKAGE)
+    versions = (await api.call("GET", *path, headers={"Version": CONTRACTS[-1]})).body["Data"]["Versions"]
+    address: str = versions[0]["DefaultLocale"]["Icons"][0]["IconUrl"]
     return address
 
 
-def _protected_values(seed_data: SeedData, client_id: str, versions: list[str]) -> dict[str, list[str]]:
-    """The values that must not be deleted, by operation. `versions` are of the seeded package."""
-    return {
+async def _replaced_values(seed_data: SeedData, client_id: str, withdrawn: str) -> dict[str, dict[str, str]]:
+    """The values that must not be deleted or stopped and what is sent instead, by operation.
+
+    Withdrawals are of the version `withdrawn`, so the others can be promoted, paused and downloaded.
+    """
+    package = seed_data.parts["package_id"]
+    seeded, examples = [await _version_uids(seed_data.api, name) for name in (package, EXAMPLE_PACKAGE)]
+    protected = {
         "delete_user": [SESSION_USER],
         "edit_user": [SESSION_USER],
-        "delete_package": [seed_data.parts["package_id"], EXAMPLE_PACKAGE],
-        "delete_package_version": versions,
+        "delete_package": [package, EXAMPLE_PACKAGE],
+        "delete_package_version": seeded,
         "delete_client": [seed_data.parts["client_id"]],
         "rotate_client_token": [seed_data.parts["client_id"], client_id],
     }
+    return {
+        **{operation: dict.fromkeys(values, "another") for operation, values in protected.items()},
+        **{operation: dict.fromkeys(seeded + examples, withdrawn) for operation in WITHDRAWALS},
+        "pause_version": dict.fromkeys(examples, withdrawn),
+    }
 
 
-async def _run(api: Api, folder: Path, protected: Mapping[str, Sequence[str]], *options: str) -> Outcome:
+async def _version_uids(api: Api, package_id: str) -> list[str]:
+    return [version["UID"] for version in (await api.call("GET", "get_package_versions", package_id)).body]
+
+
+async def _run(api: Api, folder: Path, replaced: Mapping[str, Mapping[str, str]], *options: str) -> Outcome:
     command = [sys.executable, "-m", "schemathesis.cli", "--no-color", "--config-file", "schemathesis.toml", "run"]
     command += ["openapi.yaml", "--url", api.base_url, "--header", f"Authorization: {api.headers['Authorization']}"]
     command += ["--checks", ",".join(CHECKS), "--report", "json,har", "--report-dir", "reports", *options]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FUZZ_KEEP": json.dumps(protected)}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "FUZZ_REPLACED": json.dumps(replaced)}
     process = await asyncio.create_subprocess_exec(*command, cwd=folder, env=environment, stdout=PIPE, stderr=STDOUT)
     output, _ = await process.communicate()
     reports = {path.name.partition("-")[0]: path for path in folder.glob("reports/*.json")}

@@ -146,16 +146,20 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
     logo = FormData()
     logo.add_field("Logo", picture(), filename="logo.png")
     assert (await api.call("PATCH", "edit_package", package, data=logo)).status == 200
-    published = await publish(api, package, "1.0", channel=marker, release_notes=marker, platform="Windows.Desktop")
-    await publish(api, package, "0.9")  # winget sees only stable versions
     username = f"user-{marker}"
+    await _create(api, "add_user", username=username, password=LONG_PASSWORD)
+    publisher = await api.signed_in(username, LONG_PASSWORD)  # The administrator may approve the version.
+    published = await publish(
+        publisher, package, "1.0", channel=marker, release_notes=marker, platform="Windows.Desktop"
+    )
+    await publish(api, package, "0.9")  # winget sees only stable versions
+    assert (await api.call("PATCH", "edit_settings", data={"rings": "pilot,everyone"})).status == 200
     added = await _create(api, "add_client", client_name=f"pc-{marker}")
     client = {"client_id": added["client_id"], "auth_token": added["auth_token"]}
     hidden = {"package_ids": f"Hidden.{marker}", "allow_unknown": "1"}
     group = (await _create(api, "add_blacklist_group", name=marker, **hidden))["group_id"]
     free = (await _create(api, "add_blacklist_group", name=f"free-{marker}", **hidden))["group_id"]
     entry = (await _create(api, "add_blacklist_entry", network="192.0.2.1", group=group))["entry_id"]
-    await _create(api, "add_user", username=username, password=LONG_PASSWORD)
     token_id = (await _create(api, "add_token", name=f"token-{marker}", role="viewer"))["token_id"]
     assert (await api.call("POST", "publish_client", data={"version": "0.0.0.1"})).status == 200
     transfer = f"transfer-{marker}"
@@ -190,6 +194,9 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
         "allow_unknown": "1",
         "client_name": f"other-{marker}",
         "enabled": "0",
+        "ring": "everyone",
+        "reason": marker,
+        "pinned": "1",
         "network": "192.0.2.2",
         "package_ids": package,
         "group": group,

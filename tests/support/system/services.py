@@ -111,6 +111,7 @@ async def all_services(
     redis_url: str,
     rabbitmq_url: str,
     address: Callable[[str, str], str] = same_for_all,
+    scanner_url: str | None = None,
 ) -> AsyncIterator[Services]:
     """Start the services on unix sockets in `folder`, and the gateways on free ports.
 
@@ -137,7 +138,9 @@ async def all_services(
     apps = {
         "auth_service": create_auth_service(AuthSettings(**settings_of("auth_service"))),
         "catalog_service": create_catalog_service(CatalogSettings(**settings_of("catalog_service"))),
-        "upload_service": create_upload_service(UploadSettings(**settings_of("upload_service"))),
+        "upload_service": create_upload_service(
+            UploadSettings(**settings_of("upload_service"), scanner_url=scanner_url)
+        ),
         "client_registry": create_client_registry(RegistrySettings(**settings_of("client_registry"))),
     }
     async with AsyncExitStack() as stack:

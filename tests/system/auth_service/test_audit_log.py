@@ -347,6 +347,8 @@ def _summary(entry: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(entry[name] for name in ("user", "ip", "operation", "status", "request_id"))
 
 
-def _order(row: Operation) -> tuple[int, str]:
-    """A sort key: deletions come last, the package's deletion at the end."""
-    return (row.name.startswith("delete") + (row.name == "delete_package"), row.name)
+def _order(row: Operation) -> tuple[int, int, str]:
+    """A sort key: stops of a version come after its other steps, then deletions, the package's at the end."""
+    last = ("pause_version", "resume_version", "hold_version", "roll_back_version")
+    stop = last.index(row.name) + 1 if row.name in last else 0
+    return (row.name.startswith("delete") + (row.name == "delete_package"), stop, row.name)

@@ -48,6 +48,13 @@ COMMON: MetricKinds = {
     "process_max_fds": ("gauge", SERVICE),
 }
 WITH_DATABASE: MetricKinds = {"pkgrepo_schema_version": ("gauge", SERVICE)}
+WITH_SCANNER: MetricKinds = {
+    "pkgrepo_scans_total": ("counter", ("state",)),
+    "pkgrepo_scans_waiting": ("gauge", ()),
+    "pkgrepo_scan_lag_seconds": ("gauge", ()),
+    "pkgrepo_scanner_up": ("gauge", ()),
+    "pkgrepo_scanner_signatures_age_seconds": ("gauge", ()),
+}
 OWN: Mapping[str, MetricKinds] = {
     "gateway": {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
@@ -65,6 +72,7 @@ OWN: Mapping[str, MetricKinds] = {
         "pkgrepo_catalogs": ("gauge", SERVICE),
         "pkgrepo_search_indexes_dropped_total": ("counter", ()),
         "pkgrepo_events_handled_total": ("counter", ("outcome", "type")),
+        "pkgrepo_versions_waiting": ("gauge", ("gate",)),
     },
     "upload_service": {
         "pkgrepo_upload_bytes_total": ("counter", ()),
@@ -121,7 +129,7 @@ async def test_each_service_shows_its_metrics_and_no_others(services: Services, 
 
 def test_alerts_and_panels_name_metrics_of_the_services() -> None:
     suffix = re.compile("_(bucket|count|sum)$")
-    known = {"up"}.union(COMMON, WITH_DATABASE, *OWN.values())
+    known = {"up"}.union(COMMON, WITH_DATABASE, WITH_SCANNER, *OWN.values())
     expressions = {
         **{name: rule["expr"] for name, rule in alerts().items()},
         **records(),

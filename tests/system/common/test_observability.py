@@ -9,9 +9,10 @@ import pytest
 
 from common.auth.internal_tokens import Deployment
 from tests.support.deployment.observability import aggregation_labels, alerts, panels, records
+from tests.support.servers.clamd import answers, fake_clamd
 from tests.support.servers.prometheus import Prometheus, run_prometheus, selectors
 from tests.support.system.publishing import add_package, package_id, publish, version_of
-from tests.support.system.services import Api, Services
+from tests.support.system.services import Api, Services, all_services
 from tests.support.wait import until
 
 pytestmark = pytest.mark.full  # test_metrics.py checks the names of the metrics.
@@ -19,6 +20,20 @@ QUERIES = {f"{panel.title} ({number})": text for panel in panels() for number, t
 EXPRESSIONS = {**{name: rule["expr"] for name, rule in alerts().items()}, **records(), **QUERIES}
 # Expressions without results in a healthy system: server errors and alerts.
 FAILURES_ONLY = re.compile(r'status=~"5|ALERTS')
+
+
+@pytest.fixture(scope="module")
+async def services(
+    tmp_path_factory: pytest.TempPathFactory, mongo_url: str, redis_url: str, rabbitmq_url: str
+) -> AsyncIterator[Services]:
+    """The services with a scanner that has dated signatures."""
+    with pytest.MonkeyPatch.context() as patched:
+        # Other tests of this process may run services with these databases.
+        patched.setattr("tests.support.system.services.SINGLE_TENANT", f"single{uuid4().hex[:8]}")
+        async with fake_clamd(answers(b"stream: OK\0")) as scanner:
+            folder = tmp_path_factory.mktemp("services")
+            async with all_services(folder, mongo_url, redis_url, rabbitmq_url, scanner_url=scanner) as services:
+                yield services
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the manifests with secrets, and one more overlay."""
     copy = tmp_path_factory.mktemp("kubernetes") / "kubernetes"
     shutil.copytree(FOLDER, copy)
-    shutil.copytree(OBSERVABILITY, copy.parent / OBSERVABILITY.name)
+    for beside in (OBSERVABILITY, OBSERVABILITY.parent / "scanner"):
+        shutil.copytree(beside, copy.parent / beside.name)
     ClusterSecrets(copy / "secrets", load(OtherStores, **STORES)).generate()
     every = [path.name for path in sorted((copy / "components").iterdir()) if path.name != "backups-at-hand"]
     _with(copy / "overlays" / "production", "with-components", [f"../../components/{name}" for name in every])
@@ -176,6 +177,7 @@ def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource])
 
 def test_services_have_probes_and_a_matching_selector(resources: list[Resource]) -> None:
     templates, services = pods(resources), of_kind("Service", resources)
+    services.pop("clamd", None)
     replicas = services.pop("upload-replicas")["spec"]  # the addresses of single pods
     assert (replicas["clusterIP"], replicas["selector"], replicas["ports"]) == (
         "None",
@@ -198,6 +200,22 @@ def test_services_have_probes_and_a_matching_selector(resources: list[Resource])
             "liveness": ("/livez", "management"),
             "readiness": ("/readyz", "management"),
         }
+
+
+def test_the_scanner_has_minimal_rights_and_the_configuration(render: Render) -> None:
+    resources = render("overlays/with-components")
+    template = of_kind("StatefulSet", resources)["clamd"]["spec"]["template"]
+    spec = template["spec"]
+    containers_of_pod = [*spec["initContainers"], *spec["containers"]]
+    assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 10001)
+    assert [container["securityContext"] for container in containers_of_pod] == [
+        {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
+    ] * 2
+    assert spec["automountServiceAccountToken"] is False
+    [configuration] = [volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume]
+    assert sorted(of_kind("ConfigMap", resources)[configuration]["data"]) == ["clamd.conf", "freshclam.conf"]
+    service = of_kind("Service", resources)["clamd"]["spec"]
+    assert service["selector"].items() <= labels_of(template)
 
 
 def labels_of(pod: Resource) -> set[tuple[str, str]]:

@@ -307,6 +307,8 @@ async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[Runni
         ("tenant", "entra", "set", "nobody", *ENTRA_APP): "no tenant",
         ("tenant", "entra", "show", "demo"): "no app of Entra ID",
         ("scrub", "--tenant", "nobody"): "nobody",
+        ("scan", "--again", "--tenant", "nobody"): "nobody",
+        ("scan",): "--again",
         ("quota", "--tenant", "nobody"): "nobody",
         ("storage", "migrate", "--to", "s3"): "pkgrepo: S3_URL: is missing; set it as for the upload service",
     }

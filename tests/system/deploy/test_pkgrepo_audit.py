@@ -115,6 +115,20 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
     assert not any(text in str(entries) for text in ("a long password", "another password"))
 
 
+async def test_a_new_scan_of_all_files_is_recorded(command: Command, tenant_id: str) -> None:
+    uploads = command.mongo["upload"]["uploads"]
+    record = {"tenant_id": tenant_id, "file_id": "f1", "status": "linked", "scan": {"state": "clean"}}
+    await uploads.insert_one(record)
+    outputs = await command.done(("scan", "--again", "--tenant", tenant_id), ("audit", "export", "--tenant", tenant_id))
+    due = await uploads.find_one({"tenant_id": tenant_id})
+    await uploads.delete_one({"tenant_id": tenant_id})
+    assert outputs[0].startswith("1 files are due for a scan.")
+    assert due is not None
+    assert (due["scan"], "scan_due" in due) == ({"state": "clean"}, True)
+    entry = _lines(outputs[1])[-1]
+    assert (entry["user"], entry["operation"], entry["target"]) == (OPERATOR, "scan_again", {"files": "1"})
+
+
 async def test_the_audit_log_records_the_commands_about_tokens(
     command: Command, tenant_id: str, services: Services
 ) -> None:

@@ -1,11 +1,16 @@
-"""The settings of object storage, and settings that prevent the start."""
+"""The settings of object storage and of the scanner, and settings that prevent the start."""
 
 import pytest
 
 from common.settings import BadSetting, load
+from tests.support.factories import KEY
 from tests.support.tables import each
 from upload_service.model import StorageKind
-from upload_service.settings import StorageSettings
+from upload_service.outgoing.clamd import Clamd
+from upload_service.outgoing.http_scanner import HttpScanner
+from upload_service.outgoing.scanners import scanner_at
+from upload_service.scanning.model import Scanner
+from upload_service.settings import StorageSettings, UploadSettings
 
 SECRET = "a secret that no line may hold"
 NAMES = [name.upper() for name in StorageSettings.model_fields]
@@ -91,3 +96,30 @@ def test_an_invalid_or_missing_setting_is_reported_in_one_line(
     assert str(caught.value).startswith(reason)
     assert "\n" not in str(caught.value)
     assert SECRET not in str(caught.value)
+
+
+def scanner_url(url: str) -> str | None:
+    settings = {"internal_key": KEY, "download_key": KEY, "installers": "/installers"}
+    return load(UploadSettings, **settings, scanner_url=url).scanner_url
+
+
+@each(
+    ("url", "scanner"),
+    [
+        ("tcp://clamd:3310", Clamd(host="clamd", port=3310)),
+        ("tcp://[::1]:3310", Clamd(host="::1", port=3310)),
+        ("unix:///run/clamd.sock", Clamd(path="/run/clamd.sock")),
+        ("https://scanner.example.com/scan?depth=2", HttpScanner("https://scanner.example.com/scan?depth=2")),
+    ],
+)
+def test_the_scanner_is_the_one_of_its_address(url: str, scanner: Scanner) -> None:
+    assert scanner_at(scanner_url(url) or "") == scanner
+
+
+@each(
+    "url",
+    ["clamd:3310", "tcp://clamd", "tcp://clamd:70000", "tcp://clamd:0", "unix:run", "ftp://x", "http://u:p@scanner/"],
+)
+def test_an_address_of_no_scanner_prevents_the_start(url: str) -> None:
+    with pytest.raises(BadSetting, match="SCANNER_URL"):
+        scanner_url(url)

@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives import serialization
 
 from auth_service.entra import keys
 from common.auth.internal_tokens import Caller
+from common.tenants import RingRule
 from tests.support.api import Answer
 from tests.support.servers.entra import APP, CLIENT_ID, DIRECTORY, OTHER_DIRECTORY, Entra, running_entra, unsigned
 from tests.support.services.auth import Auth, serving_auth
@@ -48,13 +49,30 @@ async def test_access_tokens_of_both_versions_are_accepted(served: EntraAuth) ->
     for version in (1, 2):
         claims = served.entra.claims(version)
         answer = await served.identify(served.entra.token(claims))
-        assert (answer.status, answer.body["groups"]) == (200, [])
+        assert (answer.status, answer.body["ring"]) == (200, "")
         assert claims["exp"] <= answer.body["expires_at"] <= claims["exp"] + 60
 
 
-async def test_app_roles_and_groups_choose_rings(served: EntraAuth) -> None:
-    claims = {**served.entra.claims(), "roles": ["Other", "Pilot"], "groups": ["group-1", 7]}
-    assert (await served.identify(served.entra.token(claims))).body["groups"] == ["pilot", "broad"]
+async def test_app_roles_and_groups_choose_the_ring(served: EntraAuth) -> None:
+    rules = (
+        RingRule("late", network="0.0.0.0/0"),
+        RingRule("early", app_role="group-1"),
+        RingRule("x", app_role="Pilot"),
+    )
+    with_rules = await served.auth.tenant(entra=APP, ring_rules=rules)
+    rows: list[tuple[list[object], list[object], str, str]] = [
+        (["Other", "Pilot"], ["group-1", 7], "pilot", "early"),
+        (["Pilot"], [], "pilot", "x"),
+        (["Broad"], [], "", ""),
+        ([], ["group-1"], "broad", "early"),
+        (["", "pilot", "early"], [], "", ""),
+    ]
+    with every_cell() as cell:
+        for roles, groups, by_app, by_rules in rows:
+            with cell(roles, groups):
+                token = served.entra.token({**served.entra.claims(), "roles": roles, "groups": groups})
+                answers = [await served.identify(token, tenant) for tenant in (served.tenant, with_rules)]
+                assert [answer.body["ring"] for answer in answers] == [by_app, by_rules]
 
 
 async def test_tokens_with_one_wrong_claim_are_refused(served: EntraAuth) -> None:

@@ -13,12 +13,14 @@ from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.errors import Problem
 from common.http.middleware import AUDIT_HEADER
 from common.service_client.client import HEADER_LIMIT
+from common.tenants import RingRule
 from tests.support.api import Answer
 from tests.support.factories import make_caller
 from tests.support.servers.entra import APP, DIRECTORY
 from tests.support.services.auth import Auth, serving_auth
 
 HERE = "192.0.2.7"
+NO_POLICY: dict[str, Any] = {"rings": [], "ring_rules": [], "gates": {}, "retention": []}
 
 
 @pytest.fixture
@@ -57,6 +59,10 @@ async def test_the_state_of_the_tenant_is_shown(auth: Auth) -> None:
                 "version_key": "version",
                 "strict_installers": False,
                 "source_agreements": [],
+                "rings": [],
+                "ring_rules": [],
+                "gates": {},
+                "retention": [],
             },
         },
     )
@@ -116,6 +122,7 @@ async def test_settings_are_changed(auth: Auth, caller: Caller) -> None:
         "version_key": "installer",
         "strict_installers": True,
         "source_agreements": [{"label": "Terms"}, {"text": "Be kind.\nAlways."}],
+        **NO_POLICY,
     }
 
 
@@ -283,9 +290,18 @@ async def test_a_refused_change_has_an_audit_target(auth: Auth) -> None:
 
 async def test_the_audit_target_of_the_longest_list_fits_a_header(auth: Auth, caller: Caller) -> None:
     longest = [HERE, *(f"2001:db8:ffff:{n:x}::ffff:ffff-2001:db8:ffff:{n:x}:ffff:ffff:ffff:ffff" for n in range(999))]
+    rule = {"app_role": "\u00fc" * 128, "ring": "pilot"}
+    form = {
+        "allowed_networks": ",".join(longest),
+        "source_agreements": json.dumps([{"text": "\u00fc" * 7900}] * 2, ensure_ascii=False),
+        "rings": "pilot",
+        "ring_rules": json.dumps([rule] * 90, ensure_ascii=False),
+        "gates": json.dumps({"pilot": "\u00fc" * 15_900}, ensure_ascii=False),
+        "retention": json.dumps(["\u00fc" * 15_900], ensure_ascii=False),
+    }
 
     for _ in range(2):
-        answer = await edit(auth, caller, allowed_networks=",".join(longest))
+        answer = await edit(auth, caller, **form)
 
     assert answer.status == 200
     stored = (await auth.tenants.find(caller.tenant_id)).allowed_networks
@@ -295,7 +311,8 @@ async def test_the_audit_target_of_the_longest_list_fits_a_header(auth: Auth, ca
 
 
 async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
-    caller = await auth.tenant(storage_quota=5, max_clients=2, allowed_networks=("10.0.0.0/8",), entra=APP)
+    rules = {"rings": ("pilot",), "ring_rules": (RingRule("pilot", network="10.1.0.0/16"),)}
+    caller = await auth.tenant(storage_quota=5, max_clients=2, allowed_networks=("10.0.0.0/8",), entra=APP, **rules)
 
     answer = await auth.call(caller, "POST", "find_tenant", json={})
 
@@ -319,6 +336,10 @@ async def test_the_gateway_receives_all_settings(auth: Auth) -> None:
                 "scope": APP.scope,
                 "rings": [["Pilot", "pilot"], ["group-1", "broad"]],
             },
+            "rings": ["pilot"],
+            "ring_rules": [{"ring": "pilot", "network": "10.1.0.0/16"}],
+            "gates": "",
+            "retention": "",
         },
     )
 

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from catalog_service.model.packages import InstallerFile, PackageNotFound
+from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions.forms import new_version
@@ -465,7 +466,8 @@ async def test_a_package_deleted_before_the_claim_removes_the_version(
 ) -> None:
     store = MongoCatalogStore(catalog.database, uploads_age=60)
     package_uid = await store.packages.package_uid(caller.tenant_id, "acme.editor")
-    versions = Versions(store.versions, NoInstallers(), DeletedPackage(package_uid).package_uid, store.uploads.link)
+    package_uids = DeletedPackage(package_uid).package_uid
+    versions = Versions(store.versions, NoInstallers(), package_uids, store.uploads.link, NoReleases())
     form = Form({name: (value,) for name, value in version_form(**installer).items()})
 
     with pytest.raises(PackageNotFound):
@@ -653,6 +655,16 @@ async def test_a_creation_has_an_audit_target(catalog: Catalog, caller: Caller) 
 async def fail() -> None:
     """Raise an error after upload_service has done the work."""
     raise Unavailable("away")
+
+
+class NoReleases:
+    """Release control of a tenant without rings."""
+
+    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
+        return False
+
+    async def begin(self, tenant_id: str, uid: str) -> None:
+        raise AssertionError(tenant_id, uid)
 
 
 class DeletedPackage:

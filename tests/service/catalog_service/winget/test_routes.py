@@ -22,7 +22,7 @@ from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.service import SearchResult, WingetSearch
 from common.auth.internal_tokens import Caller, Kind
 from common.errors import Unavailable
-from common.tenants import VersionKey
+from common.tenants import ALL_RINGS, VersionKey
 from tests.support.api import Answer
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.catalog import Catalog, serving_catalog
@@ -233,7 +233,7 @@ async def test_many_versions_are_read_and_encoded_in_a_thread(
         return record_thread
 
     monkeypatch.setattr("catalog_service.versions.store.version_of", record_function("reading", version_of))
-    monkeypatch.setattr("catalog_service.winget.search.service.record_of", record_function("finding", record_of))
+    monkeypatch.setattr("catalog_service.winget.search.records.record_of", record_function("finding", record_of))
     monkeypatch.setattr(Contract, "result_json", record_function("telling", Contract.result_json))
     monkeypatch.setattr("catalog_service.versions.store.MAX_IN_LOOP", 1)
     monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
@@ -299,11 +299,12 @@ async def test_indexes_of_all_tenants_stay_within_their_limit(catalog: Catalog) 
         await catalog.add_package(caller, "Acme.Editor")
         await catalog.add_version(caller, "Acme.Editor")
     entries = partial(read_entries, catalog.store.packages.described, catalog.store.versions.versions)
-    winget_search = WingetSearch(catalog.store.revisions.state, entries, memory=1 << 20)
-    await winget_search.find(callers[0].tenant_id, Search(), frozenset())
-    bounded = WingetSearch(catalog.store.revisions.state, entries, memory=2 * winget_search.size)
+    readers = catalog.store.revisions.state, entries, catalog.store.policies.rings
+    winget_search = WingetSearch(*readers, memory=1 << 20)
+    await winget_search.find(callers[0].tenant_id, Search(), ALL_RINGS, frozenset())
+    bounded = WingetSearch(*readers, memory=2 * winget_search.size)
     for caller in callers * 2:
-        (record,) = (await bounded.find(caller.tenant_id, Search(), frozenset())).records
+        (record,) = (await bounded.find(caller.tenant_id, Search(), ALL_RINGS, frozenset())).records
         assert record.package_id == "Acme.Editor"
         assert 0 < bounded.size <= 2 * winget_search.size
 

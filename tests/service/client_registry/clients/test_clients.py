@@ -98,6 +98,7 @@ async def test_clients_are_listed_with_their_full_metadata(registry: Registry) -
         "last_seen": None,
         "client": 0,
         "enabled": True,
+        "ring": "",
         "token_hint": added["auth_token"][-4:],
     }
 
@@ -259,6 +260,63 @@ async def test_enabled_is_one_or_zero(registry: Registry, form: dict[str, str]) 
     answer = await registry.call(caller, "PATCH", "edit_client", added["client_id"], data=form)
 
     assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+
+
+async def test_an_administrator_chooses_the_ring_of_a_client(registry: Registry) -> None:
+    caller = make_caller(make_tenant(rings=("pilot", "everyone")))
+    added = await registry.add_client(caller)
+    for form, ring, enabled in (
+        ({}, "", True),
+        ({"ring": "pilot"}, "pilot", True),
+        ({"enabled": "0"}, "pilot", False),
+        ({"ring": "everyone", "enabled": "1"}, "everyone", True),
+        ({"ring": "pilot", "enabled": "1"}, "pilot", True),
+        ({"ring": ""}, "", True),
+    ):
+        if form:
+            answer = await registry.call(caller, "PATCH", "edit_client", added["client_id"], data=form)
+            assert answer.status == 200, answer.body
+        listed = await registry.client(caller, added["client_id"])
+        found = (await registry.call(caller, "GET", "find_clients")).body["clients"][0]
+        assert (listed["ring"], found["ring"], listed["enabled"]) == (ring, ring, enabled)
+        identified = await registry.call(
+            caller, "POST", "identify_client", json={"auth_token": added["auth_token"], "client": 1}
+        )
+        expected = {"client_id": added["client_id"], "ring": ring} if enabled else {"client_id": None, "ring": ""}
+        assert identified.body == expected
+
+
+@pytest.mark.parametrize("ring", ["broad", "Pilot", "*", "pilot,everyone", "p" * 40, "\0"])
+async def test_a_ring_that_the_tenant_lacks_is_refused(registry: Registry, ring: str) -> None:
+    caller = make_caller(make_tenant(rings=("pilot", "everyone")))
+    added = await registry.add_client(caller)
+
+    answer = await registry.call(
+        caller, "PATCH", "edit_client", added["client_id"], data={"ring": ring, "enabled": "0"}
+    )
+
+    assert (answer.status, answer.body["params"]["field"]) == (400, "ring")
+    listed = await registry.client(caller, added["client_id"])
+    assert (listed["ring"], listed["enabled"]) == ("", True)
+
+
+async def test_clients_of_a_tenant_without_rings_have_none(registry: Registry) -> None:
+    caller = make_caller()
+    added = await registry.add_client(caller)
+
+    answer = await registry.call(caller, "PATCH", "edit_client", added["client_id"], data={"ring": "everyone"})
+    assert (answer.status, answer.body["params"]["reason"]) == (400, "no_rings")
+    answer = await registry.call(caller, "PATCH", "edit_client", added["client_id"], data={"ring": ""})
+    assert answer.status == 200
+
+
+async def test_a_client_of_an_earlier_release_has_no_ring(registry: Registry) -> None:
+    caller = make_caller()
+    added = await registry.add_client(caller)
+    await registry.database["clients"].update_one({"tenant_id": caller.tenant_id}, {"$unset": {"ring": ""}})
+
+    assert (await registry.client(caller, added["client_id"]))["ring"] == ""
+    assert await registry.identify(caller, added["auth_token"]) == added["client_id"]
 
 
 async def test_an_unknown_client_is_not_edited(registry: Registry) -> None:

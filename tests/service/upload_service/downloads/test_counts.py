@@ -175,6 +175,31 @@ async def test_nothing_is_counted_if_counting_is_off(settings: UploadSettings, d
     assert await database["download_marks"].count_documents({}) == 0
 
 
+async def test_counts_say_since_when_they_are_complete(settings: UploadSettings, database: MongoDatabase) -> None:
+    async def since(*, is_on: bool) -> str | None:
+        async with serving_uploads(settings.model_copy(update={"download_counts": is_on})) as api:
+
+            async def day() -> str | None:
+                answer = await api.post(make_uploader(), "download_counts", days=2, version_uids=[])
+                since: str | None = answer.body["since"]
+                return since
+
+            async def is_recorded() -> bool:
+                is_stored = await database["download_counting"].count_documents({}) == 1
+                return is_stored is is_on and (await day() is not None) is is_on
+
+            await until(is_recorded)
+            return await day()
+
+    today = await since(is_on=True)
+    await database["download_counting"].update_many({}, {"$set": {"since": HOUR - timedelta(days=9)}})
+    earlier = await since(is_on=True)
+    assert (today is not None, earlier) == (True, (HOUR - timedelta(days=9)).date().isoformat())
+    assert await since(is_on=False) is None
+    # After a pause, counts are complete from the new start on.
+    assert (await since(is_on=True) or "") > (earlier or "")
+
+
 async def test_downloads_are_a_metric_of_the_tenant(api: UploadApi) -> None:
     caller, uid, address = await publish(api)
     for ip in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):

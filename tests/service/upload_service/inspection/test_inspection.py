@@ -24,6 +24,7 @@ from upload_service.inspection.inspector import ATTEMPTS, Inspector
 from upload_service.inspection.installer_files import InstallerFiles, ends_of
 from upload_service.inspection.model import Findings, Format, Reason, State
 from upload_service.inspection.process import Unreadable, read_installer
+from upload_service.inspection.signatures.model import Signature, SignatureState
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings, UploadSettings
@@ -31,6 +32,8 @@ from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.uploads.part_files import PartFiles
 
+LONG_AGO = "2001-01-01T00:00:00+00:00"
+VERSION = "1"  # of verdicts about signatures
 NOTHING_FOUND: dict[str, Any] = {
     "reason": "",
     "file_type": "",
@@ -62,16 +65,22 @@ class Reader:
             raise self.failure
         return self.findings
 
+    async def verify(self, file: BinaryIO) -> Signature:
+        return Signature(SignatureState.UNSIGNED)
+
 
 def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
     """The inspector of a replica."""
     folder = settings.installers
     lender = InstallerFiles(folder_backends(folder), FolderStorage(folder, PartFiles(folder)), folder)
-    return Inspector(MongoInspectionStore(database), lender, reader.read)
+    return Inspector(MongoInspectionStore(database, VERSION), lender, reader.read, reader.verify)
 
 
 async def inspected(api: UploadApi, caller: Caller, name: str) -> Answer:
-    return await api.service.call(caller, "GET", "inspect_upload", name)
+    """The response without the verdict about signatures."""
+    answer = await api.service.call(caller, "GET", "inspect_upload", name)
+    answer.body.pop("signature", None)
+    return answer
 
 
 async def settled(api: UploadApi, caller: Caller, name: str) -> Answer:
@@ -237,7 +246,7 @@ async def test_a_failed_process_start_does_not_count_as_an_attempt(
 
 
 async def test_an_inspection_after_its_lease_changes_nothing(settings: UploadSettings, database: MongoDatabase) -> None:
-    caller, store = make_uploader(), MongoInspectionStore(database)
+    caller, store = make_uploader(), MongoInspectionStore(database, VERSION)
     (name,) = await uploaded(settings, caller, b"slow")
     stale = await store.acquire_lease(caller.tenant_id)
     assert stale is not None
@@ -250,6 +259,20 @@ async def test_an_inspection_after_its_lease_changes_nothing(settings: UploadSet
     upload = await store.find(caller.tenant_id, name)
     assert upload is not None
     assert (upload.state, upload.findings) == (State.DONE, Findings(format=Format.ZIP))
+
+
+async def test_the_time_of_a_verdict_is_the_one_of_the_database(
+    settings: UploadSettings, database: MongoDatabase
+) -> None:
+    caller, store = make_uploader(), MongoInspectionStore(database, VERSION)
+    (name,) = await uploaded(settings, caller, b"signed")
+    lease = await store.acquire_lease(caller.tenant_id)
+    assert lease is not None
+    await store.mark_done(lease, Findings(format=Format.EXE, signature=Signature(SignatureState.VALID, at=LONG_AGO)))
+    upload = await store.find(caller.tenant_id, name)
+    assert upload is not None
+    assert upload.findings.signature is not None
+    assert upload.findings.signature.at > LONG_AGO  # Approvals are compared with it.
 
 
 async def test_a_file_older_than_inspections_is_inspected_on_request(
@@ -281,7 +304,7 @@ async def test_an_inspection_running_elsewhere_is_answered_as_unavailable(
     settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inspector_module, "POLL_PAUSE", 0)
-    caller, store = make_uploader(), MongoInspectionStore(database)
+    caller, store = make_uploader(), MongoInspectionStore(database, VERSION)
     (name,) = await uploaded(settings, caller, b"1")
     assert await store.acquire_lease(caller.tenant_id) is not None
     with pytest.raises(Unavailable):
@@ -386,6 +409,7 @@ async def test_a_claim_returns_the_windows_identifiers(api: UploadApi) -> None:
     name = await api.upload(caller, MACHINE_MSI)
     at_once = await api.post(caller, "inspect_installer", server_filename=name)
     claimed = await api.claim(caller, name)
+    at_once.body.pop("signature")
     assert at_once.body == (await inspected(api, caller, name)).body
     assert (await api.post(make_uploader(), "inspect_installer", server_filename=name)).status == 404
     assert (at_once.status, at_once.body["state"], at_once.body["file_type"]) == (200, "done", "MSI")

@@ -15,11 +15,13 @@ from yarl import URL
 from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.api import Answer
+from tests.support.servers.clamd import answers, fake_clamd
 from tests.support.servers.object_storage import KEY_ID, SECRET, ObjectServer
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from tests.support.wait import until
 from upload_service.model import Damage, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.scanning.store import MongoScanStore
 from upload_service.storage.s3 import S3Storage
 from upload_service.uploads.removal import forget_tenant
 from upload_service.uploads.store import MongoUploadStore
@@ -393,3 +395,31 @@ async def test_a_missing_object_is_not_redirected_to(redirecting: Setup, tmp_pat
     await replaced(redirecting, tmp_path, caller, name, None)
     answer = await redirecting.api.get(redirecting.api.address(caller, name))
     assert (answer.status, answer.body["code"]) == (404, "installer_missing")
+
+
+async def test_a_withheld_file_in_object_storage_is_not_redirected_to(redirecting: Setup) -> None:
+    caller, name = await redirecting.upload()
+    change = {"uid": "v1", "withheld": True, "fence": 1}
+    assert (await redirecting.api.post(caller, "withhold_installers", versions=[change])).status == 200
+    address = redirecting.api.address(caller, name)
+    for method in ("GET", "HEAD"):
+        async with redirecting.api.service.session.request(method, address, allow_redirects=False) as answer:
+            assert answer.status == 404
+
+
+async def test_a_file_in_object_storage_is_scanned(
+    mongo_url: str, tmp_path: Path, object_server: ObjectServer, quick: None
+) -> None:
+    async with (
+        fake_clamd(answers(b"stream: Evil FOUND\0")) as url,
+        serving_with_objects(mongo_url, tmp_path, object_server, scanner_url=url) as setup,
+    ):
+        caller, _ = await setup.upload()
+        await setup.database["uploads"].update_many({}, {"$unset": {"scan": ""}})
+        await MongoScanStore(setup.database).make_due(caller.tenant_id)
+
+        async def is_scanned() -> bool:
+            return bool((await setup.record(caller)).get("scan", {}).get("state") == "infected")
+
+        await until(is_scanned)
+        assert (await setup.record(caller))["scan"]["sha256"] == sha256(FILE)

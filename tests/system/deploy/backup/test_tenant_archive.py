@@ -114,6 +114,30 @@ async def test_an_external_installer_moves_as_its_address(
     assert await violations(cluster, [api.tenant_id]) == []
 
 
+async def test_rings_and_held_versions_move(
+    cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, (version, *_) = published
+    versions, policies = cluster.mongo["catalog"]["versions"], cluster.mongo["catalog"]["release_policies"]
+    key = {"tenant_id": api.tenant_id, "uid": version.uid}
+    await policies.insert_one(
+        {"tenant_id": api.tenant_id, "rings": ["pilot", "everyone"], "gates": {}, "retention": []}
+    )
+    await versions.update_one(key, {"$set": {"stage": {"rings": ["pilot"], "status": "held"}, "release.fence": 7}})
+    archive = tmp_path / "tenant.tar"
+    await export_tenant(cluster, api.tenant_id, archive)
+    await forget(cluster, api)
+
+    await import_archive(cluster, archive)
+
+    release = (await (await api.signed_in()).call("GET", "get_release", version.uid)).body
+    assert (release["status"], [ring["ring"] for ring in release["rings"]]) == ("held", ["pilot", "everyone"])
+    # The new installation must withhold the file, too.
+    document = await versions.find_one(key)
+    assert document
+    assert document["release"]["fence"] > 7
+
+
 async def test_a_killed_export_and_import_continue_where_they_stopped(
     cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ async def test_a_session_of_another_tenant_changes_nothing(owner: SeedData, othe
 
 
 async def test_the_ids_of_one_tenant_are_unknown_to_another(owner: SeedData, other_tenant: Api) -> None:
+    assert (await other_tenant.call("PATCH", "edit_settings", data={"rings": "pilot,everyone"})).status == 200
     async with owner.assert_unchanged():
         with every_cell() as cell:
             for row in filter(has_path_values, GUARDED):

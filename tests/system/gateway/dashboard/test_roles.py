@@ -10,6 +10,7 @@ from gateway.dashboard.pages.tenant import ROLES
 from gateway.dashboard.routes import PAGES, Page
 from gateway.operations import OPERATIONS, Access
 from tests.support.system.pages import fetch_csrf_token, sign_in, write
+from tests.support.system.releases import add_releases
 from tests.support.system.seed import LONG_PASSWORD, UNKNOWN, SeedData, seed_tenant, segments, title
 from tests.support.system.services import Services
 from tests.support.tables import every_cell
@@ -24,7 +25,10 @@ ENGLISH = {"Accept-Language": "en"}
 
 @pytest.fixture(scope="module")
 async def seed_data(services: Services) -> SeedData:
-    return await seed_tenant(await services.tenant())
+    """A tenant with rings, with a version that waits for an approval and a held one."""
+    seed_data = await seed_tenant(await services.tenant())
+    await add_releases(seed_data.api, seed_data.parts["package_id"])
+    return seed_data
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +81,7 @@ async def test_a_page_has_only_the_forms_and_links_of_the_role(
                     "GET", "dashboard", *path_of(page, seed_data), headers=cookies[role]
                 )
                 body = str(answer.body)
-                assert set(NAVIGATION.findall(body)) == expected_links - {"account", "check", "rollout"}
+                assert set(NAVIGATION.findall(body)) == expected_links - {"account", "check", "retention", "rollout"}
                 sends = {((match["method"] or "delete").upper(), match["name"]) for match in SENT.finditer(body)}
                 sent |= sends
                 assert {row for row in sends if OPERATION_PERMISSIONS[row] not in PERMISSIONS[role]} == set()

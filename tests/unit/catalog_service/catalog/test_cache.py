@@ -17,17 +17,19 @@ from catalog_service import views
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import PLAIN, Encoding, Gzip, Part, Zstd
 from catalog_service.catalog.files import CatalogFiles
+from catalog_service.catalog.fragments import Fragment, View
 from catalog_service.catalog.reader import CatalogEntry
-from catalog_service.catalog.snapshot import SEGMENT, Fragment, Segment, Snapshot, View
+from catalog_service.catalog.snapshot import SEGMENT, Segment, Snapshot
 from catalog_service.model.packages import Package
 from catalog_service.revisions.model import CatalogState, Change
 from common.concurrency.blocks import FileRange, read_blocks
+from common.tenants import ALL_RINGS
 from tests.support.tables import each
 from tests.support.wait import until
 
 GZIP = Gzip()
 FILES = CatalogFiles(1 << 30)
-ALL, ACTIVE = View(include_disabled=True), View(include_disabled=False)
+ALL, ACTIVE = View(include_disabled=True, ring=ALL_RINGS), View(include_disabled=False, ring=ALL_RINGS)
 CHANGES = st.dictionaries(
     st.integers(0, 2000).map("{:04}".format), st.none() | st.tuples(st.booleans(), st.integers(0, 9)), max_size=40
 )
@@ -38,7 +40,7 @@ def fragment(package_id: str, active: bool = True, number: int = 0) -> Fragment:
 
 
 def snapshot(packages: int) -> Snapshot:
-    return Snapshot("", FILES).replaced("0", {f"{number:04}": fragment(f"{number:04}") for number in range(packages)})
+    return Snapshot("", FILES).replaced("0", {f"{number:04}": [fragment(f"{number:04}")] for number in range(packages)})
 
 
 def listed_ids(catalog: Snapshot, view: View) -> list[str]:
@@ -59,7 +61,7 @@ def test_changes_give_the_same_catalog_as_a_new_snapshot(
             package_id: fragment(package_id, *values) if values else None for package_id, values in changes.items()
         }
         listed_ids(catalog, ACTIVE)  # Cached encodings of the previous snapshot must not be reused.
-        catalog = catalog.replaced("", fragments)
+        catalog = catalog.replaced("", {name: [each] if each else [] for name, each in fragments.items()})
         expected = {
             package_id: fragment_of for package_id, fragment_of in {**expected, **fragments}.items() if fragment_of
         }
@@ -78,7 +80,7 @@ def test_a_change_renders_one_segment_in_a_catalog_of_any_size(packages: int) ->
     before = snapshot(packages)
     before.answer(ALL, GZIP)
 
-    after = before.replaced("1", {"0500": fragment("0500", number=1)})
+    after = before.replaced("1", {"0500": [fragment("0500", number=1)]})
 
     assert len(set(after.segments) - set(before.segments)) == 1
     assert len(after.lacking(ALL, GZIP)) == 1
@@ -86,9 +88,9 @@ def test_a_change_renders_one_segment_in_a_catalog_of_any_size(packages: int) ->
 
 
 def test_a_package_announced_before_it_exists_appears_in_the_catalog() -> None:
-    announced = Snapshot("", FILES).replaced("1", {"0001": None})
+    announced = Snapshot("", FILES).replaced("1", {"0001": []})
 
-    with_package = announced.replaced("2", {"0001": fragment("0001")})
+    with_package = announced.replaced("2", {"0001": [fragment("0001")]})
 
     assert (listed_ids(announced, ALL), listed_ids(with_package, ALL)) == ([], ["0001"])
 
@@ -97,7 +99,7 @@ def test_a_change_without_effect_renders_nothing() -> None:
     before = snapshot(1000)
     joined = before.answer(ALL, PLAIN)
 
-    after = before.replaced("1", {"0500": fragment("0500"), "gone": None})
+    after = before.replaced("1", {"0500": [fragment("0500")], "gone": []})
 
     assert after.segments == before.segments
     assert after.answer(ALL, PLAIN) is joined
@@ -115,20 +117,20 @@ class CountingEncoding(Gzip):
 
 
 def test_hidden_packages_are_omitted_without_new_compression() -> None:
-    catalog = snapshot(1000).replaced("1", {"0001": fragment("0001", active=False)})
+    catalog = snapshot(1000).replaced("1", {"0001": [fragment("0001", active=False)]})
     expected = [f"{number:04}" for number in range(1000) if number not in {1, 7, 999}]
     hidden = frozenset(["0007", "0999", "unknown"])
 
-    assert listed_ids(catalog, View(include_disabled=False, hidden=hidden)) == expected
+    assert listed_ids(catalog, View(include_disabled=False, ring=ALL_RINGS, hidden=hidden)) == expected
     counting = CountingEncoding()
-    snapshot(1000).answer(View(include_disabled=True, hidden=hidden), counting)
+    snapshot(1000).answer(View(include_disabled=True, ring=ALL_RINGS, hidden=hidden), counting)
     assert counting.packed == 2  # of four: the others have no hidden package
 
 
 def test_a_catalog_with_hidden_packages_only_is_empty() -> None:
     everything = frozenset(f"{number:04}" for number in range(300))
 
-    assert listed_ids(snapshot(300), View(include_disabled=True, hidden=everything)) == []
+    assert listed_ids(snapshot(300), View(include_disabled=True, ring=ALL_RINGS, hidden=everything)) == []
     assert listed_ids(snapshot(0), ALL) == []
 
 
@@ -159,6 +161,9 @@ class Revisions:
         await self.go_on.wait()
         return state
 
+    async def rings(self, tenant_id: str) -> Sequence[str]:
+        return ()
+
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[CatalogEntry]]:
@@ -168,7 +173,9 @@ class Revisions:
 
 async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
     revisions = Revisions()
-    catalogs = CatalogCache(revisions.state, revisions.read, views.rendered_package, disk=10_000, memory=10_000)
+    catalogs = CatalogCache(
+        revisions.state, revisions.read, revisions.rings, views.rendered_package, disk=10_000, memory=10_000
+    )
     first = asyncio.create_task(catalogs.check("acme"))
     await revisions.requested.wait()
     late = [asyncio.create_task(catalogs.check("acme")) for _ in range(5)]
@@ -181,7 +188,9 @@ async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
 
 async def test_a_check_older_than_the_cached_value_reads_nothing() -> None:
     revisions = Revisions()
-    catalogs = CatalogCache(revisions.state, revisions.read, views.rendered_package, disk=10_000, memory=10_000)
+    catalogs = CatalogCache(
+        revisions.state, revisions.read, revisions.rings, views.rendered_package, disk=10_000, memory=10_000
+    )
     revisions.go_on.set()
     first, second, third = [await catalogs.check("acme") for _ in range(3)]
 
@@ -199,8 +208,10 @@ def large() -> Revisions:
     return revisions
 
 
-def memory_of(revisions: Revisions) -> CatalogCache:
-    return CatalogCache(revisions.state, revisions.read, views.rendered_package, disk=10_000, memory=10_000)
+def cache_of(revisions: Revisions) -> CatalogCache:
+    return CatalogCache(
+        revisions.state, revisions.read, revisions.rings, views.rendered_package, disk=10_000, memory=10_000
+    )
 
 
 async def read(
@@ -223,7 +234,7 @@ async def until_answered(ask: Callable[[], Awaitable[CatalogBody | None]]) -> No
 
 
 async def test_disk_space_of_old_catalogs_for_slow_clients_is_bounded(large: Revisions) -> None:
-    catalogs = memory_of(large)
+    catalogs = cache_of(large)
 
     slow = [await read(catalogs) for _ in range(20)]
 
@@ -236,7 +247,7 @@ async def test_disk_space_of_old_catalogs_for_slow_clients_is_bounded(large: Rev
 
 
 async def test_compressed_copies_for_slow_clients_are_bounded(large: Revisions) -> None:
-    catalogs, view = memory_of(large), View(include_disabled=True, hidden=frozenset("a"))
+    catalogs, view = cache_of(large), View(include_disabled=True, ring=ALL_RINGS, hidden=frozenset("a"))
     await read(catalogs)
     check = await catalogs.check("acme")
     await catalogs.body("acme", check, ALL, PLAIN)
@@ -256,7 +267,7 @@ async def test_compressed_copies_for_slow_clients_are_bounded(large: Revisions) 
 
 @each("encoding", [PLAIN, GZIP])
 async def test_an_answer_keeps_its_catalog_during_later_changes(large: Revisions, encoding: Encoding) -> None:
-    catalogs = memory_of(large)
+    catalogs = cache_of(large)
     first = await read(catalogs, encoding=encoding)
     assert first
     sent_early = read_blocks(first.blocks)
@@ -267,9 +278,9 @@ async def test_an_answer_keeps_its_catalog_during_later_changes(large: Revisions
     assert read_blocks(first.blocks) == sent_early != read_blocks(later.blocks)
 
 
-@each("view", [ALL, ACTIVE, View(include_disabled=True, hidden=frozenset(["0007", "0999"]))])
+@each("view", [ALL, ACTIVE, View(include_disabled=True, ring=ALL_RINGS, hidden=frozenset(["0007", "0999"]))])
 def test_an_answer_has_no_packages_in_memory(view: View) -> None:
-    catalog = snapshot(1000).replaced("1", {"0001": fragment("0001", active=False)})
+    catalog = snapshot(1000).replaced("1", {"0001": [fragment("0001", active=False)]})
 
     assert set(filter(lambda block: isinstance(block, bytes), catalog.answer(view, PLAIN))) <= {b"[", b",", b"]"}
 
@@ -277,7 +288,7 @@ def test_an_answer_has_no_packages_in_memory(view: View) -> None:
 async def test_a_full_disk_stores_no_catalog_until_it_has_room(
     large: Revisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalogs = memory_of(large)
+    catalogs = cache_of(large)
     with monkeypatch.context() as full_disk:
         full_disk.setattr("shutil.disk_usage", lambda _: SimpleNamespace(total=1 << 40, free=100))
         assert await read(catalogs) is None
@@ -288,7 +299,7 @@ async def test_a_full_disk_stores_no_catalog_until_it_has_room(
 
 
 async def test_a_change_on_a_full_disk_drops_the_catalog(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
-    catalogs = memory_of(large)
+    catalogs = cache_of(large)
     assert await read(catalogs)
 
     monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
@@ -300,7 +311,7 @@ async def test_a_change_on_a_full_disk_drops_the_catalog(large: Revisions, monke
 async def test_a_full_disk_sends_a_stored_catalog_uncompressed(
     large: Revisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalogs = memory_of(large)
+    catalogs = cache_of(large)
     check = await catalogs.check("acme")
     assert await catalogs.body("acme", check, ALL, PLAIN)
     monkeypatch.setattr("tempfile.tempdir", "/nonexistent")
@@ -313,7 +324,7 @@ async def test_a_full_disk_sends_a_stored_catalog_uncompressed(
 
 async def test_files_of_a_catalog_count_with_their_smallest_size(large: Revisions) -> None:
     """Compressed files are short, but each takes a descriptor."""
-    large.text, catalogs = "", memory_of(large)
+    large.text, catalogs = "", cache_of(large)
     check = await catalogs.check("acme")
     for encoding, used in ((PLAIN, PLAIN), (GZIP, GZIP), (Zstd(), PLAIN)):  # two files of 4,096 bytes, of 10,000
         answer = await catalogs.body("acme", check, ALL, encoding)
@@ -325,7 +336,7 @@ async def test_files_of_a_catalog_count_with_their_smallest_size(large: Revision
 async def test_a_catalog_whose_files_cannot_be_read_is_an_error(
     large: Revisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalogs, calls = memory_of(large), 0
+    catalogs, calls = cache_of(large), 0
     large.active = False
     check = await catalogs.check("acme")
     assert await catalogs.body("acme", check, ALL, PLAIN)
@@ -343,7 +354,7 @@ async def test_a_catalog_whose_files_cannot_be_read_is_an_error(
 
 async def test_tenants_without_recent_requests_are_removed(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.caching.tenant_cache.MAX_TENANTS", 3)
-    catalogs = memory_of(large)
+    catalogs = cache_of(large)
     before = await catalogs.check("acme")
     for tenant_id in ("one", "two", "three", "four"):
         await read(catalogs, tenant_id=tenant_id)
@@ -365,7 +376,7 @@ async def test_inactive_packages_are_filtered_in_a_thread(large: Revisions, monk
     monkeypatch.setattr(Segment, "_ranges", record_thread)
     monkeypatch.setattr(large, "active", False)
 
-    assert await read(memory_of(large), ACTIVE)
+    assert await read(cache_of(large), ACTIVE)
 
     assert threads
     assert threading.main_thread() not in threads

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -61,9 +62,9 @@ class OneClient(MongoClientStore):
         self.client = replace(self.client, ip=ip, program=program, last_seen=at)
         self.sightings += 1
 
-    async def set_enabled(self, tenant_id: str, client_id: str, enabled: bool) -> bool:
+    async def change(self, tenant_id: str, client_id: str, changes: Mapping[str, Any]) -> bool:
         assert self.client
-        self.client = replace(self.client, enabled=enabled)
+        self.client = replace(self.client, **changes)
         return True
 
     async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool:
@@ -159,7 +160,8 @@ async def test_a_token_of_the_previous_key_is_moved_to_the_current_key(registere
 
 
 async def test_a_sighting_of_a_disabled_client_is_not_written(registered: RegisteredClient) -> None:
-    await registered.clients.edit(registered.caller.tenant_id, "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f", enabled=False)
+    client_id, disabled = "6c9f2a17-0f3c-4b8a-9d55-7e1b2c3d4e5f", {"enabled": False}
+    await registered.clients.edit(registered.caller.tenant_id, client_id, disabled)
 
     assert await registered.clients.identify(registered.caller, registered.token, 1) is None
     assert registered.store.sightings == 0

@@ -1,6 +1,7 @@
 """A service identifies its caller by a short-lived token for this service, one operation and one tenant."""
 
 import base64
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -22,11 +23,12 @@ from common.auth.internal_tokens import (
     UntrustedCaller,
     sign,
 )
+from common.auth.package_patterns import MOST_PATTERNS, TOTAL_LIMIT
 from common.auth.roles import ADMINISTRATOR, Role
 from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
-from common.tenants import Tenant, VersionKey
-from tests.support.factories import KEY, KEYS, make_caller, make_tenant
+from common.tenants import RING_LIMIT, RingRule, Tenant, VersionKey
+from tests.support.factories import KEY, KEYS, UNKNOWN_ID, make_caller, make_tenant
 from tests.support.tables import each
 
 OTHER_KEY = "another-key-for-tests-long-enough-too"
@@ -58,7 +60,7 @@ def forged(changes: Mapping[str, Any], *, key: str = KEY, algorithm: str = ALGOR
         Caller(TENANT).as_administrator("ada", "51", (Role.VIEWER, Role.AUDITOR)),
         Caller(TENANT).as_administrator("ada", "51", ()),
         Caller(TENANT, deployment=Deployment.SINGLE).as_client("c1"),
-        Caller(TENANT, ip="2001:db8::1").as_client("", ("pilot", "broad")),
+        Caller(TENANT, ip="2001:db8::1").as_client("", "pilot"),
         Caller.service(make_tenant(tenant_id="acme", storage_quota=7, max_clients=3, version_key=VersionKey.INSTALLER)),
         Caller(make_tenant(tenant_id="acme", strict_installers=True)).as_administrator("ada", "52", ADMINISTRATOR),
     ],
@@ -69,9 +71,25 @@ def test_a_caller_is_received_unchanged(caller: Caller) -> None:
 
 
 def test_fields_for_the_gateway_only_are_not_sent() -> None:
-    tenant = make_tenant(tenant_id="acme", client_authentication=True, allowed_networks=("192.0.2.0/24",))
+    rules = (RingRule("pilot", network="192.0.2.0/24"),)
+    tenant = make_tenant(tenant_id="acme", client_authentication=True, ring_rules=rules, gates="{}", retention="[]")
 
     assert verify(KEYS, token_for(Caller(tenant)), **TARGET).tenant == Tenant("acme")
+
+
+def test_the_longest_token_fits_a_header() -> None:
+    rings = tuple(str(number) * RING_LIMIT for number in range(10))
+    tenant = Tenant("a" * 63, storage_quota=2**62, max_clients=2**31, rings=rings)
+    pattern = "p" * (TOTAL_LIMIT // MOST_PATTERNS - 6)
+    patterns = tuple(f"{pattern}{number}" for number in range(10, 10 + MOST_PATTERNS))
+    base_url = f"https://{'h' * 253}:65535/client/api/{tenant.tenant_id}"
+    visitor = Caller(tenant, ip="2001:db8:" + ":".join(["ffff"] * 6), base_url=base_url)
+    token = visitor.as_administrator("token:" + "\u00fc" * 64, "", tuple(Role), patterns, "\u00fc" * 128)
+    user = visitor.as_administrator("\u00fc" * 128, "s" * 64, tuple(Role))
+
+    assert TOTAL_LIMIT - 2 * MOST_PATTERNS < len(json.dumps(patterns)) <= TOTAL_LIMIT
+    for caller in (token, user, visitor.as_client(UNKNOWN_ID, "r" * RING_LIMIT)):
+        assert len(sign(KEY, caller, service="client_registry", operation="delete_blacklist_group")) < 8190
 
 
 @each(

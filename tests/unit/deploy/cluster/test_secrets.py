@@ -85,6 +85,20 @@ def test_a_folder_of_release_0_1_0_keeps_its_keys(old_folder: Path) -> None:
         assert files[path] == OLD_FILES[path]
 
 
+def test_a_service_that_needs_a_key_now_gets_the_value_of_the_others(tmp_path: Path) -> None:
+    before = contents(make_secrets(tmp_path))
+    added = ["keys/auth_service/catalog_service_key", "keys/catalog_service/auth_service_key"]
+    for path in added:
+        (tmp_path / path).unlink()
+
+    written = ClusterSecrets(tmp_path).generate()
+
+    assert sorted(file.relative_to(tmp_path).as_posix() for file in written) == added
+    assert contents(tmp_path) == before
+    for path in added:
+        assert before[path] == before[f"keys/gateway/{Path(path).name}"]
+
+
 def test_an_upgrade_from_0_1_0_renews_the_password_of_mongodb_root(old_folder: Path) -> None:
     new, *earlier = ClusterSecrets(make_secrets(old_folder)).root_passwords()
     assert (new == "old", earlier) == (False, ["old"])

@@ -13,7 +13,7 @@ import yaml
 
 from deploy.cluster.owners import SERVICES_USER, prepare_backup_folder
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
-from tests.support.deployment.kubernetes import NAMES, pods, unpatched_resources
+from tests.support.deployment.kubernetes import NAMES, patches, pods, unpatched_resources
 from tests.support.tables import each
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
@@ -52,7 +52,7 @@ def test_every_variable_is_a_setting_of_its_service(file: Path, service: str) ->
 def test_a_service_gets_every_address_and_every_secret(service: str) -> None:
     configured = {setting(variable) for variable in services(BASE)[service]["environment"]}
     required = {name for name in SETTINGS[service].model_fields if name.endswith(("_key", "_url"))} - {"internal_key"}
-    assert required - configured <= {"download_url", "public_url", "s3_url", "s3_secret_access_key"}
+    assert required - configured <= {"download_url", "public_url", "s3_url", "s3_secret_access_key", "scanner_url"}
 
 
 @each("service", SETTINGS)
@@ -147,6 +147,44 @@ def test_only_auth_service_and_the_operator_reach_identity_providers() -> None:
     assert {name: service["networks"] for name, service in changed.items()} == dict.fromkeys(
         ("auth_service", "operator"), networks
     )
+
+
+def test_only_freshclam_leaves_the_networks_of_the_scanner() -> None:
+    file = DEPLOY / "compose.scan.yaml"
+    networks = {name: list(service["networks"]) for name, service in services(file).items()}
+    assert networks == {"clamd": ["scan"], "freshclam": ["signatures"], "upload_service": ["scan"]}
+    assert yaml.safe_load(file.read_text())["networks"] == {"scan": {"internal": True}, "signatures": {}}
+
+
+@each("name", ["clamd", "freshclam"])
+def test_containers_of_the_scanner_have_minimal_rights(name: str) -> None:
+    service = services(DEPLOY / "compose.scan.yaml")[name]
+    assert (service["read_only"], service["cap_drop"]) == (True, ["ALL"])
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["user"].partition(":")[0] not in {"", "0", "root"}
+    assert "ports" not in service
+    assert service["healthcheck"]["test"]
+
+
+def test_the_scanner_reads_every_file_that_it_is_sent() -> None:
+    lines = (DEPLOY / "scanner" / "clamd.conf").read_text().splitlines()
+    settings = dict(line.split() for line in lines if line and not line.startswith("#"))
+    limit = int(settings["StreamMaxLength"].removesuffix("M")) << 20
+    assert settings["AlertExceedsMax"] == "yes"
+    assert settings["MaxFileSize"] == settings["StreamMaxLength"]
+    assert int(settings["MaxScanSize"].removesuffix("M")) << 20 >= limit
+    variables = services(DEPLOY / "compose.scan.yaml")["upload_service"]["environment"]
+    assert variables["SCANNER_LIMIT"] == f"${{SCANNER_LIMIT:-{limit}}}"
+    [scanner] = [change for change in patches() if any("SCANNER" in str(row) for row in environment(change))]
+    on_kubernetes = {row["name"]: row["value"] for row in environment(scanner)}
+    assert on_kubernetes["SCANNER_LIMIT"] == str(limit)
+    assert on_kubernetes["SCANNER_URL"] == variables["SCANNER_URL"]
+
+
+def environment(change: dict[str, Any]) -> list[dict[str, str]]:
+    """The variables that a patch of a Deployment adds."""
+    spec = change["spec"].get("template", {}).get("spec", {})
+    return [row for container in spec.get("containers", []) for row in container.get("env", [])]
 
 
 def test_every_service_reaches_the_collector_by_a_separate_network() -> None:

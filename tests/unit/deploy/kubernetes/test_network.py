@@ -58,6 +58,7 @@ def test_policies_allow_the_configured_calls_between_services_only() -> None:
         ("to-redis", "redis_url", ["first-tenant", "backup", "operator"]),
         ("to-rabbitmq", "rabbitmq_url", []),
         ("to-object-storage", "s3_url", ["backup", "operator"]),
+        ("to-clamd", "scanner_url", []),
         ("to-traces", "otel_exporter_otlp_endpoint", []),
     ],
 )

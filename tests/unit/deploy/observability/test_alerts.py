@@ -157,6 +157,16 @@ CASES = [
     quiet("PkgrepoLoginsRefused", "they are few", logins(growing(2), growing(2)), 15),
     fires("PkgrepoClientsNearLimit", "19 of 20", clients(95), 10),
     quiet("PkgrepoClientsNearLimit", "half of them", clients(50), 10),
+    fires("PkgrepoScannerDown", "it stays away", {"pkgrepo_scanner_up": steady(0)}, 20),
+    quiet("PkgrepoScannerDown", "it is back", {"pkgrepo_scanner_up": "0+0x5 1+0x40"}, 20),
+    fires("PkgrepoScanLag", "it stays", {"pkgrepo_scan_lag_seconds": steady(4000)}, 20),
+    quiet("PkgrepoScanLag", "it is short", {"pkgrepo_scan_lag_seconds": steady(600)}, 20),
+    fires("PkgrepoSignaturesOld", "four days", {"pkgrepo_scanner_signatures_age_seconds": steady(345_600)}, 70),
+    quiet("PkgrepoSignaturesOld", "two days", {"pkgrepo_scanner_signatures_age_seconds": steady(172_800)}, 70),
+    fires("PkgrepoVersionsWait", "a scan", {'pkgrepo_versions_waiting{gate="scan"}': steady(1)}, 130),
+    quiet("PkgrepoVersionsWait", "approvals", {'pkgrepo_versions_waiting{gate="approval"}': steady(9)}, 130),
+    fires("PkgrepoMalwareFound", "one file", {'pkgrepo_scans_total{state="infected"}': "0 0 0 1+0x20"}, 10),
+    quiet("PkgrepoMalwareFound", "clean files", {'pkgrepo_scans_total{state="clean"}': growing(9)}, 10),
 ]
 
 

@@ -16,14 +16,16 @@ import bson
 import pytest
 
 from catalog_service.model.versions import document_of
+from common.tenants import RingRule, Tenant
 from deploy.backup.installers import UPLOADS
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.tenant_archive.archive import FILES, ArchiveReader
 from deploy.tenant_archive.record_rules import CHECKS
-from deploy.tenant_archive.validator import TENANT, ArchiveValidator
+from deploy.tenant_archive.validator import TENANT, ArchiveValidator, installer_document
 from tests.support.samples.winget_factories import make_version
 from tests.support.servers.entra import APP
 from tests.support.tables import each
+from upload_service.store import to_upload
 
 CONTENT = b"the bytes of an installer"
 NAME = f"{uuid4().hex}.exe"
@@ -192,6 +194,30 @@ def test_a_tenant_with_its_installers_is_accepted(make_validator: Callable[..., 
     assert (tenant.tenant_id, tenant.allowed_networks, tenant.max_clients) == ("acme", ("10.0.0.0/8",), 5)
 
 
+@pytest.mark.parametrize("state", ["infected", "clean"])
+def test_of_the_verdicts_only_an_infected_one_is_imported(
+    make_validator: Callable[..., ArchiveValidator], state: str
+) -> None:
+    validator = make_validator(upload_uploads=[upload(scan={"state": state})])
+    ((installer, _),) = validator.installers()
+    assert to_upload(installer_document(installer)).is_infected is (state == "infected")
+
+
+def test_rings_gates_and_retention_are_kept(make_validator: Callable[..., ArchiveValidator]) -> None:
+    """Also a rule for a ring that was removed later."""
+    rules = (RingRule("pilot", network="10.1.0.0/16"), RingRule("removed", app_role="Pilot"))
+    policy: dict[str, Any] = {
+        "rings": ("pilot", "everyone"),
+        "gates": '{"pilot":{"scan":true}}',
+        "retention": '[{"keep_versions":3}]',
+    }
+    stored = Tenant("acme", ring_rules=rules, **policy)
+    record = {**TENANT_RECORD, **{name: stored.to_document()[name] for name in (*policy, "ring_rules")}}
+    tenant = make_validator(auth_tenants=[record]).check()
+    assert {name: getattr(tenant, name) for name in policy} == policy
+    assert tenant.ring_rules == rules
+
+
 def test_the_app_of_entra_id_is_kept(make_validator: Callable[..., ArchiveValidator]) -> None:
     tenant = make_validator(auth_tenants=[{**TENANT_RECORD, "entra": bson.decode(bson.encode(asdict(APP)))}]).check()
     assert tenant.entra == APP
@@ -252,6 +278,8 @@ def test_a_version_without_a_usable_installer_is_refused(
         {"part": "0/../x"},
         {"announced_as": "../x"},
         {"version_uid": ".."},
+        {"withheld": 1},
+        {"scan": "infected"},
         {"version_uid": ""},
         {"request_id": "a" * (1 << 20)},
         {"request_id": "a\0b"},
@@ -281,6 +309,16 @@ def test_an_installer_record_with_unsafe_values_is_refused(
         {"auth_tenants": [{**TENANT_RECORD, "source_agreements": '[{"label": "\0"}]'}]},
         {"auth_tenants": [{**TENANT_RECORD, "max_clients": True}]},
         {"auth_tenants": [{**TENANT_RECORD, "entra": {}}]},
+        {"auth_tenants": [{**TENANT_RECORD, "rings": ["*"]}]},
+        {"auth_tenants": [{**TENANT_RECORD, "rings": "pilot"}]},
+        {"auth_tenants": [{**TENANT_RECORD, "rings": ["r" * 33]}]},
+        {"auth_tenants": [{**TENANT_RECORD, "ring_rules": [{"ring": "pilot"}]}]},
+        {"auth_tenants": [{**TENANT_RECORD, "ring_rules": [{"ring": "a\0", "app_role": "Pilot"}]}]},
+        {"auth_tenants": [{**TENANT_RECORD, "ring_rules": [{"ring": "pilot", "network": "nowhere"}]}]},
+        {"auth_tenants": [{**TENANT_RECORD, "gates": "{"}]},
+        {"auth_tenants": [{**TENANT_RECORD, "gates": '{"pilot": {"unknown": 1}}'}]},
+        {"auth_tenants": [{**TENANT_RECORD, "gates": {"pilot": {}}}]},
+        {"auth_tenants": [{**TENANT_RECORD, "retention": '{"keep_versions": 0}'}]},
         {"auth_tenants": [{**TENANT_RECORD, "entra": {**asdict(APP), "resource": "http://evil"}}]},
         {"auth_tenants": [{**TENANT_RECORD, "entra": {**asdict(APP), "directories": [1]}}]},
         {"auth_tenants": [{**TENANT_RECORD, "entra": {**asdict(APP), "rings": [["Pilot", 1]]}}]},

@@ -21,11 +21,14 @@ from catalog_service.model.enumerations import FileType
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import LocalTexts, PackageManifest
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
+from catalog_service.model.releases import audit_entry, release_document
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, document_of
+from catalog_service.releases.policy import Gates, Policy
 from common.auth.roles import Role
 from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
 from tests.support.factories import KEY
+from tests.support.samples.release_samples import make_release
 from tests.support.samples.winget_factories import make_version
 from tests.support.tables import each
 
@@ -33,6 +36,7 @@ NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 DIGEST = "ab" * 32
 HASH = password_hasher().hash("a password for tests")
 FILE = f"{'1' * 32}.zip"
+AUDITED = dict(audit_entry(NOW.isoformat(), "promote_version", {"uid": "1", "ring": "pilot"}))
 AUDIT_TEXTS = ("operation", "user", "ip", "request_id")
 # texts without forbidden values, and the largest number of an entry
 ALLOWED = {
@@ -125,6 +129,12 @@ def version_record(version: PackageVersion | None = None, **fields: Any) -> dict
             "installer_key": version.installer_key,
             "changed_at": NOW,
             **document_of(version),
+            "stage": {"rings": ["pilot"], "status": "held"},
+            "release": release_document(
+                make_release(1, ["pilot"], entered={"pilot": 0}, approvals=[("bob", 1)])
+                .with_event("held", reason="infected")
+                .release
+            ),
             **fields,
         }
     )
@@ -142,6 +152,11 @@ def audit_record() -> dict[str, Any]:
 RECORDS: Mapping[str, dict[str, Any]] = {
     "catalog.packages.bson": package_record(),
     "catalog.versions.bson": version_record(),
+    "catalog.release_policies.bson": make_record(
+        rings=["pilot", "everyone"],
+        gates=Policy(gates={"everyone": Gates(approvals=2, signature="signed")}).model_dump(mode="json")["gates"],
+        retention=[],
+    ),
     "catalog.finished_uploads.bson": make_record(
         server_filename=FILE, file_id="setup", size=1, sha256=DIGEST, finished_at=NOW, expires_at=NOW, linked=True
     ),
@@ -163,6 +178,7 @@ RECORDS: Mapping[str, dict[str, Any]] = {
         last_seen=NOW,
         program=1,
         enabled=True,
+        ring="pilot",
         created_at=NOW,
     ),
     "clients.entries.bson": make_record(
@@ -221,6 +237,46 @@ def test_an_audit_entry_larger_than_the_largest_form_is_refused() -> None:
 @each("name", RECORDS)
 def test_an_unknown_field_is_refused(name: str) -> None:
     assert_refused(name, [("more", value) for value in HOSTILE.values()])
+
+
+@each(
+    "change",
+    [
+        ("stage", {"rings": ["a,b"], "status": "active"}),
+        ("stage", {"rings": ["*"], "status": "done"}),
+        ("stage", {"rings": "*", "status": "active"}),
+        ("stage", {"rings": ["*"]}),
+        ("release", {"fence": "1"}),
+        ("release", {"fence": -1}),
+        ("release", {"publisher": "a\0b"}),
+        ("release", {"approvals": [{"by": "bob", "sha256": DIGEST}]}),
+        ("release", {"gates": [{"ring": "pilot", "gate": "luck", "state": "passed"}]}),
+        ("release", {"unaudited": [{**AUDITED, "user": "ada"}]}),
+        ("release", {"unaudited": [{**AUDITED, "operation": "login"}]}),
+        ("release", {"unaudited": [{**AUDITED, "more": ""}]}),
+        ("release", {"unaudited": [{**AUDITED, "at": "today"}]}),
+    ],
+)
+def test_a_release_that_the_product_does_not_write_is_refused(change: tuple[str, Any]) -> None:
+    assert_refused("catalog.versions.bson", [change])
+
+
+def test_a_release_with_entries_for_the_audit_log_is_accepted() -> None:
+    check_record("catalog.versions.bson", stored(version_record(release={"unaudited": [AUDITED]})))
+
+
+@each(
+    "change",
+    [
+        ("rings", ["a", "A"]),
+        ("rings", ["a,b"]),
+        ("gates", {"nobody": {"approvals": 1}}),
+        ("gates", {"everyone": {"approvals": 99}}),
+        ("retention", [{"keep_versions": 0}]),
+    ],
+)
+def test_a_policy_that_no_form_accepts_is_refused(change: tuple[str, Any]) -> None:
+    assert_refused("catalog.release_policies.bson", [change])
 
 
 @each("field", ["switches", "dependencies", "manifest"])

@@ -65,7 +65,7 @@ class FakeRegistry:
         assert operation == "identify_client"
         assert caller.kind is Kind.ANONYMOUS
         self.lookups.append(body)
-        return {"client_id": "c1" if body["auth_token"] == CLIENT else None}
+        return {"client_id": "c1" if body["auth_token"] == CLIENT else None, "ring": ""}
 
 
 class FakeAuthService:

@@ -27,6 +27,7 @@ from tests.support.tables import each
 BUDGET = 1 << 20  # bytes
 TENANTS = ("acme", "other")
 CLIENTS = ("c1", "c2", "c3")
+RINGS = {"c3": "pilot"}  # Other clients are in the last ring.
 PACKAGES = ("A", "B")
 FEW = 40  # steps
 
@@ -48,7 +49,7 @@ class SimulatedServices:
     def expected_catalog(self, caller: Caller, *, disabled: bool, encoding: str) -> str:
         hidden = self.hidden.get((caller.tenant_id, caller.client_id), frozenset()) if caller.client_id else ()
         parts = [caller.tenant_id, str(self.revisions[caller.tenant_id]), str(disabled), "".join(sorted(hidden))]
-        return "|".join([*parts, encoding]) + " " * self.size
+        return "|".join([*parts, caller.audience, encoding]) + " " * self.size
 
     async def json(self, caller: Caller, operation: str) -> dict[str, Any]:
         assert operation == "hidden_packages"
@@ -102,7 +103,7 @@ async def blocks(body: bytes) -> AsyncIterator[bytes]:
 def make_caller(tenant_id: str, client_id: str = "") -> Caller:
     """A client, or an administrator."""
     if client_id:
-        return Caller(Tenant(tenant_id)).as_client(client_id)
+        return Caller(Tenant(tenant_id)).as_client(client_id, RINGS.get(client_id, ""))
     return Caller(Tenant(tenant_id)).as_administrator("admin", "s1", ADMINISTRATOR)
 
 
@@ -213,7 +214,7 @@ async def test_concurrent_requests_for_a_catalog_share_one_call() -> None:
         await asyncio.gather(
             *(catalog_text(cache, services, make_caller("acme", client)) for client in ("c1", "c2") * 5)
         )
-    assert services.calls == [("acme", 200), ("acme", 200)]
+    assert services.calls == [("acme", 200)] * 3  # for the administrator, the ring of c3, and the other clients
 
 
 async def test_an_unchanged_catalog_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:

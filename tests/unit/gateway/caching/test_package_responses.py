@@ -103,6 +103,18 @@ async def test_equal_requests_share_one_response() -> None:
     assert services.askers == ["first"]
 
 
+async def test_callers_of_other_rings_share_no_response() -> None:
+    services = Services()
+    services.release.set()
+    cache, tenant = cache_of(services), FIRST.tenant
+    pilot, user = Caller(tenant).as_client("second", "pilot"), Caller(tenant).as_administrator("ada", "s1", ())
+    services.hidden = {"first": frozenset(), "second": frozenset(), "": frozenset()}
+    for _ in range(2):
+        bodies = [await body_for(cache, caller) for caller in (user, FIRST, pilot)]
+        assert bodies == [b"the answer for ", b"the answer for first", b"the answer for second"]
+    assert services.askers == ["", "first", "second"]
+
+
 async def test_a_request_carries_the_version_of_its_cache_entry() -> None:
     services = Services()
     services.release.set()

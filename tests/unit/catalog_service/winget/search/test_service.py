@@ -14,6 +14,7 @@ from catalog_service.winget.search.index import Index
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.requests import Search
 from catalog_service.winget.search.service import UNCACHED_READS, WingetSearch
+from common.tenants import ALL_RINGS
 from tests.support.samples.winget_factories import make_entry, make_version
 
 
@@ -40,6 +41,9 @@ class Catalogs:
         self.queries += 1
         return self.states.get(tenant_id, CatalogState("1"))
 
+    async def rings(self, tenant_id: str) -> Sequence[str]:
+        return ()
+
     async def read(
         self, tenant_id: str, package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[WholeEntry]]:
@@ -54,14 +58,15 @@ class Catalogs:
 
 
 async def ids(searches: WingetSearch, tenant_id: str) -> list[str]:
-    return [record.package_id for record in (await searches.find(tenant_id, Search(), frozenset())).records]
+    return [record.package_id for record in (await searches.find(tenant_id, Search(), ALL_RINGS, frozenset())).records]
 
 
 async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor"), "other": entries_of("Acme.Other", "Acme.Third")})
-    alone = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    alone = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     assert await ids(alone, "one") == ["Acme.Editor"]
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=alone.size * 5 // 2)  # not enough memory for both
+    # There is not enough memory for both.
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=alone.size * 5 // 2)
     assert await ids(searches, "one") == ["Acme.Editor"]
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
     catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
@@ -75,7 +80,7 @@ async def test_a_search_is_answered_while_its_index_is_replaced() -> None:
 
 async def test_evicted_indexes_are_counted() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other", "third")})
-    alone = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    alone = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     await ids(alone, "one")
     drops = 0
 
@@ -83,7 +88,7 @@ async def test_evicted_indexes_are_counted() -> None:
         nonlocal drops
         drops += 1
 
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=2 * alone.size, on_evict=on_evict)
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=2 * alone.size, on_evict=on_evict)
     for tenant_id, expected in (("one", 0), ("other", 0), ("one", 0), ("third", 1), ("one", 1), ("other", 2)):
         assert await ids(searches, tenant_id) == ["Acme.Editor"]
         assert drops == expected
@@ -92,7 +97,7 @@ async def test_evicted_indexes_are_counted() -> None:
 
 async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     await ids(searches, "one")
     size = searches.size
     monkeypatch.setattr("common.caching.tenant_cache.MAX_TENANTS", 1)
@@ -108,7 +113,7 @@ async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_reading_a_huge_catalog_does_not_delay_other_tenants() -> None:
     catalogs = Catalogs({name: entries_of("Acme.Editor") for name in ("one", "other")})
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=0)
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=0)
     for tenant_id in catalogs.entries:
         await ids(searches, tenant_id)
     catalogs.slow = "one"
@@ -122,7 +127,7 @@ async def test_reading_a_huge_catalog_does_not_delay_other_tenants() -> None:
 
 async def test_an_unchanged_index_is_not_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     await ids(searches, "one")
     monkeypatch.delattr(Index, "replaced")
     assert await ids(searches, "one") == ["Acme.Editor"]
@@ -130,13 +135,13 @@ async def test_an_unchanged_index_is_not_rebuilt(monkeypatch: pytest.MonkeyPatch
 
 async def find_at(searches: WingetSearch, tenant_version: str) -> list[str]:
     """The ids of all packages that a caller finds who read this version of the tenant."""
-    result = await searches.find("one", Search(), frozenset(), tenant_version=tenant_version)
+    result = await searches.find("one", Search(), ALL_RINGS, frozenset(), tenant_version=tenant_version)
     return [record.package_id for record in result.records]
 
 
 async def test_searches_at_one_tenant_version_share_a_query() -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     await ids(searches, "one")
     for queries, version in enumerate(["first", "second", "third"], start=2):
         assert [await find_at(searches, version) for _ in range(3)] == [["Acme.Editor"]] * 3
@@ -148,7 +153,7 @@ async def test_searches_at_one_tenant_version_share_a_query() -> None:
 async def test_a_search_at_a_new_tenant_version_finds_the_change() -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
     catalogs.release.set()
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     for _ in range(3):
         assert await find_at(searches, "first") == ["Acme.Editor"]
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
@@ -159,7 +164,7 @@ async def test_a_search_at_a_new_tenant_version_finds_the_change() -> None:
 async def test_a_query_is_not_shared_during_a_change() -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
     catalogs.release.set()
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     catalogs.states["one"] = CatalogState("1", changing_ids=frozenset(["Acme.Later"]))
     for _ in range(3):
         assert await find_at(searches, "first") == ["Acme.Editor"]
@@ -170,7 +175,7 @@ async def test_a_query_is_not_shared_during_a_change() -> None:
 async def test_a_shared_query_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("common.caching.tenant_cache.CHECK_MAX_AGE", 0)
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     for queries in range(1, 4):
         assert await find_at(searches, "first") == ["Acme.Editor"]
         assert catalogs.queries == queries
@@ -178,7 +183,7 @@ async def test_a_shared_query_expires(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPatch) -> None:
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
-    searches = WingetSearch(catalogs.state, catalogs.read, memory=1 << 20)
+    searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     assert await ids(searches, "one") == ["Acme.Editor"]
     running: list[int] = []
     other_turns = 0
@@ -198,6 +203,6 @@ async def test_other_tasks_run_between_two_matches(monkeypatch: pytest.MonkeyPat
 
     matches = tuple(Match(frozenset([Field.TAG]), str(number), MatchType.SUBSTRING) for number in range(3))
     waiting = asyncio.create_task(others())
-    assert len((await searches.find("one", Search(matches, matches), frozenset())).records) == 1
+    assert len((await searches.find("one", Search(matches, matches), ALL_RINGS, frozenset())).records) == 1
     waiting.cancel()
     assert len(set(running)) == 6

@@ -1,13 +1,14 @@
-"""The page of the packages of a tenant, and the check of a new package or version."""
+"""The pages of the packages of a tenant and of retention, and the check of a new package or version."""
 
 from urllib.parse import urlencode
 
 from aiohttp import web
 
 from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.pagination import paginate_operation
+from gateway.dashboard.pagination import paginate_list, paginate_operation
 
 PAGE_SIZE = 50  # packages
+PREVIEW_LIMIT = 500  # versions of each step
 CHECKED_FIELDS = ("package_id", "package_version", "file_type", "file_type_nested", "file_nested_path", "productcode")
 QUERY = ("text", "active", "sort", "descending")
 
@@ -31,3 +32,11 @@ async def show(page: PageRequest) -> web.Response:
 
     part = await paginate_operation(page, "find_packages", "packages", size=PAGE_SIZE, **query)
     return page.render("packages.html", part=part, query=query, url_with=url_with)
+
+
+async def show_retention(page: PageRequest) -> web.Response:
+    """The versions that are deleted next, then those that are hidden with the next run."""
+    preview = await page.fetch("preview_retention", limit=str(PREVIEW_LIMIT))
+    part = await paginate_list(page.request, [*preview["retired"], *preview["versions"]])
+    is_cut = part.total < preview["total"] + preview["retired_total"]
+    return page.render("retention.html", preview=preview, part=part, is_cut=is_cut)

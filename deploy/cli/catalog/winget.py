@@ -11,6 +11,7 @@ from typer import Argument, Option
 
 from common.settings import BadSetting
 from deploy.cli.backup import import_tenant
+from deploy.cli.catalog.publish import describe_problem, open_client, problems_printed
 from deploy.cli.options import (
     DATA_HELP,
     INTERRUPTED,
@@ -24,7 +25,6 @@ from deploy.cli.options import (
     run_interruptible,
     run_until_stopped,
 )
-from deploy.cli.publish import describe_problem, open_client, problems_printed
 from deploy.publish.publisher import AT_ONCE, Publisher
 from deploy.tenant_archive.archive import is_archive
 from deploy.terminal import json_text, print_line, show_progress, visible

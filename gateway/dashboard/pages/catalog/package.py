@@ -10,8 +10,12 @@ from aiohttp import web
 from yarl import URL
 
 from common.errors import NotFound
-from gateway.dashboard.page_request import PageRequest
+from gateway.app_keys import SERVICES
+from gateway.dashboard.gate_reasons import SCANS, SIGNATURES
+from gateway.dashboard.page_request import PageRequest, or_none
+from gateway.dashboard.pages.catalog import releases
 from gateway.dashboard.pagination import paginate
+from gateway.operations import UPLOAD
 
 # The pages have labels for these fields; they list all other fields by their names in the interface.
 PACKAGE_FIELDS = frozenset(
@@ -36,13 +40,16 @@ async def show(page: PageRequest, package_id: str) -> web.Response:
         refusal = versions["winget_refusal"]
         return versions["versions"], versions["total"]
 
-    package, part = await asyncio.gather(
-        page.fetch("get_package_details", package_id), paginate(page.request, fetch_versions)
+    package, part, stages = await asyncio.gather(
+        page.fetch("get_package_details", package_id),
+        paginate(page.request, fetch_versions),
+        releases.fetch_in_flight(page, package_id=package_id),
     )
     return page.render(
         "package.html",
         package=package,
         part=part,
+        releases={release["uid"]: release for release in stages},
         winget_refusal=refusal,
         expires=_expiry(part.items[0]["download_url"]) if part.items else "",
         metadata=_other_fields(package, PACKAGE_FIELDS),
@@ -52,8 +59,11 @@ async def show(page: PageRequest, package_id: str) -> web.Response:
 
 async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Response:
     """The page of a version. Raises NotFound for a version of another package."""
-    details, version = await asyncio.gather(
-        page.fetch("get_version_details", uid), page.fetch("get_specific_package_version", uid)
+    details, version, release, checks = await asyncio.gather(
+        page.fetch("get_version_details", uid),
+        page.fetch("get_specific_package_version", uid),
+        page.fetch("get_release", uid),
+        or_none(page.request.app[SERVICES][UPLOAD].json(page.caller, "installer_checks", {"version_uids": [uid]})),
     )
     if version["PACKAGE_ID"] != package_id:
         raise NotFound("The package has no such version.", reason="other_packages_version")
@@ -61,6 +71,11 @@ async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Resp
         "version.html",
         details=details,
         version=version,
+        release=release,
+        **releases.template_values(page),
+        checks=checks and checks["installers"].get(uid),
+        scans=SCANS,
+        signatures=SIGNATURES,
         expires=_expiry(version["INSTALLER_URL"]),
         metadata=_other_fields(details, VERSION_FIELDS),
     )

@@ -1,0 +1,219 @@
+"""The way of a version through gates and rings, as its document records it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+from uuid import uuid4
+
+from pydantic import TypeAdapter
+
+from catalog_service.model.stages import ReleaseStatus, Stage
+from common.tenants import ALL_RINGS
+
+HISTORY_LIMIT = 200  # events of a version
+# The operations of automatic changes in the audit log.
+AUDITED_AS = {"entered": "promote_version", "held": "hold_version", "gate": "check_gate"}
+
+
+class Gate(StrEnum):
+    """The kinds of gates."""
+
+    APPROVAL = "approval"
+    AGE = "age"
+    SCAN = "scan"
+    SIGNATURE = "signature"
+
+
+class GateStatus(StrEnum):
+    """The answer of a gate. Only `PASSED` lets a version enter the ring."""
+
+    PASSED = "passed"
+    WAITING = "waiting"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class GateState:
+    """The state of a gate before a ring since `at`. `until` is when it ends to wait, `by` are the approvers."""
+
+    ring: str
+    gate: Gate
+    state: GateStatus
+    reason: str = ""
+    until: datetime | None = None
+    at: datetime | None = None
+    by: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Approval:
+    """An approval of the file with this digest by a person."""
+
+    by: str
+    sha256: str
+    at: datetime
+
+
+@dataclass(frozen=True)
+class RingEntry:
+    """The time at which a version entered a ring; `by` is "" if it entered by itself."""
+
+    ring: str
+    at: datetime
+    by: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A line of the history; `by` is "" for an automatic change."""
+
+    at: datetime
+    event: str
+    by: str = ""
+    ring: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Release:
+    """The record under `release` in a version's document.
+
+    `publisher` is the person who published the version. `fence` counts the changes. `due` is when the background loop
+    looks at the version again, None for never: an automatic change must set it. `unaudited` has entries for the audit
+    log. With `is_untold`, upload_service does not know yet whether the file is withheld. `waiting` are the gates of the
+    next ring that have not passed.
+    """
+
+    publisher: str = ""
+    fence: int = 0
+    due: datetime | None = None
+    in_flight: bool = False
+    is_untold: bool = False
+    pinned: bool = False
+    reason: str = ""
+    retired_at: datetime | None = None
+    waiting: tuple[Gate, ...] = ()
+    approvals: tuple[Approval, ...] = ()
+    entered: tuple[RingEntry, ...] = ()
+    gates: tuple[GateState, ...] = ()
+    history: tuple[Event, ...] = ()
+    unaudited: tuple[Mapping[str, object], ...] = ()
+
+    def entry_of(self, ring: str) -> RingEntry | None:
+        """The latest entry into a ring."""
+        return next((entry for entry in reversed(self.entered) if entry.ring == ring), None)
+
+
+@dataclass(frozen=True)
+class VersionRelease:
+    """A version with its stage and its record, at the time `now` of the database's clock.
+
+    A version without a stage was published without release control. `server_filename` is "" for an external installer.
+    """
+
+    tenant_id: str
+    uid: str
+    package_id: str
+    version: str
+    channel: str
+    architecture: str
+    server_filename: str
+    sha256: str
+    published_by: str
+    published_at: datetime
+    now: datetime
+    stage: Stage | None = None
+    release: Release = field(default_factory=Release)
+
+    @property
+    def status(self) -> ReleaseStatus:
+        return self.stage.status if self.stage else ReleaseStatus.ACTIVE
+
+    @property
+    def is_withdrawn(self) -> bool:
+        """Whether nobody gets the version."""
+        return self.stage is not None and self.stage.is_withdrawn
+
+    @property
+    def rings(self) -> tuple[str, ...]:
+        return self.stage.rings if self.stage else (ALL_RINGS,)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the version has entered the last ring."""
+        return ALL_RINGS in self.rings
+
+    @property
+    def is_in_flight(self) -> bool:
+        """Whether the version has not entered the last ring, or somebody stopped it."""
+        is_done = self.status is ReleaseStatus.ACTIVE and self.is_complete
+        return not is_done and self.status is not ReleaseStatus.RETIRED
+
+    @property
+    def is_external(self) -> bool:
+        return not self.server_filename
+
+    @property
+    def publisher(self) -> str:
+        """The person whose approval does not count."""
+        return self.release.publisher or self.published_by
+
+    @property
+    def is_withheld(self) -> bool:
+        """Whether nobody may download the file: the version is withdrawn, or waits before the first ring for its scan.
+
+        The gates of a new version are not known at first.
+        """
+        unscanned = any(
+            state.gate is Gate.SCAN and state.state is not GateStatus.PASSED for state in self.release.gates
+        )
+        return self.is_withdrawn or (not self.rings and (unscanned or not self.release.gates))
+
+    def level(self, rings: Sequence[str]) -> int:
+        """The position of the furthest ring that the version has entered, -1 for none."""
+        return Stage(self.rings).level(rings)
+
+    def with_stage(self, rings: tuple[str, ...], status: ReleaseStatus) -> "VersionRelease":
+        return replace(self, stage=Stage(rings, status))
+
+    def with_event(self, event: str, by: str = "", ring: str = "", reason: str = "") -> "VersionRelease":
+        """The version with an event in its history. An automatic one goes to the audit log."""
+        release = self.release
+        history = (*release.history, Event(self.now, event, by, ring, reason))[-HISTORY_LIMIT:]
+        unaudited = release.unaudited
+        if not by:
+            target = {"package_id": self.package_id, "version": self.version, "uid": self.uid}
+            details = {"ring": ring, "reason": reason}
+            target |= {name: text for name, text in details.items() if text}
+            unaudited = (*unaudited, audit_entry(self.now.isoformat(), AUDITED_AS[event], target))
+        return replace(self, release=replace(release, history=history, unaudited=unaudited))
+
+
+def audit_entry(at: str, operation: str, target: Mapping[str, str]) -> Mapping[str, object]:
+    """An entry of the audit log for an automatic change at a time in ISO 8601, for auth_service's `record_audit`."""
+    return {
+        "id": uuid4().hex,
+        "at": at,
+        "operation": operation,
+        "user": "",
+        "ip": "",
+        "status": 200,
+        "request_id": "",
+        "target": dict(target),
+        "changes": {},
+    }
+
+
+_RELEASE = TypeAdapter(Release)
+
+
+def release_of(document: Mapping[str, Any]) -> Release:
+    return _RELEASE.validate_python(document)
+
+
+def release_document(release: Release) -> dict[str, Any]:
+    """The record as values that BSON has."""
+    fields: dict[str, Any] = _RELEASE.dump_python(release)
+    return fields

@@ -1,0 +1,1 @@
+"""Release control: rings, gates, and the way of a version through them."""

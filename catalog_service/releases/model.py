@@ -1,0 +1,83 @@
+"""The checks of installer files that gates read, and the errors of release control."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from pydantic import TypeAdapter
+
+from catalog_service.model.releases import GateState
+from common.errors import Conflict, Forbidden
+
+
+@dataclass(frozen=True)
+class Scan:
+    """The verdict of a scanner; `state` is `clean`, `infected`, `too_large` or another one, which is no verdict."""
+
+    state: str = ""
+    reason: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The state of a signature; `signer` is the subject of its certificate."""
+
+    state: str = ""
+    signer: str = ""
+    reason: str = ""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class FileChecks:
+    """The checks of the file with this digest."""
+
+    sha256: str
+    scan: Scan = field(default_factory=Scan)
+    signature: Signature = field(default_factory=Signature)
+
+
+@dataclass(frozen=True)
+class ReleaseQuery:
+    """A page of releases: those in flight or all, of one package or of all (""), the newest first."""
+
+    in_flight: bool
+    package_id: str
+    offset: int
+    limit: int
+
+
+class GateWaiting(Conflict):
+    """A gate before a ring has not passed."""
+
+    code = "gate_waiting"
+
+    def __init__(self, state: GateState) -> None:
+        text = f"The gate {state.gate} before the ring {state.ring!r} has not passed: {state.reason}"
+        super().__init__(text, ring=state.ring, gate=state.gate, state=state.state, cause=state.reason)
+        self.members = {"ring": state.ring, "gate": state.gate.value}
+
+
+class OwnVersion(Forbidden):
+    code = "own_version"
+    text = "You published this version. Another user must approve it."
+
+
+class VersionStopped(Conflict):
+    code = "version_stopped"
+    text = "The version is {status}. Resume it first."
+
+
+class VersionInfected(Conflict):
+    code = "version_infected"
+    text = "The scanner calls the file of this version infected, so it stays held."
+
+
+class ReleaseChanged(Conflict):
+    """Another process changed the version since it was read."""
+
+    code = "release_changed"
+    text = "The version changes at this moment; try again."
+
+
+CHECKS = TypeAdapter(dict[str, FileChecks])

@@ -1,0 +1,150 @@
+"""The releases of all tenants' versions in MongoDB: `stage` and `release` in the version's document."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from pymongo import ASCENDING, DESCENDING, IndexModel
+
+from catalog_service.model.packages import VersionNotFound
+from catalog_service.model.releases import VersionRelease, release_document, release_of
+from catalog_service.model.stages import ReleaseStatus, Stage, stage_of
+from catalog_service.releases.model import ReleaseChanged, ReleaseQuery
+from catalog_service.revisions.store import MongoRevisions
+from common.mongo import Document, MongoDatabase
+
+FIELDS = ("tenant_id", "uid", "package_id", "version", "channel", "architecture", "server_filename", "sha256")
+PROJECTION = {
+    "_id": False,
+    **dict.fromkeys((*FIELDS, "published_by", "stage", "release"), True),
+    "published_at": {"$ifNull": ["$changed_at", "$$NOW"]},  # Versions of the first releases have no date.
+    "now": "$$NOW",
+}
+RETRY = timedelta(seconds=1)
+EARLIER = 10  # versions whose signer a new one is compared with
+WITHDRAWN = [status.value for status in ReleaseStatus if Stage((), status).is_withdrawn]
+RELEASE_INDEXES = [
+    IndexModel([("tenant_id", ASCENDING), ("changed_at", DESCENDING)]),
+    IndexModel(
+        [("tenant_id", ASCENDING), ("release.in_flight", ASCENDING), ("changed_at", DESCENDING)],
+        partialFilterExpression={"release.in_flight": True},
+    ),
+    IndexModel([("release.due", ASCENDING)], partialFilterExpression={"release.due": {"$type": "date"}}),
+]
+
+
+class MongoReleaseStore:
+    """Reads and changes releases. Each change is one conditional update of one document."""
+
+    def __init__(self, database: MongoDatabase, revisions: MongoRevisions) -> None:
+        self._versions = database["versions"]
+        self._revisions = revisions
+
+    async def find(self, tenant_id: str, uid: str) -> VersionRelease:
+        """Raises VersionNotFound."""
+        document = await self._versions.find_one({"tenant_id": tenant_id, "uid": uid, "state": "active"}, PROJECTION)
+        if document is None:
+            raise VersionNotFound(uid=uid)
+        return _version(document)
+
+    async def save(self, before: VersionRelease, after: VersionRelease) -> VersionRelease:
+        """Replace a version's stage and record, and return the version as it is stored.
+
+        Raises ReleaseChanged if another process changed them since.
+        """
+        is_untold = not after.is_external and (after.release.is_untold or before.is_withheld is not after.is_withheld)
+        fence, in_flight = before.release.fence + 1, after.is_in_flight
+        release = replace(after.release, fence=fence, in_flight=in_flight, is_untold=is_untold)
+        if release.unaudited or release.is_untold:  # The loop must deliver them.
+            again = after.now + RETRY
+            release = replace(release, due=min(release.due or again, again))
+        change: Document = {"$set": {"release": release_document(release)}}
+        if after.stage is not None:
+            change["$set"]["stage"] = {"rings": list(after.stage.rings), "status": after.stage.status.value}
+        # A pin changes what retention does at a revision.
+        if (before.stage, before.release.pinned) == (after.stage, release.pinned):
+            await self._update(before, change)
+        else:
+            async with self._revisions.record_change(before.tenant_id, before.package_id):
+                await self._update(before, change)
+        return replace(after, release=release)
+
+    async def mark_told(self, version: VersionRelease) -> None:
+        """Note that upload_service knows whether it must withhold the file, unless the version changed since."""
+        key = {"tenant_id": version.tenant_id, "uid": version.uid, "release.fence": version.release.fence}
+        await self._versions.update_one(key, {"$set": {"release.is_untold": False}})
+
+    async def _update(self, before: VersionRelease, change: Document) -> None:
+        fence = before.release.fence or None  # None matches a document without the field, too.
+        key = {"tenant_id": before.tenant_id, "uid": before.uid, "state": "active", "release.fence": fence}
+        result = await self._versions.update_one(key, change)
+        if not result.matched_count:
+            raise ReleaseChanged
+
+    @staticmethod
+    async def withhold_again(database: MongoDatabase, tenant_id: str) -> None:
+        """Tell upload_service again about all withdrawn versions of a tenant, whose files it got again."""
+        await database["versions"].update_many(
+            {"tenant_id": tenant_id, "stage.status": {"$in": WITHDRAWN}},
+            {"$set": {"release.is_untold": True}, "$inc": {"release.fence": 1}, "$currentDate": {"release.due": True}},
+        )
+
+    async def due(self, limit: int) -> Sequence[VersionRelease]:
+        """Return the versions of all tenants that are due, the longest first."""
+        conditions: Document = {"state": "active", "release.due": {"$type": "date"}}
+        conditions["$expr"] = {"$lte": ["$release.due", "$$NOW"]}
+        cursor = self._versions.find(conditions, PROJECTION, sort=[("release.due", ASCENDING)], limit=limit)
+        return [_version(document) async for document in cursor]
+
+    async def page(self, tenant_id: str, query: ReleaseQuery) -> tuple[Sequence[VersionRelease], int]:
+        """Return the newest versions first, and the number of all of them."""
+        conditions: Document = {"tenant_id": tenant_id, "state": "active"}
+        conditions |= {"release.in_flight": True} if query.in_flight else {}
+        conditions |= {"package_id": query.package_id} if query.package_id else {}
+        order = [("changed_at", DESCENDING), ("uid", ASCENDING)]
+        cursor = self._versions.find(conditions, PROJECTION, sort=order, skip=query.offset, limit=query.limit)
+        versions = [_version(document) async for document in cursor]
+        return versions, await self._versions.count_documents(conditions)
+
+    async def earlier(self, version: VersionRelease) -> Sequence[VersionRelease]:
+        """Return at most `EARLIER` other versions of the package that entered a ring, the last first.
+
+        Withdrawn ones come after all others.
+        """
+        conditions: Document = {
+            "tenant_id": version.tenant_id,
+            "package_id": version.package_id,
+            "uid": {"$ne": version.uid},
+            "state": "active",
+            "server_filename": {"$ne": ""},
+        }
+        withdrawn = {"$in": WITHDRAWN}
+        stages: list[Document] = [
+            {"$match": conditions},
+            {"$match": {"$or": [{"stage": None}, {"stage.rings.0": {"$exists": True}}, {"stage.status": withdrawn}]}},
+            {"$set": {"entered": {"$ifNull": [{"$max": "$release.entered.at"}, "$changed_at"]}}},
+            {"$set": {"is_withdrawn": {"$in": ["$stage.status", WITHDRAWN]}}},
+            {"$sort": {"is_withdrawn": ASCENDING, "entered": DESCENDING, "uid": ASCENDING}},
+            {"$limit": EARLIER},
+            {"$project": PROJECTION},
+        ]
+        return [_version(row) async for row in self._versions.aggregate(stages)]
+
+    async def waiting(self) -> Mapping[str, int]:
+        """Return the number of versions of all tenants that wait before a ring, by the gate."""
+        stages: list[Document] = [
+            {"$match": {"tenant_id": {"$gt": ""}, "release.in_flight": True, "stage.status": "active"}},
+            {"$unwind": "$release.waiting"},
+            {"$group": {"_id": "$release.waiting", "versions": {"$sum": 1}}},
+        ]
+        return {row["_id"]: row["versions"] async for row in self._versions.aggregate(stages)}
+
+
+def _version(document: Document) -> VersionRelease:
+    record = {name: value for name, value in document.items() if name in (*FIELDS, "published_at", "now")}
+    return VersionRelease(
+        **record,
+        published_by=document.get("published_by") or "",
+        stage=stage_of(document.get("stage")),
+        release=release_of(document.get("release") or {}),
+    )

@@ -1,0 +1,110 @@
+"""Decides which versions go. It reads no clock and no database, so a preview and a run of one day agree."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from catalog_service.model.ordering import VersionOrder
+from catalog_service.model.stages import ReleaseStatus, Stage, is_offered
+from catalog_service.releases.policy import Policy, RetentionRule
+from catalog_service.retention.model import Downloads, Expired, StoredVersion
+from common.auth.package_patterns import matches
+
+SETTLING_DAYS = 1  # A version that was published in these days stays.
+
+
+def plan(policy: Policy, versions: Sequence[StoredVersion], downloads: Downloads, today: datetime) -> list[Expired]:
+    """Return the versions of a tenant that its rules do not keep, in the order of `versions`.
+
+    `today` is midnight in UTC. Versions that are retired already count as if they were not, so the plan for them stays
+    the same until a rule, a pin, another version or a dependency changes it.
+    """
+    rings = policy.effective_rings
+    orders = {version.uid: VersionOrder(version.version) for version in versions}
+    groups: dict[tuple[str, str, str], list[StoredVersion]] = defaultdict(list)
+    for version in map(_unretired, versions):
+        groups[version.package_id, version.channel, version.architecture].append(version)
+    rules: dict[str, RetentionRule] = {}  # of the versions that go
+    for (package_id, _, _), group in groups.items():
+        rule = _rule_of(policy, package_id)
+        if rule is None:
+            continue
+        kept = _kept_orders(rings, rule, group, orders)
+        for version in group:
+            if not (
+                orders[version.uid] in kept
+                or version.is_pinned
+                or _is_in_flight(version.stage, rings)
+                or _is_recent(rule, version, downloads, today)
+            ):
+                rules[version.uid] = rule
+    _keep_dependencies(versions, rules, orders)
+    return [(version, rules[version.uid]) for version in versions if version.uid in rules]
+
+
+def _unretired(version: StoredVersion) -> StoredVersion:
+    if version.stage is None or not version.is_retired:
+        return version
+    return replace(version, stage=replace(version.stage, status=ReleaseStatus.ACTIVE))
+
+
+def _rule_of(policy: Policy, package_id: str) -> RetentionRule | None:
+    """The first rule that matches a package; None for no rule, or one without a condition: it keeps everything."""
+    rule = next((rule for rule in policy.retention if matches((rule.packages,), package_id)), None)
+    if rule is None or {rule.keep_versions, rule.published_days, rule.downloaded_days} == {None}:
+        return None
+    return rule
+
+
+def _kept_orders(
+    rings: Sequence[str], rule: RetentionRule, group: Iterable[StoredVersion], orders: Mapping[str, VersionOrder]
+) -> set[VersionOrder]:
+    """The newest version of all, the newest that each ring is offered, and the last ones of the rule.
+
+    Several installers of one version count once. Withdrawn versions do not count among the last ones.
+    """
+    newest_first = sorted(group, key=lambda version: orders[version.uid], reverse=True)
+    kept = [orders[newest_first[0].uid]]
+    for ring in rings:
+        kept += [orders[version.uid] for version in newest_first if is_offered(version.stage, ring, rings)][:1]
+    usable = dict.fromkeys(
+        orders[version.uid] for version in newest_first if version.stage is None or not version.stage.is_withdrawn
+    )
+    return {*kept, *[*usable][: rule.keep_versions or 0]}
+
+
+def _is_in_flight(stage: Stage | None, rings: Sequence[str]) -> bool:
+    """Whether a version is not yet in the last ring, or somebody has stopped it."""
+    return stage is not None and (stage.status is not ReleaseStatus.ACTIVE or stage.level(rings) < len(rings) - 1)
+
+
+def _is_recent(rule: RetentionRule, version: StoredVersion, downloads: Downloads, today: datetime) -> bool:
+    """Whether the publication or a download keeps a version. An unknown time keeps it, too."""
+    published_days = max(SETTLING_DAYS, rule.published_days or 0)
+    if version.published_at is None or version.published_at >= today - timedelta(days=published_days):
+        return True
+    if rule.downloaded_days is None:
+        return False
+    # Clients download external installers elsewhere, so nobody knows when.
+    first_day = (today - timedelta(days=rule.downloaded_days)).date()
+    return version.is_external or downloads.may_be_downloaded(version.uid, first_day)
+
+
+def _keep_dependencies(
+    versions: Iterable[StoredVersion], rules: dict[str, RetentionRule], orders: Mapping[str, VersionOrder]
+) -> None:
+    """Take the versions out of `rules` that a kept version names, and those that they name in turn."""
+    expired_by_name: dict[tuple[str, VersionOrder], list[StoredVersion]] = defaultdict(list)
+    kept = []
+    for version in versions:
+        if version.uid in rules:
+            expired_by_name[version.package_id.casefold(), orders[version.uid]].append(version)
+        else:
+            kept.append(version)
+    while kept:
+        for dependency in kept.pop().dependencies:
+            name = dependency.package_id.casefold(), VersionOrder(dependency.min_version)
+            for version in expired_by_name.pop(name, ()):
+                del rules[version.uid]
+                kept.append(version)

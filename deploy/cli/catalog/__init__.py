@@ -1,0 +1,1 @@
+"""Commands over HTTP for pipelines: publishing, releases and winget manifests."""

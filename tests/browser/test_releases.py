@@ -1,0 +1,102 @@
+"""The page of the releases in a browser: every state is accessible, and stops are confirmed with a reason."""
+
+from typing import Any
+from urllib.parse import parse_qs
+
+import pytest
+from playwright.async_api import Request, expect
+
+from gateway.dashboard.pages.catalog.releases import PAGE_SIZE
+from tests.browser.conftest import Open
+from tests.browser.test_pages import NARROW, WIDE, layout_findings, tab_to
+from tests.support.browser.accessibility import severe_findings
+from tests.support.browser.administrators import Visitor, start_session
+from tests.support.browser.pages import transferred_bytes
+from tests.support.releases import make_gate, make_release
+from tests.support.system.releases import replace_releases
+from tests.support.system.services import Api
+
+pytestmark = pytest.mark.full
+RINGS = ("pilot", "broad", "everyone")
+MAX_FIRST_VISIT = 100_000  # bytes
+GATES = (
+    make_gate("approval", reason="It has 1 of 2 approvals.", by=("eve",)),
+    make_gate("age", reason="It must have been in the ring 'pilot' for 7 days.", until="2026-11-30T12:00:00+00:00"),
+    make_gate("scan", "failed", "The scanner calls the file infected (Eicar-Test-Signature)."),
+    make_gate("signature", "passed", "The file is signed by CN=Acme GmbH, O=Acme, C=DE."),
+)
+
+
+@pytest.fixture
+def releases(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """The answer of `find_releases`: a version in each state."""
+    rows = [make_release(rings=RINGS, gates=GATES), make_release(rings=RINGS, entered=0, gates=GATES)]
+    rows += [make_release(rings=RINGS, status=s, reason="It fails.") for s in ("paused", "held", "rolled_back")]
+    replace_releases(monkeypatch, rows)
+    return rows
+
+
+@pytest.mark.parametrize("language", ["en", "de"])
+async def test_every_state_is_accessible_in_both_colours_and_narrow(
+    open_page: Open, tenant: Api, releases: list[dict[str, Any]], language: str
+) -> None:
+    findings = []
+    for scheme in ("light", "dark"):
+        visitor = await start_session(await open_page(color_scheme=scheme, locale=language), tenant)
+        for screen in (WIDE, NARROW):
+            await visitor.page.set_viewport_size(screen)  # type: ignore[arg-type]
+            await visitor.go("/releases")
+            await expect(visitor.page.locator("tbody tr")).to_have_count(len(releases))
+            findings += await severe_findings(visitor.page)
+        findings += await layout_findings(visitor.page)
+    assert findings == []
+
+
+async def test_a_full_page_is_small_at_the_first_visit(
+    open_page: Open, tenant: Api, releases: list[dict[str, Any]]
+) -> None:
+    releases[:] = [make_release(rings=RINGS, gates=GATES[:2]) for _ in range(PAGE_SIZE)]
+    visitor = await start_session(await open_page(), tenant)
+    assert 0 < await transferred_bytes(visitor, "/releases") <= MAX_FIRST_VISIT
+
+
+async def test_a_hold_is_confirmed_with_a_reason_by_keys_alone(
+    visitor: Visitor, releases: list[dict[str, Any]]
+) -> None:
+    page, sent = visitor.page, list[Request]()
+    page.on("request", lambda request: sent.append(request) if request.method == "POST" else None)
+    await visitor.go("/releases")
+    hold = page.get_by_role("button", name="Hold: Acme.Anvil 2.0").first
+    await tab_to(hold)
+    await page.keyboard.press("Enter")
+    reason, confirm = page.get_by_label("Reason"), page.get_by_role("dialog").get_by_role("button", name="Hold")
+    await expect(reason).to_be_focused()
+    await expect(confirm).to_be_disabled()
+    await page.keyboard.press("Enter")
+    await expect(reason).to_be_visible()
+    await page.keyboard.type("It deletes documents & more.")
+    async with page.expect_request("**/hold_version/*") as request:
+        await page.keyboard.press("Enter")
+    body = (await request.value).post_data or ""
+    assert parse_qs(body) == {"reason": ["It deletes documents & more."]}
+    assert [row.url.rpartition("/")[2] for row in sent] == [releases[0]["uid"]]
+
+
+async def test_a_cancelled_roll_back_sends_nothing(visitor: Visitor, releases: list[dict[str, Any]]) -> None:
+    page, sent = visitor.page, list[str]()
+    page.on("request", lambda request: sent.append(request.url) if request.method == "POST" else None)
+    await visitor.go("/releases")
+    await page.get_by_role("button", name="Roll back: Acme.Anvil 2.0").first.click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog).to_contain_text("machines that have this version keep it")
+    await expect(dialog.get_by_role("button", name="Roll back")).to_be_enabled()
+    await dialog.get_by_role("button", name="Cancel").click()
+    await expect(dialog).to_be_hidden()
+    assert sent == []
+
+
+async def test_promotion_is_disabled_while_a_gate_waits(visitor: Visitor, releases: list[dict[str, Any]]) -> None:
+    releases[:] = [make_release(rings=RINGS, gates=GATES), make_release(rings=RINGS, entered=2)]
+    await visitor.go("/releases")
+    await expect(visitor.page.get_by_role("button", name="Promote to broad")).to_be_disabled()
+    await expect(visitor.page.get_by_role("button", name="Promote to everyone")).to_be_enabled()

@@ -1,0 +1,319 @@
+"""Retention in catalog_service: the preview, the two steps of a deletion, and the way back."""
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from catalog_service.releases.policy import Policy
+from catalog_service.retention.model import StoredVersion
+from common.auth.internal_tokens import Caller
+from common.errors import Unavailable
+from tests.support.services.catalog import Catalog
+
+DAY = 24 * 3600 * 1000  # milliseconds
+KEEP_ONE = {"retention": [{"keep_versions": 1}]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_runs() -> Iterator[None]:
+    """The service runs retention only when a test says so."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("catalog_service.app.RETENTION_PAUSE", 3600)
+        yield
+
+
+class Tenant:
+    """A tenant with the package acme.editor. Times pass by moving the times in the database."""
+
+    def __init__(self, catalog: Catalog, caller: Caller) -> None:
+        self.catalog, self.caller = catalog, caller
+        self._query = {"tenant_id": caller.tenant_id}
+
+    async def publish(self, *versions: str, age: int = 100, **fields: str) -> list[str]:
+        """Publish versions, and make them `age` days old. Returns their uids."""
+        uids = [await self.catalog.add_version(self.caller, package_version=version, **fields) for version in versions]
+        await self.pass_days(age)
+        return uids
+
+    async def pass_days(self, days: int) -> None:
+        """Move the times of publication and of the first step back."""
+        for name in ("changed_at", "release.retired_at"):
+            await self.catalog.database["versions"].update_many(
+                {**self._query, name: {"$ne": None}}, [{"$set": {name: {"$add": [f"${name}", -days * DAY]}}}]
+            )
+
+    async def set_policy(self, **fields: Any) -> None:
+        await self.catalog.store.policies.edit(self.caller.tenant_id, lambda _: Policy.model_validate(fields))
+
+    async def set_field(self, uid: str, name: str, value: object) -> None:
+        await self.catalog.database["versions"].update_one({**self._query, "uid": uid}, {"$set": {name: value}})
+
+    async def preview(self) -> dict[str, Any]:
+        answer = await self.catalog.call(self.caller, "GET", "preview_retention")
+        assert answer.status == 200, answer.body
+        preview: dict[str, Any] = answer.body
+        return preview
+
+    async def run(self) -> None:
+        """Run as if the last run was yesterday."""
+        await self.catalog.run_retention()
+        runs = self.catalog.database["retention_runs"]
+        await runs.update_one(self._query, [{"$set": {"day": {"$add": ["$day", -DAY]}}}])
+        await self.catalog.run_retention()
+
+    @property
+    def withheld(self) -> dict[str, bool]:
+        """Whether upload_service withholds a file, by version."""
+        return {uid: is_withheld for uid, (_, is_withheld) in self.catalog.stubs.withheld.items()}
+
+    async def statuses(self) -> dict[str, str]:
+        """The status of each version that is still stored, by its version string."""
+        cursor = self.catalog.database["versions"].find({**self._query, "state": "active"}, sort=[("version", -1)])
+        return {row["version"]: row.get("stage", {}).get("status", "") async for row in cursor}
+
+    async def release(self, uid: str) -> dict[str, Any]:
+        document = await self.catalog.database["versions"].find_one({**self._query, "uid": uid})
+        assert document
+        release: dict[str, Any] = document["release"]
+        return release
+
+
+@pytest.fixture
+async def tenant(catalog: Catalog, caller: Caller) -> AsyncIterator[Tenant]:
+    tenant = Tenant(catalog, caller)
+    await tenant.set_policy(**KEEP_ONE)
+    yield tenant
+    for name in ("release_policies", "retention_runs", "versions"):
+        await catalog.database[name].delete_many({"tenant_id": caller.tenant_id})
+
+
+async def test_the_preview_lists_what_goes_and_why(tenant: Tenant) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    preview = await tenant.preview()
+    (row,) = preview["versions"]
+    assert row.pop("published_at") < "2030"
+    assert row.pop("rule")["keep_versions"] == 1
+    assert row == {
+        "uid": old,
+        "package_id": "acme.editor",
+        "version": "1.0",
+        "channel": "stable",
+        "file_architect": "x64",
+        "size": 4096,
+        "reason": "It is not the last version of its channel and architecture.",
+    }
+    assert (preview["bytes"], preview["total"], preview["retired"], preview["retired_total"]) == (4096, 1, [], 0)
+    assert preview["revision"]
+
+
+async def test_a_limit_cuts_the_lists_and_not_the_totals(tenant: Tenant) -> None:
+    await tenant.publish("1.0", "2.0", "3.0")
+    body = (await tenant.catalog.call(tenant.caller, "GET", "preview_retention", params={"limit": "1"})).body
+    assert (len(body["versions"]), body["total"], body["bytes"]) == (1, 2, 8192)
+    answer = await tenant.catalog.call(tenant.caller, "GET", "preview_retention", params={"limit": "x"})
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+
+
+async def test_the_first_step_is_what_the_preview_showed(tenant: Tenant) -> None:
+    await tenant.publish("1.0", "2.0", "3.0")
+    previewed = {row["version"] for row in (await tenant.preview())["versions"]}
+    await tenant.run()
+    assert previewed == {"1.0", "2.0"}
+    assert await tenant.statuses() == {"3.0": "", "2.0": "retired", "1.0": "retired"}
+
+
+async def test_the_preview_shows_when_retired_versions_are_deleted(tenant: Tenant) -> None:
+    await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    preview = await tenant.preview()
+    assert (preview["versions"], preview["bytes"]) == ([], 0)
+    assert [row["version"] for row in preview["retired"]] == ["1.0"]
+    assert preview["retired"][0]["deleted_at"] > preview["retired"][0]["published_at"]
+
+
+async def test_a_new_policy_runs_on_the_next_day(tenant: Tenant) -> None:
+    await tenant.publish("1.0", "2.0")
+    await tenant.catalog.run_retention()
+    assert await tenant.statuses() == {"2.0": "", "1.0": ""}
+
+
+async def test_a_tenant_has_one_run_a_day(tenant: Tenant) -> None:
+    await tenant.publish("2.0")
+    await tenant.run()
+    await tenant.publish("1.0")
+    await tenant.catalog.run_retention()
+    assert await tenant.statuses() == {"2.0": "", "1.0": ""}
+
+
+async def test_a_retired_version_is_deleted_after_seven_days(tenant: Tenant) -> None:
+    uids = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(6)
+    await tenant.run()
+    assert await tenant.statuses() == {"2.0": "", "1.0": "retired"}
+    await tenant.pass_days(1)
+    await tenant.run()
+    assert await tenant.statuses() == {"2.0": ""}
+    assert tenant.catalog.stubs.linked_uids == {uids[1]}
+
+
+@pytest.mark.parametrize("change", ["pinned", "newest again", "dependency", "rule", "no rule"])
+async def test_a_version_that_is_protected_meanwhile_comes_back(tenant: Tenant, change: str) -> None:
+    old, new = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    match change:
+        case "pinned":
+            await tenant.set_field(old, "release.pinned", value=True)
+        case "newest again":
+            await tenant.catalog.call(
+                tenant.caller, "DELETE", "delete_package_version", "acme.editor", data={"versions_uids": new}
+            )
+        case "dependency":
+            await tenant.set_field(new, "dependencies.packages", [{"package_id": "acme.editor", "min_version": "1"}])
+        case "rule":
+            await tenant.set_policy(retention=[{"keep_versions": 2}])
+        case "no rule":
+            await tenant.set_policy()
+    (row,) = (await tenant.preview())["retired"]
+    await tenant.run()
+    assert (row["version"], row["deleted_at"]) == ("1.0", None)
+    assert (await tenant.statuses())["1.0"] == "active"
+    assert (await tenant.release(old))["retired_at"] is None
+
+
+async def test_a_version_that_becomes_the_newest_during_the_plan_is_not_deleted(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, new = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    store = tenant.catalog.store.retention
+    read = store.versions
+
+    async def read_and_delete(tenant_id: str) -> Sequence[StoredVersion]:
+        versions = await read(tenant_id)
+        data = {"versions_uids": new}
+        await tenant.catalog.call(tenant.caller, "DELETE", "delete_package_version", "acme.editor", data=data)
+        return versions
+
+    monkeypatch.setattr(store, "versions", read_and_delete)
+    await tenant.run()
+    assert await tenant.statuses() == {"1.0": "active"}
+
+
+async def test_a_version_that_somebody_resumed_is_not_deleted(tenant: Tenant) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    (retired,) = [
+        each for each in await tenant.catalog.store.retention.versions(tenant.caller.tenant_id) if each.is_retired
+    ]
+    await tenant.set_field(old, "stage.status", "active")
+    assert not await tenant.catalog.store.retention.begin_deletion(tenant.caller.tenant_id, retired)
+    assert await tenant.statuses() == {"2.0": "", "1.0": "active"}
+
+
+@pytest.mark.parametrize(("name", "value"), [("release.pinned", True), ("release.fence", 5), ("state", "deleting")])
+async def test_a_version_that_changed_since_the_plan_is_not_retired(tenant: Tenant, name: str, value: object) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    store, tenant_id = tenant.catalog.store.retention, tenant.caller.tenant_id
+    (version,) = [version for version in await store.versions(tenant_id) if version.uid == old]
+    await tenant.set_field(old, name, value)
+    assert await store.retire(tenant_id, [(version, "")]) == 0
+
+
+@pytest.mark.parametrize(("operation", "data"), [("pin_version", {"pinned": "1"}), ("resume_version", {})])
+async def test_a_person_brings_a_retired_version_back_for_good(
+    tenant: Tenant, operation: str, data: dict[str, str]
+) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    method = "PATCH" if operation == "pin_version" else "POST"
+    answer = await tenant.catalog.call(tenant.caller, method, operation, old, data=data)
+    assert answer.status == 200, answer.body
+    await tenant.run()
+    assert await tenant.statuses() == {"2.0": "", "1.0": "active"}
+    assert tenant.withheld == {old: False}
+
+
+async def test_a_pin_gives_the_preview_another_revision(tenant: Tenant) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    before = await tenant.preview()
+    await tenant.catalog.call(tenant.caller, "PATCH", "pin_version", old, data={"pinned": "1"})
+    after = await tenant.preview()
+    assert (len(before["versions"]), len(after["versions"])) == (1, 0)
+    assert before["revision"] != after["revision"]
+
+
+async def test_the_file_of_a_retired_version_is_withheld(tenant: Tenant) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.catalog.release_loop.run()
+    assert tenant.withheld == {old: True}
+    await tenant.set_policy()
+    await tenant.run()
+    await tenant.catalog.release_loop.run()
+    assert tenant.withheld == {old: False}
+
+
+async def test_each_step_is_in_the_audit_log_once(tenant: Tenant) -> None:
+    old, _ = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    await tenant.set_policy()
+    await tenant.run()
+    assert [event["event"] for event in (await tenant.release(old))["history"]] == ["retired", "resumed"]
+    await tenant.set_policy(**KEEP_ONE)
+    await tenant.run()
+    await tenant.pass_days(8)
+    await tenant.run()
+    entries = list(tenant.catalog.stubs.audited.values())
+    assert sorted(entry["target"]["step"] for entry in entries) == ["deleted", "resumed", "retired", "retired"]
+    assert {entry["operation"] for entry in entries} == {"retention"}
+    assert {entry["target"]["uid"] for entry in entries} == {old}
+
+
+async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(tenant: Tenant) -> None:
+    await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    tenant.catalog.stubs.release_refusal = Unavailable("The audit log does not answer.")
+    await tenant.run()
+    await tenant.catalog.age_and_sweep()
+    assert await tenant.statuses() == {"2.0": ""}
+    assert await tenant.catalog.count_records(tenant.caller) == 3
+    tenant.catalog.stubs.release_refusal = None
+    await tenant.catalog.run_retention()
+    await tenant.catalog.age_and_sweep()
+    assert await tenant.catalog.count_records(tenant.caller) == 2
+    assert [entry["target"]["step"] for entry in tenant.catalog.stubs.audited.values()] == ["retired", "deleted"]
+
+
+async def test_text_with_mongodb_operators_is_plain_text(tenant: Tenant) -> None:
+    text = "$release"
+    await tenant.publish(text, "2.0")
+    await tenant.run()
+    await tenant.catalog.release_loop.run()
+    assert await tenant.statuses() == {"2.0": "", text: "retired"}
+    (entry,) = tenant.catalog.stubs.audited.values()
+    assert entry["target"]["version"] == text
+
+
+async def test_unknown_downloads_keep_versions(tenant: Tenant) -> None:
+    await tenant.set_policy(retention=[{"downloaded_days": 30}])
+    await tenant.publish("1.0", "2.0")
+    assert (await tenant.preview())["versions"] == []
+    tenant.catalog.stubs.counting_since = "2020-01-01"
+    assert [row["version"] for row in (await tenant.preview())["versions"]] == ["1.0"]
+    assert tenant.catalog.stubs.days == 32
+
+
+async def test_a_download_keeps_a_version(tenant: Tenant) -> None:
+    await tenant.set_policy(retention=[{"downloaded_days": 30}])
+    old, _ = await tenant.publish("1.0", "2.0")
+    tenant.catalog.stubs.counting_since = "2020-01-01"
+    today = (await tenant.catalog.store.retention.now()).date().isoformat()
+    tenant.catalog.stubs.downloads[old] = {"2020-01-02": 1, today: 2}
+    assert (await tenant.preview())["versions"] == []

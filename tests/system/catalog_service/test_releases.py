@@ -1,0 +1,119 @@
+"""Versions on their way through rings and gates, through the gateway."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tests.support.api import Answer, read_answer
+from tests.support.system.publishing import Published, add_package, catalog, package_id, publish, version_of
+from tests.support.system.services import PASSWORD, Api
+from tests.support.wait import until
+
+GATES = {"pilot": {"approvals": 1}, "everyone": {"approvals": 2}}
+
+
+@pytest.fixture
+async def bob(tenant: Api) -> Api:
+    """A second user, an approver."""
+    return await new_user(tenant, "bob", "approver")
+
+
+async def new_user(api: Api, name: str, role: str) -> Api:
+    form = {"username": name, "password": PASSWORD, "role": role}
+    assert (await api.call("POST", "add_user", data=form)).status == 201
+    return await api.signed_in(name)
+
+
+async def set_policy(api: Api, rings: str, **policy: Any) -> None:
+    form = {"rings": rings, **{name: orjson.dumps(value).decode() for name, value in policy.items()}}
+    answer = await api.call("PATCH", "edit_settings", data=form)
+    assert answer.status == 200, answer.body
+
+
+async def new_version(api: Api) -> Published:
+    name = package_id()
+    await add_package(api, name)
+    return await publish(api, name)
+
+
+async def done(api: Api, operation: str, uid: str, **data: str) -> Answer:
+    answer = await api.call("POST", operation, uid, data=data)
+    assert answer.status == 200, answer.body
+    return answer
+
+
+async def fetch(api: Api, url: str, method: str = "GET") -> Answer:
+    async with api.session.request(method, url) as response:
+        return await read_answer(response)
+
+
+async def test_clients_see_a_version_when_it_has_entered_their_ring(tenant: Api, bob: Api) -> None:
+    await set_policy(tenant, "pilot,everyone")
+    published = await new_version(tenant)
+    everyone = tenant.anonymous()
+    assert published.package_id not in await catalog(everyone)
+    await done(bob, "promote_version", published.uid, ring="everyone")
+    assert published.package_id in await catalog(everyone)
+    await done(bob, "hold_version", published.uid, reason="It deletes files.")
+    assert published.package_id not in await catalog(everyone)
+    await done(bob, "resume_version", published.uid)
+    assert published.package_id in await catalog(everyone)
+
+
+async def test_a_held_file_is_not_delivered_at_an_address_from_before(tenant: Api, bob: Api) -> None:
+    published = await new_version(tenant)
+    url = (await version_of(tenant, published))["INSTALLER_URL"]
+    assert (await fetch(tenant, url)).status == 200
+    for operation in ("hold_version", "roll_back_version"):
+        await done(bob, operation, published.uid, reason="It deletes files.")
+        assert [(await fetch(tenant, url, method)).status for method in ("GET", "HEAD")] == [404, 404]
+        await done(bob, "resume_version", published.uid)
+        assert (await fetch(tenant, url)).status == 200
+
+
+async def test_a_gate_that_waits_is_named_to_the_caller(tenant: Api, bob: Api) -> None:
+    await set_policy(tenant, "pilot,everyone", gates=GATES)
+    published = await new_version(tenant)
+    await done(bob, "approve_version", published.uid)
+    answer = await bob.call("POST", "promote_version", published.uid, data={"ring": "everyone"})
+    assert (answer.status, answer.body["code"]) == (409, "gate_waiting")
+    assert (answer.body["ring"], answer.body["gate"]) == ("everyone", "approval")
+    assert answer.body["params"]["cause"] == "It has 1 of 2 approvals."
+
+
+async def test_tokens_of_roles_do_their_part_from_a_pipeline(tenant: Api, bob: Api) -> None:
+    await set_policy(tenant, "pilot,everyone", gates={"pilot": {"approvals": 1}})
+    published = await new_version(tenant)
+    tokens = {}
+    for role in ("publisher", "approver"):
+        answer = await tenant.call("POST", "add_token", data={"name": f"{role} pipeline", "role": role})
+        tokens[role] = Api(tenant.session, tenant.base_url, tenant.tenant_id, tenant.deployment, bearer(answer))
+    answer = await tokens["publisher"].call("POST", "approve_version", published.uid)
+    assert (answer.status, answer.body["code"]) == (403, "permission_missing")
+    # The administrator published the version, and created the token.
+    answer = await tokens["approver"].call("POST", "approve_version", published.uid)
+    assert (answer.status, answer.body["code"]) == (403, "own_version")
+    await done(bob, "approve_version", published.uid)
+    release = (await tokens["publisher"].call("GET", "get_release", published.uid)).body
+    assert release["stage"] == "pilot"
+
+
+async def test_the_audit_log_has_all_changes_of_a_release(tenant: Api, bob: Api) -> None:
+    await set_policy(tenant, "pilot,everyone", gates={"pilot": {"approvals": 1}})
+    published = await new_version(tenant)
+    await done(bob, "approve_version", published.uid)
+    await done(bob, "hold_version", published.uid, reason="no")
+    expected = {("approve_version", "bob"), ("hold_version", "bob"), ("check_gate", ""), ("promote_version", "")}
+
+    async def is_recorded() -> bool:
+        entries = (await tenant.call("GET", "get_audit_log")).body
+        rows = {(row["operation"], row["user"]) for row in entries if row["target"].get("uid") == published.uid}
+        return rows >= expected
+
+    await until(is_recorded)
+
+
+def bearer(created: Answer) -> dict[str, str]:
+    assert created.status == 201, created.body
+    return {"Authorization": f"Bearer {created.body['token']}"}

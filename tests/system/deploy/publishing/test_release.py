@@ -1,0 +1,105 @@
+"""`pkgrepo release` with API tokens: its output, its exit status, and the server's refusals."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.support.processes.publish_command import CommandResult, run_publish
+from tests.support.system.publishing import add_package, package_id, publish
+from tests.support.system.releases import add_user, release_of, set_policy
+from tests.support.system.services import Api
+
+RINGS = "pilot,everyone"
+
+
+@pytest.fixture
+async def package(tenant: Api) -> str:
+    """A package of a tenant whose versions need an approval before the last ring."""
+    await set_policy(tenant, RINGS, {"everyone": {"approvals": 1}})
+    name = package_id()
+    await add_package(tenant, name)
+    return name
+
+
+@pytest.fixture
+async def uid(tenant: Api, package: str) -> str:
+    return (await publish(tenant, package, "2.0")).uid
+
+
+async def token_of(creator: Api, role: str) -> str:
+    """A new API token with a role."""
+    answer = await creator.call("POST", "add_token", data={"name": f"{role}-token", "role": role})
+    assert answer.status == 201, answer.body
+    return str(answer.body["token"])
+
+
+async def run(api: Api, *arguments: str, token: str = "") -> CommandResult:
+    """Run `pkgrepo release` as the administrator, or with an API token."""
+    environment = {"PKGREPO_TOKEN": token, "PKGREPO_USER": "", "PKGREPO_PASSWORD": ""} if token else {}
+    return await run_publish(api, *arguments, "--patience", "5", command="release", **environment)
+
+
+async def test_a_token_approves_and_promotes_what_another_published(tenant: Api, uid: str) -> None:
+    token = await token_of(await add_user(tenant, "eve"), "approver")
+    approved = await run(tenant, "approve", uid, token=token)
+    promoted = await run(tenant, "promote", uid, token=token)
+    assert (approved.status, promoted.status) == (0, 0), approved.log + promoted.log
+    release = await release_of(tenant, uid)
+    assert (release["stage"], release["next_ring"]) == ("everyone", "")
+    assert "active, in everyone" in promoted.output
+
+
+async def test_a_promotion_that_waits_names_the_gate_and_exits_with_3(tenant: Api, uid: str) -> None:
+    result = await run(tenant, "promote", uid)
+    assert result.status == 3
+    assert "The gate approval before the ring 'everyone' has not passed" in result.log
+    assert (await release_of(tenant, uid))["stage"] == "pilot"
+
+
+async def test_a_token_of_a_publisher_may_pin_but_not_approve(tenant: Api, uid: str) -> None:
+    token = await token_of(tenant, "publisher")
+    refused, pinned = await run(tenant, "approve", uid, token=token), await run(tenant, "pin", uid, token=token)
+    assert (refused.status, pinned.status) == (1, 0)
+    assert "You need the permission release:approve." in refused.log
+    assert (await release_of(tenant, uid))["pinned"]
+    assert (await run(tenant, "unpin", uid, token=token)).status == 0
+    assert not (await release_of(tenant, uid))["pinned"]
+
+
+async def test_the_list_has_one_line_for_each_version_in_flight(tenant: Api, package: str, uid: str) -> None:
+    lines = (await run(tenant, "list")).output.splitlines()
+    assert lines == [f"{uid} {package} 2.0 (x64, stable): active, in pilot; next everyone: approval waiting"]
+    assert (await run(tenant, "list", "--package", "Other.App")).output == ""
+    document: list[dict[str, Any]] = json.loads((await run(tenant, "list", "--all", "--json")).output)
+    assert [row["uid"] for row in document] == [uid]
+
+
+@pytest.mark.full
+async def test_show_prints_the_gates_of_each_ring(tenant: Api, uid: str) -> None:
+    result = await run(tenant, "show", uid)
+    assert "pilot: offered since" in result.output
+    assert "everyone: not offered\n  approval waiting: It has 0 of 1 approvals." in result.output
+
+
+@pytest.mark.full
+async def test_a_stopped_version_says_why_and_goes_on(tenant: Api, uid: str) -> None:
+    assert "paused, in pilot" in (await run(tenant, "pause", uid)).output
+    assert "held (It fails.)" in (await run(tenant, "hold", uid, "--reason", "It fails.")).output
+    assert "active, in pilot" in (await run(tenant, "resume", uid)).output
+    assert (await run(tenant, "hold", uid)).status == 2
+
+
+@pytest.mark.full
+async def test_a_roll_back_prints_what_each_ring_gets(tenant: Api, package: str) -> None:
+    older = await publish(tenant, package, "1.0")
+    assert (await run(tenant, "promote", older.uid, "--ring", "pilot")).status == 0
+    newer = await publish(tenant, package, "2.0")
+    result = await run(tenant, "roll-back", newer.uid, "--reason", "It fails.")
+    assert result.status == 0, result.log
+    assert "pilot: 1.0\neveryone: no version" in result.output
+
+
+async def test_an_unknown_version_is_a_refusal(tenant: Api) -> None:
+    result = await run(tenant, "show", "../get_users")
+    assert (result.status, result.output) == (1, "")

@@ -1,0 +1,109 @@
+"""upload_service is killed at each step of a scan. Every file gets its verdict, and none is clean by a crash."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from common.mongo import Document
+from tests.support.faults.retrying_uploader import RetryingClient
+from tests.support.processes.cluster import Cluster
+from tests.support.processes.failpoint_control import StepControl, single_replica
+from tests.support.servers.clamd import MALWARE, fake_clamd, read_stream, run_clamd
+from tests.support.system.publishing import Published, add_package, package_id
+from tests.support.system.services import Api
+from tests.support.wait import until
+
+pytestmark = pytest.mark.full
+
+STORE = "upload_service.scanning.store:MongoScanStore"
+STEPS = (f"{STORE}.acquire_lease find_one_and_update #1", f"{STORE}.mark_scanned update_one #1")
+FAILED = f"{STORE}.mark_failed update_one #1"
+TIMEOUT = 30  # seconds for a scan
+LEASE = TIMEOUT + 61  # seconds, and a little more
+GOOD, BAD = b"MZ good" * 1000, b"MZ" + MALWARE
+
+
+async def record_of(cluster: Cluster, published: Published) -> Document:
+    document = await cluster.mongo["upload"]["uploads"].find_one({"version_uid": published.uid})
+    assert document is not None
+    return document
+
+
+async def wait_for_verdict(cluster: Cluster, api: Api, steps: StepControl, published: Published) -> str:
+    """The verdict after the replica has died; the leases of dead processes expire at once."""
+
+    async def has_verdict() -> bool:
+        if not steps.died:
+            return False
+        await cluster.age_tenant(api.tenant_id, LEASE)
+        record = await record_of(cluster, published)
+        return "scan_due" not in record and record["scan"]["state"] != "failed"
+
+    await until(has_verdict)
+    await cluster.ready()
+    return str((await record_of(cluster, published))["scan"]["state"])
+
+
+async def publish(api: Api, content: bytes) -> Published:
+    name = package_id()
+    await add_package(api, name)
+    return await RetryingClient(api).publish(name, "1", content)
+
+
+async def test_every_file_gets_its_verdict_after_a_kill_at_any_step(cluster: Cluster, tmp_path: Path) -> None:
+    async with (
+        run_clamd(tmp_path) as clamd,
+        single_replica(cluster, "upload_service", SCANNER_URL=clamd.tcp, SCANNER_TIMEOUT=str(TIMEOUT)) as steps,
+    ):
+        for step in STEPS:
+            for content, state in ((GOOD, "clean"), (BAD, "infected")):
+                api = await cluster.services.tenant()
+                steps.die_after(step)
+                published = await publish(api, content)
+                assert await wait_for_verdict(cluster, api, steps, published) == state, step
+                version = await api.call("GET", "get_specific_package_version", published.uid)
+                async with api.session.get(version.body["INSTALLER_URL"]) as answer:
+                    assert answer.status == (200 if state == "clean" else 404), step
+
+
+async def test_a_failed_scan_is_repeated_after_a_kill(cluster: Cluster) -> None:
+    answers = [b"stream: Can't allocate memory ERROR\0"]
+
+    async def fail_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_stream(reader)
+        writer.write(answers.pop() if answers else b"stream: OK\0")
+
+    async with (
+        fake_clamd(fail_once) as url,
+        single_replica(cluster, "upload_service", SCANNER_URL=url, SCANNER_TIMEOUT=str(TIMEOUT)) as steps,
+    ):
+        api = await cluster.services.tenant()
+        steps.die_after(FAILED)
+        published = await publish(api, GOOD)
+        assert await wait_for_verdict(cluster, api, steps, published) == "clean"
+    assert answers == []
+
+
+async def test_a_kill_while_the_file_is_sent_leaves_no_verdict(cluster: Cluster) -> None:
+    received, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        received.set()
+        await released.wait()
+        await read_stream(reader)
+        writer.write(b"stream: Evil FOUND\0")
+
+    async with (
+        fake_clamd(hold) as url,
+        single_replica(cluster, "upload_service", SCANNER_URL=url, SCANNER_TIMEOUT=str(TIMEOUT)) as steps,
+    ):
+        api = await cluster.services.tenant()
+        published = await publish(api, GOOD)
+        await received.wait()
+        [replica] = cluster.replicas["upload_service"]
+        await replica.kill()
+        assert "scan" not in await record_of(cluster, published)
+        released.set()
+        await replica.restart()
+        assert await wait_for_verdict(cluster, api, steps, published) == "infected"

@@ -1,0 +1,148 @@
+"""Every caller gets the answer for the own ring, from a cache or not, at every gateway."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
+
+import jwt
+import pytest
+from aiohttp import web
+
+from common.auth.internal_tokens import HIDDEN, INTERNAL_TOKEN, Kind
+from common.http.middleware import REVISION_HEADER
+from common.tenants import ALL_RINGS, RingRule
+from gateway.operations import CATALOG, OPERATIONS, Access
+from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.services import Api, Services, bearer
+from tests.support.system.stub_service import serve_handler
+
+RINGS = ("pilot", "broad", "everyone")
+WINGET_TOKEN = "Windows-Package-Manager"
+# A request of each cached operation.
+REQUESTS: Mapping[str, Mapping[str, Any]] = {
+    "get_packages": {"method": "POST"},
+    "get_packages?include_disabled=true": {"method": "POST"},
+    "winget/manifestSearch": {"method": "POST", "json": {"FetchAllManifests": True}},
+    "winget/packageManifests/An.App": {"method": "GET"},
+}
+
+
+async def answer_with_ring(request: web.Request) -> web.StreamResponse:
+    """catalog_service: the body is the ring in the internal token, `*` for a caller who sees all rings."""
+    claims = jwt.decode(request.headers[INTERNAL_TOKEN], options={"verify_signature": False})
+    ring = ALL_RINGS if claims["kind"] == Kind.ADMINISTRATOR else claims["ring"]
+    headers = {"ETag": f'"{ring}"', HIDDEN: "", REVISION_HEADER: "1"}
+    if request.headers.get("If-None-Match") == headers["ETag"]:
+        return web.Response(status=304, headers=headers)
+    return web.json_response([ring], headers=headers)
+
+
+@dataclass(frozen=True)
+class Gateways:
+    """A tenant at two gateways that share a catalog_service."""
+
+    tenant: Api
+    elsewhere: Api
+
+    async def add_client(self, name: str, ring: str = "") -> tuple[str, Mapping[str, str]]:
+        """The id of a new client in a ring, and its headers."""
+        added = (await self.tenant.call("POST", "add_client", data={"client_name": name})).body
+        if ring:
+            await self.move(added["client_id"], ring)
+        return added["client_id"], {"Auth-Token": added["auth_token"], WINGET_TOKEN: added["auth_token"]}
+
+    async def move(self, client_id: str, ring: str) -> None:
+        answer = await self.tenant.call("PATCH", "edit_client", client_id, data={"ring": ring})
+        assert answer.status == 200, answer.body
+
+    async def rings(self, headers: Mapping[str, str], etag: str = "") -> set[str]:
+        """The rings in all answers to a caller, twice from each gateway."""
+        order = [(api, path) for api in (self.tenant, self.elsewhere) for path in REQUESTS] * 2
+        return set(await asyncio.gather(*(ring_of_answer(api, path, headers, etag) for api, path in order)))
+
+
+async def ring_of_answer(api: Api, path: str, headers: Mapping[str, str], etag: str = "") -> str:
+    sent = {**headers, **({"If-None-Match": etag} if etag else {})}
+    request = dict(REQUESTS[path])
+    if token := headers.get("Auth-Token"):
+        request = {"data": {"auth_token": token}, **request} if path.startswith("get_packages") else request
+    async with api.session.request(url=f"{api.base_url}/{path}", headers=sent, **request) as response:
+        text = await response.text()
+        assert response.status == 200, (path, response.status, text)
+        [ring] = json.loads(text)
+        return str(ring)
+
+
+@pytest.fixture
+async def gateways(services: Services, redis_url: str) -> AsyncIterator[Gateways]:
+    tenant = await services.tenant(rings=RINGS)
+    async with (
+        serve_handler(answer_with_ring) as catalog_service,
+        run_gateway(services, redis_url, catalog_service_url=catalog_service) as first,
+        run_gateway(services, redis_url, catalog_service_url=catalog_service) as second,
+    ):
+        yield Gateways(at_gateway(tenant, first), at_gateway(tenant, second))
+
+
+def test_the_requests_cover_each_operation_of_clients() -> None:
+    of_clients = [row for row in OPERATIONS if row.access in {Access.CLIENT, Access.PACKAGE_MANAGER}]
+    names = {row.name for row in of_clients if row.service == CATALOG}
+    assert {path.partition("?")[0].removesuffix("/An.App") for path in REQUESTS} == names
+
+
+async def test_concurrent_callers_get_the_answers_of_their_own_ring(gateways: Gateways) -> None:
+    token = await gateways.tenant.call("POST", "add_token", data={"name": "pipeline", "role": "viewer"})
+    callers: list[tuple[str, Mapping[str, str]]] = [
+        ("", {}),
+        ("", {"Auth-Token": "unknown", WINGET_TOKEN: "unknown"}),
+        (ALL_RINGS, gateways.tenant.headers),
+        (ALL_RINGS, bearer(token.body["token"])),
+        ("pilot", (await gateways.add_client("pc-1", "pilot"))[1]),
+        ("pilot", (await gateways.add_client("pc-2", "pilot"))[1]),
+        ("broad", (await gateways.add_client("pc-3", "broad"))[1]),
+        ("", (await gateways.add_client("pc-4", "everyone"))[1]),
+        ("", (await gateways.add_client("pc-5"))[1]),
+    ]
+    apis = (gateways.tenant, gateways.elsewhere)
+    expected = [(ring, headers, api, path) for ring, headers in callers for path in REQUESTS for api in apis]
+    for seed in range(4):
+        Random(seed).shuffle(expected)  # noqa: S311  the order of requests
+        rings = await asyncio.gather(*(ring_of_answer(api, path, headers) for _, headers, api, path in expected))
+        assert [row[0] for row in expected] == rings
+
+
+async def test_the_etag_of_another_ring_does_not_answer(gateways: Gateways) -> None:
+    _, headers = await gateways.add_client("pc-1", "pilot")
+    assert await gateways.rings(gateways.tenant.headers) == {ALL_RINGS}
+    for etag in (f'"{ALL_RINGS}"', '"broad"', '""'):
+        assert await gateways.rings(headers, etag) == {"pilot"}
+
+
+async def test_a_client_gets_the_view_of_a_new_ring_at_once(gateways: Gateways) -> None:
+    client_id, headers = await gateways.add_client("pc-1")
+    for ring, expected in (("pilot", "pilot"), ("broad", "broad"), ("everyone", ""), ("pilot", "pilot"), ("", "")):
+        await gateways.move(client_id, ring)
+        assert await gateways.rings(headers) == {expected}
+
+
+async def test_rings_and_rules_of_the_tenant_count_at_once(services: Services, gateways: Gateways) -> None:
+    _, own = await gateways.add_client("pc-1", "pilot")
+    _, by_rule = await gateways.add_client("pc-2")
+    here = RingRule("broad", network="127.0.0.0/8")
+    for changes, expected in (
+        ({"ring_rules": (here,)}, ("pilot", "broad", "")),
+        ({"ring_rules": (replace(here, network="10.0.0.0/8"), replace(here, ring="pilot"))}, ("pilot", "pilot", "")),
+        ({"rings": ("broad", "everyone")}, ("", "", "")),
+        ({"rings": ()}, ("", "", "")),
+        ({"rings": RINGS}, ("pilot", "pilot", "")),
+    ):
+        await services.operator.tenants.edit(gateways.tenant.tenant_id, dict(changes))
+        assert [await gateways.rings(headers) for headers in (own, by_rule, {})] == [{ring} for ring in expected]
+
+
+async def test_a_caller_cannot_choose_the_ring(gateways: Gateways) -> None:
+    for name in ("X-Internal-Ring", "X-Ring", "Ring"):
+        assert await gateways.rings({name: "pilot", "X-Forwarded-For": "10.0.0.1"}) == {""}

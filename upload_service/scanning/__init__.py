@@ -1,0 +1,1 @@
+"""Scans of stored installers for malware, and the installers that are withheld from downloads."""
