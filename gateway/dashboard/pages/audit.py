@@ -12,7 +12,7 @@ from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pages.blacklist import client_names_of, package_names_of
 from gateway.operations import OPERATIONS
 
-PAGE_SIZE = 40  # entries
+PAGE_SIZE = 20  # entries
 MAX_USER, MAX_OPERATION = 128, 64  # characters
 SESSION_OPERATIONS = ("login", "logout")
 OUTCOMES = ("done", "refused")
