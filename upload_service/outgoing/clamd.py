@@ -120,7 +120,7 @@ async def _send(writer: asyncio.StreamWriter, blocks: AsyncIterator[bytes], answ
 
 
 async def _read(reader: asyncio.StreamReader, limit: int) -> bytes:
-    """So many bytes, or fewer at the end; none if the connection breaks."""
+    """The next `limit` bytes, or fewer at the end; none if the connection breaks."""
     try:
         return await reader.readexactly(limit)
     except asyncio.IncompleteReadError as end:

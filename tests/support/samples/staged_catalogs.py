@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 from hypothesis import strategies as st
 
@@ -89,6 +90,16 @@ class StagedCatalog:
         if not is_changing:
             self.latest.clear()
             self._change(EVERY_PACKAGE)
+
+    def change(self, kind: str, *values: Any) -> None:
+        """Make a change of a generated test: `put`, `remove` or `rings`."""
+        match kind:
+            case "put":
+                self.put(*values)
+            case "remove":
+                self.remove(*values)
+            case "rings":
+                self.set_rings(values[0], is_changing=values[1])
 
     def seen_from(self, ring: str) -> Mapping[str, Sequence[PackageVersion]]:
         """The versions that a ring gets of each package that it sees."""

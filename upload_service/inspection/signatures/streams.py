@@ -12,7 +12,7 @@ PADDING_LIMIT = 8  # bytes
 
 
 def read_at(file: BinaryIO, start: int, length: int) -> bytes:
-    """So many bytes. Raises EOFError if the file has fewer."""
+    """The `length` bytes from `start` on. Raises EOFError if the file has fewer."""
     file.seek(start)
     content = file.read(length)
     if len(content) != length:

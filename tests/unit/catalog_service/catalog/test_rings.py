@@ -53,22 +53,16 @@ async def follow(steps: Sequence[tuple[Any, ...]]) -> None:
     staged = StagedCatalog()
     catalogs = cache_of(staged)
     for kind, *values in steps:
-        match kind:
-            case "put":
-                staged.put(*values)
-            case "remove":
-                staged.remove(*values)
-            case "rings":
-                staged.set_rings(values[0], is_changing=values[1])
-            case "read":
-                view, encoding = values
-                packages = await listed(catalogs, view, encoding)
-                assert [(package["PACKAGE_ID"], sorted(package["VERSIONS_UID"])) for package in packages] == [
-                    (package_id, sorted(version.uid for version in versions))
-                    for package_id, versions in staged.seen_from(view.ring).items()
-                    if package_id not in view.hidden
-                    and (view.include_disabled or staged.entries[package_id].package.active)
-                ]
+        if kind != "read":
+            staged.change(kind, *values)
+            continue
+        view, encoding = values
+        packages = await listed(catalogs, view, encoding)
+        assert [(package["PACKAGE_ID"], sorted(package["VERSIONS_UID"])) for package in packages] == [
+            (package_id, sorted(version.uid for version in versions))
+            for package_id, versions in staged.seen_from(view.ring).items()
+            if package_id not in view.hidden and (view.include_disabled or staged.entries[package_id].package.active)
+        ]
 
 
 @settings(max_examples=60)

@@ -61,37 +61,32 @@ async def follow(steps: Sequence[tuple[Any, ...]]) -> None:
     staged = StagedCatalog()
     all_searches = searches_of(staged)
     for kind, *values in steps:
-        match kind:
-            case "put":
-                staged.put(*values)
-            case "remove":
-                staged.remove(*values)
-            case "rings":
-                staged.set_rings(values[0], is_changing=values[1])
-            case "search":
-                ring, hidden, page = values
-                visible = {
-                    package_id: installable_versions(replace(staged.entries[package_id], names=versions))
-                    for package_id, versions in staged.seen_from(ring).items()
-                    if package_id not in hidden
-                }
-                expected = {package_id: sorted(versions) for package_id, versions in visible.items() if versions}
-                commands = {
-                    (name, package_id)
-                    for package_id, versions in visible.items()
-                    for installers in versions.values()
-                    for version in installers
-                    for name in version.manifest.commands
-                }
-                for searches in all_searches:
-                    assert await found(searches, ring, hidden=hidden, page=page) == expected
-                    part = Match(frozenset([Field.COMMAND]), "run", MatchType.SUBSTRING)
-                    assert [*await found(searches, ring, part, hidden=hidden)] == sorted(expected)
-                    for entry in staged.entries.values():
-                        for name in (name for version in entry.names for name in version.manifest.commands):
-                            matching = await found(searches, ring, command(name), hidden=hidden)
-                            assert {(name, package_id) for package_id in matching} <= commands
-                            assert len(matching) == sum(each_name == name for each_name, _ in commands)
+        if kind != "search":
+            staged.change(kind, *values)
+            continue
+        ring, hidden, page = values
+        visible = {
+            package_id: installable_versions(replace(staged.entries[package_id], names=versions))
+            for package_id, versions in staged.seen_from(ring).items()
+            if package_id not in hidden
+        }
+        expected = {package_id: sorted(versions) for package_id, versions in visible.items() if versions}
+        commands = {
+            (name, package_id)
+            for package_id, versions in visible.items()
+            for installers in versions.values()
+            for version in installers
+            for name in version.manifest.commands
+        }
+        for searches in all_searches:
+            assert await found(searches, ring, hidden=hidden, page=page) == expected
+            part = Match(frozenset([Field.COMMAND]), "run", MatchType.SUBSTRING)
+            assert [*await found(searches, ring, part, hidden=hidden)] == sorted(expected)
+            for entry in staged.entries.values():
+                for name in (name for version in entry.names for name in version.manifest.commands):
+                    matching = await found(searches, ring, command(name), hidden=hidden)
+                    assert {(name, package_id) for package_id in matching} <= commands
+                    assert len(matching) == sum(each_name == name for each_name, _ in commands)
 
 
 @settings(max_examples=40)
