@@ -112,9 +112,9 @@ def test_a_folder_has_at_most_twelve_modules() -> None:
     assert {folder: count for folder, count in folders.items() if count > 12} == {}
 
 
-def test_a_module_has_at_most_220_lines() -> None:
+def test_a_module_has_at_most_400_lines() -> None:
     lines = {module: len((ROOT / module).read_text(encoding="utf-8").splitlines()) for module in MODULES}
-    assert {module: count for module, count in lines.items() if count > 220} == {}
+    assert {module: count for module, count in lines.items() if count > 400} == {}
 
 
 def test_common_has_at_most_twelve_entries() -> None:
