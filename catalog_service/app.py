@@ -134,7 +134,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         events = app[app_keys.EVENTS] if app_keys.EVENTS in app else await enter(open_events(settings.rabbitmq_url))
         count = count_events(app[METRICS], UPLOAD_FINISHED)
         await readiness.then(lambda: uploads.listen(events, count))
-        pause, sweep_all = partial(asyncio.sleep, SWEEP_PAUSE), partial(sweep, store, packages, versions, installers)
+        pause, sweep_all = partial(asyncio.sleep, SWEEP_PAUSE), partial(sweep, store, packages, versions)
         await enter(repeating("sweeper", sweep_all, pause, after=readiness.prepared))
         pause = partial(asyncio.sleep, RELEASE_PAUSE)
         await enter(repeating("releases", release_loop.run, pause, after=readiness.prepared))

@@ -22,6 +22,7 @@ COLLECTIONS = (
     "finished_uploads",
     "release_policies",
     "retention_runs",
+    "package_signers",
     "revisions",
 )
 
@@ -46,6 +47,7 @@ INDEXES: Indexes = {
     "revisions": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "release_policies": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "retention_runs": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
+    "package_signers": [IndexModel([("tenant_id", ASCENDING), ("package_key", ASCENDING)], unique=True)],
     "finished_uploads": [
         IndexModel([("tenant_id", ASCENDING), ("server_filename", ASCENDING)], unique=True),
         IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0),

@@ -1,6 +1,5 @@
 """Finishes or undoes operations that a crash, or a failed call to a service, interrupted."""
 
-from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.packages.service import Packages
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions.model import HiddenVersion, PendingVersion
@@ -14,7 +13,7 @@ from common.tenants import Tenant
 AGE = 60  # seconds; a request ends long before
 
 
-async def sweep(store: MongoCatalogStore, packages: Packages, versions: Versions, installers: UploadService) -> None:
+async def sweep(store: MongoCatalogStore, packages: Packages, versions: Versions) -> None:
     """Finish or undo what stopped a minute ago, for all tenants; failures are tried again in the next sweep.
 
     Several replicas may sweep at once, because each step may be repeated.
@@ -27,8 +26,7 @@ async def sweep(store: MongoCatalogStore, packages: Packages, versions: Versions
     async def finish_version(version: PendingVersion | HiddenVersion) -> None:
         caller = _service_of(version.tenant_id)
         if isinstance(version, HiddenVersion):
-            await installers.release(caller, [version.uid])
-            await store.versions.delete_record(version)
+            await versions.finish_deletion(caller, version)
             return
         try:
             await versions.finish(caller, version)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -87,6 +88,11 @@ class FinishedUpload:
     size: int
     sha256: str
     finished_at: datetime
+
+
+def package_key(package_id: str) -> str:
+    """The same text for all spellings of an id that clients take for one package."""
+    return unicodedata.normalize("NFKC", package_id).casefold()
 
 
 class PackageExists(Problem):

@@ -83,7 +83,8 @@ class Release:
     `publisher` is the person who published the version. `fence` counts the changes. `due` is when the background loop
     looks at the version again, None for never: an automatic change must set it. `unaudited` has entries for the audit
     log. With `is_untold`, upload_service does not know yet whether the file is withheld. `waiting` are the gates of the
-    next ring that have not passed.
+    next ring that have not passed. With `signer_counts`, the version passed a signature gate, also if it was
+    rolled back since.
     """
 
     publisher: str = ""
@@ -92,6 +93,7 @@ class Release:
     in_flight: bool = False
     is_untold: bool = False
     pinned: bool = False
+    signer_counts: bool = False
     reason: str = ""
     retired_at: datetime | None = None
     waiting: tuple[Gate, ...] = ()

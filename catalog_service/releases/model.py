@@ -47,6 +47,24 @@ class ReleaseQuery:
     limit: int
 
 
+@dataclass(frozen=True)
+class EarlierVersion:
+    """A version that has entered a ring. The signer of the highest `rank` is the package's, see `releases.store`."""
+
+    uid: str
+    package_id: str
+    sha256: str
+    rank: int
+
+
+@dataclass(frozen=True)
+class LastSigner:
+    """The signer of the highest rank among a package's deleted versions, None if it is not known."""
+
+    signer: str | None
+    rank: int
+
+
 class GateWaiting(Conflict):
     """A gate before a ring has not passed."""
 

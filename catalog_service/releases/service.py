@@ -62,6 +62,10 @@ class Releases:
         except (Problem, MongoError, RedisError) as error:
             log.warning("release_postponed", tenant_id=tenant_id, uid=uid, error=type(error).__name__)
 
+    async def remember_signers(self, tenant_id: str, uids: Sequence[str]) -> None:
+        """Remember the signers of versions that are being deleted, for later versions. Raises Unavailable."""
+        await self._facts.remember_signers(tenant_id, uids)
+
     async def edit_policy(self, tenant_id: str, fields: Mapping[str, str]) -> Policy:
         """Change rings, gates or retention, and return the policy. Raises InvalidField."""
         if not fields:

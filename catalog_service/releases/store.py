@@ -1,17 +1,25 @@
-"""The releases of all tenants' versions in MongoDB: `stage` and `release` in the version's document."""
+"""The releases of all tenants' versions in MongoDB: `stage` and `release` in the version's document.
+
+`package_signers` has the last signer of each package with deleted versions, by the key of its id. It stays when the
+package is deleted: a new package with this id has the same signer.
+
+The rank of a version says how much its signer counts. Versions that passed a signature gate, or are in all rings, come
+first, the last published one before the others, and withdrawn ones after them. All other versions have rank 0.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
-from pymongo import ASCENDING, DESCENDING, IndexModel
+from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 
-from catalog_service.model.packages import VersionNotFound
+from catalog_service.model.packages import VersionNotFound, package_key
 from catalog_service.model.releases import VersionRelease, release_document, release_of
 from catalog_service.model.stages import ReleaseStatus, Stage, stage_of
-from catalog_service.releases.model import ReleaseChanged, ReleaseQuery
+from catalog_service.releases.model import EarlierVersion, LastSigner, ReleaseChanged, ReleaseQuery
 from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
+from common.tenants import ALL_RINGS
 
 FIELDS = ("tenant_id", "uid", "package_id", "version", "channel", "architecture", "server_filename", "sha256")
 PROJECTION = {
@@ -23,6 +31,29 @@ PROJECTION = {
 RETRY = timedelta(seconds=1)
 EARLIER = 10  # versions whose signer a new one is compared with
 WITHDRAWN = [status.value for status in ReleaseStatus if Stage((), status).is_withdrawn]
+# Retention withdraws versions without doubt about their signers.
+DOUBTED = [ReleaseStatus.HELD.value, ReleaseStatus.ROLLED_BACK.value]
+HAS_ENTERED: Document = {
+    "server_filename": {"$ne": ""},
+    "$or": [{"stage": None}, {"stage.rings.0": {"$exists": True}}, {"stage.status": {"$in": WITHDRAWN}}],
+}
+# Versions that are being deleted, and whose signers may count. They are deleted after `is_signer_remembered` is set.
+UNREMEMBERED: Document = {"state": "deleting", "is_signer_remembered": {"$ne": True}, **HAS_ENTERED}
+TIER = 1 << 44  # more than any time in milliseconds
+_IN_ALL_RINGS = {"$in": [ALL_RINGS, {"$ifNull": ["$stage.rings", [ALL_RINGS]]}]}
+_PUBLISHED = {"$toLong": {"$ifNull": ["$published_at", "$changed_at", datetime.fromtimestamp(0, UTC)]}}
+_TIER = {"$cond": [{"$in": ["$stage.status", DOUBTED]}, TIER, 2 * TIER]}
+RANK: Document = {
+    "$cond": [
+        {"$or": [_IN_ALL_RINGS, {"$eq": ["$release.signer_counts", True]}]},
+        {"$add": [_TIER, _PUBLISHED]},
+        0,
+    ]
+}
+RANKED: Sequence[Document] = [
+    {"$project": {"_id": False, **dict.fromkeys(("uid", "package_id", "sha256"), True), "rank": RANK}},
+    {"$sort": {"rank": DESCENDING, "uid": ASCENDING}},
+]
 RELEASE_INDEXES = [
     IndexModel([("tenant_id", ASCENDING), ("changed_at", DESCENDING)]),
     IndexModel(
@@ -38,6 +69,7 @@ class MongoReleaseStore:
 
     def __init__(self, database: MongoDatabase, revisions: MongoRevisions) -> None:
         self._versions = database["versions"]
+        self._signers = database["package_signers"]
         self._revisions = revisions
 
     async def find(self, tenant_id: str, uid: str) -> VersionRelease:
@@ -106,29 +138,51 @@ class MongoReleaseStore:
         versions = [_version(document) async for document in cursor]
         return versions, await self._versions.count_documents(conditions)
 
-    async def earlier(self, version: VersionRelease) -> Sequence[VersionRelease]:
-        """Return at most `EARLIER` other versions of the package that entered a ring, the last first.
+    async def earlier(self, version: VersionRelease) -> tuple[Sequence[EarlierVersion], LastSigner | None]:
+        """Return the other versions of the package that entered a ring, and the last signer of deleted ones.
 
-        Withdrawn ones come after all others.
+        These are the at most `EARLIER` versions of the highest ranks, the highest first.
         """
-        conditions: Document = {
-            "tenant_id": version.tenant_id,
-            "package_id": version.package_id,
-            "uid": {"$ne": version.uid},
-            "state": "active",
-            "server_filename": {"$ne": ""},
-        }
-        withdrawn = {"$in": WITHDRAWN}
-        stages: list[Document] = [
-            {"$match": conditions},
-            {"$match": {"$or": [{"stage": None}, {"stage.rings.0": {"$exists": True}}, {"stage.status": withdrawn}]}},
-            {"$set": {"entered": {"$ifNull": [{"$max": "$release.entered.at"}, "$changed_at"]}}},
-            {"$set": {"is_withdrawn": {"$in": ["$stage.status", WITHDRAWN]}}},
-            {"$sort": {"is_withdrawn": ASCENDING, "entered": DESCENDING, "uid": ASCENDING}},
-            {"$limit": EARLIER},
-            {"$project": PROJECTION},
-        ]
-        return [_version(row) async for row in self._versions.aggregate(stages)]
+        package = {"tenant_id": version.tenant_id, "package_id": version.package_id, "uid": {"$ne": version.uid}}
+        conditions = {**package, **UNREMEMBERED, "state": {"$in": ["active", "deleting"]}}
+        stages: list[Document] = [{"$match": conditions}, *RANKED, {"$limit": EARLIER}]
+        versions = [EarlierVersion(**row) async for row in self._versions.aggregate(stages)]
+        # Read after the versions, so that a signer is found that moves from there to here.
+        return versions, await self.last_signer(version.tenant_id, version.package_id)
+
+    async def last_signer(self, tenant_id: str, package_id: str) -> LastSigner | None:
+        """Return the signer of the deleted versions of a package, None if no signed one was deleted."""
+        key = {"tenant_id": tenant_id, "package_key": package_key(package_id)}
+        document = await self._signers.find_one(key)
+        return LastSigner(document["signer"], document["rank"]) if document else None
+
+    async def remember_signer(self, tenant_id: str, package_id: str, signer: LastSigner) -> LastSigner:
+        """Remember the signer of a deleted version if none of a higher rank is. Return the one that is remembered.
+
+        Two signers of one rank are one that is not known. The order of calls, and repeating them, changes nothing.
+        """
+        name = {"$literal": signer.signer}
+        is_kept = {"$or": [{"$lt": [signer.rank, "$rank"]}, {"$eq": [name, "$signer"]}]}
+        branches = [{"case": {"$gt": [signer.rank, "$rank"]}, "then": name}, {"case": is_kept, "then": "$signer"}]
+        fields = {"signer": {"$switch": {"branches": branches, "default": None}}}
+        document = await self._signers.find_one_and_update(
+            {"tenant_id": tenant_id, "package_key": package_key(package_id)},
+            [{"$set": {**fields, "rank": {"$max": ["$rank", signer.rank]}}}],
+            upsert=True,
+            return_document=ReturnDocument.AFTER,
+        )
+        return LastSigner(document["signer"], document["rank"])
+
+    async def unremembered(self, tenant_id: str, uids: Sequence[str]) -> Sequence[EarlierVersion]:
+        """Return those of these versions that are being deleted and whose signers count, the highest ranks first."""
+        key = {"tenant_id": tenant_id, "uid": {"$in": list(uids)}}
+        stages: list[Document] = [{"$match": {**key, **UNREMEMBERED}}, *RANKED]
+        return [EarlierVersion(**row) async for row in self._versions.aggregate(stages)]
+
+    async def mark_remembered(self, tenant_id: str, versions: Sequence[EarlierVersion]) -> None:
+        """Note that the signers of versions are remembered, so their files may be deleted."""
+        key = {"tenant_id": tenant_id, "uid": {"$in": [version.uid for version in versions]}, "state": "deleting"}
+        await self._versions.update_many(key, {"$set": {"is_signer_remembered": True}})
 
     async def waiting(self) -> Mapping[str, int]:
         """Return the number of versions of all tenants that wait before a ring, by the gate."""

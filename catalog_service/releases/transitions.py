@@ -138,7 +138,9 @@ def _enter(version: VersionRelease, rings: Sequence[str], by: str) -> VersionRel
     ring = rings[version.level(rings) + 1]
     is_last = ring == rings[-1]
     entered = (*version.release.entered, RingEntry(ring, version.now, by))
-    version = replace(version, release=replace(version.release, entered=entered))
+    passed = {state.gate for state in version.release.gates if state.ring == ring}
+    signer_counts = version.release.signer_counts or Gate.SIGNATURE in passed
+    version = replace(version, release=replace(version.release, entered=entered, signer_counts=signer_counts))
     stage = (ALL_RINGS,) if is_last else (*version.rings, ring)
     return version.with_stage(stage, version.status).with_event("entered", by, ring)
 

@@ -16,7 +16,7 @@ from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import DamagedFile, PendingVersion, VersionPage
+from catalog_service.versions.model import DamagedFile, HiddenVersion, PendingVersion, VersionPage
 from catalog_service.versions.store import MongoVersionStore
 from common.auth.internal_tokens import Caller
 from common.errors import Problem
@@ -24,7 +24,7 @@ from common.tenants import Tenant, VersionKey
 
 
 class ReleaseControl(Protocol):
-    """The part of release control that new versions need."""
+    """The part of release control that new and deleted versions need."""
 
     async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
         """Whether a new version begins before the first ring; nobody downloads its file before its scan.
@@ -34,6 +34,9 @@ class ReleaseControl(Protocol):
 
     async def begin(self, tenant_id: str, uid: str) -> None:
         """Let a new version enter the rings that are open to it; later, if that is not possible now."""
+
+    async def remember_signers(self, tenant_id: str, uids: Sequence[str]) -> None:
+        """Remember the signers of hidden versions, before their files are deleted. Raises Unavailable."""
 
 
 class Versions:
@@ -148,6 +151,11 @@ class Versions:
         """Delete all versions of a package and their files. Raises Unavailable."""
         await self._remove(caller, await self._store.hide_all(caller.tenant_id, package_uid))
 
+    async def finish_deletion(self, caller: Caller, hidden: HiddenVersion) -> None:
+        """Delete a hidden version with its file, also an abandoned one. Raises Unavailable."""
+        await self._release(caller, [hidden.uid])
+        await self._store.delete_record(hidden)
+
     async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
         """Return the files to publish again, the oldest finding first. Raises Unavailable."""
         files = await self._installers.damaged(caller)
@@ -160,8 +168,12 @@ class Versions:
 
     async def _remove(self, caller: Caller, uids: Sequence[str]) -> None:
         if uids:
-            await self._installers.release(caller, uids)
+            await self._release(caller, uids)
             await self._store.remove(caller.tenant_id, uids)
+
+    async def _release(self, caller: Caller, uids: Sequence[str]) -> None:
+        await self._releases.remember_signers(caller.tenant_id, uids)
+        await self._installers.release(caller, uids)
 
     async def _reserve(self, tenant: Tenant, pending: PendingVersion) -> PendingVersion:
         version = pending.version

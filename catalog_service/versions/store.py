@@ -39,6 +39,7 @@ HIDE: list[Document] = [
         "$set": {
             "state": {"$cond": [{"$eq": ["$state", "pending"]}, "abandoned", "deleting"]},
             "halfway": True,
+            "published_at": "$changed_at",
             "changed_at": "$$NOW",
             # This frees the keys: no version begins with a space.
             "version_key": {"$concat": [" ", "$uid"]},

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from auth_service.audit.model import Head
 from auth_service.users.store import HAS_PASSWORD
+from catalog_service.releases.store import UNREMEMBERED
 from common.mongo import Document
 from deploy.backup.installers import InstallerAltered, installers_of, verify_blocks
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, key_fingerprints
@@ -28,7 +29,7 @@ from upload_service.uploads.store import MongoUploadStore
 
 ATTEMPTS = 3
 UNFILTERED = {
-    "catalog": ("release_policies",),
+    "catalog": ("package_signers", "release_policies"),
     "clients": ("clients", "entries", "groups"),
     "auth": ("audit_heads", "tenants"),
 }
@@ -123,6 +124,9 @@ class TenantExporter:
             entries.append(entry)
             return {str(document.get(field)) for document in documents(folder / entry.name)} if field else set()
 
+        versions = snapshot.client["catalog"]["versions"]
+        if await versions.find_one({"tenant_id": self.tenant_id, **UNREMEMBERED}, session=snapshot.session):
+            raise BackupProblem(f"{self.tenant_id}: versions are being deleted; try again in a minute")
         packages = await export("catalog", "packages", {"halfway": False}, "package_uid")
         active: Document = {"state": "active", "package_uid": {"$in": list(packages)}}
         uids = await export("catalog", "versions", active, "uid")

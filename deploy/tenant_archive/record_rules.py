@@ -19,7 +19,7 @@ from common.mongo import Document
 from deploy.tenant_archive.catalog_records import FinishedUploadRecord, check_package, check_version
 from deploy.tenant_archive.client_records import check_client, check_entry, check_group, check_release
 from deploy.tenant_archive.record_types import BadRecord, Digest, Record, checked, require
-from deploy.tenant_archive.release_records import POLICIES, check_policy
+from deploy.tenant_archive.release_records import POLICIES, SIGNERS, SignerRecord, check_policy
 
 _ENTRY_ID = re.compile("[0-9a-f]{24,32}")  # The ids of the first releases were shorter.
 _DIGEST = re.compile("[0-9a-f]{64}")
@@ -64,6 +64,7 @@ CHECKS: Mapping[str, Callable[[Document], object]] = {
     "catalog.packages.bson": check_package,
     "catalog.versions.bson": check_version,
     POLICIES: check_policy,
+    SIGNERS: SignerRecord.model_validate,
     "catalog.finished_uploads.bson": FinishedUploadRecord.model_validate,
     "clients.releases.bson": check_release,
     "clients.clients.bson": check_client,

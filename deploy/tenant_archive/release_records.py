@@ -1,4 +1,4 @@
-"""Checks of the policy for releases, and of the releases of versions."""
+"""Checks of the policy for releases, of the releases of versions, and of the signers of deleted ones."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,13 +11,20 @@ from catalog_service.model.releases import AUDITED_AS, audit_entry, release_docu
 from catalog_service.model.stages import ReleaseStatus
 from catalog_service.releases.policy import Policy, Ring
 from catalog_service.releases.policy_edits import NAMES, edited, texts
+from catalog_service.releases.store import TIER
 from common.mongo import Document
 from deploy.backup.manifest import StrictModel
-from deploy.tenant_archive.record_types import Record, require
+from deploy.tenant_archive.record_types import Record, checked, require
+from upload_service.inspection.signatures.model import NAME_LIMIT
 
 POLICIES = "catalog.release_policies.bson"
+SIGNERS = "catalog.package_signers.bson"
 OPERATIONS = {*AUDITED_AS.values(), "retention"}  # of automatic changes
 RELEASE_LIMIT = 1 << 20  # bytes
+
+
+def _has_no_nul(text: str) -> bool:
+    return "\0" not in text
 
 
 class StageRecord(StrictModel):
@@ -29,6 +36,12 @@ class PolicyRecord(Record):
     rings: list[str]
     gates: dict[str, Any]
     retention: list[Any]
+
+
+class SignerRecord(Record):
+    package_key: Annotated[str, Field(min_length=1, max_length=3000), checked(_has_no_nul)]
+    signer: Annotated[str, Field(min_length=1, max_length=NAME_LIMIT), checked(_has_no_nul)] | None
+    rank: Annotated[int, Field(ge=0, lt=3 * TIER)]
 
 
 def check_policy(document: Document) -> None:

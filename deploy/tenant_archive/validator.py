@@ -30,7 +30,7 @@ from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from deploy.backup.records import documents
 from deploy.tenant_archive.record_rules import CHECKS, check_record
 from deploy.tenant_archive.record_types import BadRecord
-from deploy.tenant_archive.release_records import POLICIES
+from deploy.tenant_archive.release_records import POLICIES, SIGNERS
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.scanning.model import ScanState, scan_document
@@ -51,8 +51,8 @@ class ArchiveValidator:
 
     def check(self) -> Tenant:
         """Check all records; the tenant."""
-        # Archives of releases up to 0.1.0 have no policies.
-        if {entry.name for entry in self.manifest.records} | {POLICIES} != {*CHECKS, TENANT, UPLOADS}:
+        # Archives of releases up to 0.1.0 have no policies and no signers.
+        if {entry.name for entry in self.manifest.records} | {POLICIES, SIGNERS} != {*CHECKS, TENANT, UPLOADS}:
             raise BackupProblem("the archive has other records than this version exports")
         if not is_tenant_id(self.manifest.tenant_id):
             raise BackupProblem("the archive contains an invalid tenant id")

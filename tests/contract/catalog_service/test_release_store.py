@@ -1,17 +1,21 @@
 """The store of releases: indexes answer the queries of the background loop and of the pages."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from itertools import permutations
 from uuid import uuid4
 
 import pytest
 
-from catalog_service.releases.model import ReleaseQuery
+from catalog_service.releases.model import LastSigner, ReleaseQuery
 from catalog_service.releases.policy import Policy
+from catalog_service.releases.store import TIER
 from catalog_service.store import INDEXES, MongoCatalogStore
 from common.mongo import MongoDatabase, make_indexes
 from tests.support.factories import make_tenant
 from tests.support.services.catalog import own_database
+from tests.support.tables import each
 
 VERSIONS = 300  # of each of two tenants; two of them are in flight
 
@@ -70,7 +74,7 @@ async def test_queries_read_only_the_versions_that_they_need(database: MongoData
         tenant_id, ReleaseQuery(in_flight=False, package_id="acme.app5", offset=0, limit=10)
     )
     waiting = await store.releases.waiting()
-    earlier = await store.releases.earlier(page[0])
+    earlier, _ = await store.releases.earlier(page[0])
     await store.policies.edit(tenant_id, lambda _: Policy(rings=("pilot", "everyone")))
     await database.command("profile", 0)
 
@@ -85,3 +89,31 @@ async def test_a_new_policy_makes_versions_in_flight_due(database: MongoDatabase
     await store.policies.edit(tenant_id, lambda _: Policy(rings=("pilot", "everyone")))
     due = [version for version in await store.releases.due(100) if version.tenant_id == tenant_id]
     assert [version.release.fence for version in due] == [2, 2]
+
+
+@each(
+    ("signers", "expected"),
+    [
+        ([("CN=A", 2), ("CN=B", 1)], ("CN=A", 2)),
+        ([("CN=A", 2), (None, 3), ("CN=B", 1)], (None, 3)),
+        ([("CN=A", 0), ("CN=A", 0)], ("CN=A", 0)),
+        ([("CN=A", 0), ("CN=B", 0), ("CN=A", 0)], (None, 0)),
+        ([("$rank", TIER), (None, 0)], ("$rank", TIER)),
+    ],
+)
+async def test_the_order_of_deletions_does_not_change_the_last_signer(
+    database: MongoDatabase, signers: list[tuple[str | None, int]], expected: tuple[str | None, int]
+) -> None:
+    store = MongoCatalogStore(database, uploads_age=60).releases
+    for order in permutations(signers):
+        tenant_id = make_tenant().tenant_id
+        for signer in order:
+            last = await store.remember_signer(tenant_id, "acme.editor", LastSigner(*signer))
+        assert last == await store.last_signer(tenant_id, "Acme.Editor") == LastSigner(*expected), order
+
+
+async def test_signers_of_concurrent_deletions_are_all_counted(database: MongoDatabase) -> None:
+    store, tenant_id = MongoCatalogStore(database, uploads_age=60).releases, make_tenant().tenant_id
+    signers = [LastSigner(f"CN={rank}", rank) for rank in range(20)]
+    await asyncio.gather(*(store.remember_signer(tenant_id, "acme.editor", signer) for signer in signers))
+    assert await store.last_signer(tenant_id, "acme.editor") == signers[-1]

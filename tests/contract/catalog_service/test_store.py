@@ -32,6 +32,7 @@ from catalog_service.model.versions import (
     version_of,
 )
 from catalog_service.packages.model import Order, PackageQuery
+from catalog_service.releases.model import LastSigner
 from catalog_service.releases.policy import Policy, RetentionRule
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
 from catalog_service.versions.model import HiddenVersion, PendingVersion
@@ -326,6 +327,7 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(stores: Stores) -
         await each.active()
         await each.catalog.uploads.note(each.tenant_id, make_upload())
         await each.catalog.policies.edit(each.tenant_id, lambda _: Policy(retention=(RetentionRule(keep_versions=1),)))
+        await each.catalog.releases.remember_signer(each.tenant_id, "acme.editor", LastSigner("CN=Acme", 0))
     assert await stores.catalog.retention.acquire_run() is None
 
     await stores.catalog.forget_tenant(stores.tenant_id)

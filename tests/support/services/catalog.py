@@ -16,10 +16,10 @@ from PIL import Image
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASE_LOOP, RETENTION, STORE, VERSIONS
+from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASE_LOOP, RELEASES, RETENTION, STORE, VERSIONS
 from catalog_service.catalog.cache import CatalogCache
-from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases.loop import ReleaseLoop
+from catalog_service.releases.service import Releases
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
 from catalog_service.sweeper import sweep
@@ -31,7 +31,7 @@ from common.events.local import LocalEvents
 from common.http.middleware import json_response, problems
 from common.http.server import serving
 from common.mongo import Document, MongoDatabase, open_database
-from common.service_client.client import HEADER_LIMIT, open_service
+from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, KEYS
 
@@ -229,6 +229,7 @@ class Catalog:
     sweep: Callable[[], Awaitable[None]]
     catalogs: CatalogCache
     store: MongoCatalogStore
+    releases: Releases
     release_loop: ReleaseLoop
     run_retention: Callable[[], Awaitable[None]]
 
@@ -352,10 +353,8 @@ async def serving_catalog(
         session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))
         opened = open_database if "database" in settings else own_database
         database = await stack.enter_async_context(opened(mongo_url, catalog_settings.database))
-        upload_service = open_service(stub_address, service="upload_service", keys=KEYS)
-        installers = UploadService(await stack.enter_async_context(upload_service))
         store = app[STORE]
-        sweep_all = partial(sweep, store, app[PACKAGES], app[VERSIONS], installers)
+        sweep_all = partial(sweep, store, app[PACKAGES], app[VERSIONS])
         yield Catalog(
             ServiceApi(session, address, "catalog_service"),
             database,
@@ -365,6 +364,7 @@ async def serving_catalog(
             sweep_all,
             app[CATALOG_CACHE],
             store,
+            app[RELEASES],
             app[RELEASE_LOOP],
             app[RETENTION].run_due,
         )

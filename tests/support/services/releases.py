@@ -55,6 +55,27 @@ class ReleaseTenant:
     async def publish(self, version: str = "1.0", **fields: Any) -> str:
         return await self.catalog.add_version(self.ada, package_version=version, **fields)
 
+    async def publish_signed(self, version: str, signer: str = "CN=Acme", **fields: Any) -> str:
+        """Publish a version whose file has a valid signature, and let it enter the rings that are open to it."""
+        uid = await self.publish(version, **fields)
+        self.catalog.stubs.checks[uid] = checks(signer=signer)
+        await self.rounds()
+        return uid
+
+    async def signer_reason(self, uid: str) -> str:
+        """The reason of the signature gate before the first ring."""
+        reason: str = (await self.gate(uid, RINGS[0], "signature"))["reason"]
+        return reason
+
+    async def delete_package(self) -> None:
+        answer = await self.catalog.call(self.ada, "DELETE", "delete_package", "acme.editor")
+        assert answer.status == 200, answer.body
+
+    async def delete_versions(self, *uids: str) -> None:
+        data = {"versions_uids": ",".join(uids)}
+        answer = await self.catalog.call(self.ada, "DELETE", "delete_package_version", "acme.editor", data=data)
+        assert answer.status == 200, answer.body
+
     async def call(self, caller: Caller, operation: str, uid: str, **data: str) -> Answer:
         """Send a write of release control."""
         method = "PATCH" if operation == "pin_version" else "POST"

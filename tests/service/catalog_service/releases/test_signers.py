@@ -1,8 +1,17 @@
 """The signer of a version is compared with the one of the versions before it."""
 
+from collections.abc import Awaitable, Callable
+
+import pytest
+
 from catalog_service.releases.store import EARLIER
+from common.errors import Unavailable
 from tests.support.services.catalog import Catalog
 from tests.support.services.releases import ReleaseTenant, checks
+
+SIGNED = {"pilot": {"signature": "signed"}}
+BEFORE_ACME = "The signer is CN=Evil; the version before was signed by CN=Acme. It has 0 of 1 approvals."
+NOT_KNOWN = "The signer is CN=Acme; the signer of the version before is not known. It has 0 of 1 approvals."
 
 
 async def test_unsigned_versions_do_not_hide_a_changed_signer(tenant: ReleaseTenant, catalog: Catalog) -> None:
@@ -58,3 +67,174 @@ async def test_a_withdrawn_version_still_names_the_signer_before(tenant: Release
     catalog.stubs.checks |= {good: checks(), new: checks(signer="CN=Evil")}
     await tenant.done(tenant.bob, "roll_back_version", good)
     assert (await tenant.call(tenant.bob, "promote_version", new, ring="broad")).body["code"] == "gate_waiting"
+
+
+async def test_a_lapsed_signature_still_names_the_signer_before(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy(gates=SIGNED)
+    old = await tenant.publish_signed("1.0")
+    for state in ("expired", "untrusted"):
+        catalog.stubs.checks[old] = checks(signature=state)
+        new = await tenant.publish_signed(state, "CN=Evil")
+        assert (await tenant.stage(new), await tenant.signer_reason(new)) == ("", BEFORE_ACME), state
+
+
+async def test_two_unchecked_versions_do_not_confirm_each_other(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy(gates={"broad": {"signature": "signed"}})
+    acme = await tenant.publish_signed("1.0")
+    await tenant.done(tenant.bob, "promote_version", acme, ring="broad")
+    for uid in [await tenant.publish_signed(version, "CN=Evil") for version in ("2.0", "3.0")]:
+        answer = await tenant.call(tenant.bob, "promote_version", uid, ring="broad")
+        assert answer.body.get("gate") == "signature", answer.body
+
+
+async def test_a_withdrawn_version_counts_more_than_unchecked_ones(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy(gates={"broad": {"signature": "signed"}})
+    acme = await tenant.publish_signed("1.0")
+    await tenant.done(tenant.bob, "promote_version", acme, ring="broad")
+    await tenant.done(tenant.bob, "roll_back_version", acme)
+    for uid in [await tenant.publish_signed(version, "CN=Evil") for version in ("2.0", "3.0")]:
+        assert (await tenant.call(tenant.bob, "promote_version", uid, ring="broad")).body.get("gate") == "signature"
+
+
+async def test_the_signer_of_all_rings_counts_after_a_roll_back(tenant: ReleaseTenant) -> None:
+    acme = await tenant.publish_signed("1.0")
+    await tenant.set_policy(gates={"broad": {"signature": "signed"}})
+    await tenant.done(tenant.bob, "roll_back_version", acme)
+    for uid in [await tenant.publish_signed(version, "CN=Evil") for version in ("2.0", "3.0")]:
+        assert (await tenant.call(tenant.bob, "promote_version", uid, ring="broad")).body.get("gate") == "signature"
+
+
+async def delete_versions(tenant: ReleaseTenant, uid: str) -> None:
+    await tenant.delete_versions(uid)
+
+
+async def delete_package(tenant: ReleaseTenant, _: str) -> None:
+    await tenant.delete_package()
+    await tenant.catalog.add_package(tenant.ada)
+
+
+async def delete_both(tenant: ReleaseTenant, uid: str) -> None:
+    await delete_versions(tenant, uid)
+    await delete_package(tenant, uid)
+
+
+@pytest.mark.parametrize("delete", [delete_versions, delete_package, delete_both])
+async def test_the_signer_of_deleted_versions_is_the_one_before(
+    tenant: ReleaseTenant, delete: Callable[[ReleaseTenant, str], Awaitable[None]]
+) -> None:
+    await tenant.set_policy(gates=SIGNED)
+    await delete(tenant, await tenant.publish_signed("1.0"))
+    new = await tenant.publish_signed("2.0", "CN=Evil")
+    assert (await tenant.stage(new), await tenant.signer_reason(new)) == ("", BEFORE_ACME)
+    same = await tenant.publish_signed("3.0")
+    assert await tenant.stage(same) == "pilot"
+
+
+async def test_a_waiting_version_does_not_enter_after_a_deletion(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy(gates=SIGNED)
+    old, new = await tenant.publish_signed("1.0"), await tenant.publish_signed("2.0", "CN=Evil")
+    await tenant.delete_versions(old)
+    await tenant.rounds()
+    assert await tenant.stage(new) == ""
+    await tenant.done(tenant.bob, "approve_version", new)
+    assert await tenant.stage(new) == "pilot"
+    assert await tenant.stage(await tenant.publish_signed("3.0", "CN=Evil")) == "pilot"
+
+
+async def test_another_spelling_of_a_package_id_has_the_same_signer(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy(gates=SIGNED)
+    await tenant.publish_signed("1.0")
+    await tenant.delete_package()
+    await catalog.add_package(tenant.ada, "Acme.\uff25ditor")
+    new = await tenant.publish_signed("2.0", "CN=Evil", package_id="Acme.\uff25ditor")
+    assert await tenant.stage(new) == ""
+
+
+async def test_deletions_do_not_bring_an_earlier_signer_back(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy(gates=SIGNED)
+    first = await tenant.publish_signed("1.0", "CN=Former")
+    second = await tenant.publish_signed("2.0")
+    await tenant.done(tenant.bob, "approve_version", second)
+    for number, uids in enumerate([(), (first,), (second,)]):
+        await tenant.delete_versions(*uids) if uids else None
+        new = await tenant.publish_signed(f"3.{number}", "CN=Former")
+        assert (await tenant.stage(new), await tenant.signer_reason(new)) == (
+            "",
+            BEFORE_ACME.replace("CN=Evil", "CN=Former"),
+        )
+
+
+async def test_a_version_deleted_after_a_roll_back_does_not_name_the_signer(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy(gates=SIGNED)
+    await tenant.publish_signed("1.0")
+    bad = await tenant.publish_signed("2.0", "CN=Evil")
+    await tenant.done(tenant.bob, "approve_version", bad)
+    await tenant.done(tenant.bob, "roll_back_version", bad)
+    await tenant.delete_versions(bad)
+    assert await tenant.stage(await tenant.publish_signed("3.0", "CN=Evil")) == ""
+    assert await tenant.stage(await tenant.publish_signed("4.0")) == "pilot"
+
+
+async def test_an_unsigned_version_does_not_replace_a_deleted_signer(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    signed, unsigned = await tenant.publish_signed("1.0"), await tenant.publish("2.0")
+    catalog.stubs.checks[unsigned] = checks(signature="unsigned", signer="")
+    await tenant.set_policy(gates=SIGNED)
+    await tenant.delete_versions(signed)
+    await tenant.delete_versions(unsigned)
+    assert await tenant.signer_reason(await tenant.publish_signed("3.0", "CN=Evil")) == BEFORE_ACME
+
+
+@pytest.mark.parametrize("found", [{}, {"signature": "pending", "signer": ""}, {"sha256": "cd" * 32}])
+async def test_a_version_deleted_before_its_verification_asks_for_approval(
+    tenant: ReleaseTenant, catalog: Catalog, found: dict[str, str]
+) -> None:
+    old = await tenant.publish("1.0")
+    if found:
+        catalog.stubs.checks[old] = checks(**found)
+    await tenant.set_policy(gates=SIGNED)
+    await tenant.delete_versions(old)
+    new = await tenant.publish_signed("2.0")
+    assert (await tenant.stage(new), await tenant.signer_reason(new)) == ("", NOT_KNOWN)
+    await tenant.done(tenant.bob, "approve_version", new)
+    assert await tenant.stage(new) == "pilot"
+
+
+async def test_a_deletion_waits_until_the_signer_can_be_remembered(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.set_policy(gates=SIGNED)
+    old = await tenant.publish_signed("1.0")
+    catalog.stubs.release_refusal = Unavailable()
+    data = {"versions_uids": old}
+    answer = await catalog.call(tenant.ada, "DELETE", "delete_package_version", "acme.editor", data=data)
+    assert (answer.status, old in catalog.stubs.linked_uids) == (500, True)
+    catalog.stubs.release_refusal = None
+    assert await tenant.signer_reason(await tenant.publish_signed("2.0", "CN=Evil")) == BEFORE_ACME
+    await catalog.age_and_sweep()
+    assert old not in catalog.stubs.linked_uids
+    assert await tenant.signer_reason(await tenant.publish_signed("3.0", "CN=Evil")) == BEFORE_ACME
+
+
+async def test_a_repeated_deletion_does_not_forget_the_signer(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    old = await tenant.publish_signed("1.0")
+    await tenant.set_policy(gates=SIGNED)
+    await catalog.store.versions.hide(tenant.ada.tenant_id, "acme.editor", [old])
+    remember = catalog.releases.remember_signers
+    await remember(tenant.ada.tenant_id, [old])
+    del catalog.stubs.checks[old]  # Its file is deleted.
+    assert await tenant.signer_reason(await tenant.publish_signed("2.0", "CN=Evil")) == BEFORE_ACME
+    await remember(tenant.ada.tenant_id, [old])
+    assert await tenant.signer_reason(await tenant.publish_signed("3.0", "CN=Evil")) == BEFORE_ACME
+
+
+async def test_deleted_versions_that_entered_no_ring_name_no_signer(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy(gates={"pilot": {"signature": "signed", "approvals": 1}})
+    await tenant.delete_versions(await tenant.publish_signed("1.0", "CN=Evil"))
+    new = await tenant.publish_signed("2.0")
+    await tenant.done(tenant.bob, "approve_version", new)
+    assert (await tenant.gate(new, "pilot", "signature"))["by"] == []
+
+
+async def test_a_deleted_tenant_leaves_no_signer(tenant: ReleaseTenant, catalog: Catalog) -> None:
+    await tenant.delete_versions(await tenant.publish_signed("1.0"))
+    assert await catalog.database["package_signers"].count_documents({"tenant_id": tenant.ada.tenant_id}) == 1
+    await catalog.store.forget_tenant(tenant.ada.tenant_id)
+    assert await catalog.database["package_signers"].count_documents({"tenant_id": tenant.ada.tenant_id}) == 0

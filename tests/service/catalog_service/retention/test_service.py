@@ -1,6 +1,7 @@
 """Retention in catalog_service: the preview, the two steps of a deletion, and the way back."""
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from catalog_service.retention.model import StoredVersion
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from tests.support.services.catalog import Catalog
+from tests.support.services.releases import checks
 
 DAY = 24 * 3600 * 1000  # milliseconds
 KEEP_ONE = {"retention": [{"keep_versions": 1}]}
@@ -317,3 +319,18 @@ async def test_a_download_keeps_a_version(tenant: Tenant) -> None:
     today = (await tenant.catalog.store.retention.now()).date().isoformat()
     tenant.catalog.stubs.downloads[old] = {"2020-01-02": 1, today: 2}
     assert (await tenant.preview())["versions"] == []
+
+
+async def test_the_signer_of_deleted_versions_is_remembered(tenant: Tenant) -> None:
+    old, newest = await tenant.publish("1.0", "2.0")
+    tenant.catalog.stubs.checks |= {old: checks(signer="CN=Former"), newest: checks()}
+    releases = tenant.catalog.store.releases
+    await tenant.run()
+    await tenant.pass_days(7)
+    await tenant.run()
+    assert await tenant.statuses() == {"2.0": ""}
+    last = await releases.last_signer(tenant.caller.tenant_id, "acme.editor")
+    assert last
+    assert last.signer == "CN=Former"
+    earlier, _ = await releases.earlier(replace(await releases.find(tenant.caller.tenant_id, newest), uid="another"))
+    assert earlier[0].rank > last.rank

@@ -138,6 +138,34 @@ async def test_rings_and_held_versions_move(
     assert document["release"]["fence"] > 7
 
 
+async def test_the_signers_of_deleted_versions_move(
+    cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, (version, *_) = published
+    signers, key = cluster.mongo["catalog"]["package_signers"], {"tenant_id": api.tenant_id}
+    await signers.insert_one({**key, "package_key": version.package_id.casefold(), "signer": "CN=Acme", "rank": 0})
+    archive = tmp_path / "tenant.tar"
+    await export_tenant(cluster, api.tenant_id, archive)
+    await forget(cluster, api)
+    assert await signers.find_one(key) is None
+
+    await import_archive(cluster, archive)
+
+    signer = await signers.find_one(key)
+    assert signer
+    assert signer["signer"] == "CN=Acme"
+
+
+async def test_an_export_waits_until_deleted_signers_are_remembered(
+    cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
+) -> None:
+    api, (version, *_) = published
+    key = {"tenant_id": api.tenant_id, "uid": version.uid}
+    await cluster.mongo["catalog"]["versions"].update_one(key, {"$set": {"state": "deleting"}})
+    with pytest.raises(BackupProblem, match="versions are being deleted; try again"):
+        await export_tenant(cluster, api.tenant_id, tmp_path / "tenant.tar")
+
+
 async def test_a_killed_export_and_import_continue_where_they_stopped(
     cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ ALLOWED = {
     *(("catalog.packages.bson", field, "up") for field in ("name", "publisher", "description")),
     *(("auth.audit_log.bson", field, kind) for field in AUDIT_TEXTS for kind in ("up", "long")),
     ("catalog.versions.bson", "package_family_name", "up"),
+    *(("catalog.package_signers.bson", field, "up") for field in ("package_key", "signer")),
     ("auth.audit_log.bson", "sequence", "large"),
     ("auth.audit_heads.bson", "sequence", "large"),
 }
@@ -157,6 +158,7 @@ RECORDS: Mapping[str, dict[str, Any]] = {
         gates=Policy(gates={"everyone": Gates(approvals=2, signature="signed")}).model_dump(mode="json")["gates"],
         retention=[],
     ),
+    "catalog.package_signers.bson": make_record(package_key="acme.editor", signer="CN=Acme", rank=0),
     "catalog.finished_uploads.bson": make_record(
         server_filename=FILE, file_id="setup", size=1, sha256=DIGEST, finished_at=NOW, expires_at=NOW, linked=True
     ),
@@ -259,6 +261,11 @@ def test_an_unknown_field_is_refused(name: str) -> None:
 )
 def test_a_release_that_the_product_does_not_write_is_refused(change: tuple[str, Any]) -> None:
     assert_refused("catalog.versions.bson", [change])
+
+
+def test_a_signer_that_is_not_known_is_accepted() -> None:
+    name = "catalog.package_signers.bson"
+    check_record(name, stored({**RECORDS[name], "signer": None}))
 
 
 def test_a_release_with_entries_for_the_audit_log_is_accepted() -> None:
