@@ -666,6 +666,9 @@ class NoReleases:
     async def begin(self, tenant_id: str, uid: str) -> None:
         raise AssertionError(tenant_id, uid)
 
+    async def remember_signers(self, tenant_id: str, uids: Sequence[str]) -> None:
+        raise AssertionError(tenant_id, uids)
+
 
 class DeletedPackage:
     """A package that exists at the first lookup only."""
