@@ -62,16 +62,17 @@ def _kept_orders(
 ) -> set[VersionOrder]:
     """The newest version of all, the newest that each ring is offered, and the last ones of the rule.
 
-    Several installers of one version count once. Withdrawn versions do not count among the last ones.
+    Several installers of one version count once. Only versions that a ring is offered count among the last ones.
     """
     newest_first = sorted(group, key=lambda version: orders[version.uid], reverse=True)
     kept = [orders[newest_first[0].uid]]
+    offered: set[str] = set()
     for ring in rings:
-        kept += [orders[version.uid] for version in newest_first if is_offered(version.stage, ring, rings)][:1]
-    usable = dict.fromkeys(
-        orders[version.uid] for version in newest_first if version.stage is None or not version.stage.is_withdrawn
-    )
-    return {*kept, *[*usable][: rule.keep_versions or 0]}
+        of_ring = [version.uid for version in newest_first if is_offered(version.stage, ring, rings)]
+        kept += [orders[uid] for uid in of_ring[:1]]
+        offered.update(of_ring)
+    last = dict.fromkeys(orders[version.uid] for version in newest_first if version.uid in offered)
+    return {*kept, *[*last][: rule.keep_versions or 0]}
 
 
 def _is_in_flight(stage: Stage | None, rings: Sequence[str]) -> bool:

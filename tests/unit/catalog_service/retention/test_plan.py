@@ -174,6 +174,13 @@ def test_withdrawn_versions_do_not_count_among_the_last() -> None:
     assert expired(make_policy({"keep_versions": 2}), *versions) == ["1"]
 
 
+@pytest.mark.parametrize("stage", [Stage(), Stage(("removed ring",))], ids=["no ring", "a removed ring"])
+def test_versions_that_no_ring_is_offered_do_not_count_among_the_last(stage: Stage) -> None:
+    waiting = [make_version(version, stage=stage) for version in ("6", "5", "4")]
+    offered = [make_version("3"), make_version("2"), make_version("1")]
+    assert expired(make_policy({"keep_versions": 2}, rings=RINGS), *waiting, *offered) == ["1"]
+
+
 def test_a_pinned_version_stays() -> None:
     assert expired(make_policy(KEEP_ONE), make_version("2"), make_version("1", is_pinned=True)) == []
 
