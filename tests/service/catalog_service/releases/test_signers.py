@@ -45,7 +45,8 @@ async def test_an_unknown_signer_of_the_version_before_opens_no_gate(tenant: Rel
     await tenant.set_policy(gates={"broad": {"signature": "signed"}})
     old, new = await tenant.publish("1.0"), await tenant.publish("2.0")
     catalog.stubs.checks[new] = checks(signer="CN=Evil")
-    for earlier in ({}, {old: checks(signature="pending", signer="")}, {old: checks(sha256="cd" * 32)}):
+    pending, other_file = checks(signature="pending", signer=""), checks(signer="CN=Evil", sha256="cd" * 32)
+    for earlier in ({}, {old: pending}, {old: other_file}):
         catalog.stubs.checks |= earlier
         answer = await tenant.call(tenant.bob, "promote_version", new, ring="broad")
         assert (answer.status, answer.body.get("gate")) == (409, "signature"), earlier

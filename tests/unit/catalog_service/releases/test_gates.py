@@ -26,7 +26,7 @@ def state_of(
     gates: dict[str, Any],
     version: VersionRelease | None = None,
     checks: FileChecks | None = None,
-    previous_signer: str = "",
+    previous_signer: str | None = "",
     ring: str = "pilot",
 ) -> GateState:
     """The state of the only gate before a ring."""
@@ -209,6 +209,12 @@ def test_a_changed_signer_needs_a_later_approval(approvals: list[tuple[str, floa
     checks = make_checks(signature="valid", signer="CN=New", at=1)
     version = make_release(3, approvals=approvals)
     assert state_of({"signature": "signed"}, version, checks, "CN=Acme").state is expected
+
+
+@each("before", ["CN=Acme", None])
+def test_a_changed_signer_found_at_an_unknown_time_waits(before: str | None) -> None:
+    checks = make_checks(signature="valid", signer="CN=New", at=None)
+    assert state_of({"signature": "signed"}, make_release(3, approvals=[("bob", 2)]), checks, before).state is WAITING
 
 
 def test_the_same_signer_in_another_spelling_needs_no_approval() -> None:
