@@ -62,6 +62,8 @@ class FactsReader:
                 if last and last.rank > version.rank:
                     return
                 signer = signer_of(version, checks.get(version.uid))
+                if signer is None and not await self._store.unremembered(tenant_id, [version.uid]):
+                    continue  # Another process has remembered it meanwhile, and deleted its file.
                 if signer != "":
                     last = await self._store.remember_signer(tenant_id, package_id, LastSigner(signer, version.rank))
 

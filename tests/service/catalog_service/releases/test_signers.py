@@ -1,11 +1,17 @@
 """The signer of a version is compared with the one of the versions before it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import cast
 
 import pytest
 
+from catalog_service.outgoing.upload_service import UploadService
+from catalog_service.releases.facts import FactsReader
+from catalog_service.releases.model import FileChecks
 from catalog_service.releases.store import EARLIER
+from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
+from common.service_client.client import ServiceClient
 from tests.support.services.catalog import Catalog
 from tests.support.services.releases import ReleaseTenant, checks
 
@@ -224,6 +230,24 @@ async def test_a_repeated_deletion_does_not_forget_the_signer(tenant: ReleaseTen
     assert await tenant.signer_reason(await tenant.publish_signed("2.0", "CN=Evil")) == BEFORE_ACME
     await remember(tenant.ada.tenant_id, [old])
     assert await tenant.signer_reason(await tenant.publish_signed("3.0", "CN=Evil")) == BEFORE_ACME
+
+
+async def test_two_processes_that_delete_a_version_do_not_forget_its_signer(
+    tenant: ReleaseTenant, catalog: Catalog
+) -> None:
+    tenant_id, old = tenant.ada.tenant_id, await tenant.publish_signed("1.0")
+    await catalog.store.versions.hide(tenant_id, "acme.editor", [old])
+
+    class SlowService(UploadService):
+        async def checks(self, caller: Caller, version_uids: Sequence[str]) -> Mapping[str, FileChecks]:
+            await catalog.releases.remember_signers(tenant_id, version_uids)  # The other one deletes the file then.
+            return {}
+
+    slow = SlowService(cast("ServiceClient", None))
+    await FactsReader(catalog.store.releases, slow).remember_signers(tenant_id, [old])
+    last = await catalog.store.releases.last_signer(tenant_id, "acme.editor")
+    assert last
+    assert last.signer == "CN=Acme"
 
 
 async def test_deleted_versions_that_entered_no_ring_name_no_signer(tenant: ReleaseTenant) -> None:
