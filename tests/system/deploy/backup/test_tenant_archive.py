@@ -15,9 +15,20 @@ from tests.support.faults.invariants import missing_versions, violations
 from tests.support.processes.backup import addresses_of, audit_heads, export_tenant, import_archive, run_and_kill
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.pkgrepo_command import pkgrepo, run_pkgrepo
+from tests.support.samples.signed_files import PUBLISHER, sign, unsigned
 from tests.support.services.catalog import EXTERNAL
-from tests.support.system.publishing import INSTALLER, Published, add_package, catalog, package_id, publish, send_chunk
+from tests.support.system.publishing import (
+    INSTALLER,
+    Published,
+    add_package,
+    catalog,
+    package_id,
+    publish,
+    send_chunk,
+    upload,
+)
 from tests.support.system.services import Api
+from tests.support.wait import until
 
 INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
 
@@ -143,7 +154,17 @@ async def test_the_signers_of_deleted_versions_move(
 ) -> None:
     api, (version, *_) = published
     signers, key = cluster.mongo["catalog"]["package_signers"], {"tenant_id": api.tenant_id}
-    await signers.insert_one({**key, "package_key": version.package_id.casefold(), "signer": "CN=Acme", "rank": 0})
+    file = await upload(api, sign(unsigned("msi")))
+    form = {**INSTALLER, "package_version": "2.0", "server_filename": file}
+    uid = (await api.call("POST", "add_package_version", version.package_id, data=form)).body["UID"]
+
+    async def is_verified() -> bool:
+        signature = (await api.call("GET", "inspect_upload", file)).body["signature"]
+        return bool(signature["signer"] == PUBLISHER)
+
+    await until(is_verified)
+    form = {"versions_uids": uid}
+    assert (await api.call("DELETE", "delete_package_version", version.package_id, data=form)).status == 200
     archive = tmp_path / "tenant.tar"
     await export_tenant(cluster, api.tenant_id, archive)
     await forget(cluster, api)
@@ -153,7 +174,7 @@ async def test_the_signers_of_deleted_versions_move(
 
     signer = await signers.find_one(key)
     assert signer
-    assert signer["signer"] == "CN=Acme"
+    assert signer["signer"] == PUBLISHER
 
 
 async def test_an_export_waits_until_deleted_signers_are_remembered(
