@@ -42,6 +42,8 @@ async def repeating(
                 await work()
             except Exception as error:  # noqa: BLE001  the next round tries again
                 _log_failure(error, name=name)
+            if _is_cancelled():
+                return
             await pause()
 
     async with running(repeat(), name):
@@ -55,6 +57,8 @@ async def with_each(name: str, items: Iterable[Item], work: Callable[[Item], Awa
             await work(item)
         except Exception as error:  # noqa: BLE001  one bad item must not stop the others
             _log_failure(error, name=name, item=repr(item))
+        if _is_cancelled():
+            return
 
 
 def _log_failure(error: Exception, **fields: str) -> None:
@@ -64,3 +68,9 @@ def _log_failure(error: Exception, **fields: str) -> None:
         log.warning("background_waits", **fields, error=type(error).__name__, reason=str(error))
     else:
         log.error("background_failed", **fields, exc_info=error)
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task was cancelled. Work that cannot give something back may raise its own error then."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -18,7 +18,7 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 from structlog.testing import capture_logs
 
-from common.concurrency.background import repeating, with_each
+from common.concurrency.background import repeating, running, with_each
 from common.errors import Conflict, Overloaded, Unavailable
 from tests.support.tables import each
 
@@ -93,3 +93,38 @@ async def test_any_other_error_is_logged_with_its_traceback(
 ) -> None:
     fields = {"name": "work", **item, "exc_info": error}
     assert await fails(error) == [{"event": "background_failed", "log_level": "error", **fields}]
+
+
+async def test_work_that_fails_when_it_is_cancelled_is_not_repeated() -> None:
+    calls, started = 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise asyncio.CancelledError  # It would run for ever.
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise AutoReconnect("The store is away, so the lease cannot be given back.")
+
+    async with repeating("work", work, pause):
+        await started.wait()
+    assert calls == 1
+
+
+async def test_no_item_follows_one_that_fails_when_it_is_cancelled() -> None:
+    items, started = [], asyncio.Event()
+
+    async def work(item: int) -> None:
+        items.append(item)
+        started.set()
+        try:
+            await asyncio.sleep(0 if item == 2 else 3600)
+        finally:
+            raise AutoReconnect("The store is away, so the lease cannot be given back.")
+
+    async with running(with_each("work", [1, 2], work)):
+        await started.wait()
+    assert items == [1]
