@@ -3,8 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from unittest.mock import AsyncMock
 
 import pytest
+from pymongo.errors import AutoReconnect
 
 from common.mongo import MongoDatabase
 from tests.support.servers.clamd import fake_clamd, read_stream
@@ -22,6 +24,11 @@ LEASE = 30  # seconds
 
 class Killed(BaseException):
     """The end of the process: nothing after it reaches the store."""
+
+
+async def pass_time(database: MongoDatabase, seconds: float) -> None:
+    earlier = {"scan_due": {"$subtract": ["$scan_due", seconds * 1000]}}
+    await database["uploads"].update_many({"scan_due": {"$exists": True}}, [{"$set": earlier}])
 
 
 @dataclass
@@ -48,8 +55,22 @@ async def test_a_scan_of_a_dead_replica_is_repeated_within_half_a_minute(
         await dead.scan_due()
     await other.scan_due()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "pending"
-    await database["uploads"].update_many({}, [{"$set": {"scan_due": {"$subtract": ["$scan_due", LEASE * 1000]}}}])
+    await pass_time(database, LEASE)
     await other.scan_due()
+    assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "clean"
+
+
+async def test_a_scan_whose_verdict_cannot_be_stored_is_repeated(
+    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = make_uploader()
+    await linked(settings, caller, v1=b"one")
+    with monkeypatch.context() as away:
+        away.setattr(MongoScanStore, "mark_scanned", AsyncMock(side_effect=AutoReconnect("MongoDB restarts")))
+        with pytest.raises(AutoReconnect):
+            await make_scans(database, settings, FixedScanner()).scan_due()
+    await pass_time(database, LEASE)
+    await make_scans(database, settings, FixedScanner()).scan_due()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "clean"
 
 
