@@ -15,7 +15,9 @@ from redis.exceptions import TimeoutError as RedisTimeout
 from common.concurrency.limits import ConcurrencyLimit, loop_timeout
 from common.telemetry.tracing import traces
 
-__all__ = ["Redis", "RedisError", "ScriptRunner", "open_redis"]
+__all__ = ["Redis", "RedisError", "RedisOutage", "ScriptRunner", "open_redis"]
+
+RedisOutage = (RedisConnectionError, RedisTimeout)
 
 CONNECTIONS = 128
 SLOT_TIMEOUT = 3.0  # seconds that a call waits for a connection

@@ -17,7 +17,7 @@ from common.http.forms import clean
 from common.telemetry import log
 
 AT_ONCE = 4  # hashes; each holds 19 MiB and a core for about 25 ms
-NICENESS = 10  # of the hashing threads: with few cores all other work would wait for them
+NICENESS = 10  # of the hashing threads, above that of the process: with few cores all other work would wait for them
 TIMEOUT = 10.0  # seconds to wait for a slot; the gateway waits longer
 COSTS = ("memory_cost", "time_cost", "parallelism", "hash_len", "salt_len")
 
@@ -86,7 +86,8 @@ def _lower_priority() -> None:
     """Lower the priority of this thread. Only Linux has priorities of threads."""
     if sys.platform == "linux":
         with suppress(OSError):  # A sandbox may refuse it.
-            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICENESS)
+            thread = threading.get_native_id()
+            os.setpriority(os.PRIO_PROCESS, thread, os.getpriority(os.PRIO_PROCESS, thread) + NICENESS)
 
 
 def new_password(field: str, value: str) -> str:

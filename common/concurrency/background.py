@@ -5,6 +5,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
+from common.errors import Problem
+from common.mongo import MongoError, is_mongo_outage
+from common.redis import RedisOutage
 from common.telemetry import log
 
 Item = TypeVar("Item")
@@ -38,7 +41,9 @@ async def repeating(
             try:
                 await work()
             except Exception as error:  # noqa: BLE001  the next round tries again
-                log.error("background_failed", name=name, exc_info=error)
+                _log_failure(error, name=name)
+            if _is_cancelled():
+                return
             await pause()
 
     async with running(repeat(), name):
@@ -51,4 +56,21 @@ async def with_each(name: str, items: Iterable[Item], work: Callable[[Item], Awa
         try:
             await work(item)
         except Exception as error:  # noqa: BLE001  one bad item must not stop the others
-            log.error("background_failed", name=name, item=repr(item), exc_info=error)
+            _log_failure(error, name=name, item=repr(item))
+        if _is_cancelled():
+            return
+
+
+def _log_failure(error: Exception, **fields: str) -> None:
+    """Log an error with its traceback; for an outage of a store or service a warning with its reason is enough."""
+    is_outage = isinstance(error, RedisOutage) or (isinstance(error, MongoError) and is_mongo_outage(error))
+    if is_outage or (isinstance(error, Problem) and error.retry_after is not None):
+        log.warning("background_waits", **fields, error=type(error).__name__, reason=str(error))
+    else:
+        log.error("background_failed", **fields, exc_info=error)
+
+
+def _is_cancelled() -> bool:
+    """Whether the running task was cancelled. Work that cannot give something back may raise its own error then."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

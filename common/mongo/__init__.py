@@ -7,7 +7,7 @@ from typing import Any
 import pymongo
 from motor.motor_asyncio import AsyncIOMotorClient, AsyncIOMotorDatabase
 from pymongo import IndexModel
-from pymongo.errors import PyMongoError, WriteError
+from pymongo.errors import ConnectionFailure, PyMongoError, WriteError
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from common.telemetry.spans import NOOP_SPAN, NoopSpan
@@ -53,6 +53,11 @@ async def make_indexes(database: MongoDatabase, indexes: Indexes) -> None:
     with long_timeout():
         for collection, models in indexes.items():
             await database[collection].create_indexes(list(models))
+
+
+def is_mongo_outage(error: MongoError) -> bool:
+    """Whether the server was away or too slow, so that the same call may succeed later."""
+    return isinstance(error, ConnectionFailure) or error.timeout
 
 
 def long_timeout() -> AbstractContextManager[object]:

@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import PurePath
 from typing import BinaryIO
 
+from common.concurrency.lease import keep_lease
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
@@ -27,6 +29,8 @@ from upload_service.storage.file_names import parse_server_filename
 PROCESSES = 2  # of one replica, and at most one of them for the files that no caller waits for
 ATTEMPTS = 3
 SLOT_TIMEOUT = 5.0  # seconds
+RENEWAL_SECONDS = 5.0  # A lease lasts 30.
+UNAVAILABLE_PAUSE, ERROR_PAUSE = 30, 120  # seconds until a file is tried again
 POLLS, POLL_PAUSE = 50, 0.1  # how often a caller asks for the result of another process, and the seconds in between
 
 
@@ -87,24 +91,35 @@ class Inspector:
         async with self.limit.acquire(tenant_id, SLOT_TIMEOUT):
             lease = await self.store.acquire_lease(tenant_id, server_filename)
             if lease:
-                await self._inspect(lease)
+                await self._inspect_leased(lease)
         return lease is not None
+
+    async def _inspect_leased(self, lease: InspectionLease) -> None:
+        try:
+            await self._inspect(lease)
+        except asyncio.CancelledError:  # The process stops, which is not the fault of the file.
+            await self.store.release(lease)
+            raise
 
     async def _inspect(self, lease: InspectionLease) -> None:
         upload = lease.upload
         try:
             if lease.attempt > ATTEMPTS:
                 raise Unreadable(Reason.GIVEN_UP)
-            async with self.files.open(upload) as file:
+            async with (
+                keep_lease(partial(self.store.renew, lease), RENEWAL_SECONDS, **upload.log_fields),
+                self.files.open(upload) as file,
+            ):
                 findings = await self.read(file, PurePath(upload.server_filename).suffix)
                 findings = replace(findings, signature=await self.verify(file))
         except Unreadable as error:
             await self.store.mark_failed(lease, error.reason)
             log.warning("inspection_failed", reason=error.reason, **upload.log_fields)
         except (Unavailable, StorageFull) as error:
-            await self.store.postpone(lease)
+            await self.store.release(lease, UNAVAILABLE_PAUSE)
             log.warning("inspection_postponed", error=type(error).__name__, **upload.log_fields)
-        except (InstallerMissing, OSError) as error:  # It may be moving to another storage; the lease expires.
+        except (InstallerMissing, OSError) as error:  # It may be moving to another storage.
+            await self.store.release(lease, ERROR_PAUSE, counts=True)
             log.warning("installer_not_inspected", error=type(error).__name__, **upload.log_fields)
         else:
             await self.store.mark_done(lease, findings)

@@ -13,10 +13,9 @@ from common.mongo import Document, MongoDatabase
 from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
 from upload_service.store import NOW, STORED, UploadRecords, from_now, record_key, to_upload
 
-LEASE_SECONDS = 120  # A file may have to be fetched before it is read.
-POSTPONED_SECONDS = 30
+LEASE_SECONDS = 30  # without renewal until another replica may inspect the file
 
-_FREE = {"$lt": [{"$ifNull": ["$inspecting_until", 0]}, NOW]}  # A number is before any date.
+_FREE = {"$lte": [{"$ifNull": ["$inspecting_until", 0]}, NOW]}  # A number is before any date.
 _DUE: Document = {"inspection": State.PENDING, **STORED, "$expr": _FREE}
 
 
@@ -66,10 +65,14 @@ class MongoInspectionStore(UploadRecords):
         )
         return InspectionLease(to_upload(document), document["inspection_attempt"]) if document else None
 
-    async def postpone(self, lease: InspectionLease) -> None:
-        """Make the file due again a little later; the attempt does not count."""
-        fields = {"inspecting_until": from_now(POSTPONED_SECONDS), "inspection_attempt": lease.attempt - 1}
-        await self._update(lease, fields)
+    async def renew(self, lease: InspectionLease) -> bool:
+        """Extend the lease; False if it has ended."""
+        return await self._update(lease, {"inspecting_until": from_now(LEASE_SECONDS)})
+
+    async def release(self, lease: InspectionLease, pause: float = 0, *, counts: bool = False) -> None:
+        """Make the file due again after a pause in seconds. The attempt counts only if `counts`."""
+        attempt = lease.attempt if counts else lease.attempt - 1
+        await self._update(lease, {"inspecting_until": from_now(pause), "inspection_attempt": attempt})
 
     async def mark_done(self, lease: InspectionLease, findings: Findings) -> None:
         fields: Document = {"inspection": State.DONE, "inspected": {"$literal": findings.to_document()}}
@@ -85,6 +88,6 @@ class MongoInspectionStore(UploadRecords):
         fields = {"inspection": State.FAILED, "inspection_reason": reason}
         await self._update(lease, {**fields, "inspecting_until": "$$REMOVE"})
 
-    async def _update(self, lease: InspectionLease, fields: dict[str, Any]) -> None:
+    async def _update(self, lease: InspectionLease, fields: dict[str, Any]) -> bool:
         is_held = {"inspection": State.PENDING, "inspection_attempt": lease.attempt}
-        await self._set({**record_key(lease.upload), **is_held}, fields)
+        return await self._set({**record_key(lease.upload), **is_held}, fields)

@@ -1,12 +1,13 @@
 """A malware scanner that takes files by HTTP; `deploy/docs/scanning.md` describes the protocol."""
 
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 import aiohttp
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from upload_service.model import Upload
 from upload_service.scanning.model import Engine, ScanFailed, ScanState, Verdict, plain_text
@@ -78,9 +79,17 @@ class HttpScanner:
         except aiohttp.ClientError as error:
             raise ScanFailed(f"the connection to the scanner failed: {type(error).__name__}") from None
         try:
-            return answer.model_validate_json(bytes(body))
-        except ValidationError:
+            return answer.model_validate(json.loads(body.decode(), object_pairs_hook=_without_duplicates))
+        except (ValueError, RecursionError):  # A ValidationError of pydantic is a ValueError.
             raise ScanFailed("the answer of the scanner is no verdict") from None
+
+
+def _without_duplicates(members: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of these members. Raises ValueError for a name that occurs twice: parsers differ about its value."""
+    unique = dict(members)
+    if len(unique) != len(members):
+        raise ValueError("a name occurs twice")
+    return unique
 
 
 def _date(text: str) -> str:

@@ -9,7 +9,9 @@ import hashlib
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from functools import partial
 
+from common.concurrency.lease import keep_lease
 from common.errors import Problem
 from common.telemetry import log
 from upload_service.metrics import ScanMetrics
@@ -19,7 +21,7 @@ from upload_service.scanning.store import MongoScanStore
 from upload_service.storage.filesystem import StorageBackends
 
 PAUSE_WITHOUT_SCANNER = 10.0  # seconds
-LEASE_MARGIN = 60.0  # seconds after the time limit of a scan
+RENEWAL_SECONDS = 5.0  # A lease lasts 30.
 
 
 @dataclass
@@ -47,20 +49,30 @@ class Scans:
                 log.warning("scanner_unusable", reason=str(error))
                 await asyncio.sleep(PAUSE_WITHOUT_SCANNER)
                 return
-            lease = await self.store.acquire_lease(last, self.active, self.timeout + LEASE_MARGIN)
+            lease = await self.store.acquire_lease(last, self.active)
             if lease is not None:
                 last = lease.upload.tenant_id
-                await self._scan(lease, engine)
+                await self._scan_leased(lease, engine)
             elif last:
                 last = ""
             else:
                 return
 
+    async def _scan_leased(self, lease: ScanLease, engine: Engine) -> None:
+        self.active.add(lease.upload.tenant_id)
+        try:
+            await self._scan(lease, engine)
+        except asyncio.CancelledError:  # The process stops; no other one must wait for the end of the lease.
+            await self.store.release(lease)
+            raise
+        finally:
+            self.active.discard(lease.upload.tenant_id)
+
     async def _scan(self, lease: ScanLease, engine: Engine) -> None:
         upload = lease.upload
-        self.active.add(upload.tenant_id)
         try:
-            verdict = await self._verdict(upload)
+            async with keep_lease(partial(self.store.renew, lease), RENEWAL_SECONDS, **upload.log_fields):
+                verdict = await self._verdict(upload)
         except (ScanFailed, Problem, OSError) as error:
             reason = type(error).__name__ if isinstance(error, OSError) else str(error)  # An OSError names a path.
             is_current, state = await self.store.mark_failed(lease, reason, engine), ScanState.FAILED
@@ -69,8 +81,6 @@ class Scans:
             is_current, state = await self.store.mark_scanned(lease, verdict, engine), verdict.state
             report = log.error if state is ScanState.INFECTED else log.info
             report("installer_scanned", state=state, reason=verdict.reason, **upload.log_fields)
-        finally:
-            self.active.discard(upload.tenant_id)
         if is_current:
             self.metrics.scans.labels(state).inc()
 

@@ -1,8 +1,9 @@
 """Scans in the collection `uploads`.
 
 A file with `scan_due` is to be scanned at that time; `scan_since` is when that was asked for. A lease moves `scan_due`
-to its end, and `scan_attempt` counts the leases, so that only the last one has an effect. `scan` is the verdict, which
-counts until there is a new one, or a failure of the first scan. All times are by the clock of the database.
+to its end. Its begin and its end count `scan_attempt` up, so that only the last lease has an effect, and only until it
+ends. `scan` is the verdict, which counts until there is a new one, or a failure of the first scan. All times are by the
+clock of the database.
 """
 
 from collections.abc import Collection, Sequence
@@ -13,6 +14,7 @@ from common.mongo import Document, long_timeout
 from upload_service.scanning.model import Engine, ScanLease, ScanState, Verdict
 from upload_service.store import NOW, STORED, WAITING_FOR_SCAN, UploadRecords, from_now, record_key, to_upload
 
+LEASE_SECONDS = 30  # without renewal until another replica may scan the file
 FIRST_PAUSE, LONGEST_PAUSE = 30, 3600  # seconds until a failed scan is repeated
 _ORDER = [("tenant_id", ASCENDING), ("scan_due", ASCENDING)]
 _ATTEMPTS: Document = {"$ifNull": ["$scan_attempt", 0]}
@@ -20,9 +22,9 @@ _DUE_NOW: Document = {"scan_due": NOW, "scan_since": {"$ifNull": ["$scan_since",
 
 
 class MongoScanStore(UploadRecords):
-    """Methods that take a `ScanLease` do nothing after another lease of the file."""
+    """Methods that take a `ScanLease` do nothing after its end, or after another lease of the file."""
 
-    async def acquire_lease(self, after: str, without: Collection[str], seconds: float) -> ScanLease | None:
+    async def acquire_lease(self, after: str, without: Collection[str]) -> ScanLease | None:
         """Lease the file that is due the longest, of the next tenant after this one and none of those `without`."""
         document = await self._uploads.find_one_and_update(
             {
@@ -31,13 +33,21 @@ class MongoScanStore(UploadRecords):
                 **STORED,
                 "$expr": {"$lte": ["$scan_due", NOW]},
             },
-            [{"$set": {"scan_due": from_now(seconds), "scan_attempt": {"$add": [_ATTEMPTS, 1]}}}],
+            [{"$set": {"scan_due": from_now(LEASE_SECONDS), "scan_attempt": {"$add": [_ATTEMPTS, 1]}}}],
             sort=_ORDER,
             return_document=ReturnDocument.AFTER,
         )
         if document is None:
             return None
         return ScanLease(to_upload(document), document["scan_attempt"], document.get("scan_failures", 0))
+
+    async def renew(self, lease: ScanLease) -> bool:
+        """Extend the lease; False if it has ended."""
+        return await self._update(lease, {"scan_due": from_now(LEASE_SECONDS)})
+
+    async def release(self, lease: ScanLease) -> None:
+        """End the lease, and make the file due at once."""
+        await self._update(lease, {**_end_of(lease), "scan_due": NOW})
 
     async def mark_scanned(self, lease: ScanLease, verdict: Verdict, engine: Engine) -> bool:
         """Store a verdict; False after another lease. An infected file stays infected if it is too large now."""
@@ -54,6 +64,7 @@ class MongoScanStore(UploadRecords):
         return await self._update(
             lease,
             {
+                **_end_of(lease),
                 "scan": {"$cond": [has_verdict, "$scan", failed]},
                 "scan_due": from_now(pause),
                 "scan_failures": lease.failures + 1,
@@ -79,6 +90,10 @@ class MongoScanStore(UploadRecords):
 
 _WORK = ("scan_due", "scan_since", "scan_failures")
 _VERDICTS = [ScanState.CLEAN, ScanState.INFECTED, ScanState.TOO_LARGE]
+
+
+def _end_of(lease: ScanLease) -> Document:
+    return {"scan_attempt": lease.attempt + 1}  # A late renewal must not extend a lease that has ended.
 
 
 def _scan(lease: ScanLease, state: ScanState, reason: str, engine: Engine) -> Document:

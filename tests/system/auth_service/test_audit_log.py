@@ -1,6 +1,7 @@
 """The audit log through the gateway: every write is recorded with user, address and operation."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -40,8 +41,10 @@ async def entries(api: Api, **query: Any) -> list[dict[str, Any]]:
     return body
 
 
-async def newest(api: Api) -> dict[str, Any]:
-    return (await entries(api))[0]
+async def entries_of(api: Api, answer: Answer) -> list[dict[str, Any]]:
+    """The entries of one request. Background work of release control adds its own at any time."""
+    request_id = answer.headers["X-Request-Id"]
+    return [entry for entry in await entries(api) if entry["request_id"] == request_id]
 
 
 @pytest.fixture
@@ -68,10 +71,10 @@ async def test_each_write_is_recorded(services: Services) -> None:
         if row.name in {"add_package_version", "publish_client"}:
             new_values["server_filename"] = await upload(seed_data.api, b"an installer")
         answer = await seed_data.send(row, data={**seed_data.form, **new_values})
-        entry = await newest(seed_data.api)
-        expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
-        if answer.status >= 400 or _summary(entry) != expected or not (entry["target"] or entry["changes"]):
-            wrong.append(f"{title(row)}: {answer.status} {answer.body}: {entry}")
+        found = await entries_of(seed_data.api, answer)
+        is_described = all(entry["target"] or entry["changes"] for entry in found)
+        if answer.status >= 400 or [*map(_summary, found)] != [(*CALLER, row.name, answer.status)] or not is_described:
+            wrong.append(f"{title(row)}: {answer.status} {answer.body}: {found}")
         if row.name == "rotate_client_token":
             seed_data = replace(seed_data, parts={**seed_data.parts, "auth_token": answer.body["auth_token"]})
     assert wrong == []
@@ -81,11 +84,11 @@ async def test_each_rejected_write_is_recorded(empty_tenant: Api) -> None:
     wrong = []
     for row in AUDITED:
         answer = await empty_tenant.call(row.method, *segments(row, UNKNOWN), data={"no": "field"})
-        entry = await newest(empty_tenant)
+        found = await entries_of(empty_tenant, answer)
         refused = 400 <= answer.status < 500 or row.name == "edit_settings"
-        expected = (*CALLER, row.name, answer.status, answer.headers["X-Request-Id"])
-        if not refused or _summary(entry) != expected or "auth_token" in entry["target"]:
-            wrong.append(f"{title(row)}: {answer.status} {answer.body}: {entry}")
+        has_token = any("auth_token" in entry["target"] for entry in found)
+        if not refused or [*map(_summary, found)] != [(*CALLER, row.name, answer.status)] or has_token:
+            wrong.append(f"{title(row)}: {answer.status} {answer.body}: {found}")
     assert wrong == []
 
 
@@ -144,8 +147,9 @@ async def test_an_edit_records_only_the_fields_that_changed(tenant: Api) -> None
         ),
     ]
     for operation, form, changes in edits:
-        assert (await tenant.call("PATCH", *operation, data=form)).status == 200
-        entry = await newest(tenant)
+        answer = await tenant.call("PATCH", *operation, data=form)
+        assert answer.status == 200
+        [entry] = await entries_of(tenant, answer)
         assert (entry["operation"], entry["changes"]) == (operation[0], changes)
 
 
@@ -181,10 +185,13 @@ async def test_a_version_in_one_call_is_one_entry(seed_data: SeedData) -> None:
 
 
 async def test_the_jsonl_export_has_every_entry(seed_data: SeedData) -> None:
+    before = await entries(seed_data.api)
     answer = await seed_data.api.call("GET", "get_audit_log", params={"format": "jsonl"})
 
     assert answer.headers["Content-Type"] == "application/jsonl"
-    assert answer.body.count(b"\n") == len(await entries(seed_data.api)) > 5
+    assert len(before) > 5
+    # Background work of release control may have added an entry.
+    assert [*map(json.loads, answer.body.splitlines())][-len(before) :] == before
 
 
 async def test_recorded_rejections_per_minute_are_limited(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -344,7 +351,7 @@ async def test_a_stopping_gateway_logs_the_entries_it_cannot_send(
 
 
 def _summary(entry: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(entry[name] for name in ("user", "ip", "operation", "status", "request_id"))
+    return tuple(entry[name] for name in ("user", "ip", "operation", "status"))
 
 
 def _order(row: Operation) -> tuple[int, int, str]:

@@ -19,8 +19,7 @@ pytestmark = pytest.mark.full
 STORE = "upload_service.scanning.store:MongoScanStore"
 STEPS = (f"{STORE}.acquire_lease find_one_and_update #1", f"{STORE}.mark_scanned update_one #1")
 FAILED = f"{STORE}.mark_failed update_one #1"
-TIMEOUT = 30  # seconds for a scan
-LEASE = TIMEOUT + 61  # seconds, and a little more
+LEASE = 31  # seconds, a little more than a lease and the pause after a first failure
 GOOD, BAD = b"MZ good" * 1000, b"MZ" + MALWARE
 
 
@@ -31,15 +30,17 @@ async def record_of(cluster: Cluster, published: Published) -> Document:
 
 
 async def wait_for_verdict(cluster: Cluster, api: Api, steps: StepControl, published: Published) -> str:
-    """The verdict after the replica has died; the leases of dead processes expire at once."""
+    """The verdict after the replica has died and its lease has expired."""
+
+    async def has_died() -> bool:
+        return steps.died
 
     async def has_verdict() -> bool:
-        if not steps.died:
-            return False
-        await cluster.age_tenant(api.tenant_id, LEASE)
         record = await record_of(cluster, published)
         return "scan_due" not in record and record["scan"]["state"] != "failed"
 
+    await until(has_died)
+    await cluster.age_tenant(api.tenant_id, LEASE)
     await until(has_verdict)
     await cluster.ready()
     return str((await record_of(cluster, published))["scan"]["state"])
@@ -54,7 +55,7 @@ async def publish(api: Api, content: bytes) -> Published:
 async def test_every_file_gets_its_verdict_after_a_kill_at_any_step(cluster: Cluster, tmp_path: Path) -> None:
     async with (
         run_clamd(tmp_path) as clamd,
-        single_replica(cluster, "upload_service", SCANNER_URL=clamd.tcp, SCANNER_TIMEOUT=str(TIMEOUT)) as steps,
+        single_replica(cluster, "upload_service", SCANNER_URL=clamd.tcp) as steps,
     ):
         for step in STEPS:
             for content, state in ((GOOD, "clean"), (BAD, "infected")):
@@ -76,7 +77,7 @@ async def test_a_failed_scan_is_repeated_after_a_kill(cluster: Cluster) -> None:
 
     async with (
         fake_clamd(fail_once) as url,
-        single_replica(cluster, "upload_service", SCANNER_URL=url, SCANNER_TIMEOUT=str(TIMEOUT)) as steps,
+        single_replica(cluster, "upload_service", SCANNER_URL=url) as steps,
     ):
         api = await cluster.services.tenant()
         steps.die_after(FAILED)
@@ -96,7 +97,7 @@ async def test_a_kill_while_the_file_is_sent_leaves_no_verdict(cluster: Cluster)
 
     async with (
         fake_clamd(hold) as url,
-        single_replica(cluster, "upload_service", SCANNER_URL=url, SCANNER_TIMEOUT=str(TIMEOUT)) as steps,
+        single_replica(cluster, "upload_service", SCANNER_URL=url) as steps,
     ):
         api = await cluster.services.tenant()
         published = await publish(api, GOOD)

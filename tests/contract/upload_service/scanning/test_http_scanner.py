@@ -42,6 +42,11 @@ def answers(body: bytes | Any, status: int = 200, headers: Mapping[str, str] | N
     return answer
 
 
+def with_members(*members: str) -> bytes:
+    """A JSON object of these members and the digest of the file."""
+    return f'{{{", ".join(members)}, "sha256": "{UPLOAD.sha256}"}}'.encode()
+
+
 async def redirect(request: web.Request) -> web.StreamResponse:
     await request.read()
     if request.path == "/scan":
@@ -84,6 +89,12 @@ async def test_the_engine_has_a_date_in_utc(answer: dict[str, str], date: str) -
         assert await scanner_at(url).check() == Engine("Scanner 2", date)
 
 
+async def test_an_engine_with_a_name_twice_is_a_failure() -> None:
+    async with fake_scanner(answers(b'{"engine": "Scanner 2", "engine": "Scanner 3"}')) as url:
+        with pytest.raises(ScanFailed, match="no verdict"):
+            await scanner_at(url).check()
+
+
 @each(
     "answer",
     [
@@ -99,6 +110,13 @@ async def test_the_engine_has_a_date_in_utc(answer: dict[str, str], date: str) -
         answers({**CLEAN, "reason": "x" * 1001}),
         answers(json.dumps(CLEAN).encode() + b" " * (1 << 17)),
         answers(json.dumps(CLEAN).encode() * 2),
+        answers(with_members('"state": "infected"', '"state": "clean"')),
+        answers(with_members('"state": "infected"', r'"st\u0061te": "clean"')),
+        answers(with_members('"state": "clean"', '"state": "clean"')),
+        answers(with_members('"state": "clean"', '"file": {"sha256": "", "sha256": ""}')),
+        answers(with_members('"state": "clean"', f'"sha256": "{UPLOAD.sha256}"')),
+        answers(json.dumps(CLEAN).encode("utf-16")),
+        answers(with_members('"state": "clean"', f'"x": {"[" * 30_000}{"]" * 30_000}')),
         answers(gzip.compress(json.dumps(CLEAN).encode()), headers={"Content-Encoding": "gzip"}),
         answers(CLEAN, status=202),
         answers(CLEAN, status=500),

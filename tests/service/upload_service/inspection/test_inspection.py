@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 from unittest.mock import AsyncMock
@@ -16,11 +16,12 @@ from tests.support.api import Answer
 from tests.support.samples.msi_samples import MACHINE_MSI
 from tests.support.samples.pe_builder import make_zip, program
 from tests.support.servers.object_storage import ObjectServer
-from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, sha256
+from tests.support.services.inspections import VERSION, BlockedReader, Reader, inspector, uploaded
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, sha256
 from tests.support.wait import until
 from upload_service.inspection import inspector as inspector_module
 from upload_service.inspection import installer_files
-from upload_service.inspection.inspector import ATTEMPTS, Inspector
+from upload_service.inspection.inspector import ATTEMPTS
 from upload_service.inspection.installer_files import InstallerFiles, ends_of
 from upload_service.inspection.model import Findings, Format, Reason, State
 from upload_service.inspection.process import Unreadable, read_installer
@@ -33,7 +34,6 @@ from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.uploads.part_files import PartFiles
 
 LONG_AGO = "2001-01-01T00:00:00+00:00"
-VERSION = "1"  # of verdicts about signatures
 NOTHING_FOUND: dict[str, Any] = {
     "reason": "",
     "file_type": "",
@@ -51,31 +51,6 @@ NOTHING_FOUND: dict[str, Any] = {
 }
 
 
-@dataclass
-class Reader:
-    """A reader that returns given findings and counts its calls."""
-
-    findings: Findings = field(default_factory=lambda: Findings(format=Format.EXE))
-    failure: BaseException | None = None
-    readings: list[bytes] = field(default_factory=list)
-
-    async def read(self, file: BinaryIO, suffix: str) -> Findings:
-        self.readings.append(file.read())
-        if self.failure:
-            raise self.failure
-        return self.findings
-
-    async def verify(self, file: BinaryIO) -> Signature:
-        return Signature(SignatureState.UNSIGNED)
-
-
-def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader) -> Inspector:
-    """The inspector of a replica."""
-    folder = settings.installers
-    lender = InstallerFiles(folder_backends(folder), FolderStorage(folder, PartFiles(folder)), folder)
-    return Inspector(MongoInspectionStore(database, VERSION), lender, reader.read, reader.verify)
-
-
 async def inspected(api: UploadApi, caller: Caller, name: str) -> Answer:
     """The response without the verdict about signatures."""
     answer = await api.service.call(caller, "GET", "inspect_upload", name)
@@ -91,14 +66,6 @@ async def settled(api: UploadApi, caller: Caller, name: str) -> Answer:
 
     await until(done)
     return await inspected(api, caller, name)
-
-
-async def uploaded(settings: UploadSettings, caller: Caller, *contents: bytes) -> list[str]:
-    """The names of files that were uploaded while no replica inspected."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Inspector, "inspect_due", AsyncMock())
-        async with serving_uploads(settings) as api:
-            return [await api.upload(caller, content) for content in contents]
 
 
 async def test_an_upload_is_inspected_and_returns_its_findings(api: UploadApi) -> None:
@@ -176,24 +143,6 @@ async def test_one_of_many_replicas_inspects_a_file(settings: UploadSettings, da
     assert sorted(reader.readings) == sorted(contents)
 
 
-async def test_a_file_that_kills_its_inspection_is_tried_three_times(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
-    caller, reader = make_uploader(), Reader(failure=asyncio.CancelledError())
-    (name,) = await uploaded(settings, caller, b"poison")
-    replica = inspector(database, settings, reader)
-    for _ in range(ATTEMPTS):
-        with pytest.raises(asyncio.CancelledError):  # The process that read it has died.
-            await replica.inspect_due()
-        assert (await replica.find(caller.tenant_id, name)).state is State.PENDING
-        await replica.inspect_due()  # No other replica takes it before its lease has expired.
-        await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
-    await replica.inspect_due()
-    assert len(reader.readings) == ATTEMPTS
-    upload = await replica.find(caller.tenant_id, name)
-    assert (upload.state, upload.reason) == (State.FAILED, Reason.GIVEN_UP)
-
-
 async def test_an_unavailable_storage_does_not_count_as_an_attempt(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
@@ -243,22 +192,6 @@ async def test_a_failed_process_start_does_not_count_as_an_attempt(
     assert len(reader.readings) == ATTEMPTS + 2
     await replica.inspect_due()
     assert (await replica.find(caller.tenant_id, name)).state is State.DONE
-
-
-async def test_an_inspection_after_its_lease_changes_nothing(settings: UploadSettings, database: MongoDatabase) -> None:
-    caller, store = make_uploader(), MongoInspectionStore(database, VERSION)
-    (name,) = await uploaded(settings, caller, b"slow")
-    stale = await store.acquire_lease(caller.tenant_id)
-    assert stale is not None
-    await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
-    current = await store.acquire_lease(caller.tenant_id)
-    assert current is not None
-    await store.mark_failed(stale, Reason.TOO_LONG)
-    await store.mark_done(current, Findings(format=Format.ZIP))
-    await store.mark_done(stale, Findings(format=Format.EXE))
-    upload = await store.find(caller.tenant_id, name)
-    assert upload is not None
-    assert (upload.state, upload.findings) == (State.DONE, Findings(format=Format.ZIP))
 
 
 async def test_the_time_of_a_verdict_is_the_one_of_the_database(
@@ -318,21 +251,6 @@ async def test_inspections_alternate_between_tenants(settings: UploadSettings, d
     await inspector(database, settings, reader).inspect_due()
     assert b"other" in reader.readings[:2]
     assert [reading for reading in reader.readings if reading != b"other"] == [b"1", b"2", b"3"]
-
-
-@dataclass
-class BlockedReader(Reader):
-    """Reads the file `hostile` until it is released."""
-
-    started_reads: int = 0
-    released: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def read(self, file: BinaryIO, suffix: str) -> Findings:
-        findings = await super().read(file, suffix)
-        if self.readings[-1].startswith(b"hostile"):
-            self.started_reads += 1
-            await self.released.wait()
-        return findings
 
 
 async def test_slow_files_delay_no_requested_inspection_of_another_tenant(

@@ -2,52 +2,23 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
-from typing import Any
-from unittest.mock import AsyncMock
+from dataclasses import dataclass
 
 import pytest
 from aiohttp import web
 
-from common.auth.internal_tokens import Caller
 from common.http.server import serving
 from common.mongo import MongoDatabase
-from common.telemetry.metrics import Metrics
 from tests.support.servers.clamd import EICAR, MALWARE, Clamd, fake_clamd, read_stream, run_clamd
-from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, sha256
+from tests.support.services.scans import FixedScanner, checks_of, expire_leases, installer_checks, linked, make_scans
+from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.wait import until
-from upload_service.metrics import ScanMetrics
 from upload_service.model import Upload
 from upload_service.outgoing.scanners import scanner_at
 from upload_service.scanning import service as scans_module
-from upload_service.scanning.model import Engine, ScanFailed, Scanner, ScanState, Verdict
-from upload_service.scanning.service import Scans
+from upload_service.scanning.model import ScanFailed, ScanState, Verdict
 from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
-
-ENGINE = Engine("Engine 1", "2026-11-22T08:00:00+00:00")
-FAR = "tcp://127.0.0.1:1"
-
-
-@dataclass
-class FixedScanner:
-    """Reads each file, and returns a given verdict or raises a given error."""
-
-    verdict: Verdict = field(default_factory=lambda: Verdict(ScanState.CLEAN))
-    failure: BaseException | None = None
-    check_failure: ScanFailed | None = None
-    files: list[bytes] = field(default_factory=list)
-
-    async def check(self) -> Engine:
-        if self.check_failure:
-            raise self.check_failure
-        return ENGINE
-
-    async def scan(self, upload: Upload, blocks: AsyncIterator[bytes]) -> Verdict:
-        self.files.append(b"".join([block async for block in blocks]))
-        if self.failure:
-            raise self.failure
-        return self.verdict
 
 
 @pytest.fixture(scope="module")
@@ -59,41 +30,6 @@ async def clamd(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clamd
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scans_module, "PAUSE_WITHOUT_SCANNER", 0)
-
-
-def make_scans(
-    database: MongoDatabase, settings: UploadSettings, scanner: Scanner, *, limit: int = 1 << 20, timeout: float = 60
-) -> Scans:
-    """The scans of a replica."""
-    metrics = ScanMetrics(Metrics("upload_service"))
-    return Scans(MongoScanStore(database), folder_backends(settings.installers), scanner, limit, timeout, metrics)
-
-
-async def linked(settings: UploadSettings, caller: Caller, **contents: bytes) -> None:
-    """Upload files that are due for a scan, and link each to the version of its name. No replica scans them."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Scans, "scan_due", AsyncMock())
-        async with serving_uploads(settings.model_copy(update={"scanner_url": FAR})) as api:
-            for uid, content in contents.items():
-                await api.claim(caller, await api.upload(caller, content), uid)
-
-
-async def checks_of(settings: UploadSettings, caller: Caller, *uids: str) -> dict[str, Any]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Scans, "scan_due", AsyncMock())
-        async with serving_uploads(settings.model_copy(update={"scanner_url": FAR})) as api:
-            return await installer_checks(api, caller, *uids)
-
-
-async def installer_checks(api: UploadApi, caller: Caller, *uids: str) -> dict[str, Any]:
-    answer = await api.post(caller, "installer_checks", version_uids=list(uids))
-    assert answer.status == 200, answer.body
-    installers: dict[str, Any] = answer.body["installers"]
-    return installers
-
-
-async def expire_leases(database: MongoDatabase) -> None:
-    await database["uploads"].update_many({"scan_due": {"$exists": True}}, [{"$set": {"scan_due": "$$NOW"}}])
 
 
 async def test_clamd_scans_an_upload_by_itself(settings: UploadSettings, clamd: Clamd) -> None:
@@ -245,35 +181,6 @@ async def test_a_verdict_about_a_part_of_the_file_is_not_stored(
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "failed"
 
 
-async def test_a_scan_of_a_replica_that_died_is_repeated(settings: UploadSettings, database: MongoDatabase) -> None:
-    caller, scanner = make_uploader(), FixedScanner(failure=asyncio.CancelledError())
-    await linked(settings, caller, v1=b"one")
-    scans = make_scans(database, settings, scanner)
-    with pytest.raises(asyncio.CancelledError):  # The process that scanned it has died.
-        await scans.scan_due()
-    scanner.failure = None
-    await scans.scan_due()  # No other replica scans it before its lease has expired.
-    assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "pending"
-    await expire_leases(database)
-    await scans.scan_due()
-    assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "clean"
-
-
-async def test_a_verdict_after_the_lease_changes_nothing(settings: UploadSettings, database: MongoDatabase) -> None:
-    caller, store = make_uploader(), MongoScanStore(database)
-    await linked(settings, caller, v1=b"one")
-    stale = await store.acquire_lease("", (), 60)
-    await expire_leases(database)
-    current = await store.acquire_lease("", (), 60)
-    assert stale is not None
-    assert current is not None
-    assert not await store.mark_scanned(stale, Verdict(ScanState.CLEAN), ENGINE)
-    assert await store.mark_scanned(current, Verdict(ScanState.INFECTED, "Evil"), ENGINE)
-    assert not await store.mark_scanned(stale, Verdict(ScanState.CLEAN), ENGINE)
-    assert not await store.mark_failed(stale, "late", ENGINE)
-    assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "infected"
-
-
 async def test_the_old_verdict_counts_until_there_is_a_new_one(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:
@@ -302,18 +209,6 @@ async def test_an_infected_file_stays_infected_under_a_lower_limit(
     await make_scans(database, settings, scanner, limit=1).scan_due()
     scan = (await checks_of(settings, caller, "v1"))["v1"]["scan"]
     assert (scan["state"], scan["reason"]) == ("infected", "Evil")
-
-
-async def test_a_scan_that_runs_when_scans_are_repeated_has_no_effect(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
-    caller, store = make_uploader(), MongoScanStore(database)
-    await linked(settings, caller, v1=b"one")
-    lease = await store.acquire_lease("", (), 60)
-    assert lease is not None
-    await store.make_due(None)
-    assert not await store.mark_scanned(lease, Verdict(ScanState.CLEAN), ENGINE)
-    assert await store.acquire_lease("", (), 60) is not None
 
 
 async def test_a_repeat_for_one_tenant_leaves_other_tenants_alone(

@@ -1,0 +1,130 @@
+"""Background work is repeated after errors, and ends with its service."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from pymongo.errors import (
+    AutoReconnect,
+    ExecutionTimeout,
+    NetworkTimeout,
+    OperationFailure,
+    ServerSelectionTimeoutError,
+    WriteError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeout
+from structlog.testing import capture_logs
+
+from common.concurrency.background import repeating, running, with_each
+from common.errors import Conflict, Overloaded, Unavailable
+from tests.support.tables import each
+
+OUTAGES = [
+    AutoReconnect("connection closed"),
+    NetworkTimeout("timed out"),
+    ServerSelectionTimeoutError("no servers found yet"),
+    ExecutionTimeout("operation exceeded time limit", 50),
+    RedisConnectionError("connection refused"),
+    RedisTimeout("Redis does not answer."),
+    Unavailable("The storage does not answer."),
+    Overloaded(),
+]
+FAULTS = [
+    ValueError("wrong"),
+    KeyError("missing"),
+    OSError(5, "Input/output error"),
+    OperationFailure("unknown operator: $foo", 2),
+    WriteError("document failed validation", 121),
+    ResponseError("unknown command"),
+    Conflict("It changes now."),
+]
+
+
+async def pause() -> None:
+    await asyncio.sleep(0)
+
+
+async def failed_once(error: Exception) -> list[Any]:
+    """The log of work that fails once and is repeated."""
+    errors, repeated = [error], asyncio.Event()
+
+    async def work() -> None:
+        if errors:
+            raise errors.pop()
+        repeated.set()
+
+    with capture_logs() as logs:
+        async with repeating("work", work, pause):
+            await repeated.wait()
+    return logs
+
+
+async def failed_item(error: Exception) -> list[Any]:
+    """The log of work with two items, of which the first one fails."""
+    done = []
+
+    async def work(item: int) -> None:
+        if item == 1:
+            raise error
+        done.append(item)
+
+    with capture_logs() as logs:
+        await with_each("work", [1, 2], work)
+    assert done == [2]
+    return logs
+
+
+@pytest.mark.parametrize(("fails", "item"), [(failed_once, {}), (failed_item, {"item": "1"})])
+@each("error", OUTAGES)
+async def test_a_store_that_is_away_is_a_warning_without_a_traceback(
+    error: Exception, fails: Callable[[Exception], Awaitable[list[Any]]], item: dict[str, str]
+) -> None:
+    fields = {"name": "work", **item, "error": type(error).__name__, "reason": str(error)}
+    assert await fails(error) == [{"event": "background_waits", "log_level": "warning", **fields}]
+
+
+@pytest.mark.parametrize(("fails", "item"), [(failed_once, {}), (failed_item, {"item": "1"})])
+@each("error", FAULTS)
+async def test_any_other_error_is_logged_with_its_traceback(
+    error: Exception, fails: Callable[[Exception], Awaitable[list[Any]]], item: dict[str, str]
+) -> None:
+    fields = {"name": "work", **item, "exc_info": error}
+    assert await fails(error) == [{"event": "background_failed", "log_level": "error", **fields}]
+
+
+async def test_work_that_fails_when_it_is_cancelled_is_not_repeated() -> None:
+    calls, started = 0, asyncio.Event()
+
+    async def work() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise asyncio.CancelledError  # It would run for ever.
+        started.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            raise AutoReconnect("The store is away, so the lease cannot be given back.")
+
+    async with repeating("work", work, pause):
+        await started.wait()
+    assert calls == 1
+
+
+async def test_no_item_follows_one_that_fails_when_it_is_cancelled() -> None:
+    items, started = [], asyncio.Event()
+
+    async def work(item: int) -> None:
+        items.append(item)
+        started.set()
+        try:
+            await asyncio.sleep(0 if item == 2 else 3600)
+        finally:
+            raise AutoReconnect("The store is away, so the lease cannot be given back.")
+
+    async with running(with_each("work", [1, 2], work)):
+        await started.wait()
+    assert items == [1]
