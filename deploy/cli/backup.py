@@ -1,6 +1,7 @@
 """`pkgrepo backup` and `restore` of everything, `pkgrepo export` and `import` of one tenant."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome
 from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, ArchiveManifest, BackupProblem
 from deploy.backup.restorer import BackupRestorer
+from deploy.backup.retries import print_retries, run_with_retries
 from deploy.cli.options import Data, TenantId, console, run_until_stopped
 from deploy.local.folder import DataFolder
 from deploy.operator.audit import open_operator_audit
@@ -40,12 +42,16 @@ def backup(
     where, backups = store_addresses(data), BackupFolder(folder.absolute())
     storage = open_storage(where.installers)
 
+    async def record() -> None:
+        async with open_operator_audit(where) as audit:
+            await audit.add(OPERATORS, "backup", folder=str(backups.path))
+
     async def work() -> tuple[BackupCreator, Sequence[str]]:
+        print_retries(partial(print_line, console))
         with backups.locked(), show_progress(console) as rows, rows("Installers") as progress:
-            async with open_operator_audit(where) as audit:
-                await audit.add(OPERATORS, "backup", folder=str(backups.path))
+            await run_with_retries(record)
             creator = BackupCreator(backups, storage, progress, check)
-            await creator.run(where)
+            await run_with_retries(partial(creator.run, where))
             return creator, backups.keep_newest(keep) if keep else ()
 
     created, deleted = run_until_stopped(work())
