@@ -1,6 +1,7 @@
 """`pkgrepo backup` and `restore` of everything, `pkgrepo export` and `import` of one tenant."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -9,6 +10,7 @@ import typer
 from typer import Argument, Option
 
 from auth_service.audit.service import OPERATORS
+from auth_service.backups.store import MongoBackupStore
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome
@@ -18,6 +20,7 @@ from deploy.backup.retries import print_retries, run_with_retries
 from deploy.cli.options import Data, TenantId, console, run_until_stopped
 from deploy.local.folder import DataFolder
 from deploy.operator.audit import open_operator_audit
+from deploy.operator.schemas import open_database
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import offline_stores, store_addresses
 from deploy.operator.tenants import open_operator
@@ -46,12 +49,17 @@ def backup(
         async with open_operator_audit(where) as audit:
             await audit.add(OPERATORS, "backup", folder=str(backups.path))
 
+    async def record_success(name: str) -> None:
+        async with open_database(where.addresses.mongo_url, "auth") as database:
+            await MongoBackupStore(database).record(name, datetime.now(UTC))
+
     async def work() -> tuple[BackupCreator, Sequence[str]]:
         print_retries(partial(print_line, console))
         with backups.locked(), show_progress(console) as rows, rows("Installers") as progress:
             await run_with_retries(record)
             creator = BackupCreator(backups, storage, progress, check)
             await run_with_retries(partial(creator.run, where))
+            await run_with_retries(partial(record_success, creator.name))
             return creator, backups.keep_newest(keep) if keep else ()
 
     created, deleted = run_until_stopped(work())

@@ -120,6 +120,9 @@ async def test_a_backup_is_restored_if_no_service_is_connected(installation: Ins
     _, output = await installation.pkgrepo(token, ("backup", backups))
     assert "was created" in output
     async with AsyncMongoClient[dict[str, object]](installation.mongo_url) as client:
+        recorded = await client["auth"]["backups"].find_one({})
+        assert recorded is not None
+        assert f"{backups}/{recorded['name']} was created" in output
         for database in MONGODB[OPERATOR]:
             await client.drop_database(database)
     for installer in (installation.folder / "installers").iterdir():
