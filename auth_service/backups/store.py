@@ -4,7 +4,7 @@ from datetime import datetime
 
 from pymongo import IndexModel
 
-from auth_service.audit.service import OPERATORS
+from auth_service.audit.model import OPERATORS
 from common.mongo import Indexes, MongoDatabase
 
 BACKUP_INDEXES: Indexes = {"backups": [IndexModel(["tenant_id"], unique=True)]}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.service import OPERATORS
+from auth_service.audit.model import OPERATORS
 from common.caching.tenant_version import TenantVersions
 from common.mongo import MongoDatabase, long_timeout
 from common.redis import open_redis

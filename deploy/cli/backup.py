@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from auth_service.audit.service import OPERATORS
+from auth_service.audit.model import OPERATORS
 from auth_service.backups.store import MongoBackupStore
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder

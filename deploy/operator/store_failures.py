@@ -6,7 +6,6 @@ from redis.exceptions import ConnectionError as RedisUnreachable
 from redis.exceptions import TimeoutError as RedisTimeout
 
 from common.mongo import MongoError
-from common.redis import RedisError
 
 UNAUTHORIZED, AUTHENTICATION_FAILED = 13, 18  # MongoDB's codes
 
@@ -16,12 +15,12 @@ def is_temporary(error: MongoError) -> bool:
     return error.timeout or isinstance(error, ConnectionFailure)
 
 
-def describe(error: MongoError | RedisError) -> str:
-    """The store, the cause and the name of the error, without the driver's text, which may have addresses."""
-    if isinstance(error, RedisError):
-        store, setting, cause = "Redis", "REDIS_URL", _redis_cause(error)
-    else:
+def describe(error: Exception) -> str:
+    """The cause of a MongoError or RedisError, without the driver's text, which may have addresses."""
+    if isinstance(error, MongoError):
         store, setting, cause = "MongoDB", "MONGO_URL", _mongo_cause(error)
+    else:
+        store, setting, cause = "Redis", "REDIS_URL", _redis_cause(error)
     code = f" {error.code}" if isinstance(error, OperationFailure) else ""
     return f"{store} {cause.format(setting=setting)} ({type(error).__name__}{code})"
 
@@ -36,7 +35,7 @@ def _mongo_cause(error: MongoError) -> str:
     return _UNREACHABLE if isinstance(error, ConnectionFailure) else _OTHER
 
 
-def _redis_cause(error: RedisError) -> str:
+def _redis_cause(error: Exception) -> str:
     if isinstance(error, AuthenticationError):
         return _NOT_SIGNED_IN
     if isinstance(error, NoPermissionError):

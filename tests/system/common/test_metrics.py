@@ -62,6 +62,7 @@ OWN: Mapping[str, MetricKinds] = {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
         "pkgrepo_catalogs": ("gauge", SERVICE),
         "pkgrepo_audit_waiting": ("gauge", ()),
+        "pkgrepo_event_consumers_missing": ("gauge", SERVICE),
     },
     "auth_service": {
         "pkgrepo_logins_total": ("counter", ("outcome",)),
@@ -76,6 +77,7 @@ OWN: Mapping[str, MetricKinds] = {
         "pkgrepo_search_indexes_dropped_total": ("counter", ()),
         "pkgrepo_events_handled_total": ("counter", ("outcome", "type")),
         "pkgrepo_versions_waiting": ("gauge", ("gate",)),
+        "pkgrepo_event_consumers_missing": ("gauge", SERVICE),
     },
     "upload_service": {
         "pkgrepo_upload_bytes_total": ("counter", ()),
