@@ -15,6 +15,7 @@ from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome
 from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, ArchiveManifest, BackupProblem
+from deploy.backup.package_restorer import PackageRestorer
 from deploy.backup.restorer import BackupRestorer
 from deploy.backup.retries import print_retries, run_with_retries
 from deploy.cli.options import Data, TenantId, console, run_until_stopped
@@ -29,7 +30,11 @@ from deploy.tenant_archive.importer import TenantImporter
 from deploy.terminal import print_line, show_progress
 
 Folder = Annotated[Path, Argument(help="Folder of backups.")]
+At = Annotated[str | None, Option(help="Name of the backup. Default: the newest.")]
+WithoutSeal = Annotated[bool, Option("--without-seal", help="Do not verify that nobody changed the backup.")]
 Archive = Annotated[Path, Argument(help="Archive file.", dir_okay=False)]
+
+packages = typer.Typer(no_args_is_help=True)
 
 
 def backup(
@@ -73,14 +78,12 @@ def backup(
 
 def restore(
     folder: Folder,
-    at: Annotated[str | None, Option(help="Name of the backup. Default: the newest.")] = None,
+    at: At = None,
     other_keys: Annotated[
         bool, Option("--other-keys", help="Restore even if the current keys differ from the backup's.")
     ] = False,
     without_damaged: Annotated[bool, Option("--without-damaged", help="Restore without damaged installers.")] = False,
-    without_seal: Annotated[
-        bool, Option("--without-seal", help="Do not verify that nobody changed the backup.")
-    ] = False,
+    without_seal: WithoutSeal = False,
     data: Annotated[
         Path | None,
         Option(help="New folder for `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."),
@@ -106,6 +109,41 @@ def restore(
     _report_lacking(restored.lacking)
     console.print(f"Backup {backups.path / stored.name} was restored. All users must sign in again.")
     console.print("Unfinished uploads must be started again.")
+
+
+@packages.command("restore")
+def restore_package(
+    tenant_id: TenantId,
+    package_id: Annotated[str, Argument(help="Id of the package.")],
+    folder: Folder,
+    at: At = None,
+    without_damaged: Annotated[
+        bool, Option("--without-damaged", help="Leave out versions whose installer is damaged.")
+    ] = False,
+    without_seal: WithoutSeal = False,
+    data: Data = None,
+) -> None:
+    """Restore a deleted package with its versions and installers from a backup, while the services run."""
+    where, backups = store_addresses(data), BackupFolder(folder.absolute())
+    stored, storage = backups.load(at), open_storage(where.installers)
+
+    async def work() -> PackageRestorer:
+        with show_progress(console) as rows, rows("Installers") as progress:
+            options = (without_damaged, without_seal)
+            restorer = PackageRestorer(backups, stored, tenant_id, package_id, storage, progress, *options)
+            await restorer.run(where)
+            return restorer
+
+    restored = run_until_stopped(work())
+    number = len(restored.versions)
+    print_line(console, f"{package_id} was restored from {backups.path / stored.name} with {number} versions.")
+    for version in restored.versions:
+        if version.is_withdrawn:
+            status = version.status.replace("_", " ")
+            print_line(console, f"{version.version} ({version.uid}) is {status}: {version.release.reason}")
+    if not restored.is_active:
+        console.print("The package is inactive; set it active to offer it.")
+    _report_lacking(restored.lacking)
 
 
 def export_tenant(tenant_id: TenantId, archive: Archive, data: Data = None) -> None:

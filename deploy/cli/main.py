@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "restore": LazyCommand(
         "backup", "restore", "Restore a backup. Databases and storage must be empty and all services stopped."
     ),
+    "package": LazyCommand("backup", "packages", "Restore a deleted package from a backup."),
     "export": LazyCommand(
         "backup",
         "export_tenant",
