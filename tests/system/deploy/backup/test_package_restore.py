@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -23,6 +24,7 @@ from deploy.local.folder import Addresses
 from deploy.operator.audit import open_operator_audit
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import StoreAddresses
+from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.backup import RecordedProgress
 from tests.support.services.catalog import picture
@@ -40,6 +42,7 @@ from tests.support.system.services import PASSWORD, Api, Services, all_services
 from tests.support.wait import until
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.scanning.model import ScanState, scan_document
 
 RINGS = ("pilot", "broad", "everyone")
 
@@ -98,6 +101,11 @@ async def call(api: Api, method: str, operation: str, *segments: str, **form: st
     answer = await api.call(method, operation, *segments, data=form)
     assert answer.status in {200, 201}, answer.body
     return answer.body
+
+
+async def fetch(api: Api, address: str) -> Answer:
+    async with api.session.get(address) as response:
+        return await read_answer(response)
 
 
 async def storage_used(api: Api) -> int:
@@ -182,6 +190,18 @@ async def test_a_version_stopped_after_the_backup_returns_withdrawn(installation
         assert response.status == 404
     await call(approver, "POST", "resume_version", published.uid)
     assert published.package_id in await catalog(api.anonymous())
+
+
+async def test_an_infected_installer_stays_infected(installation: Installation) -> None:
+    api, published = await a_package(installation)
+    infected = {"scan": scan_document(ScanState.INFECTED, published.sha256, datetime.now(UTC))}
+    async with open_database(installation.where.addresses.mongo_url, "upload") as database:
+        await database["uploads"].update_one({"tenant_id": api.tenant_id}, {"$set": infected})
+    await installation.back_up()
+    await call(api, "DELETE", "delete_package", published.package_id)
+    await installation.restore(api, published.package_id)
+    answer = await fetch(api, (await version_of(api, published))["INSTALLER_URL"])
+    assert (answer.status, answer.body["code"]) == (404, "installer_infected")
 
 
 @pytest.mark.full
