@@ -22,6 +22,7 @@ from auth_service.app_keys import (
 from auth_service.audit.chain import AuditSigner
 from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
+from auth_service.backups.store import MongoBackupStore
 from auth_service.entra.keys import SigningKeys
 from auth_service.entra.service import EntraTokens
 from auth_service.login.service import Login
@@ -97,7 +98,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[ENTRA] = EntraTokens(app[TENANTS], SigningKeys(settings.entra_authority))
         app[TOKENS] = Tokens(MongoTokenStore(database), versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
-        register_metrics(app[METRICS], app[TENANTS], sessions)
+        register_metrics(app[METRICS], app[TENANTS], sessions, MongoBackupStore(database))
         app[USAGE] = UsageReader(upload_service, client_registry)
         yield
 

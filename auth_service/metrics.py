@@ -5,6 +5,7 @@ from contextlib import contextmanager
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from auth_service.backups.store import MongoBackupStore
 from auth_service.tenants.service import Tenants
 from auth_service.users.model import BadCredentials, TooManyFailures
 from common.auth.sessions import Sessions
@@ -32,7 +33,7 @@ class LoginMetrics:
         self._counters["succeeded"].inc()
 
 
-def register_metrics(metrics: Metrics, tenants: Tenants, sessions: Sessions) -> None:
+def register_metrics(metrics: Metrics, tenants: Tenants, sessions: Sessions, backups: MongoBackupStore) -> None:
     """Add the metrics that are read from the stores."""
 
     async def limits() -> Sequence[Metric]:
@@ -47,5 +48,11 @@ def register_metrics(metrics: Metrics, tenants: Tenants, sessions: Sessions) -> 
     async def session_count() -> Sequence[Metric]:
         return [GaugeMetricFamily("pkgrepo_sessions", "Sessions of administrators.", await sessions.count())]
 
+    async def last_backup() -> Sequence[Metric]:
+        at = await backups.last_success()
+        help_text = "When `pkgrepo backup` last succeeded, in seconds since 1970; 0 if it never did."
+        return [GaugeMetricFamily("pkgrepo_backup_last_success", help_text, at.timestamp() if at else 0)]
+
     metrics.add_source("limits", limits)
     metrics.add_source("sessions", session_count)
+    metrics.add_source("backups", last_backup)

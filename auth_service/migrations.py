@@ -7,6 +7,7 @@ from pydantic import SecretStr
 from auth_service.audit.chain import AuditSigner
 from auth_service.audit.service import Audit
 from auth_service.audit.store import AUDIT_INDEXES, MongoAuditStore
+from auth_service.backups.store import BACKUP_INDEXES
 from auth_service.oidc.store import PROVIDER_INDEXES
 from auth_service.tenants.store import TENANT_INDEXES
 from auth_service.tokens.store import TOKEN_INDEXES
@@ -15,7 +16,14 @@ from common.auth.roles import ADMINISTRATOR
 from common.mongo import MongoDatabase, long_timeout, make_indexes
 from common.mongo.schema import Done, Migration, Schema, in_batches
 
-INDEXES = {**TENANT_INDEXES, **USER_INDEXES, **TOKEN_INDEXES, **PROVIDER_INDEXES, **AUDIT_INDEXES}
+INDEXES = {
+    **TENANT_INDEXES,
+    **USER_INDEXES,
+    **TOKEN_INDEXES,
+    **PROVIDER_INDEXES,
+    **AUDIT_INDEXES,
+    **BACKUP_INDEXES,
+}
 
 
 async def _chain(audit_key: SecretStr, database: MongoDatabase, done: Done) -> None:

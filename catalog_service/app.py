@@ -131,9 +131,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[app_keys.LISTINGS] = Listings(catalogs, versions)
         uploads = app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
 
-        events = app[app_keys.EVENTS] if app_keys.EVENTS in app else await enter(open_events(settings.rabbitmq_url))
+        if app_keys.EVENTS not in app:
+            app[app_keys.EVENTS] = await enter(open_events(settings.rabbitmq_url, app[METRICS]))
         count = count_events(app[METRICS], UPLOAD_FINISHED)
-        await readiness.then(lambda: uploads.listen(events, count))
+        await readiness.then(lambda: uploads.listen(app[app_keys.EVENTS], count))
         pause, sweep_all = partial(asyncio.sleep, SWEEP_PAUSE), partial(sweep, store, packages, versions)
         await enter(repeating("sweeper", sweep_all, pause, after=readiness.prepared))
         pause = partial(asyncio.sleep, RELEASE_PAUSE)

@@ -93,7 +93,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         catalogs = app[keys.CATALOGS] = CatalogCache(services[CATALOG], clients, budget=settings.catalog_memory)
         _add_gauges(app[METRICS], catalogs, recorder)
         if keys.EVENTS not in app and settings.rabbitmq_url:
-            app[keys.EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url))
+            app[keys.EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url, app[METRICS]))
         if keys.EVENTS in app:
             await app[keys.EVENTS].listen_ephemeral(UPLOAD_FINISHED, app[keys.EVENT_HUB].publish)
         yield

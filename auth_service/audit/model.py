@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from common.errors import InvalidField, Unavailable
 
+OPERATORS = "internal"  # the log of operators' commands without a tenant; no tenant can have this id
 _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 
 

@@ -11,7 +11,6 @@ from auth_service.audit.store import MongoAuditStore
 from common.telemetry import log
 
 ATTEMPTS = 100  # to append one entry; each lost attempt is another replica's entry
-OPERATORS = "internal"  # the log of operators' commands without a tenant; no tenant can have this id
 
 
 class Audit:

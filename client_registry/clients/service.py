@@ -80,7 +80,7 @@ class Clients:
             if slot is None:
                 raise ClientLimitExceeded(limit=limit or 0)
             try:
-                await self._store.add(caller.tenant_id, client, digest=token.digest, slot=slot)
+                await self._store.add(caller.tenant_id, client, digest=token.digest, key_id=token.key_id, slot=slot)
             except SlotTaken:
                 continue
             return client, token
@@ -93,7 +93,8 @@ class Clients:
     async def rotate_token(self, tenant_id: str, client_id: str) -> IssuedToken:
         """Issue a new token; the old one ends at once. Raises ClientNotFound."""
         token = self._tokens.issue()
-        if not await self._store.set_token(tenant_id, uuid_text(client_id) or "", digest=token.digest, hint=token.hint):
+        stored = {"digest": token.digest, "key_id": token.key_id, "hint": token.hint}
+        if not await self._store.set_token(tenant_id, uuid_text(client_id) or "", **stored):
             raise ClientNotFound
         return token
 
@@ -106,16 +107,21 @@ class Clients:
         """The client that a token names; None for an unknown token or a disabled client.
 
         The sighting is stored if the address or the program changed, else once a minute. It also moves a token that is
-        stored under an old key to the current key.
+        stored under an old key to the current key, at the first call.
         """
-        digests = self._tokens.digests(token)
-        client = await self._store.find_by_digests(caller.tenant_id, digests) if digests else None
+        key_id, digests = self._tokens.key_id, self._tokens.digests(token)
+        client, stored_key_id = await self._store.find_by_digests(caller.tenant_id, digests) if digests else (None, "")
         if client is None or not client.enabled:
             return None
         now = self._now()
-        has_moved = (client.ip, client.program) != (caller.ip, program)
+        has_moved = (client.ip, client.program, stored_key_id) != (caller.ip, program, key_id)
         if has_moved or client.last_seen is None or now - client.last_seen >= SIGHTING_INTERVAL:
             await self._store.record_sighting(
-                caller.tenant_id, client.client_id, digests=digests, ip=caller.ip, program=program, at=now
+                *(caller.tenant_id, client.client_id),
+                digests=digests,
+                key_id=key_id,
+                ip=caller.ip,
+                program=program,
+                at=now,
             )
         return client

@@ -75,9 +75,9 @@ class MongoClientStore:
         cursor = self._clients.find({"tenant_id": tenant_id}, {"_id": False, "seat": True})
         return {document["seat"] async for document in cursor}
 
-    async def add(self, tenant_id: str, client: Client, *, digest: str, slot: int) -> None:
+    async def add(self, tenant_id: str, client: Client, *, digest: str, key_id: str, slot: int) -> None:
         """Raises ClientExists for a duplicate name, SlotTaken for a duplicate slot."""
-        keys = {"name_key": client.name.casefold(), "token_digest": digest, "seat": slot}
+        keys = {"name_key": client.name.casefold(), "token_digest": digest, "token_key": key_id, "seat": slot}
         try:
             await self._clients.insert_one({"tenant_id": tenant_id, **vars(client), **keys})
         except DuplicateKeyError as error:
@@ -85,26 +85,36 @@ class MongoClientStore:
                 raise SlotTaken from None
             raise ClientExists(name=client.name) from None
 
-    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
-        """The client whose token has one of these digests."""
+    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> tuple[Client | None, str]:
+        """The client whose token has one of these digests, and the id of the key of its digest."""
         document = await self._clients.find_one({"tenant_id": tenant_id, "token_digest": {"$in": list(digests)}})
-        return _client(document) if document else None
+        return (_client(document), document.get("token_key", "")) if document else (None, "")
 
     async def record_sighting(
-        self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
+        self,
+        tenant_id: str,
+        client_id: str,
+        *,
+        digests: Sequence[str],
+        key_id: str,
+        ip: str,
+        program: int,
+        at: datetime,
     ) -> None:
         """Store the sighting and the first digest, if the client's token still has one of the digests."""
+        token = {"token_digest": digests[0], "token_key": key_id}
         await self._clients.update_one(
             {"tenant_id": tenant_id, "client_id": client_id, "token_digest": {"$in": list(digests)}},
-            {"$set": {"token_digest": digests[0], "ip": ip, "program": program, "last_seen": at}},
+            {"$set": {**token, "ip": ip, "program": program, "last_seen": at}},
         )
 
     async def change(self, tenant_id: str, client_id: str, changes: Mapping[str, object]) -> bool:
         """Change `enabled` or `ring`; False if there is no such client."""
         return await self._set(tenant_id, client_id, changes)
 
-    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool:
-        return await self._set(tenant_id, client_id, {"token_digest": digest, "token_hint": hint})
+    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, key_id: str, hint: str) -> bool:
+        token = {"token_digest": digest, "token_key": key_id, "token_hint": hint}
+        return await self._set(tenant_id, client_id, token)
 
     async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
         """Delete a client and its blacklist entries; False if there is no such client."""
@@ -120,10 +130,11 @@ class MongoClientStore:
         async with await self._database.client.start_session() as session:
             return await session.with_transaction(delete_both)
 
-    async def count_unseen(self, tenant_id: str, since: datetime) -> int:
-        """The number of older clients that have not called since: their tokens are still stored under the old key."""
-        unseen = {"created_at": {"$lt": since}, "$nor": [{"last_seen": {"$gte": since}}]}
-        return await self._clients.count_documents({"tenant_id": tenant_id, **unseen})
+    async def names_under_other_keys(self, tenant_id: str, key_id: str) -> Sequence[str]:
+        """The names of the clients whose tokens are not stored under this key, sorted."""
+        query = {"tenant_id": tenant_id, "token_key": {"$ne": key_id}}
+        cursor = self._clients.find(query, {"_id": False, "name": True}).sort("name_key", ASCENDING)
+        return [document["name"] async for document in cursor]
 
     async def forget_tenant(self, tenant_id: str) -> None:
         """Delete all data of a tenant in this service."""

@@ -11,10 +11,11 @@ HINT_LENGTH = 4
 
 @dataclass(frozen=True)
 class IssuedToken:
-    """A new token: `text` is for its client alone, `digest` and `hint` are stored."""
+    """A new token: `text` is for its client alone, `digest`, `key_id` and `hint` are stored."""
 
     text: str
     digest: str
+    key_id: str
 
     @property
     def hint(self) -> str:
@@ -28,8 +29,13 @@ class ClientTokens:
         self._keys = keys
 
     def issue(self) -> IssuedToken:
-        text = str(uuid4())
-        return IssuedToken(text, self._keys.digests(text)[0])
+        text, key_id = str(uuid4()), self.key_id
+        return IssuedToken(text, self._keys.digests(text)[0], key_id)
+
+    @property
+    def key_id(self) -> str:
+        """The id of the current key. Read it before a digest: if the key changes in between, the old one is named."""
+        return self._keys.signing_id
 
     def digests(self, token: str) -> tuple[str, ...]:
         """The digests under which the token may be stored, the current one first; none for an impossible token."""

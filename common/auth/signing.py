@@ -24,6 +24,7 @@ RELOAD_INTERVAL = 1.0  # seconds until a changed file is noticed
 ALGORITHM = "HS256"
 CLOCK_SKEW = 10  # seconds that two hosts' clocks may differ
 MAX_TOKENS = 4096  # that a verifier remembers
+KEY_ID, KEY_ID_LENGTH = b"the id of a key of pkgrepo", 16
 Parsed = TypeVar("Parsed")
 
 
@@ -47,6 +48,11 @@ class Keys:
     @property
     def signing(self) -> str:
         return self.accepted[0]
+
+    @property
+    def signing_id(self) -> str:
+        """The id of the signing key, in hexadecimal; it does not reveal the key."""
+        return hmac.new(self.signing.encode(), KEY_ID, sha256).hexdigest()[:KEY_ID_LENGTH]
 
     def digests(self, text: str) -> tuple[str, ...]:
         """The HMAC-SHA256 of a text under each key, in hexadecimal; the first is under the signing key."""

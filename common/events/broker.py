@@ -13,6 +13,7 @@ from yarl import URL
 from common.events import Count, Event, EventsUnavailable, Handle, Listener, traced_event
 from common.events.deliveries import RETRY_PAUSE, SYSTEM, Subscriber, process_delivery
 from common.telemetry import log
+from common.telemetry.metrics import Metrics
 
 EXCHANGE = "uploads"
 DEAD_EXCHANGE = "uploads.dead"
@@ -41,7 +42,13 @@ class RabbitEvents:
         self._channel: AbstractChannel | None = None
         self._opening = asyncio.Lock()
         self._subscribing: set[asyncio.Task[None]] = set()
+        self._consuming_now = 0
         self._closed = False
+
+    @property
+    def missing_consumers(self) -> int:
+        """The number of subscribers and listeners that are not connected to the broker now."""
+        return len(self._subscribing) - self._consuming_now
 
     async def publish(self, event: Event) -> None:
         with traced_event(event, SYSTEM) as traced:
@@ -126,7 +133,11 @@ class RabbitEvents:
             underlay = await channel.get_underlay_channel()
             underlay.on_consumer_cancel_callbacks.add(lambda _: gone.set())
             yield channel
-            await gone.wait()
+            self._consuming_now += 1
+            try:
+                await gone.wait()
+            finally:
+                self._consuming_now -= 1
 
     async def _consume(self, subscriber: Subscriber) -> None:
         """Handle events until the connection, the channel or the queue is gone."""
@@ -174,11 +185,15 @@ async def _declare(channel: AbstractChannel, queue: str, event_type: str) -> Abs
 
 
 @asynccontextmanager
-async def open_events(url: str) -> AsyncIterator[RabbitEvents]:
-    """Events over the broker at `url` (amqp://…); opening does not wait for it."""
+async def open_events(url: str, metrics: Metrics | None = None) -> AsyncIterator[RabbitEvents]:
+    """Events over the broker at `url` (amqp://…); opening does not wait for it. `metrics` get its missing consumers."""
     # The library logs an error per second while the broker is away; we log that ourselves.
     logging.getLogger("aiormq").setLevel(logging.CRITICAL)
     events = RabbitEvents(url)
+    if metrics:
+        help_text = "Consumers that should be connected to RabbitMQ and are not."
+        name = "pkgrepo_event_consumers_missing"
+        metrics.gauge(name, help_text, lambda: events.missing_consumers, service=metrics.service)
     try:
         yield events
     finally:

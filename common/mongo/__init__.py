@@ -21,14 +21,18 @@ Indexes = Mapping[str, Sequence[IndexModel]]
 
 _COMMANDS = ["aggregate", "createIndexes", "delete", "distinct", "drop", "find", "findAndModify", "insert", "update"]
 # The field of a command that names its collection.
+CALL_TIMEOUT = 2.5  # seconds of one call, see `long_timeout`
 ON_COLLECTIONS = {**{name: name for name in _COMMANDS}, "getMore": "collection"}
 
 
 @asynccontextmanager
-async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIterator[MongoDatabase]:
+async def open_database(
+    url: str, name: str, caller: str = "pkgrepo", *, timeout: float = CALL_TIMEOUT
+) -> AsyncIterator[MongoDatabase]:
     """Open a database. It does not wait for the server; a call to an absent server fails after 2 seconds.
 
-    `caller` is the name of the connection in the server: the service, or `pkgrepo` for operator commands.
+    `caller` is the name of the connection in the server: the service, or `pkgrepo` for operator commands. `timeout` is
+    the time limit of one call, in seconds.
     """
     listeners: dict[str, Any] = {"event_listeners": [TracedCommands()]} if traces.enabled else {}
     client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
@@ -40,7 +44,7 @@ async def open_database(url: str, name: str, caller: str = "pkgrepo") -> AsyncIt
         tz_aware=True,
         serverSelectionTimeoutMS=2000,
         connectTimeoutMS=2000,
-        timeoutMS=2500,  # of one call, see `long_timeout`
+        timeoutMS=round(timeout * 1000),
         **listeners,
     )
     with closing(client):

@@ -22,6 +22,7 @@ from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Status, Upload
 from upload_service.storage.store import MongoMoveStore
 
+CALL_TIMEOUT = 60.0  # seconds of one call: a backup may wait for a busy MongoDB
 ATTEMPTS = 10  # at reading the records; after each, fewer installers are left to copy
 
 
@@ -39,8 +40,8 @@ class BackupCreator:
     _present: set[Path] = field(default_factory=set)
 
     async def run(self, where: StoreAddresses) -> None:
-        """Raises BackupProblem, and Unavailable if a storage of installers does not answer."""
-        async with open_database(where.addresses.mongo_url, "upload") as upload:
+        """A further call resumes. Raises BackupProblem, MongoError, and Unavailable if a storage does not answer."""
+        async with open_database(where.addresses.mongo_url, "upload", timeout=CALL_TIMEOUT) as upload:
             await claim_storage(self.storage, upload)
             # Read before the records: records may be of a later schema than the manifest says, not of an earlier one.
             schemas = await versions(upload)

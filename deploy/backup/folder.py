@@ -23,11 +23,12 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from auth_service.audit.service import OPERATORS
+from auth_service.audit.model import OPERATORS
 from common.tenants import is_tenant_id
 from deploy.backup.installers import installers_of
-from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, make_seals
+from deploy.backup.manifest import AUDIT, BackupManifest, BackupProblem, Entry, make_seals
 from deploy.backup.records import documents, is_plain_file, open_plain_file
+from deploy.operator.stores import StoreAddresses
 from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import plain_name
 
@@ -126,6 +127,27 @@ class BackupFolder:
         content = path.read_bytes()
         text = seal.read_text(encoding="ascii", errors="replace") if is_plain_file(seal) else ""
         return StoredBackup(chosen, BackupManifest.parse(content, str(path)), content, text)
+
+    def require_sealed(self, backup: StoredBackup, where: StoreAddresses) -> None:
+        """Raise BackupProblem if a backup has no seal, or one that does not match."""
+        if backup.is_sealed(where.require_audit_key()):
+            return
+        path = self.path / backup.name
+        if not backup.seal:
+            raise BackupProblem(
+                f"{path}: has no seal. An earlier version made it, or somebody removed the seal. Choose another backup "
+                f"with --at. Only if nobody but you could write to {self.path}, add --without-seal"
+            )
+        if AUDIT in backup.manifest.missing_keys(where):
+            raise BackupProblem(
+                f"{path}: says that its seal is of another AUDIT_KEY. If you never changed that key, somebody changed "
+                "the backup. Else add the old AUDIT_KEY after the one here, separated by a space, and run this again. "
+                f"If it is lost, and nobody but you could write to {self.path}, add --without-seal"
+            )
+        raise BackupProblem(
+            f"{path}: was changed or renamed after it was made, because its seal does not match. Do not restore it. "
+            f"Choose another backup with --at, and find out who can write to {self.path}"
+        )
 
     def keep_newest(self, count: int) -> list[str]:
         """Delete all backups but the newest `count`, and unused installers; the names of the deleted backups."""

@@ -13,10 +13,11 @@ from common.errors import Problem
 from common.mongo import Document
 from common.tenants import is_tenant_id
 from deploy.backup.manifest import BackupProblem
-from deploy.backup.records import documents
+from deploy.backup.records import documents, is_plain_file
+from deploy.operator.storage import Storage
 from deploy.terminal import FileProgress
 from upload_service.content_range import parse_file_id
-from upload_service.model import InstallerMissing, Status, Upload
+from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
@@ -58,6 +59,29 @@ async def copy_installer(
         raise
     part.replace(target)
     sync_folder(target.parent)
+
+
+async def store_copy(source: Path, upload: Upload, storage: Storage, progress: FileProgress) -> CopyOutcome:
+    """Copy an installer of a backup to the storage that the settings choose, unless it is there. Raises Unavailable."""
+    backend = storage.backends.get(storage.chosen)
+    if await backend.size(upload) == upload.size:
+        progress.advance(upload.size)
+        return CopyOutcome.COPIED
+    if not is_plain_file(source):
+        return CopyOutcome.MISSING
+    try:
+        if storage.chosen is StorageKind.FOLDER:
+            await copy_installer(read_blocks(source, 0, upload.size), upload, storage.path(upload), progress)
+        elif await is_intact(source, upload):
+            await backend.put(upload, source)
+            progress.advance(upload.size)
+        else:
+            return CopyOutcome.ALTERED
+    except InstallerMissing:
+        return CopyOutcome.MISSING
+    except InstallerAltered:
+        return CopyOutcome.ALTERED
+    return CopyOutcome.COPIED
 
 
 async def verify_blocks(blocks: AsyncGenerator[bytes, None], upload: Upload) -> AsyncGenerator[bytes, None]:

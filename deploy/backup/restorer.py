@@ -11,25 +11,24 @@ from pathlib import Path
 
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.service import OPERATORS
+from auth_service.audit.model import OPERATORS
 from common.caching.tenant_version import TenantVersions
 from common.mongo import MongoDatabase, long_timeout
 from common.redis import open_redis
 from deploy.backup import target
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
-from deploy.backup.installers import CopyOutcome, InstallerAltered, copy_installer, installers_of, is_intact
+from deploy.backup.installers import CopyOutcome, installers_of, store_copy
 from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, BackupProblem
-from deploy.backup.records import DATABASES, Client, documents, is_plain_file, restore_documents
+from deploy.backup.records import DATABASES, Client, documents, restore_documents
 from deploy.operator.audit import open_operator_audit
 from deploy.operator.schemas import migrate_restored, open_database, require_known_schemas
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
 from deploy.operator.tenants import open_operator
 from deploy.terminal import FileProgress
-from upload_service.model import InstallerMissing, Status, StorageKind, Upload
+from upload_service.model import Status
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.filesystem import read_blocks
 
 CONSEQUENCES = {
     AUDIT: "`pkgrepo audit verify` reports earlier entries as altered, until the old key is added after the new one",
@@ -65,7 +64,7 @@ class BackupRestorer:
                 "of secrets, or `keys` and `audit-key` of its data folder. If they are lost, add --other-keys"
             )
         if not self.without_seal:
-            self._check_seal(where, missing)
+            self.folder.require_sealed(self.backup, where)
         records = self.folder.path / self.backup.name
         check_records(records, self.backup.manifest.records)
         async with open_database(where.addresses.mongo_url, "upload") as upload:
@@ -93,33 +92,15 @@ class BackupRestorer:
                 await audit.add(OPERATORS, "restore", backup=self.backup.name, **seal)
             await marker.clear()
 
-    def _check_seal(self, where: StoreAddresses, missing: list[str]) -> None:
-        """Raise BackupProblem if the backup has no seal, or one that does not match."""
-        if self.backup.is_sealed(where.require_audit_key()):
-            return
-        path, folder = self.folder.path / self.backup.name, self.folder.path
-        if not self.backup.seal:
-            raise BackupProblem(
-                f"{path}: has no seal. An earlier version made it, or somebody removed the seal. Choose another backup "
-                f"with --at. Only if nobody but you could write to {folder}, add --without-seal"
-            )
-        if AUDIT in missing:
-            raise BackupProblem(
-                f"{path}: says that its seal is of another AUDIT_KEY. If you never changed that key, somebody changed "
-                "the backup. Else add the old AUDIT_KEY after the one here, separated by a space, and run this again. "
-                f"If it is lost, and nobody but you could write to {folder}, add --without-seal"
-            )
-        raise BackupProblem(
-            f"{path}: was changed or renamed after it was made, because its seal does not match. Do not restore it. "
-            f"Choose another backup with --at, and find out who can write to {folder}"
-        )
-
     async def _restore_installers(self, records: Path) -> None:
         self.progress.start("copying", sum(upload.size for upload in installers_of(records)))
         known = set(self.backup.manifest.lacking)
         for upload in installers_of(records):
             name = f"{upload.tenant_id}/{upload.server_filename}"
-            outcome = CopyOutcome.MISSING if name in known else await self._restore_installer(upload)
+            outcome = CopyOutcome.MISSING
+            if name not in known:
+                source = self.folder.file(upload.tenant_id, upload.server_filename)
+                outcome = await store_copy(source, upload, self.storage, self.progress)
             if outcome is not CopyOutcome.COPIED:
                 self.lacking[name] = outcome
         damaged = sorted(self.lacking.keys() - known)
@@ -129,30 +110,6 @@ class BackupRestorer:
                 f"the backup is damaged: {', '.join(damaged[:MAX_NAMES])}{more}; repair the files in "
                 f"{self.folder.path / 'files'} and run this again, or add --without-damaged"
             )
-
-    async def _restore_installer(self, upload: Upload) -> CopyOutcome:
-        """Copy an installer to the storage that the settings choose, unless it is there."""
-        backend = self.storage.backends.get(self.storage.chosen)
-        source = self.folder.file(upload.tenant_id, upload.server_filename)
-        if await backend.size(upload) == upload.size:
-            self.progress.advance(upload.size)
-            return CopyOutcome.COPIED
-        if not is_plain_file(source):
-            return CopyOutcome.MISSING
-        try:
-            if self.storage.chosen is StorageKind.FOLDER:
-                blocks = read_blocks(source, 0, upload.size)
-                await copy_installer(blocks, upload, self.storage.path(upload), self.progress)
-            elif await is_intact(source, upload):
-                await backend.put(upload, source)
-                self.progress.advance(upload.size)
-            else:
-                return CopyOutcome.ALTERED
-        except InstallerMissing:
-            return CopyOutcome.MISSING
-        except InstallerAltered:
-            return CopyOutcome.ALTERED
-        return CopyOutcome.COPIED
 
     async def _restore_records(self, client: Client, records: Path) -> None:
         for database in DATABASES:

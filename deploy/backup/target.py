@@ -1,5 +1,7 @@
 """The databases and the storage that a backup or an archive is written to: checks, and the marker of an open run."""
 
+from uuid import uuid4
+
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
@@ -60,7 +62,9 @@ async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
 
 
 class RestoreMarker:
-    """A record while a tenant, or WHOLE_INSTALLATION, is restored: only the same backup or archive may resume."""
+    """A record while a tenant, a package or WHOLE_INSTALLATION is restored; only the same source may resume."""
+
+    run_id = ""  # of the open run: the same when it resumes, and no other run's
 
     def __init__(self, client: Client, what: str, source: str) -> None:
         database, collection = MARKERS
@@ -69,10 +73,13 @@ class RestoreMarker:
 
     async def is_set(self) -> bool:
         """Whether a run from this source began and did not finish."""
-        return await self._markers.find_one({**self._key, **self._source}) is not None
+        document = await self._markers.find_one({**self._key, **self._source})
+        self.run_id = document.get("run_id", "") if document else ""
+        return document is not None
 
     async def set(self) -> None:
-        await self._markers.replace_one(self._key, self._source, upsert=True)
+        self.run_id = uuid4().hex
+        await self._markers.replace_one(self._key, {**self._source, "run_id": self.run_id}, upsert=True)
 
     async def clear(self) -> None:
         await self._markers.delete_one(self._key)

@@ -12,8 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from typer import Option
 
 from auth_service.audit.chain import ChainBroken, verify
-from auth_service.audit.model import Head, Selection
-from auth_service.audit.service import OPERATORS
+from auth_service.audit.model import OPERATORS, Head, Selection
 from auth_service.forms import time
 from common.errors import InvalidField
 from deploy.cli.options import Data, console, error_console

@@ -1,21 +1,27 @@
 """`pkgrepo backup` and `restore` of everything, `pkgrepo export` and `import` of one tenant."""
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from typer import Argument, Option
 
-from auth_service.audit.service import OPERATORS
+from auth_service.audit.model import OPERATORS
+from auth_service.backups.store import MongoBackupStore
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome
 from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, ArchiveManifest, BackupProblem
+from deploy.backup.package_restorer import PackageRestorer
 from deploy.backup.restorer import BackupRestorer
+from deploy.backup.retries import print_retries, run_with_retries
 from deploy.cli.options import Data, TenantId, console, run_until_stopped
 from deploy.local.folder import DataFolder
 from deploy.operator.audit import open_operator_audit
+from deploy.operator.schemas import open_database
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import offline_stores, store_addresses
 from deploy.operator.tenants import open_operator
@@ -24,7 +30,11 @@ from deploy.tenant_archive.importer import TenantImporter
 from deploy.terminal import print_line, show_progress
 
 Folder = Annotated[Path, Argument(help="Folder of backups.")]
+At = Annotated[str | None, Option(help="Name of the backup. Default: the newest.")]
+WithoutSeal = Annotated[bool, Option("--without-seal", help="Do not verify that nobody changed the backup.")]
 Archive = Annotated[Path, Argument(help="Archive file.", dir_okay=False)]
+
+packages = typer.Typer(no_args_is_help=True)
 
 
 def backup(
@@ -40,12 +50,21 @@ def backup(
     where, backups = store_addresses(data), BackupFolder(folder.absolute())
     storage = open_storage(where.installers)
 
+    async def record() -> None:
+        async with open_operator_audit(where) as audit:
+            await audit.add(OPERATORS, "backup", folder=str(backups.path))
+
+    async def record_success(name: str) -> None:
+        async with open_database(where.addresses.mongo_url, "auth") as database:
+            await MongoBackupStore(database).record(name, datetime.now(UTC))
+
     async def work() -> tuple[BackupCreator, Sequence[str]]:
+        print_retries(partial(print_line, console))
         with backups.locked(), show_progress(console) as rows, rows("Installers") as progress:
-            async with open_operator_audit(where) as audit:
-                await audit.add(OPERATORS, "backup", folder=str(backups.path))
+            await run_with_retries(record)
             creator = BackupCreator(backups, storage, progress, check)
-            await creator.run(where)
+            await run_with_retries(partial(creator.run, where))
+            await run_with_retries(partial(record_success, creator.name))
             return creator, backups.keep_newest(keep) if keep else ()
 
     created, deleted = run_until_stopped(work())
@@ -59,14 +78,12 @@ def backup(
 
 def restore(
     folder: Folder,
-    at: Annotated[str | None, Option(help="Name of the backup. Default: the newest.")] = None,
+    at: At = None,
     other_keys: Annotated[
         bool, Option("--other-keys", help="Restore even if the current keys differ from the backup's.")
     ] = False,
     without_damaged: Annotated[bool, Option("--without-damaged", help="Restore without damaged installers.")] = False,
-    without_seal: Annotated[
-        bool, Option("--without-seal", help="Do not verify that nobody changed the backup.")
-    ] = False,
+    without_seal: WithoutSeal = False,
     data: Annotated[
         Path | None,
         Option(help="New folder for `pkgrepo up`. Default: the settings MONGO_URL, REDIS_URL and AUDIT_KEY."),
@@ -92,6 +109,41 @@ def restore(
     _report_lacking(restored.lacking)
     console.print(f"Backup {backups.path / stored.name} was restored. All users must sign in again.")
     console.print("Unfinished uploads must be started again.")
+
+
+@packages.command("restore")
+def restore_package(
+    tenant_id: TenantId,
+    package_id: Annotated[str, Argument(help="Id of the package.")],
+    folder: Folder,
+    at: At = None,
+    without_damaged: Annotated[
+        bool, Option("--without-damaged", help="Leave out versions whose installer is damaged.")
+    ] = False,
+    without_seal: WithoutSeal = False,
+    data: Data = None,
+) -> None:
+    """Restore a deleted package with its versions and installers from a backup, while the services run."""
+    where, backups = store_addresses(data), BackupFolder(folder.absolute())
+    stored, storage = backups.load(at), open_storage(where.installers)
+
+    async def work() -> PackageRestorer:
+        with show_progress(console) as rows, rows("Installers") as progress:
+            options = (without_damaged, without_seal)
+            restorer = PackageRestorer(backups, stored, tenant_id, package_id, storage, progress, *options)
+            await restorer.run(where)
+            return restorer
+
+    restored = run_until_stopped(work())
+    number = len(restored.versions)
+    print_line(console, f"{package_id} was restored from {backups.path / stored.name} with {number} versions.")
+    for version in restored.versions:
+        if version.is_withdrawn:
+            status = version.status.replace("_", " ")
+            print_line(console, f"{version.version} ({version.uid}) is {status}: {version.release.reason}")
+    if not restored.is_active:
+        console.print("The package is inactive; set it active to offer it.")
+    _report_lacking(restored.lacking)
 
 
 def export_tenant(tenant_id: TenantId, archive: Archive, data: Data = None) -> None:

@@ -1,8 +1,7 @@
 """`pkgrepo keys`: rotation of the keys of sessions, download addresses, client tokens and requests between services."""
 
 import asyncio
-from collections.abc import Iterable
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +16,10 @@ from deploy.operator.key_files import KeyFiles
 from deploy.operator.schemas import open_database
 from deploy.operator.stores import store_addresses
 from deploy.operator.tenants import open_operator
+from deploy.terminal import print_line
 
 app = typer.Typer(no_args_is_help=True)
+MAX_NAMES = 20  # clients in one line
 
 
 @app.command()
@@ -66,18 +67,25 @@ def _report(files: Iterable[Path], change: str) -> None:
 
 
 def _finish(files: KeyFiles, data: Path | None) -> None:
-    since = files.client_tokens_since()
-    waiting = asyncio.run(_count_unseen(store_addresses(data).addresses, since)) if since else 0
-    _report(files.finish(keep_client_tokens=waiting > 0), "the old key is removed")
+    keys = files.client_token_key()
+    waiting = asyncio.run(_clients_of_the_old_key(store_addresses(data).addresses, keys.signing_id)) if keys else []
+    _report(files.finish(keep_client_tokens=bool(waiting)), "the old key is removed")
     if waiting:
-        console.print(
-            f"The old key of client tokens stays: {waiting} clients have not called since the rotation, and would be "
-            "rejected without it. Run this again later, or give those clients new tokens or delete them."
+        more = f" and {len(waiting) - MAX_NAMES} more" if len(waiting) > MAX_NAMES else ""
+        print_line(
+            console,
+            "The old key of client tokens stays. The tokens of these clients are stored under it: "
+            f"{', '.join(waiting[:MAX_NAMES])}{more}. Each moves to the new key at the client's next call. "
+            "Run this again then. If a client does not call any more, give it a new token or delete it.",
         )
 
 
-async def _count_unseen(addresses: Addresses, since: datetime) -> int:
-    """The number of clients of all tenants whose tokens are still stored under the old key."""
+async def _clients_of_the_old_key(addresses: Addresses, key_id: str) -> Sequence[str]:
+    """The clients of all tenants, `<tenant>/<name>`, whose tokens are not stored under the new key."""
     async with open_operator(addresses) as operator, open_database(addresses.mongo_url, "clients") as database:
-        store = MongoClientStore(database)
-        return sum([await store.count_unseen(tenant.tenant_id, since) for tenant in await operator.tenants.list()])
+        store, tenants = MongoClientStore(database), await operator.tenants.list()
+        return [
+            f"{tenant.tenant_id}/{name}"
+            for tenant in tenants
+            for name in await store.names_under_other_keys(tenant.tenant_id, key_id)
+        ]

@@ -50,6 +50,7 @@ COMMANDS: Mapping[str, LazyCommand] = {
     "restore": LazyCommand(
         "backup", "restore", "Restore a backup. Databases and storage must be empty and all services stopped."
     ),
+    "package": LazyCommand("backup", "packages", "Restore a deleted package from a backup."),
     "export": LazyCommand(
         "backup",
         "export_tenant",
@@ -182,7 +183,9 @@ def _reason(error: Exception) -> str | None:
     if isinstance(error, _loaded(FAILURES)):
         return visible(error)
     if isinstance(error, _loaded(STORE_FAILURES)):
-        return f"a store does not answer ({type(error).__name__}); check MONGO_URL and REDIS_URL"
+        from deploy.operator.store_failures import describe
+
+        return describe(error)
     if isinstance(error, OSError):
         where = f"{visible(error.filename)}: " if error.filename else ""
         return f"{where}{error.strerror or visible(error)}"

@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from typer import Option
 
-from auth_service.audit.service import OPERATORS
+from auth_service.audit.model import OPERATORS
 from catalog_service.store import MongoCatalogStore
 from common.telemetry import configure_logs
 from deploy.cli.options import INTERRUPTED, Data, console, error_console, run_interruptible

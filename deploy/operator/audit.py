@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from uuid import uuid4
 
 from auth_service.audit.chain import AuditSigner
-from auth_service.audit.model import AuditEntry, Selection
-from auth_service.audit.service import OPERATORS, Audit
+from auth_service.audit.model import OPERATORS, AuditEntry, Selection
+from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
 from auth_service.tenants.service import Changes
 from common.errors import Problem

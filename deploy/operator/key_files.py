@@ -1,16 +1,13 @@
 """Key files: each holds one key, or two during a rotation (`common.auth.signing`)."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from time import sleep
 
-from common.auth.signing import RELOAD_INTERVAL, parse_keys
+from common.auth.signing import RELOAD_INTERVAL, Keys, parse_keys
 from deploy.local.folder import FolderProblem, new_key, write_secret
 
 RELOADED = RELOAD_INTERVAL + 4  # seconds until every service on this file system has read a changed file
-# The longest time until services on other machines have a changed file, with a margin for clocks that differ.
-DISTRIBUTED = timedelta(minutes=15)
 
 
 class KeyFiles:
@@ -61,10 +58,10 @@ class KeyFiles:
         files = [file for file in self._with_two_keys() if not (keep_client_tokens and _of_client_tokens(file))]
         return self._write({file: self._keys[file][:1] for file in files})
 
-    def client_tokens_since(self) -> datetime | None:
-        """The latest time when all services had the new key of client tokens; None without a rotation."""
-        times = [file.stat().st_mtime for file in self._with_two_keys() if _of_client_tokens(file)]
-        return datetime.fromtimestamp(max(times), UTC) + DISTRIBUTED if times else None
+    def client_token_key(self) -> Keys | None:
+        """The keys of client tokens while there are two, the new one first; None without a rotation."""
+        words = [self._keys[file] for file in self._with_two_keys() if _of_client_tokens(file)]
+        return Keys("\n".join(words[0])) if words else None
 
     def _with_two_keys(self) -> list[Path]:
         return [file for file, words in self._keys.items() if len(words) > 1]

@@ -9,7 +9,7 @@ from auth_service.migrations import schema as auth_schema
 from catalog_service.migrations import SCHEMA as CATALOG
 from client_registry.migrations import SCHEMA as CLIENTS
 from common import mongo
-from common.mongo import MongoDatabase
+from common.mongo import CALL_TIMEOUT, MongoDatabase
 from common.mongo.migration import migrate, migrate_again
 from common.mongo.schema import Schema, SchemaIsNewer, set_version, version_of
 from deploy.operator.stores import StoreAddresses
@@ -25,9 +25,9 @@ KNOWN = {name: schema.version for name, schema in schemas(SecretStr("")).items()
 
 
 @asynccontextmanager
-async def open_database(url: str, name: str) -> AsyncIterator[MongoDatabase]:
+async def open_database(url: str, name: str, *, timeout: float = CALL_TIMEOUT) -> AsyncIterator[MongoDatabase]:
     """Open a service's database. Raises SchemaIsNewer if any service's schema is newer than this program."""
-    async with mongo.open_database(url, name) as database:
+    async with mongo.open_database(url, name, timeout=timeout) as database:
         require_known_schemas(await versions(database))
         yield database
 

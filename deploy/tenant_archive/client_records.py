@@ -41,6 +41,7 @@ class ClientRecord(Record):
     name: str
     name_key: str
     token_digest: Digest
+    token_key: Annotated[str, Field(pattern="^([0-9a-f]{16})?$")] = ""
     token_hint: Annotated[str, Field(max_length=HINT_LENGTH, pattern="^[0-9a-f]*$")]
     seat: Count
     ip: Annotated[str, Field(max_length=IP_LIMIT), checked(ip_address)] | None

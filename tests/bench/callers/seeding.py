@@ -59,7 +59,7 @@ async def clients(run: Run, account: Account, number: int, entries: int) -> None
         for slot, client_id in enumerate(ids, start=max(taken, default=0) + 1):
             at = began + timedelta(minutes=slot)
             client = Client(client_id, f"pc-{slot:05}.example.com", at, "a1b2", "192.0.2.7", at, program=1)
-            await store.add(account.tenant_id, client, digest=client_id, slot=slot)
+            await store.add(account.tenant_id, client, digest=client_id, key_id="", slot=slot)
         for number_of_entry in range(entries):
             entry = Entry(
                 str(uuid4()), ids[number_of_entry % number], None, (package_id(number_of_entry),), None, began

@@ -22,9 +22,10 @@ from client_registry.migrations import SCHEMA
 from client_registry.outgoing.catalog_service import CatalogService
 from client_registry.releases.model import Installer, Release, ReleaseExists
 from client_registry.releases.store import MongoReleaseStore
+from common.auth.signing import Keys
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase, make_indexes
-from tests.support.factories import KEYS, make_caller, make_tenant
+from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 from tests.support.services.tenant_first import TenantFilterCheck
 from tests.support.tables import each
 
@@ -116,45 +117,52 @@ def test_every_index_except_the_sweep_begins_with_the_tenant(collection: str) ->
 
 async def test_a_client_is_read_as_it_was_added(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client(ip="192.0.2.1", last_seen=NOW, program=1, enabled=False)
-    await store.add(tenant_id, client, digest="d", slot=0)
+    await store.add(tenant_id, client, digest="d", key_id="key", slot=0)
 
     assert await store.list(tenant_id) == [client]
-    assert await store.find_by_digests(tenant_id, ["x", "d"]) == client
+    assert await store.find_by_digests(tenant_id, ["x", "d"]) == (client, "key")
 
 
 async def test_a_sighting_stores_the_first_of_the_digests(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client()
-    await store.add(tenant_id, client, digest="old", slot=0)
+    await store.add(tenant_id, client, digest="old", key_id="key", slot=0)
 
-    await store.record_sighting(tenant_id, client.client_id, digests=["new", "old"], ip="192.0.2.1", program=1, at=NOW)
+    await store.record_sighting(
+        tenant_id, client.client_id, digests=["new", "old"], key_id="key", ip="192.0.2.1", program=1, at=NOW
+    )
 
-    assert await store.find_by_digests(tenant_id, ["old"]) is None
-    assert await store.find_by_digests(tenant_id, ["new"]) == replace(client, ip="192.0.2.1", program=1, last_seen=NOW)
+    assert await store.find_by_digests(tenant_id, ["old"]) == (None, "")
+    seen = replace(client, ip="192.0.2.1", program=1, last_seen=NOW)
+    assert await store.find_by_digests(tenant_id, ["new"]) == (seen, "key")
 
 
 async def test_a_sighting_does_not_restore_a_replaced_token(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client()
-    await store.add(tenant_id, client, digest="old", slot=0)
-    await store.set_token(tenant_id, client.client_id, digest="another", hint=client.token_hint)
+    await store.add(tenant_id, client, digest="old", key_id="key", slot=0)
+    await store.set_token(tenant_id, client.client_id, digest="another", key_id="key", hint=client.token_hint)
 
-    await store.record_sighting(tenant_id, client.client_id, digests=["new", "old"], ip="192.0.2.1", program=1, at=NOW)
-
-    assert await store.find_by_digests(tenant_id, ["new", "old"]) is None
-    assert await store.find_by_digests(tenant_id, ["another"]) == client
-
-
-async def test_clients_not_seen_since_a_time_are_counted(store: MongoClientStore, tenant_id: str) -> None:
-    before, after = NOW - timedelta(seconds=1), NOW + timedelta(seconds=1)
-    clients = (
-        make_client("never", created_at=before),
-        make_client("long ago", created_at=before, last_seen=before),
-        make_client("since", created_at=before, last_seen=after),
-        make_client("new", created_at=after),
+    await store.record_sighting(
+        tenant_id, client.client_id, digests=["new", "old"], key_id="key", ip="192.0.2.1", program=1, at=NOW
     )
-    for number, client in enumerate(clients):
-        await store.add(tenant_id, client, digest=client.name, slot=number)
 
-    assert await store.count_unseen(tenant_id, NOW) == 2
+    assert await store.find_by_digests(tenant_id, ["new", "old"]) == (None, "")
+    assert await store.find_by_digests(tenant_id, ["another"]) == (client, "key")
+
+
+async def test_only_clients_that_need_the_old_key_are_named(store: MongoClientStore) -> None:
+    caller, old, new = make_caller(), Keys("the-old-key-of-thirty-two-letters-and-more"), Keys(KEY)
+    before = Clients(store, ClientTokens(old), NoResolver())
+    tokens = {name: (await before.add(caller, name))[1].text for name in ("calls-at-once", "Silent", "rotated", "off")}
+    ids = {client.name: client.client_id for client in await store.list(caller.tenant_id)}
+    for name in ("calls-at-once", "off"):
+        assert await before.identify(caller, tokens[name], 1)
+    during = Clients(store, ClientTokens(Keys(f"{new.signing} {old.signing}")), NoResolver())
+    assert await during.identify(caller, tokens["calls-at-once"], 1)
+    await during.rotate_token(caller.tenant_id, ids["rotated"])
+    await during.add(caller, "added")
+
+    assert await store.names_under_other_keys(caller.tenant_id, new.signing_id) == ["off", "Silent"]
+    assert await store.names_under_other_keys("another", new.signing_id) == []
 
 
 async def test_clients_seen_since_each_time_are_counted(store: MongoClientStore, tenant_id: str) -> None:
@@ -163,24 +171,24 @@ async def test_clients_seen_since_each_time_are_counted(store: MongoClientStore,
     for number, days in enumerate((None, 0, 1, 2, 20, 31)):
         last_seen = None if days is None else NOW - timedelta(days=days)
         client = make_client(str(number), created_at=NOW, last_seen=last_seen)
-        await store.add(tenant_id, client, digest=client.name, slot=number)
+        await store.add(tenant_id, client, digest=client.name, key_id="key", slot=number)
 
     assert await store.count_seen(tenant_id, since) == {"day": 2, "week": 3, "month": 4}
     assert await store.count_seen("another", since) == {"day": 0, "week": 0, "month": 0}
 
 
 async def test_a_token_belongs_to_one_client(store: MongoClientStore, tenant_id: str) -> None:
-    await store.add(tenant_id, make_client("one"), digest="d", slot=0)
+    await store.add(tenant_id, make_client("one"), digest="d", key_id="key", slot=0)
 
     with pytest.raises(ClientExists):
-        await store.add(tenant_id, make_client("two"), digest="d", slot=1)
+        await store.add(tenant_id, make_client("two"), digest="d", key_id="key", slot=1)
 
 
 async def test_a_slot_holds_one_client(store: MongoClientStore, tenant_id: str) -> None:
-    await store.add(tenant_id, make_client("one"), digest="1", slot=0)
+    await store.add(tenant_id, make_client("one"), digest="1", key_id="key", slot=0)
 
     with pytest.raises(SlotTaken):
-        await store.add(tenant_id, make_client("two"), digest="2", slot=0)
+        await store.add(tenant_id, make_client("two"), digest="2", key_id="key", slot=0)
 
 
 async def test_one_of_many_concurrent_clients_with_one_name_is_added(store: MongoClientStore) -> None:
@@ -223,7 +231,7 @@ async def test_all_concurrent_additions_succeed_without_a_limit(store: MongoClie
 
 async def test_one_of_many_concurrent_deletions_of_a_client_succeeds(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client()
-    await store.add(tenant_id, client, digest="d", slot=0)
+    await store.add(tenant_id, client, digest="d", key_id="key", slot=0)
 
     deleted = await asyncio.gather(*(store.delete(tenant_id, client.client_id, digests=["d"]) for _ in range(10)))
 
@@ -234,7 +242,7 @@ async def test_a_client_is_deleted_with_its_entries(
     store: MongoClientStore, blacklist: MongoBlacklistStore, tenant_id: str
 ) -> None:
     client = make_client()
-    await store.add(tenant_id, client, digest="d", slot=0)
+    await store.add(tenant_id, client, digest="d", key_id="key", slot=0)
     about = [make_entry(client_id=client.client_id) for _ in range(10)]
 
     results = await outcomes(
@@ -288,7 +296,7 @@ async def test_entries_for_a_client_exclude_those_of_others(
     first, other = make_client("one"), make_client("other")
     entries = [make_entry(), make_entry(client_id=first.client_id), make_entry(client_id=other.client_id)]
     for seat, client in enumerate((first, other)):
-        await store.add(tenant_id, client, digest=str(seat), slot=seat)
+        await store.add(tenant_id, client, digest=str(seat), key_id="key", slot=seat)
     for entry in entries:
         await blacklist.add_entry(tenant_id, entry)
 
@@ -348,7 +356,7 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(
 ) -> None:
     other = make_tenant().tenant_id
     for owner in (tenant_id, other):
-        await store.add(owner, make_client(), digest="d", slot=0)
+        await store.add(owner, make_client(), digest="d", key_id="key", slot=0)
         await blacklist.add_entry(owner, make_entry())
         await blacklist.add_group(owner, make_group())
         await releases.add(owner, Release(str(uuid4()), "1.0.0.0", NOW))

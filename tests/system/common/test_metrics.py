@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
@@ -10,10 +11,11 @@ from aiohttp import ClientSession, UnixConnector
 from pymongo import AsyncMongoClient
 
 from auth_service.app import create_app as create_auth_service
+from auth_service.backups.store import MongoBackupStore
 from auth_service.settings import AuthSettings
 from common.auth.internal_tokens import Deployment
 from common.http.server import management_of, serving
-from common.mongo import Document
+from common.mongo import Document, open_database
 from tests.support.deployment.observability import alerts, panels, records
 from tests.support.factories import KEY, KEYS
 from tests.support.metrics import MetricSamples, fetch_metrics
@@ -60,12 +62,14 @@ OWN: Mapping[str, MetricKinds] = {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
         "pkgrepo_catalogs": ("gauge", SERVICE),
         "pkgrepo_audit_waiting": ("gauge", ()),
+        "pkgrepo_event_consumers_missing": ("gauge", SERVICE),
     },
     "auth_service": {
         "pkgrepo_logins_total": ("counter", ("outcome",)),
         "pkgrepo_sessions": ("gauge", ()),
         "pkgrepo_storage_quota_bytes": ("gauge", TENANT),
         "pkgrepo_clients_max": ("gauge", TENANT),
+        "pkgrepo_backup_last_success": ("gauge", ()),
     },
     "catalog_service": {
         "pkgrepo_catalog_bytes": ("gauge", SERVICE),
@@ -73,6 +77,7 @@ OWN: Mapping[str, MetricKinds] = {
         "pkgrepo_search_indexes_dropped_total": ("counter", ()),
         "pkgrepo_events_handled_total": ("counter", ("outcome", "type")),
         "pkgrepo_versions_waiting": ("gauge", ("gate",)),
+        "pkgrepo_event_consumers_missing": ("gauge", SERVICE),
     },
     "upload_service": {
         "pkgrepo_upload_bytes_total": ("counter", ()),
@@ -165,7 +170,7 @@ async def test_metrics_show_the_usage_of_a_tenant(services: Services, seed_data:
 @pytest.mark.parametrize(
     ("name", "database", "documents"),
     [
-        ("auth_service", "auth", {"tenants"}),
+        ("auth_service", "auth", {"tenants", "backups"}),
         ("client_registry", "clients", set[str]()),
         ("upload_service", "upload", {"uploads"}),  # the oldest waiting upload, and damaged ones
     ],
@@ -236,6 +241,16 @@ async def test_sign_ins_are_counted_by_outcome(services: Services, tenant: Api) 
         labels = {"outcome": outcome}
         assert after.value("pkgrepo_logins_total", **labels) == before.value("pkgrepo_logins_total", **labels) + count
     assert after.value("pkgrepo_sessions") == before.value("pkgrepo_sessions") + 1
+
+
+async def test_the_time_of_the_last_backup_is_shown(services: Services, mongo_url: str) -> None:
+    async with open_database(mongo_url, "auth") as database:
+        await database["backups"].delete_many({})
+        assert (await metrics_of(services, "auth_service")).value("pkgrepo_backup_last_success") == 0
+        for day in (1, 2):
+            await MongoBackupStore(database).record("name", datetime(2026, 1, day, tzinfo=UTC))
+    shown = (await metrics_of(services, "auth_service")).value("pkgrepo_backup_last_success")
+    assert shown == datetime(2026, 1, 2, tzinfo=UTC).timestamp()
 
 
 async def test_cached_catalogs_and_handled_events_are_counted(services: Services, seed_data: SeedData) -> None:

@@ -114,12 +114,29 @@ async def test_a_tenant_is_exported_and_imported(installation: Installation, tmp
     assert "nightly" not in tokens  # It would count in two installations.
 
 
+async def test_a_package_is_restored(installation: Installation, tmp_path: Path) -> None:
+    await installation.pkgrepo(("backup", str(tmp_path)))
+    async with AsyncMongoClient[dict[str, object]](installation.mongo_url) as client:
+        tenant = {"tenant_id": installation.tenant_id}
+        package = await client["catalog"]["packages"].find_one(tenant)
+        assert package is not None
+        for database, collection in (("catalog", "packages"), ("catalog", "versions"), ("upload", "uploads")):
+            await client[database][collection].delete_many(tenant)
+        name = str(package["package_id"])
+        (output,) = await installation.pkgrepo(("package", "restore", installation.tenant_id, name, str(tmp_path)))
+        assert f"{name} was restored from {tmp_path}/" in output
+        assert await client["catalog"]["versions"].count_documents({**tenant, "state": "active"}) == 1
+
+
 async def test_a_backup_is_restored_if_no_service_is_connected(installation: Installation, tmp_path: Path) -> None:
     backups = str(tmp_path / "backups")
     token = ("token", "create", installation.tenant_id, "nightly", "--role", "publisher")
     _, output = await installation.pkgrepo(token, ("backup", backups))
     assert "was created" in output
     async with AsyncMongoClient[dict[str, object]](installation.mongo_url) as client:
+        recorded = await client["auth"]["backups"].find_one({})
+        assert recorded is not None
+        assert f"{backups}/{recorded['name']} was created" in output
         for database in MONGODB[OPERATOR]:
             await client.drop_database(database)
     for installer in (installation.folder / "installers").iterdir():

@@ -259,10 +259,17 @@ async def test_keys_are_rotated_while_services_run(running: tuple[RunningPkgrepo
         async def session_is_void() -> bool:
             return await status() == 401
 
+        tokens = []
+        for name in ("pc-calling", "pc-silent"):
+            form = {"client_name": name}
+            async with session.post(f"{service.base_url}/add_client", headers=headers, data=form) as answer:
+                tokens.append((await answer.json())["auth_token"])
         ended, output = await pkgrepo("keys", "rotate", "--data", str(folder))
         assert (ended, await status()) == (0, 200), output
+        async with session.post(f"{service.base_url}/get_packages", data={"auth_token": tokens[0]}) as answer:
+            assert answer.status == 200
         ended, output = await pkgrepo("keys", "rotate", "--data", str(folder), "--finish")
-        assert ended == 0, output
+        assert (ended, "stored under it: demo/pc-silent. " in output) == (0, True), output
         await until(session_is_void, timeout=TIMEOUT)
         assert await administrator(session, service.base_url, folder)
 

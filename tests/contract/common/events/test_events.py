@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import aio_pika
 import pytest
+from yarl import URL
 
 from common.errors import Unavailable
 from common.events import Event, Events, EventsUnavailable, Outcome
@@ -18,9 +19,12 @@ from common.events.broker import RabbitEvents, open_events
 from common.events.deliveries import MAX_DELIVERIES
 from common.events.local import LocalEvents
 from common.mongo import WriteRejected
+from common.telemetry.metrics import Metrics
 from common.telemetry.tracing import traces
 from tests.support.servers.otlp_server import run_collector
+from tests.support.servers.proxy import Mode, run_proxy
 from tests.support.tables import each
+from tests.support.wait import until
 
 TIMEOUT = 60  # seconds until a test fails
 
@@ -358,6 +362,30 @@ async def test_a_broker_that_never_answers_times_out(monkeypatch: pytest.MonkeyP
         writer.close()
     server.close()
     await server.wait_closed()
+
+
+async def test_consumers_without_a_broker_are_counted(rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("common.events.broker.RETRY_PAUSE", 0.05)
+    address, name, metrics = URL(rabbitmq_url), make_name(), Metrics("catalog_service")
+
+    async def missing() -> float:
+        families = {family.name: family for family in await metrics.collect()}
+        (sample,) = families["pkgrepo_event_consumers_missing"].samples
+        assert sample.labels == {"service": "catalog_service"}
+        return sample.value
+
+    async with run_proxy(f"{address.host}:{address.port}") as proxy:
+        through_proxy = str(address.with_host("127.0.0.1").with_port(proxy.port))
+        async with open_events(through_proxy, metrics) as events:
+            await events.subscribe(name, name, RecordingHandler().handle)
+            await events.listen_ephemeral(name, lambda _: None)
+            for mode, expected in ((Mode.PASS, 0), (Mode.REFUSE, 2), (Mode.PASS, 0)):
+                await proxy.set_mode(mode)
+
+                async def has_changed(number: int = expected) -> bool:
+                    return await missing() == number
+
+                await until(has_changed)
 
 
 async def test_publishing_continues_after_a_lost_connection(rabbitmq_url: str) -> None:

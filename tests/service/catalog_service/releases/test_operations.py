@@ -84,6 +84,12 @@ async def test_a_promotion_to_an_unknown_ring_is_refused(tenant: ReleaseTenant) 
     assert (answer.status, answer.body["params"]["reason"]) == (400, "no_such_ring")
 
 
+async def test_a_promotion_names_its_ring(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy()
+    answer = await tenant.call(tenant.bob, "promote_version", await tenant.publish())
+    assert (answer.status, answer.body["code"], answer.body["params"]["field"]) == (400, "invalid_field", "ring")
+
+
 async def test_a_gate_that_waits_refuses_the_promotion(tenant: ReleaseTenant) -> None:
     await tenant.set_policy(gates=AN_APPROVAL)
     uid = await tenant.publish()

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from auth_service.audit.service import OPERATORS
+from auth_service.audit.model import OPERATORS
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import installers_of
 from deploy.backup.manifest import BackupProblem, Entry

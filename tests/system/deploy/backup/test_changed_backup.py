@@ -13,7 +13,9 @@ import bson
 import pytest
 from pydantic import SecretStr
 
+from common.auth.sessions import Sessions
 from common.mongo import MongoDatabase, open_database
+from common.redis import open_redis
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import UPLOADS
@@ -112,6 +114,15 @@ async def test_an_unchanged_backup_is_restored(upload: MongoDatabase, where: Sto
     await restore_documents(tmp_path / "backups", where)
     assert await upload["uploads"].distinct("tenant_id") == ["acme"]
     assert files_below(tmp_path / "after") == {f"installers/acme/{NAME}"}
+
+
+async def test_a_restore_ends_the_sessions_of_all_tenants(where: StoreAddresses, tmp_path: Path) -> None:
+    async with open_redis(where.addresses.redis_url) as redis:
+        sessions = Sessions(redis, keys=KEYS, lifetime=3600, idle=3600)
+        opened = [sessions.parse_token(await sessions.open(tenant_id, "ada")) for tenant_id in ("acme", "other")]
+        assert [await sessions.is_alive(session) for session in opened] == [True, True]
+        await restore_documents(tmp_path / "backups", where)
+        assert [await sessions.is_alive(session) for session in opened] == [False, False]
 
 
 PATHS: Sequence[Mapping[str, str]] = (

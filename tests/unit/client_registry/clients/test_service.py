@@ -27,6 +27,7 @@ class OneClient(MongoClientStore):
 
     client: Client | None = None
     digest: str = ""
+    key_id: str = ""
     sightings: int = 0
     contended: list[int] = field(default_factory=list)
 
@@ -45,20 +46,28 @@ class OneClient(MongoClientStore):
     async def slots(self, tenant_id: str) -> AbstractSet[int]:
         return set(range(await self.count(tenant_id)))
 
-    async def add(self, tenant_id: str, client: Client, *, digest: str, slot: int) -> None:
+    async def add(self, tenant_id: str, client: Client, *, digest: str, key_id: str, slot: int) -> None:
         if self.contended:
             self.contended.pop()
             raise SlotTaken
-        self.client, self.digest = client, digest
+        self.client, self.digest, self.key_id = client, digest, key_id
 
-    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> Client | None:
-        return self.client if self.digest in digests else None
+    async def find_by_digests(self, tenant_id: str, digests: Sequence[str]) -> tuple[Client | None, str]:
+        return (self.client, self.key_id) if self.digest in digests else (None, "")
 
     async def record_sighting(
-        self, tenant_id: str, client_id: str, *, digests: Sequence[str], ip: str, program: int, at: datetime
+        self,
+        tenant_id: str,
+        client_id: str,
+        *,
+        digests: Sequence[str],
+        key_id: str,
+        ip: str,
+        program: int,
+        at: datetime,
     ) -> None:
         assert self.client
-        self.digest = digests[0]
+        self.digest, self.key_id = digests[0], key_id
         self.client = replace(self.client, ip=ip, program=program, last_seen=at)
         self.sightings += 1
 
@@ -67,8 +76,8 @@ class OneClient(MongoClientStore):
         self.client = replace(self.client, **changes)
         return True
 
-    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, hint: str) -> bool:
-        self.digest = digest
+    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, key_id: str, hint: str) -> bool:
+        self.digest, self.key_id = digest, key_id
         return True
 
     async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
@@ -153,6 +162,7 @@ async def test_a_token_of_the_previous_key_is_moved_to_the_current_key(registere
     rotating = Clients(registered.store, ClientTokens(Keys(f"{present} {KEY}")), FakeResolver(), registered.clock)
     finished = Clients(registered.store, ClientTokens(Keys(present)), FakeResolver(), registered.clock)
 
+    await registered.call(after=0)
     assert await finished.identify(registered.caller, registered.token, 1) is None
     assert await rotating.identify(registered.caller, registered.token, 1)
     assert await finished.identify(registered.caller, registered.token, 1)

@@ -154,6 +154,15 @@ def test_records_of_tenants_operators_and_without_tenant_are_accepted(
     check_records(folder.path, [write_records(folder.path, "auth.audit_log.bson", {"_id": 1, **record})])
 
 
+def test_a_record_changed_to_another_of_its_size_is_refused(folder: BackupFolder) -> None:
+    name = "auth.users.bson"
+    entry = write_records(folder.path, name, {"_id": 1, "tenant_id": "acme", "role": "viewer"})
+    write_records(folder.path, name, {"_id": 1, "tenant_id": "acme", "role": "admins"})
+    assert (folder.path / name).stat().st_size == entry.size
+    with pytest.raises(BackupProblem, match="is damaged"):
+        check_records(folder.path, [entry])
+
+
 def write_records(folder: Path, name: str, *records: dict[str, object]) -> Entry:
     """Write a file of records; its entry in a manifest."""
     content = b"".join(bson.encode(record) for record in records)

@@ -10,9 +10,19 @@ from unittest.mock import patch
 
 import pytest
 import typer
+from pymongo.errors import (
+    AutoReconnect,
+    ExecutionTimeout,
+    NetworkTimeout,
+    OperationFailure,
+    ServerSelectionTimeoutError,
+)
+from redis.exceptions import AuthenticationError
+from redis.exceptions import ConnectionError as RedisUnreachable
+from redis.exceptions import TimeoutError as RedisTimeout
 from typer.testing import CliRunner
 
-from deploy.cli.main import COMMANDS, FAILURES, STORE_FAILURES, app, main
+from deploy.cli.main import COMMANDS, FAILURES, app, main
 from deploy.cluster.secrets import SETTINGS
 from deploy.operator.status import PORTS
 from tests.support.tables import each
@@ -64,14 +74,27 @@ def test_an_expected_failure_ends_with_one_line(module: str, name: str) -> None:
         main()
 
 
-@each(("module", "name"), sorted(STORE_FAILURES.items()))
-def test_a_store_that_does_not_answer_names_the_settings(module: str, name: str) -> None:
-    error = getattr(import_module(module), name)("refused")
-    with (
-        patch("deploy.cli.main.app", side_effect=error),
-        pytest.raises(SystemExit, match=r"check MONGO_URL and REDIS_"),
-    ):
+@each(
+    ("error", "text"),
+    [
+        (NetworkTimeout("10.0.0.7"), "MongoDB did not answer in time"),
+        (ExecutionTimeout("", 50), "MongoDB did not answer in time"),
+        (ServerSelectionTimeoutError("10.0.0.7"), "MongoDB is not reached, or has no primary; check MONGO_URL"),
+        (AutoReconnect("10.0.0.7"), "MongoDB is not reached"),
+        (OperationFailure("", 18), "MongoDB refuses the user or the password; check MONGO_URL"),
+        (OperationFailure("", 13), "MongoDB refuses the command, because the user of MONGO_URL lacks a right"),
+        (OperationFailure("", 59), "MongoDB refused a command; check MONGO_URL (OperationFailure 59)"),
+        (RedisTimeout("10.0.0.8"), "Redis did not answer in time"),
+        (RedisUnreachable("10.0.0.8"), "Redis is not reached, or has no primary; check REDIS_URL"),
+        (AuthenticationError("WRONGPASS"), "Redis refuses the user or the password; check REDIS_URL"),
+    ],
+    ids=str,
+)
+def test_the_failure_of_a_store_names_the_store_and_the_cause(error: Exception, text: str) -> None:
+    with patch("deploy.cli.main.app", side_effect=error), pytest.raises(SystemExit) as ended:
         main()
+    assert str(ended.value.code).startswith(f"pkgrepo: {text}")
+    assert "10.0.0." not in str(ended.value.code)
 
 
 def test_an_unexpected_failure_is_raised() -> None:

@@ -1,6 +1,6 @@
 """promtool tests of every alert with sample metrics."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,7 @@ UP = {f'up{{job="pkgrepo", service="{service}", instance="{service}-1"}}': "1+0x
 
 @dataclass(frozen=True)
 class Case:
-    """Metrics per minute, and the alerts that fire at `minute`: exactly `fires`."""
+    """Metrics each `step` minutes, and the alerts that fire at `minute`: exactly `fires`."""
 
     alert: str
     description: str
@@ -22,11 +22,12 @@ class Case:
     minute: int
     fires: set[str]
     up: tuple[str, ...] = tuple(UP)
+    step: int = 1
 
     def document(self) -> dict[str, object]:
         series = {**{name: UP[name] for name in self.up}, **self.samples}
         return {
-            "interval": "1m",
+            "interval": f"{self.step}m",
             "input_series": [{"series": name, "values": values} for name, values in series.items()],
             "promql_expr_test": [
                 {
@@ -40,6 +41,11 @@ class Case:
 
 def fires(alert: str, description: str, samples: dict[str, str], minute: int, *, also: tuple[str, ...] = ()) -> Case:
     return Case(alert, description, samples, minute, {alert, *also})
+
+
+def of_days(case: Case) -> Case:
+    """The same case with metrics each half hour, which is quick for an alert about days."""
+    return replace(case, step=30)
 
 
 def quiet(alert: str, description: str, samples: dict[str, str], minute: int, *, but: tuple[str, ...] = ()) -> Case:
@@ -98,6 +104,12 @@ def events(**outcomes: str) -> dict[str, str]:
     return {name % outcome: numbers for outcome, numbers in outcomes.items()}
 
 
+def consumers(*missing: str) -> dict[str, str]:
+    """The missing consumers of each replica of catalog_service."""
+    name = 'pkgrepo_event_consumers_missing{service="catalog_service", instance="%s"}'
+    return {name % number: numbers for number, numbers in enumerate(missing)}
+
+
 def files(opened: int) -> dict[str, str]:
     labels = '{job="pkgrepo", service="gateway", instance="gateway-1"}'
     return {f"process_open_fds{labels}": steady(opened), f"process_max_fds{labels}": steady(1000)}
@@ -148,6 +160,8 @@ CASES = [
     quiet("PkgrepoTenantNearQuota", "not quite", storage(80, 9), 10),
     fires("PkgrepoOutboxLag", "it stays", {"pkgrepo_outbox_lag_seconds": steady(90)}, 5),
     quiet("PkgrepoOutboxLag", "it is short", {"pkgrepo_outbox_lag_seconds": steady(30)}, 5),
+    fires("PkgrepoBrokerDown", "one has no connection", consumers("0+0x20", steady(1)), 10),
+    quiet("PkgrepoBrokerDown", "both connect again", consumers("1 1 0+0x20", "2 2 2 0+0x20"), 10),
     fires("PkgrepoEventsFail", "one failed", events(failed="0 0 0 1+0x20", handled=growing(50)), 10),
     fires("PkgrepoEventsFail", "one cannot be read", events(unreadable="0 0 0 1+0x20"), 10),
     quiet("PkgrepoEventsFail", "one failed long ago", events(failed="0 1+0x60", handled=growing(50)), 20),
@@ -157,6 +171,10 @@ CASES = [
     quiet("PkgrepoLoginsRefused", "they are few", logins(growing(2), growing(2)), 15),
     fires("PkgrepoClientsNearLimit", "19 of 20", clients(95), 10),
     quiet("PkgrepoClientsNearLimit", "half of them", clients(50), 10),
+    of_days(fires("PkgrepoBackupMissing", "none in a day", {"pkgrepo_backup_last_success": steady(0)}, 1500)),
+    of_days(quiet("PkgrepoBackupMissing", "a new installation", {"pkgrepo_backup_last_success": steady(0)}, 1410)),
+    of_days(fires("PkgrepoBackupOld", "of two nights ago", {"pkgrepo_backup_last_success": steady(60)}, 1860)),
+    of_days(quiet("PkgrepoBackupOld", "of last night", {"pkgrepo_backup_last_success": steady(60)}, 1770)),
     fires("PkgrepoScannerDown", "it stays away", {"pkgrepo_scanner_up": steady(0)}, 20),
     quiet("PkgrepoScannerDown", "it is back", {"pkgrepo_scanner_up": "0+0x5 1+0x40"}, 20),
     fires("PkgrepoScanLag", "it stays", {"pkgrepo_scan_lag_seconds": steady(1000)}, 10),
@@ -177,9 +195,13 @@ OTHERS = [case for case in CASES if case not in SAMPLE]
 
 @pytest.mark.parametrize("cases", [SAMPLE, pytest.param(OTHERS, marks=pytest.mark.full)], ids=["sample", "others"])
 def test_each_alert_fires_on_its_own_metrics_only(tmp_path: Path, cases: list[Case]) -> None:
-    document = {"rule_files": [str(OBSERVABILITY / "rules.yaml")], "tests": [case.document() for case in cases]}
-    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(document))
-    assert promtool("test", "rules", tmp_path / "cases.yaml") == ""
+    files = []
+    for step in sorted({case.step for case in cases}):
+        tests = [case.document() for case in cases if case.step == step]
+        rules = {"rule_files": [str(OBSERVABILITY / "rules.yaml")], "evaluation_interval": f"{step}m"}
+        files.append(tmp_path / f"{step}.yaml")
+        files[-1].write_text(yaml.safe_dump({**rules, "tests": tests}))
+    assert promtool("test", "rules", *files) == ""
 
 
 def test_each_alert_has_a_firing_and_a_quiet_case() -> None:

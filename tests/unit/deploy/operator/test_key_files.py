@@ -60,8 +60,11 @@ def test_a_finished_rotation_leaves_the_new_key(folder: Path) -> None:
 
 @pytest.mark.usefixtures("key_contents")
 def test_the_old_key_of_client_tokens_stays_while_needed(folder: Path) -> None:
+    assert KeyFiles(folder).client_token_key() is None
     KeyFiles(folder).rotate()
-    assert KeyFiles(folder).client_tokens_since() is not None
+    keys = KeyFiles(folder).client_token_key()
+    assert keys
+    assert keys.accepted[1] == OLD
 
     assert [file.name for file in KeyFiles(folder).finish(keep_client_tokens=True)] == ["session"]
     assert OLD in (folder / "client-token").read_text()

@@ -174,6 +174,7 @@ RECORDS: Mapping[str, dict[str, Any]] = {
         name="PC-1",
         name_key="pc-1",
         token_digest=DIGEST,
+        token_key="0f" * 8,
         token_hint="0f0f",
         seat=0,
         ip="192.0.2.1",

@@ -1,0 +1,121 @@
+"""A backup waits for a store that is slow or away, and says what it waits for."""
+
+import hashlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import stamina
+from pydantic import SecretStr
+from pymongo.errors import NetworkTimeout, OperationFailure
+
+from common.errors import Unavailable
+from common.mongo import open_database
+from deploy.backup.creator import BackupCreator
+from deploy.backup.folder import BackupFolder
+from deploy.backup.manifest import BackupProblem, Entry
+from deploy.backup.records import Client, DatabaseSnapshot, snapshot_read
+from deploy.backup.retries import print_retries, run_with_retries
+from deploy.local import servers
+from deploy.local.folder import Addresses
+from deploy.operator.audit import NotRecorded
+from deploy.operator.storage import open_storage
+from deploy.operator.stores import StoreAddresses
+from deploy.tenant_archive.validator import installer_document
+from tests.support.factories import KEY, KEYS
+from tests.support.processes.backup import RecordedProgress
+from upload_service.model import Upload
+
+CONTENT = b"the bytes of an installer"
+NAME = f"{'1' * 32}.exe"
+NOBODY = "mongodb://127.0.0.1:9/?directConnection=true"
+
+
+@pytest.fixture(scope="module")
+async def mongo_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
+    """A separate MongoDB, because the databases have fixed names."""
+    async with servers.mongod(tmp_path_factory.mktemp("mongodb")) as url:
+        yield url
+
+
+@pytest.fixture
+def retries() -> Iterator[list[str]]:
+    """The lines about further attempts, which follow at once."""
+    lines: list[str] = []
+    print_retries(lines.append)
+    with stamina.set_testing(True, attempts=3):
+        yield lines
+    stamina.instrumentation.set_on_retry_hooks(None)
+
+
+async def test_a_slow_call_is_repeated(mongo_url: str, retries: list[str]) -> None:
+    async with open_database(mongo_url, "slow", timeout=0.3) as database:
+        await database["rows"].insert_one({"_id": 1})
+
+        async def call() -> object:
+            milliseconds = 0 if retries else 600
+            return await database["rows"].find_one({"$where": f"sleep({milliseconds}) || true"})
+
+        assert await run_with_retries(call) == {"_id": 1}
+    (line,) = retries
+    assert line.startswith("MongoDB did not answer in time; it is overloaded, or the network is slow (")
+    assert line.endswith("Trying again in 0 s.")
+
+
+async def test_a_store_that_stays_away_is_named_with_the_remedy(retries: list[str]) -> None:
+    async with open_database(NOBODY, "upload", timeout=0.1) as database:
+        with pytest.raises(BackupProblem, match=r"^MongoDB is not reached.*check MONGO_URL.*Run the same command"):
+            await run_with_retries(lambda: database.command("ping"))
+    assert len(retries) == 2
+
+
+async def test_an_audit_log_and_a_storage_are_waited_for(retries: list[str]) -> None:
+    async def record() -> str:
+        if not retries:
+            try:
+                raise NetworkTimeout("10.0.0.7")
+            except NetworkTimeout:
+                raise NotRecorded("the audit log does not answer") from None
+        if len(retries) < 2:
+            raise Unavailable("The object storage does not answer.")
+        return "recorded"
+
+    assert await run_with_retries(record) == "recorded"
+    assert [line.partition(" (")[0].partition(".")[0] for line in retries] == [
+        "MongoDB did not answer in time; it is overloaded, or the network is slow",
+        "The object storage does not answer",
+    ]
+
+
+async def test_an_error_that_stays_is_not_repeated(mongo_url: str, retries: list[str]) -> None:
+    async with open_database(mongo_url, "upload") as database:
+        with pytest.raises(OperationFailure):
+            await run_with_retries(lambda: database.command("unknown"))
+    assert retries == []
+
+
+async def test_a_repeated_backup_is_complete_and_copies_nothing_twice(
+    mongo_url: str, retries: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    installer = tmp_path / "installers" / "acme" / NAME
+    installer.parent.mkdir(parents=True)
+    installer.write_bytes(CONTENT)
+    upload = Upload("acme", "setup", "1" * 32, len(CONTENT), server_filename=NAME, size=len(CONTENT))
+    digest = {"sha256": hashlib.sha256(CONTENT).hexdigest()}
+    async with open_database(mongo_url, "upload") as database:
+        await database["uploads"].insert_one({**installer_document(upload), **digest})
+
+    async def interrupted(client: Client, read: Callable[[DatabaseSnapshot], Awaitable[list[Entry]]]) -> list[Entry]:
+        records = await snapshot_read(client, read)
+        if not retries:
+            raise NetworkTimeout("10.0.0.7")
+        return records
+
+    monkeypatch.setattr("deploy.backup.creator.snapshot_read", interrupted)
+    where = StoreAddresses(Addresses("", mongo_url, ""), tmp_path / "installers", SecretStr(KEY), KEYS)
+    folder, storage = BackupFolder(tmp_path / "backups"), open_storage(where.installers)
+    backup = BackupCreator(folder, storage, RecordedProgress(), check=False)
+    with folder.locked():
+        await run_with_retries(partial(backup.run, where))
+    assert (len(retries), folder.names(), backup.copied, backup.lacking) == (1, [backup.name], 1, {})
