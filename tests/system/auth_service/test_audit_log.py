@@ -13,16 +13,17 @@ from structlog.testing import capture_logs
 
 from common.http.server import management_of, serving
 from gateway.app import create_app
-from gateway.forwarding import audit
+from gateway.forwarding import audit, refusals
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.support.api import Answer
 from tests.support.factories import KEYS
 from tests.support.metrics import fetch_metrics
 from tests.support.servers.ports import free_port
+from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.publishing import publish_in_one_call, send_chunk, upload
 from tests.support.system.seed import UNKNOWN, SeedData, seed_tenant, segments, title
-from tests.support.system.services import PASSWORD, Api, Services
+from tests.support.system.services import PASSWORD, Api, Services, bearer
 from tests.support.wait import TIMEOUT, until
 
 AUDITED = [row for row in OPERATIONS if row.audited]
@@ -187,8 +188,8 @@ async def test_the_jsonl_export_has_every_entry(seed_data: SeedData) -> None:
     assert answer.body.count(b"\n") == len(await entries(seed_data.api)) > 5
 
 
-async def test_recorded_rejections_per_minute_are_limited(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "MAX_REFUSALS", 3)
+async def test_recorded_refusals_per_minute_are_limited(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "MAX_REFUSALS", 3)
     for _ in range(6):
         assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
     await tenant.call("PATCH", "edit_settings", data={"version_key": "installer"})
@@ -196,6 +197,36 @@ async def test_recorded_rejections_per_minute_are_limited(tenant: Api, monkeypat
     log_entries = await entries(tenant)
 
     assert [entry["operation"] for entry in log_entries] == ["edit_settings", *["delete_package"] * 3, "login"]
+
+
+async def test_refused_writes_of_a_token_hide_no_refusal_of_others(tenant: Api) -> None:
+    token = (await tenant.call("POST", "add_token", data={"name": "dashboards", "role": "viewer"})).body["token"]
+    viewer = replace(tenant, headers=bearer(token))
+    for _ in range(refusals.MAX_REFUSALS + 1):
+        assert (await viewer.call("DELETE", "delete_package", "Unknown.App")).status == 403
+
+    assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
+
+    assert [(entry["user"], entry["status"]) for entry in await entries(tenant)][:2] == [
+        ("admin", 404),
+        ("token:dashboards", 403),
+    ]
+
+
+async def test_one_entry_says_how_many_refused_writes_are_left_out(
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "MAX_REFUSALS", 3)
+    async with run_gateway(services, redis_url) as address:  # It stops, which ends the minute.
+        statuses = [
+            (await at_gateway(tenant, address).call("DELETE", "delete_package", "Unknown.App")).status for _ in range(5)
+        ]
+
+    entry, *others = [row for row in await entries(tenant) if row["operation"] != "login"]
+
+    assert statuses == [404] * 5
+    assert (entry["operation"], entry["target"], entry["user"]) == ("refused_writes", {"left_out": "2"}, "admin")
+    assert [row["operation"] for row in others] == ["delete_package"] * 3
 
 
 class UnreliableAuditLog:
