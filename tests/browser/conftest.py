@@ -22,6 +22,7 @@ EXPECTED_ERRORS = (
     "net::ERR_UPLOAD_FILE_CHANGED",
     "htmx:afterRequest",
     "htmx:sendError",
+    "The Cross-Origin-Opener-Policy header has been ignored",  # over plain HTTP
 )
 
 TIMEOUT = 30_000  # ms; enough for a busy machine
