@@ -8,9 +8,9 @@ from common.auth.api_tokens import PREFIX
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
 from common.caching.bounded_cache import FifoCache
-from common.errors import NotAuthenticated
+from common.errors import InvalidRequest, NotAuthenticated
 from common.http.bodies import read_body
-from common.http.forms import URLENCODED, read_form, urlencoded_form
+from common.http.forms import URLENCODED, Form, read_form, urlencoded_form
 from common.http.middleware import CALLER, CLIENT_ADDRESS
 from common.redis import RedisError
 from common.tenants import Address, Tenant
@@ -130,7 +130,7 @@ class Authenticator:
                     return client
             form = urlencoded_form(body)
         else:
-            body, form = b"", await read_form(request, limit=CREDENTIALS_LIMIT)
+            body, form = b"", await _other_form(request)
         program = form.integer("client", "Client", default=0)
         token = form.get("auth_token", "Auth-Token") or ""
         return await self._administrator_or_client(request, visitor, check, token, program, body)
@@ -189,6 +189,18 @@ class Authenticator:
             with suppress(UnknownClient):
                 return await self._clients.identify(visitor, token, program, version, form=form)
         return None
+
+
+async def _other_form(request: web.Request) -> Form:
+    """A client's form that is not url-encoded. The desktop client sends an empty JSON object as a form without fields.
+
+    Raises InvalidRequest or BodyTooLarge.
+    """
+    if request.content_type == "application/json" and request.body_exists:
+        if b"".join((await read_body(request, CREDENTIALS_LIMIT)).split()) not in {b"", b"{}"}:
+            raise InvalidRequest("A body in JSON must be empty; send fields as a form.")
+        return Form()
+    return await read_form(request, limit=CREDENTIALS_LIMIT)
 
 
 def _bearer_token(request: web.Request, limit: int = TOKEN_LIMIT) -> str:
