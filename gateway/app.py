@@ -28,6 +28,7 @@ from gateway.caching.package_responses import PackageResponseCache
 from gateway.dashboard.templating import set_up_templates
 from gateway.documentation.static_files import StaticFiles
 from gateway.forwarding.audit import AuditRecorder
+from gateway.forwarding.form_fields import FORM_FIELDS, FormFields
 from gateway.forwarding.proxy import LONG_FORMS, MAX_LONG_FORMS
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.routes import dispatch
@@ -43,6 +44,7 @@ def create_app(settings: GatewaySettings, events: Events | None = None) -> web.A
     app = watched_app("gateway", connect, access_log=settings.access_log)
     app[keys.SETTINGS] = settings
     app[keys.STATIC_FILES] = StaticFiles()
+    app[FORM_FIELDS] = FormFields(app[keys.STATIC_FILES].document)
     app[keys.EVENT_HUB] = EventHub()
     app[LONG_FORMS] = FairConcurrencyLimit(MAX_LONG_FORMS)
     app.on_shutdown.append(_close_event_streams)

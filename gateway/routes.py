@@ -2,7 +2,7 @@
 
 from aiohttp import web
 
-from common.http.middleware import PROBLEM_RENDERER, ROUTE, BytesResponse
+from common.http.middleware import CLIENT_ADDRESS, PROBLEM_RENDERER, ROUTE, BytesResponse
 from gateway import winget
 from gateway.app_keys import AUTHENTICATOR, SETTINGS
 from gateway.dashboard.landing import redirect_browser
@@ -11,12 +11,14 @@ from gateway.dashboard.routes import dispatch as dispatch_page
 from gateway.documentation import routes as documentation
 from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
+from gateway.routing.client_address import caller_address
 from gateway.routing.target import NoSuchOperation, Target
 
 
 async def dispatch(request: web.Request) -> web.StreamResponse:
     """Answer any request of the interface."""
     settings = request.app[SETTINGS]
+    request[CLIENT_ADDRESS] = caller_address(request, settings.trusted_proxies)
     try:
         target = Target.parse(request.method, request.raw_path, settings.deployment, settings.tenant_id)
     except NoSuchOperation:

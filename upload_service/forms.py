@@ -124,9 +124,11 @@ class InstallerForm(_FileForm):
             raise InvalidField("file", "is empty")
 
     def _add_field(self, segment: MultipartSegment, value: bytes) -> None:
-        if segment.name and segment.name != "file" and segment.filename is None:
-            self.fields.append((segment.name, field_text(segment, value)))
-            if segment.name in ALTERNATIVES and value:
+        if segment.name and segment.name != "file":
+            # The gateway decides on a file under another name: it counts as an empty field.
+            text = field_text(segment, value) if segment.filename is None else ""
+            self.fields.append((segment.name, text))
+            if segment.name in ALTERNATIVES and text:
                 self._alternative = segment.name
 
     def _check_alternative(self, *, has_file: bool) -> None:

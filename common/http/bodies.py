@@ -6,8 +6,8 @@ aiohttp's `request.post()` answers 500 to a dozen kinds of malformed bodies; her
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import nullcontext
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -100,15 +100,35 @@ async def multipart_events(
 
     Raises InvalidRequest for malformed multipart, and BodyTooLarge above `limit` bytes, heads included.
     """
-    _, options = parse_options_header(request.headers.get("Content-Type", ""))
-    try:
-        parser = PushMultipartParser(options.get("boundary", ""), max_segment_count=FIELDS_LIMIT)
+    with _well_formed():
+        parser = _parser(request.headers.get("Content-Type", ""))
         async for block in body(request, limit=limit):
             if parser.closed or not block:
                 continue
             for event in parser.parse(block):
                 yield event
         parser.close()
+
+
+def segment_names(content_type: str, body: bytes) -> Sequence[str]:
+    """The names of the segments of a whole multipart body. Raises InvalidRequest for malformed multipart."""
+    with _well_formed():
+        parser = _parser(content_type)
+        names = [event.name for event in parser.parse(body) if isinstance(event, MultipartSegment)]
+        parser.close()
+        return names
+
+
+def _parser(content_type: str) -> PushMultipartParser:
+    _, options = parse_options_header(content_type)
+    return PushMultipartParser(options.get("boundary", ""), max_segment_count=FIELDS_LIMIT)
+
+
+@contextmanager
+def _well_formed() -> Iterator[None]:
+    """Raise InvalidRequest for malformed multipart."""
+    try:
+        yield
     except (MultipartError, UnicodeError):
         raise InvalidRequest("The multipart body is malformed.") from None
 

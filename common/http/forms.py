@@ -2,7 +2,7 @@
 
 import re
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeVar
@@ -12,10 +12,10 @@ from aiohttp import web
 from multipart import MultipartSegment, parse_options_header
 
 from common.errors import InvalidField, InvalidRequest
-from common.http.bodies import FIELDS_LIMIT, FORM_LIMIT, field_text, multipart_events, read_body
+from common.http.bodies import FIELDS_LIMIT, FORM_LIMIT, field_text, multipart_events, read_body, segment_names
 
 MAX_INTEGER = 2**31 - 1
-URLENCODED = "application/x-www-form-urlencoded"
+URLENCODED, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
 Choice = TypeVar("Choice", bound=StrEnum)
 _DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -126,16 +126,30 @@ async def read_form(request: web.Request, *, limit: int = FORM_LIMIT) -> Form:
     """The form of a request: url-encoded, multipart, or empty. Raises InvalidRequest or BodyTooLarge."""
     if not request.body_exists:
         return Form()  # Client libraries send any content type without a body.
-    kind = content_type = request.headers.get("Content-Type", "")
-    if kind != URLENCODED:
-        kind, options = parse_options_header(content_type)
-        if options.get("charset", "utf-8").casefold() not in {"utf-8", "utf8"}:
-            raise InvalidRequest("A form must be in UTF-8.")
-    if kind == URLENCODED:
+    if _form_kind(request.headers.get("Content-Type", "")) == URLENCODED:
         return urlencoded_form(await read_body(request, limit))
-    if kind == "multipart/form-data":
-        return await _multipart(request, limit)
-    raise InvalidRequest("The body must be application/x-www-form-urlencoded or multipart/form-data.")
+    return await _multipart(request, limit)
+
+
+def field_names(content_type: str, body: bytes) -> Iterable[str]:
+    """The names of all fields and files of a form. Raises InvalidRequest."""
+    if _form_kind(content_type) == URLENCODED:
+        return urlencoded_form(body).fields
+    return segment_names(content_type, body)
+
+
+def _form_kind(content_type: str) -> str:
+    """`URLENCODED` or `MULTIPART`. Raises InvalidRequest for other types."""
+    if content_type == URLENCODED:  # The usual type needs no parser.
+        return URLENCODED
+    kind, options = parse_options_header(content_type)
+    if options.get("charset", "utf-8").casefold() not in {"utf-8", "utf8"}:
+        raise InvalidRequest("A form must be in UTF-8.")
+    if kind == URLENCODED:
+        return URLENCODED
+    if kind == MULTIPART:
+        return MULTIPART
+    raise InvalidRequest(f"The body must be {URLENCODED} or {MULTIPART}.")
 
 
 def urlencoded_form(raw: bytes) -> Form:

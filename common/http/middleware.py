@@ -19,12 +19,16 @@ from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import begin_request, log, request_id
 from common.telemetry.service_metrics import BROKEN_OFF, OTHER, RequestMetrics
+from common.tenants import Address
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 # The `target` and the `changes` of a write, for the audit log.
 AUDIT: web.RequestKey[dict[str, Any]] = web.RequestKey("audit", dict)
 ROUTE: web.RequestKey[str] = web.RequestKey("route", str)
 FAILURE: web.RequestKey[str] = web.RequestKey("failure", str)  # the class of the error that was answered
+PROBLEM_CODE: web.RequestKey[str] = web.RequestKey("problem_code", str)
+# The gateway's: the caller's address behind proxies, which is known before the caller.
+CLIENT_ADDRESS: web.RequestKey[Address] = web.RequestKey("client_address")
 # Renders this request's problems, if its protocol has its own form for them.
 ProblemRenderer = Callable[[Problem], web.Response]
 PROBLEM_RENDERER: web.RequestKey[ProblemRenderer] = web.RequestKey("problem_renderer")
@@ -125,7 +129,8 @@ def observe_requests(requests: RequestMetrics, *, logged: bool) -> Middleware:
             requests.observe(method, route, status or BROKEN_OFF, seconds)
             if logged:
                 outcome, ms, tenant_id = status or "broken off", round(seconds * 1000, 1), tenant_of(request)
-                log.info("request", method=method, route=route, status=outcome, ms=ms, tenant_id=tenant_id)
+                who = _caller_and_code(request)
+                log.info("request", method=method, route=route, status=outcome, ms=ms, tenant_id=tenant_id, **who)
 
     return observe
 
@@ -135,6 +140,17 @@ def tenant_of(request: web.Request) -> str:
     caller = request.get(CALLER)
     # A service may call with a tenant that does not exist.
     return caller.tenant_id if caller is not None and caller.kind is not Kind.SERVICE else ""
+
+
+def _caller_and_code(request: web.Request) -> dict[str, str]:
+    """The `client_ip`, the `client_id` and the `code` of a problem, as far as there are any, for the log."""
+    caller = request.get(CALLER)
+    if caller is None:
+        client_ip, client_id = str(request.get(CLIENT_ADDRESS) or request.remote or ""), ""
+    else:  # A service that acts by itself has no address.
+        client_ip, client_id = "" if caller.kind is Kind.SERVICE else caller.ip, caller.client_id
+    known = {"client_ip": client_ip, "client_id": client_id, "code": request.get(PROBLEM_CODE, "")}
+    return {name: value for name, value in known.items() if value}
 
 
 def route_of(request: web.Request) -> str:
@@ -159,7 +175,9 @@ async def problems(request: web.Request, handler: Handler) -> web.StreamResponse
         if request.writer.output_size:
             log.error("answer_broke_off", error=type(error).__name__, exc_info=error)
             raise ConnectionError("An answer has begun; there cannot be another in it.") from error
-        response = request.get(PROBLEM_RENDERER, problem_response)(_problem_of(error))
+        problem = _problem_of(error)
+        request[PROBLEM_CODE] = problem.code
+        response = request.get(PROBLEM_RENDERER, problem_response)(problem)
     if request.get(AUDIT) and CALLER in request and not response.prepared:
         response.headers[AUDIT_HEADER] = json.dumps(request[AUDIT])
     return response

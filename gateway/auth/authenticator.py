@@ -8,10 +8,10 @@ from common.auth.api_tokens import PREFIX
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
 from common.caching.bounded_cache import FifoCache
-from common.errors import NotAuthenticated
+from common.errors import InvalidRequest, NotAuthenticated
 from common.http.bodies import read_body
-from common.http.forms import URLENCODED, read_form, urlencoded_form
-from common.http.middleware import CALLER
+from common.http.forms import URLENCODED, Form, read_form, urlencoded_form
+from common.http.middleware import CALLER, CLIENT_ADDRESS
 from common.redis import RedisError
 from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
@@ -20,7 +20,7 @@ from gateway.auth.entra_directory import EntraDirectory, is_entra_token
 from gateway.auth.token_directory import TokenDirectory
 from gateway.auth.user_directory import UserDirectory
 from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
-from gateway.routing.client_address import base_url, caller_address
+from gateway.routing.client_address import base_url
 from gateway.routing.target import Target
 from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
 from gateway.settings import GatewaySettings
@@ -66,8 +66,8 @@ class Authenticator:
             Unavailable: a service did not answer.
             RedisError: Redis did not answer, and the request has a session token.
         """
-        settings, tenant_id, operation = self._settings, target.tenant_id, target.operation
-        address = caller_address(request, settings.trusted_proxies)
+        tenant_id, operation = target.tenant_id, target.operation
+        address = request[CLIENT_ADDRESS]
         # To read a session renews its idle time, so other addresses wait for the network check; `identify` reads then.
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
         token = _bearer_token(request) if is_allowed and operation.access in WITH_BEARER else ""
@@ -83,8 +83,9 @@ class Authenticator:
         tenant = await self._tenants.find(tenant_id, check.tenant_version, is_changing=check.is_changing)
         if not tenant.allows(address):
             raise NetworkNotAllowed
-        visitor = request[CALLER] = self._visitor(request, tenant, address)  # for the log
-        return await self.identify(request, operation, visitor, check)
+        visitor = request[CALLER] = self._visitor(request, tenant, address)  # for the log of a refusal
+        caller = request[CALLER] = await self.identify(request, operation, visitor, check)
+        return caller
 
     def _visitor(self, request: web.Request, tenant: Tenant, address: Address) -> Caller:
         """The caller before any token is read. Raises InvalidRequest for an invalid Host header."""
@@ -129,7 +130,7 @@ class Authenticator:
                     return client
             form = urlencoded_form(body)
         else:
-            body, form = b"", await read_form(request, limit=CREDENTIALS_LIMIT)
+            body, form = b"", await _other_form(request)
         program = form.integer("client", "Client", default=0)
         token = form.get("auth_token", "Auth-Token") or ""
         return await self._administrator_or_client(request, visitor, check, token, program, body)
@@ -188,6 +189,18 @@ class Authenticator:
             with suppress(UnknownClient):
                 return await self._clients.identify(visitor, token, program, version, form=form)
         return None
+
+
+async def _other_form(request: web.Request) -> Form:
+    """A client's form that is not url-encoded. The desktop client sends an empty JSON object as a form without fields.
+
+    Raises InvalidRequest or BodyTooLarge.
+    """
+    if request.content_type == "application/json" and request.body_exists:
+        if b"".join((await read_body(request, CREDENTIALS_LIMIT)).split()) not in {b"", b"{}"}:
+            raise InvalidRequest("A body in JSON must be empty; send fields as a form.")
+        return Form()
+    return await read_form(request, limit=CREDENTIALS_LIMIT)
 
 
 def _bearer_token(request: web.Request, limit: int = TOKEN_LIMIT) -> str:

@@ -33,6 +33,11 @@ PAGE_HEADERS = {
         "connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
     ),
     "Cache-Control": "no-store",
+    # Windows of other sites cannot hold on to a page. Pages themselves use the clipboard only.
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Permissions-Policy": (
+        "camera=(), display-capture=(), geolocation=(), hid=(), microphone=(), midi=(), payment=(), serial=(), usb=()"
+    ),
 }
 # Pages send this header with automatic requests, which do not extend the session.
 UNATTENDED = "X-Unattended"

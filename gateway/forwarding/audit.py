@@ -2,9 +2,8 @@
 
 import asyncio
 import re
-import time
 from collections import deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -18,6 +17,7 @@ from common.errors import Overloaded, Problem
 from common.service_client.client import ServiceClient
 from common.telemetry import log, request_id
 from gateway.forwarding.proxy import AUDIT_DETAILS
+from gateway.forwarding.refusals import RefusalCounts, Refusals
 from gateway.operations import is_value
 from gateway.routing.target import Target
 
@@ -25,8 +25,7 @@ TIMEOUT = 1.0  # seconds that a caller waits for the log; the entry is written a
 RETRY_DELAY = 1.0  # seconds
 CLOSE_TIMEOUT = 5.0  # seconds that the gateway's shutdown waits for the log
 MAX_PENDING = 10_000  # entries; beyond that, the oldest are in the gateway's own log only
-MAX_REFUSALS = 60  # a minute and tenant that are recorded
-MINUTE = 60.0  # seconds
+LEFT_OUT = "refused_writes"  # the operation of an entry that stands for many refused writes
 SECRETS = frozenset(["{auth_token}"])  # path parts whose values must not be recorded
 _API_TOKEN = re.compile(PATTERN)  # Users paste a whole token where its id belongs.
 
@@ -44,7 +43,7 @@ class AuditRecorder:
         self._auth_service = auth_service
         self._tasks: set[asyncio.Task[None]] = set()
         self._pending: deque[tuple[Caller, Entry]] = deque(maxlen=MAX_PENDING)
-        self._refusals: dict[str, tuple[float, int]] = {}
+        self._refusals = RefusalCounts()
 
     @property
     def pending_count(self) -> int:
@@ -75,7 +74,8 @@ class AuditRecorder:
                     await asyncio.wait({task}, timeout=TIMEOUT)
 
     async def retry_pending(self) -> None:
-        """Send the pending entries again."""
+        """Send the pending entries again, and one for each caller whose refused writes were left out."""
+        self._pending.extend((refusals.caller, _summary(refusals)) for refusals in self._refusals.take_ended())
         for _ in range(len(self._pending)):
             first = self._pending[0]  # It stays in the queue until it is delivered, so that a shutdown retries it.
             if not await self._deliver(*first):
@@ -89,6 +89,7 @@ class AuditRecorder:
     async def close(self) -> None:
         """Wait for running deliveries, and retry the pending entries once within `CLOSE_TIMEOUT`."""
         await asyncio.gather(*self._tasks)
+        self._refusals.end_all()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.retry_pending()
@@ -108,33 +109,41 @@ class AuditRecorder:
         return True
 
     def _should_record(self, caller: Caller, status: int) -> bool:
-        """Whether to record a request: every write, and the first refusals of each minute."""
-        if not (400 <= status < 500 or status == Overloaded.status):
-            return True
-        now = time.monotonic()
-        since, count = self._refusals.get(caller.tenant_id, (now, 0))
-        if now - since > MINUTE:
-            since, count = now, 0
-        self._refusals[caller.tenant_id] = (since, count + 1)
-        if count == MAX_REFUSALS:
-            log.warning("refusals_not_recorded", tenant_id=caller.tenant_id, user=caller.username)
-        return count < MAX_REFUSALS
+        """Whether to record a request: every write, and the caller's first refusals of a minute."""
+        is_refusal = 400 <= status < 500 or status == Overloaded.status
+        return not is_refusal or self._refusals.count(caller, status)
 
 
 def _entry(request: web.Request, caller: Caller, target: Target, status: int) -> Entry:
     parts = zip(target.operation.parts, target.segments, strict=False)
     values = {part.strip("{}"): value for part, value in parts if is_value(part) and part not in SECRETS}
     details = request.get(AUDIT_DETAILS) or {"target": values, "changes": {}}
-    creator = {"token_created_by": caller.creator} if caller.creator else {}
     target_texts = {name: _API_TOKEN.sub(f"{PREFIX}…", text) for name, text in details["target"].items()}
     return {
-        **details,
-        "target": {**target_texts, **creator},
-        "id": uuid4().hex,
-        "at": datetime.now(UTC).isoformat(),
+        **_by(caller, target_texts),
+        "changes": details["changes"],
         "operation": target.operation.name,
-        "user": caller.username,
-        "ip": caller.ip,
         "status": status,
         "request_id": request_id(),
+    }
+
+
+def _summary(refusals: Refusals) -> Entry:
+    return {
+        **_by(refusals.caller, {"left_out": str(refusals.left_out)}),
+        "changes": {},
+        "operation": LEFT_OUT,
+        "status": refusals.status,
+        "request_id": refusals.request_id,
+    }
+
+
+def _by(caller: Caller, target: Mapping[str, str]) -> Entry:
+    creator = {"token_created_by": caller.creator} if caller.creator else {}
+    return {
+        "id": uuid4().hex,
+        "at": datetime.now(UTC).isoformat(),
+        "user": caller.username,
+        "ip": caller.ip,
+        "target": {**target, **creator},
     }

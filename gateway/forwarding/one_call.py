@@ -15,6 +15,7 @@ from common.http.forms import URLENCODED
 from common.service_client.caller_body import CallerBody
 from common.service_client.client import ServiceClient, json_of
 from common.telemetry import log
+from gateway.forwarding.form_fields import FORM_FIELDS
 from gateway.forwarding.proxy import relay
 from gateway.routing.target import Target
 
@@ -24,7 +25,7 @@ async def one_call(
 ) -> web.StreamResponse:
     """Store the file, then create; discard the file if creating is refused.
 
-    Raises UpstreamProblem, Unavailable, or InvalidRequest if the caller's body broke off.
+    Raises UpstreamProblem, Unavailable, or InvalidRequest if the caller's body broke off or has an unknown field.
     """
     stored = await _store(request, upload_service, caller, target)
     fields, server_filename = [*map(tuple, stored["fields"])], stored["server_filename"]
@@ -32,6 +33,7 @@ async def one_call(
         fields.append(("server_filename", server_filename))
     headers, form = {"Content-Type": URLENCODED}, urlencode(fields).encode()
     try:
+        request.app[FORM_FIELDS].check(target.operation, [name for name, _ in fields])
         async with service.open(
             caller, request.method, target.segments, headers=headers, data=form, timeout=target.operation.timeout
         ) as response:

@@ -19,6 +19,7 @@ from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, Service
 from common.service_client.detached_body import detach_body
 from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
+from gateway.forwarding.form_fields import FORM_FIELDS
 from gateway.operations import Access
 from gateway.routing.target import Target
 
@@ -68,7 +69,7 @@ async def forward(request: web.Request, service: ServiceClient, caller: Caller, 
     Raises:
         UpstreamProblem: the service answered with a problem.
         Unavailable: the service did not answer.
-        InvalidRequest: the caller's body broke off, or a header is not text.
+        InvalidRequest: the caller's body broke off or has an unknown field, or a header is not text.
         BodyTooLarge: the body is longer than the operation's limit.
         Overloaded: too many long forms are being sent.
     """
@@ -90,6 +91,9 @@ async def forward(request: web.Request, service: ServiceClient, caller: Caller, 
         if sends_body:
             # A body that is read first holds no connection to the service while its sender is slow.
             data = content if operation.streamed else b"".join([block async for block in content])
+            if isinstance(data, bytes):
+                fields = request.app[FORM_FIELDS]
+                fields.check_body(operation, request.headers.get("Content-Type", ""), data)
         try:
             async with service.open(
                 caller,

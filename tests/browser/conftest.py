@@ -7,8 +7,10 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from gateway.dashboard.page_request import PageRequest
+from gateway.routing.target import find_operation
 from tests.support.browser.administrators import Visitor, launch_browser, start_session
 from tests.support.browser.uploads import CHUNK
+from tests.support.system.fields import select_fields
 from tests.support.system.pages import SCRIPT
 from tests.support.system.releases import set_policy
 from tests.support.system.seed import SeedData, seed_tenant
@@ -22,6 +24,7 @@ EXPECTED_ERRORS = (
     "net::ERR_UPLOAD_FILE_CHANGED",
     "htmx:afterRequest",
     "htmx:sendError",
+    "The Cross-Origin-Opener-Policy header has been ignored",  # over plain HTTP
 )
 
 TIMEOUT = 30_000  # ms; enough for a busy machine
@@ -79,7 +82,9 @@ async def seed_data(services: Services) -> SeedData:
     assert (await api.call("PATCH", "edit_package", package, data=texts)).status == 200
     group = {"name": SCRIPT, "package_ids": "A.B", "allow_unknown": "1"}
     assert (await api.call("POST", "add_blacklist_group", data=group)).status == 201
-    version = {**seed_data.form, "package_version": "6.6", "channel": SCRIPT[:64], "switch_Silent": SCRIPT}
+    texts = {"package_version": "6.6", "channel": SCRIPT[:64], "switch_Silent": SCRIPT}
+    adding, _ = find_operation("POST", ("add_package_version", package))
+    version = select_fields(adding, {**seed_data.form, **texts})
     assert (await api.call("POST", "add_package_version", package, data=version)).status == 201
     await set_policy(api, "pilot,everyone", {"everyone": {"approvals": 1}})
     held = await api.call("POST", "hold_version", seed_data.parts["version_uid"], data={"reason": SCRIPT})

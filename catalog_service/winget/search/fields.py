@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Field(StrEnum):
-    """The `PackageMatchField` of the protocol."""
+    """The `PackageMatchField` of the protocol, and the publisher, which only free text searches."""
 
     IDENTIFIER = "PackageIdentifier"
     NAME = "PackageName"
@@ -19,6 +19,7 @@ class Field(StrEnum):
     NORMALIZED_NAME = "NormalizedPackageNameAndPublisher"
     MARKET = "Market"
     INSTALLER_TYPE = "HasInstallerType"
+    PUBLISHER = "Publisher"
 
     @property
     def mark(self) -> str:
@@ -27,11 +28,11 @@ class Field(StrEnum):
 
 
 # Free text is searched in TEXTS. CODES identify installed programs and match as a whole only.
-TEXTS = frozenset([Field.IDENTIFIER, Field.NAME, Field.MONIKER, Field.COMMAND, Field.TAG])
+TEXTS = frozenset([Field.IDENTIFIER, Field.NAME, Field.PUBLISHER, Field.MONIKER, Field.COMMAND, Field.TAG])
 CODES = frozenset([Field.FAMILY_NAME, Field.PRODUCT_CODE, Field.UPGRADE_CODE])
 ANY_MARKET, NOT_IN = "*", "!"  # values of `MARKET`: all markets; the prefix of an excluded market
 SEPARATOR = "\n"
-_MARK_OF = "\x01\x02\x03\x04\x05\x06\x07\x08\x0e\x0f\x10"
+_MARK_OF = "\x01\x02\x03\x04\x05\x06\x07\x08\x0e\x0f\x10\x11"
 _MARKS = dict(zip(Field, _MARK_OF, strict=True))
 _IGNORED = re.compile(r"[\W_]+")
 

@@ -70,6 +70,8 @@ def _values(package: Package, installers: Sequence[PackageVersion]) -> Iterator[
         yield from ((Field.COMMAND, command) for command in (*manifest.commands, *manifest.portable_command_alias))
         yield from ((Field.INSTALLER_TYPE, kind) for kind in (version.installer_type, version.effective_type) if kind)
     yield from ((Field.NAME, name) for name in names)
+    yield Field.PUBLISHER, package.publisher
+    yield from ((Field.PUBLISHER, local.publisher) for local in package.manifest.locales)
     yield from ((Field.NORMALIZED_NAME, normalized(name)) for name in names | entry_names)
     yield from ((Field.MARKET, market) for market in _markets([version.manifest for version in installers]))
 

@@ -24,7 +24,7 @@ PATTERN_PARTS = 2  # of these, matches of the expensive types Wildcard, Fuzzy an
 PAGE = 500  # results in a response
 Choice = TypeVar("Choice", bound=StrEnum)
 _CHOICES: Mapping[type[StrEnum], Mapping[str, Any]] = {
-    kind: {member.casefold(): member for member in kind} for kind in (Field, MatchType)
+    kind: {member.casefold(): member for member in kind if member is not Field.PUBLISHER} for kind in (Field, MatchType)
 }
 
 
@@ -152,7 +152,7 @@ def _unique(*matches: Match) -> tuple[Match, ...]:
 
 
 def _queries(data: object) -> tuple[Match, ...]:
-    """Return the matches of free text: part of a name, or a whole code."""
+    """Return the matches of free text: part of a name or publisher, or a whole code."""
     text = _keyword("Query", data, TEXTS)
     return text, Match(CODES, text.keyword, MatchType.CASE_INSENSITIVE)
 
@@ -176,5 +176,5 @@ def _keyword(name: str, data: object, fields: frozenset[Field]) -> Match:
 def _choice(name: str, data: object, kind: type[Choice]) -> Choice:
     member: Choice | None = _CHOICES[kind].get(data.casefold()) if isinstance(data, str) else None
     if member is None:
-        raise InvalidField(name, f"must be one of {', '.join(kind)}")
+        raise InvalidField(name, f"must be one of {', '.join(_CHOICES[kind].values())}")
     return member

@@ -10,11 +10,12 @@ from aiohttp import web
 
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pages.blacklist import client_names_of, package_names_of
+from gateway.forwarding.audit import LEFT_OUT
 from gateway.operations import OPERATIONS
 
 PAGE_SIZE = 20  # entries
 MAX_USER, MAX_OPERATION = 128, 64  # characters
-SESSION_OPERATIONS = ("login", "logout")
+OTHER_OPERATIONS = ("login", "logout", LEFT_OUT)
 OUTCOMES = ("done", "refused")
 # Targets without a meaning for readers. The page shows them on request.
 IDS = ("uid", "uids", "client_id", "token_id", "entry_id", "group_id", "group", "sha256", "server_filename", "file_id")
@@ -50,7 +51,7 @@ async def show(page: PageRequest) -> web.Response:
         newest_url=_url(page, before="") if before else "",
         download_url=f"{page.home}/operations/get_audit_log?{urlencode({'format': 'jsonl', **sent})}",
         ids=IDS,
-        operations=sorted({row.name for row in OPERATIONS if row.audited} | set(SESSION_OPERATIONS)),
+        operations=sorted({row.name for row in OPERATIONS if row.audited} | set(OTHER_OPERATIONS)),
         filters={**filters, "first": first or "", "last": last or ""},
     )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from openapi_schema_validator import OAS31Validator, oas31_format_checker
 
+from gateway.forwarding.form_fields import CHECKED
 from gateway.operations import Operation
 from tests.support.samples.openapi import DOCUMENT, resolve_ref
 
@@ -49,6 +50,12 @@ class Field:
 def fields_of(row: Operation) -> list[Field]:
     """All fields of an operation except files."""
     return [field for field in all_fields_of(row) if not field.is_file]
+
+
+def select_fields(row: Operation, form: Mapping[str, str]) -> dict[str, str]:
+    """The fields that an operation has, of a form for all operations; all of them if it ignores the others."""
+    names = {field.name for field in all_fields_of(row)} if row.access in CHECKED else form.keys()
+    return {name: value for name, value in form.items() if name in names}
 
 
 def all_fields_of(row: Operation) -> list[Field]:

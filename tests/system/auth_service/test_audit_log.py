@@ -14,16 +14,18 @@ from structlog.testing import capture_logs
 
 from common.http.server import management_of, serving
 from gateway.app import create_app
-from gateway.forwarding import audit
+from gateway.forwarding import audit, refusals
 from gateway.operations import OPERATIONS, Operation
 from gateway.settings import GatewaySettings
 from tests.support.api import Answer
 from tests.support.factories import KEYS
 from tests.support.metrics import fetch_metrics
 from tests.support.servers.ports import free_port
+from tests.support.system.fields import select_fields
+from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.publishing import publish_in_one_call, send_chunk, upload
 from tests.support.system.seed import UNKNOWN, SeedData, seed_tenant, segments, title
-from tests.support.system.services import PASSWORD, Api, Services
+from tests.support.system.services import PASSWORD, Api, Services, bearer
 from tests.support.wait import TIMEOUT, until
 
 AUDITED = [row for row in OPERATIONS if row.audited]
@@ -70,7 +72,7 @@ async def test_each_write_is_recorded(services: Services) -> None:
         new_values = {"username": f"new-{seed_data.marker}", "version_key": "installer"}
         if row.name in {"add_package_version", "publish_client"}:
             new_values["server_filename"] = await upload(seed_data.api, b"an installer")
-        answer = await seed_data.send(row, data={**seed_data.form, **new_values})
+        answer = await seed_data.send(row, data=select_fields(row, {**seed_data.form, **new_values}))
         found = await entries_of(seed_data.api, answer)
         is_described = all(entry["target"] or entry["changes"] for entry in found)
         if answer.status >= 400 or [*map(_summary, found)] != [(*CALLER, row.name, answer.status)] or not is_described:
@@ -105,7 +107,7 @@ async def test_no_secret_is_in_an_entry(seed_data: SeedData) -> None:
     secrets = {seed_data.form[name] for name in ("password", "old_password", "new_password", "token")}
     secrets.add(seed_data.parts["auth_token"])
     for row in sorted(AUDITED, key=lambda row: row.name.startswith("delete")):
-        answer = await seed_data.send(row, data=dict(seed_data.form))
+        answer = await seed_data.send(row, data=select_fields(row, seed_data.form))
         secrets |= {answer.body["auth_token"]} if "auth_token" in answer.body else set()
         await seed_data.api.call(row.method, *segments(row, {**UNKNOWN, "auth_token": seed_data.parts["auth_token"]}))
     api = await seed_data.api.signed_in(password=seed_data.form["new_password"])
@@ -194,8 +196,8 @@ async def test_the_jsonl_export_has_every_entry(seed_data: SeedData) -> None:
     assert [*map(json.loads, answer.body.splitlines())][-len(before) :] == before
 
 
-async def test_recorded_rejections_per_minute_are_limited(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "MAX_REFUSALS", 3)
+async def test_recorded_refusals_per_minute_are_limited(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "MAX_REFUSALS", 3)
     for _ in range(6):
         assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
     await tenant.call("PATCH", "edit_settings", data={"version_key": "installer"})
@@ -203,6 +205,36 @@ async def test_recorded_rejections_per_minute_are_limited(tenant: Api, monkeypat
     log_entries = await entries(tenant)
 
     assert [entry["operation"] for entry in log_entries] == ["edit_settings", *["delete_package"] * 3, "login"]
+
+
+async def test_refused_writes_of_a_token_hide_no_refusal_of_others(tenant: Api) -> None:
+    token = (await tenant.call("POST", "add_token", data={"name": "dashboards", "role": "viewer"})).body["token"]
+    viewer = replace(tenant, headers=bearer(token))
+    for _ in range(refusals.MAX_REFUSALS + 1):
+        assert (await viewer.call("DELETE", "delete_package", "Unknown.App")).status == 403
+
+    assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
+
+    assert [(entry["user"], entry["status"]) for entry in await entries(tenant)][:2] == [
+        ("admin", 404),
+        ("token:dashboards", 403),
+    ]
+
+
+async def test_one_entry_says_how_many_refused_writes_are_left_out(
+    services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "MAX_REFUSALS", 3)
+    async with run_gateway(services, redis_url) as address:  # It stops, which ends the minute.
+        statuses = [
+            (await at_gateway(tenant, address).call("DELETE", "delete_package", "Unknown.App")).status for _ in range(5)
+        ]
+
+    entry, *others = [row for row in await entries(tenant) if row["operation"] != "login"]
+
+    assert statuses == [404] * 5
+    assert (entry["operation"], entry["target"], entry["user"]) == ("refused_writes", {"left_out": "2"}, "admin")
+    assert [row["operation"] for row in others] == ["delete_package"] * 3
 
 
 class UnreliableAuditLog:

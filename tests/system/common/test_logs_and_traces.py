@@ -1,7 +1,9 @@
 """Logs and traces of normal work and outages: they name the tenant and contain no secret."""
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
 
 import pytest
 from structlog.testing import capture_logs
@@ -9,13 +11,19 @@ from structlog.testing import capture_logs
 from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.servers.otlp_server import Collector, Span
+from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.log_scenario import FOREIGN_TRACE, LogScenario, call_everywhere, run_log_scenario
-from tests.support.system.services import Api
+from tests.support.system.services import Api, Services
 
 ID = re.compile(r"[0-9a-f]{32}")
 A_TOKEN = "eyJ"  # the beginning of every signed token
 TEMPLATES = {f"/{{tenant_id}}/{row.path}" for row in OPERATIONS}
 UPLOAD = "POST /{tenant_id}/upload_package_version"
+
+
+def refused_requests(lines: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The lines of refused requests."""
+    return [line for line in lines if line["event"] == "request" and line["status"] >= 400]
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +44,40 @@ async def test_no_operation_logs_a_secret_or_a_path(tenant: Api) -> None:
     routes = {line["route"] for line in lines if line["event"] == "request"}
     assert len(routes & TEMPLATES) >= len(TEMPLATES) - 1  # A secret with slashes is no client token.
     assert {route for route in routes if not route.startswith("/{tenant_id}/")} <= {"/{path}"}
+
+
+async def test_a_refused_request_is_logged_with_address_and_code(tenant: Api) -> None:
+    await tenant.call("PATCH", "edit_settings", data={"client_authentication": "true"})
+    with capture_logs() as lines:
+        await tenant.anonymous().call("POST", "get_packages", data={"auth_token": str(uuid4())})
+        await tenant.anonymous().call("GET", "no_such_operation")
+    found = [(line["status"], line["client_ip"], line["code"]) for line in refused_requests(lines)]
+    refused, unknown = (401, "127.0.0.1", "not_authenticated"), (404, "127.0.0.1", "operation_not_found")
+    assert found == [refused, unknown]
+
+
+async def test_a_request_of_a_client_is_logged_with_its_id(tenant: Api) -> None:
+    client = (await tenant.call("POST", "add_client", data={"client_name": "pc"})).body
+    with capture_logs() as lines:
+        await tenant.anonymous().call("POST", "get_packages", data={"auth_token": client["auth_token"]})
+    requests = [line for line in lines if line.get("route") == "/{tenant_id}/get_packages"]
+    assert len(requests) == 2  # the gateway and catalog_service
+    assert {(line["client_ip"], line["client_id"]) for line in requests} == {("127.0.0.1", client["client_id"])}
+    assert client["auth_token"] not in str(lines)
+
+
+async def test_the_log_has_the_address_that_a_trusted_proxy_names(
+    services: Services, redis_url: str, tenant: Api
+) -> None:
+    async with run_gateway(services, redis_url, trusted_proxies="127.0.0.0/8") as address:
+        behind = at_gateway(tenant.anonymous(), address)
+        with capture_logs() as lines:
+            for path in ("test", "no_such_operation"):
+                await behind.call("GET", path, headers={"X-Forwarded-For": "192.0.2.7"})
+    assert [(line["status"], line["client_ip"]) for line in refused_requests(lines)] == [
+        (401, "192.0.2.7"),
+        (404, "192.0.2.7"),
+    ]
 
 
 @pytest.mark.full

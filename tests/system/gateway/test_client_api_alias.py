@@ -1,5 +1,6 @@
 """The second address of a tenant, `/client/api/{tenant_id}`, in the multi-tenant deployment."""
 
+from collections.abc import AsyncIterator
 from urllib.parse import urlsplit
 from uuid import uuid4
 
@@ -12,6 +13,7 @@ from tests.support.metrics import fetch_metrics
 from tests.support.system.publishing import add_package, download, package_id, publish
 from tests.support.system.raw_http import send_raw
 from tests.support.system.services import PASSWORD, Api, Services
+from tests.support.tables import each
 from tests.support.winget.client import WingetClient
 
 
@@ -40,6 +42,22 @@ async def test_the_desktop_client_gets_the_client_version_at_the_alias(enforcing
     form = await add_client(await enforcing.signed_in())
     answer = await enforcing.by_alias().anonymous().call("POST", "client_version", data=form)
     assert (answer.status, answer.body["Version"]) == (200, "0.0.0.0")
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    """A body of unknown length that is empty."""
+    return
+    yield b""
+
+
+@each("operation", ["client_version", "get_packages"])
+async def test_an_empty_json_object_is_a_form_without_fields(tenant: Api, operation: str) -> None:
+    client, headers = tenant.by_alias().anonymous(), {"Content-Type": "application/json; charset=utf-8"}
+    for body in (b"{}", b" { }\r\n", b"", _nothing()):
+        assert (await client.call("POST", operation, data=body, headers=headers)).status == 200
+    for body in (b'{"auth_token": ""}', b"[]", b"nonsense"):
+        answer = await client.call("POST", operation, data=body, headers=headers)
+        assert (answer.status, answer.body["code"]) == (400, "invalid_request")
 
 
 async def test_a_client_without_a_valid_token_is_rejected_at_the_alias(enforcing: Api) -> None:

@@ -92,7 +92,7 @@ async def test_each_step_outside_the_patterns_is_refused(services: Services) -> 
         ],
         await pipeline.call("POST", "add_package_version", "Other.App", data=own),
         await pipeline.call("POST", "add_package_version", "Other.App", data=one_call),
-        await pipeline.call("PATCH", "edit_package", "Other.App", data={"package_name": "x", "package_id": "Acme.App"}),
+        await pipeline.call("PATCH", "edit_package", "Other.App", data={"package_name": "x"}),
         await pipeline.call("PATCH", "set_package_active", "Other.App", data={"package_active": "0"}),
         await pipeline.call("DELETE", "delete_package_version", "Other.App", data={"versions_uids": version.uid}),
         await pipeline.call("DELETE", "delete_package", "Other.App"),

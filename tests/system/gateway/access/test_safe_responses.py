@@ -35,8 +35,11 @@ def check_safe(answer: Answer) -> None:
     assert headers["server"] == "pkgrepo"
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["x-frame-options"] == "DENY"
-    page = {"same-origin"} if headers.get("content-type", "").startswith("text/html") else set()  # the sign-in page
-    assert headers["referrer-policy"] in {"no-referrer", *page}
+    is_page = headers.get("content-type", "").startswith("text/html")
+    assert headers["referrer-policy"] in {"no-referrer", *({"same-origin"} if is_page else ())}  # the sign-in page
+    if is_page:
+        assert headers["cross-origin-opener-policy"] == "same-origin"
+        assert {"camera=()", "geolocation=()", "microphone=()"} <= set(headers["permissions-policy"].split(", "))
     assert headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["cache-control"] in CACHE_CONTROLS
     policy = dict.fromkeys(part.strip() for part in headers["content-security-policy"].split(";"))
@@ -70,7 +73,8 @@ async def test_cross_origin_requests_get_no_permission(furnished: SeedData) -> N
 
 async def test_pages_and_machine_endpoints_answer_safely(furnished: SeedData) -> None:
     cookie = await sign_in(furnished.api)
-    for page in (["docs"], ["openapi.json"], ["sign_in"], ["docs", "assets", "docs.js"], ["docs", "assets", "no.js"]):
+    assets = (["docs", "assets", "docs.js"], ["docs", "assets", "no.js"])
+    for page in (["docs"], ["openapi.json"], ["sign_in"], ["dashboard"], ["dashboard", "packages"], *assets):
         check_safe(await furnished.api.anonymous().call("GET", *page, headers=cookie))
     for headers in ({}, {"Range": "bytes=0-1"}, {"Range": "bytes=99999999-"}, {"If-None-Match": "*"}):
         async with furnished.api.session.get(URL(furnished.link, encoded=True), headers=headers) as response:

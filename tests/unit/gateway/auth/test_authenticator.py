@@ -15,6 +15,7 @@ from common.auth.internal_tokens import Caller, Kind
 from common.auth.roles import Permission
 from common.auth.sessions import Session, SessionCheck, Sessions
 from common.errors import InvalidField, NotAuthenticated
+from common.http.middleware import CLIENT_ADDRESS
 from common.redis import RedisError
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
@@ -24,6 +25,7 @@ from gateway.auth.entra_directory import EntraDirectory
 from gateway.auth.token_directory import TokenDirectory
 from gateway.auth.user_directory import UserDirectory
 from gateway.operations import Access, Operation
+from gateway.routing.client_address import caller_address
 from gateway.routing.target import Target
 from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
 from gateway.settings import GatewaySettings
@@ -93,8 +95,9 @@ class AuthenticatorFixture:
 
     def __init__(self, **settings: Any) -> None:
         self.sessions, self.clients, self.auth_service = FakeSessions(), FakeRegistry(), FakeAuthService()
+        self.settings = GatewaySettings(internal_key=KEYS, session_key=KEYS, **settings)
         self.authenticator = Authenticator(
-            GatewaySettings(internal_key=KEYS, session_key=KEYS, **settings),
+            self.settings,
             cast("Sessions", self.sessions),
             TenantDirectory(cast("ServiceClient", self.auth_service)),
             UserDirectory(cast("ServiceClient", self.auth_service)),
@@ -114,8 +117,12 @@ class AuthenticatorFixture:
     async def authenticate(self, access: Access, *authorization: str) -> tuple[Caller, str | None]:
         """The caller, and the tenant version of the request."""
         request = request_of(authorization, "")
-        caller = await self.authenticator.authenticate(request, Target("acme", operation_for(access), ("x",)))
+        caller = await self.authenticate_request(request, "acme", access)
         return caller, request[TENANT_VERSION]
+
+    async def authenticate_request(self, request: web.Request, tenant_id: str, access: Access) -> Caller:
+        request[CLIENT_ADDRESS] = caller_address(request, self.settings.trusted_proxies)
+        return await self.authenticator.authenticate(request, Target(tenant_id, operation_for(access), ("x",)))
 
 
 def operation_for(access: Access) -> Operation:
@@ -242,8 +249,7 @@ async def test_a_caller_has_the_address_host_and_tenant_of_the_request(fixture: 
         transport = Mock()
         transport.get_extra_info = {"peername": (address, 1)}.get
         request = make_mocked_request("POST", "/x", {"Host": host}, payload=EMPTY_PAYLOAD, transport=transport)
-        target = Target(tenant_id, operation_for(Access.OPEN), ("x",))
-        caller = await fixture.authenticator.authenticate(request, target)
+        caller = await fixture.authenticate_request(request, tenant_id, Access.OPEN)
         return caller.tenant_id, caller.base_url, caller.ip
 
     places = [
@@ -262,7 +268,7 @@ async def test_a_caller_behind_a_proxy_has_the_address_and_host_that_the_proxy_n
     for host, address in [("a", "192.0.2.1"), ("b", "192.0.2.1"), ("a", "192.0.2.2")] * 2:
         headers = {"Host": "inside", "X-Forwarded-For": address, "X-Forwarded-Host": host}
         request = make_mocked_request("POST", "/x", headers, payload=EMPTY_PAYLOAD, transport=transport)
-        caller = await fixture.authenticator.authenticate(request, Target("acme", operation_for(Access.OPEN), ("x",)))
+        caller = await fixture.authenticate_request(request, "acme", Access.OPEN)
         assert (caller.base_url, caller.ip) == (f"http://{host}/acme", address)
     assert not fixture.authenticator._visitors.drop_first()  # Nothing is kept that is never used.
 

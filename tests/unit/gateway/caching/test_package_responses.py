@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -55,7 +55,7 @@ class Services:
             yield SimpleNamespace(status=503, headers=problem.headers, read=lambda: body_of(problem))
             return
         hidden = self.hidden[caller.client_id]
-        answer = web.Response(body=f"the answer for {caller.client_id}".encode())
+        answer = web.Response(body=f"the answer for {caller.client_id}{caller.base_url}".encode())
         yield SimpleNamespace(
             status=200,
             headers={HIDDEN: hidden_digest(hidden), REVISION_HEADER: "1"},
@@ -113,6 +113,17 @@ async def test_callers_of_other_rings_share_no_response() -> None:
         bodies = [await body_for(cache, caller) for caller in (user, FIRST, pilot)]
         assert bodies == [b"the answer for ", b"the answer for first", b"the answer for second"]
     assert services.askers == ["", "first", "second"]
+
+
+async def test_a_forged_host_does_not_reach_the_responses_of_others() -> None:
+    services = Services()
+    services.release.set()
+    cache = cache_of(services)
+    callers = [replace(FIRST, base_url=url) for url in ("http://evil.example/acme", "http://packages.example/acme")]
+    for _ in range(2):
+        bodies = [await body_for(cache, caller) for caller in callers]
+        assert bodies == [f"the answer for first{caller.base_url}".encode() for caller in callers]
+    assert services.askers == ["first", "first"]
 
 
 async def test_a_request_carries_the_version_of_its_cache_entry() -> None:

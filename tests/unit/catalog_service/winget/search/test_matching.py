@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.model.enumerations import FileType
+from catalog_service.model.manifest.package import LocalTexts
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.evaluation import candidate_segments, matching_numbers
@@ -20,6 +21,7 @@ from catalog_service.winget.search.records import record_of
 from catalog_service.winget.search.requests import MATCHES as MAX_MATCHES
 from catalog_service.winget.search.requests import Search, parse_search
 from catalog_service.winget.search.text_index import FILTER_THRESHOLD, Finder, TrigramFilter
+from common.errors import InvalidField
 from tests.support.samples.winget_factories import make_entry, make_version
 from tests.support.tables import each
 
@@ -144,6 +146,20 @@ def test_a_missing_value_is_not_found(field: Field, kind: MatchType, keyword: st
 @each("keyword", ["editor", "ÉDITEUR", "ed-i", "text-", CODE, CODE.lower(), FAMILY.upper(), OTHER_CODE])
 def test_a_query_searches_texts_and_codes(keyword: str) -> None:
     assert found_ids(Query={"KeyWord": keyword, "MatchType": "Substring"}) in (["Acme.Editor"], ["Acme.Store"])
+
+
+@each("keyword", ["Edition Müller", "müller", "VERLAG"])
+def test_a_query_searches_the_publisher_in_every_locale(keyword: str) -> None:
+    verlag = LocalTexts(package_locale="de-DE", publisher="Verlag Müller")
+    entry = make_entry("A.B", name="Tool", publisher="Edition Müller", locales=(verlag,))
+    segment = IndexSegment([record for each in (*ENTRIES, entry) if (record := record_of(each))])
+    (number,) = parse_and_match(segment, Query={"KeyWord": keyword, "MatchType": "Substring"})
+    assert segment.ids[number] == "A.B"
+
+
+def test_the_publisher_is_no_field_of_the_protocol() -> None:
+    with pytest.raises(InvalidField):
+        found_ids(Filters=[{**search_of(Field.NAME, MatchType.EXACT, "Acme"), "PackageMatchField": "Publisher"}])
 
 
 def test_a_query_does_not_match_part_of_a_code() -> None:

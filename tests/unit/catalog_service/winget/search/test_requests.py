@@ -131,7 +131,7 @@ def test_a_token_is_valid_for_its_own_search_only() -> None:
 
 def test_a_token_is_valid_at_every_replica() -> None:
     search = parse_search(orjson.dumps({"Query": GOOD, "Filters": [FILTER]}))
-    assert search.token("Acme.Editor") == "Zwr6jeyE7VUCpStUQWNtZS5FZGl0b3I="  # parsed again, as in another process
+    assert search.token("Acme.Editor") == "yD6zI3zN6z1yraUaQWNtZS5FZGl0b3I="  # parsed again, as in another process
 
 
 def test_a_query_is_accepted_in_any_letter_case() -> None:
