@@ -115,6 +115,12 @@ class RetryingClient:
         answer = await self._request("POST", "add_package_version", installer.package_id, body=lambda _: FormData(form))
         return str(answer["UID"])
 
+    async def shared_identities(self, uid: str) -> Sequence[Mapping[str, str]]:
+        """The identities of a version that other packages have, too; not retried, since they are only a warning."""
+        details = await self._client.request("GET", "get_version_details", uid)
+        identities: list[dict[str, str]] = details.get("shared_identities", [])  # Earlier releases do not answer them.
+        return identities
+
     async def call(
         self, method: str, *segments: str, query: Mapping[str, str] | None = None, form: Mapping[str, str] | None = None
     ) -> Any:

@@ -14,7 +14,7 @@ from catalog_service import forms, views
 from catalog_service.logos.model import EDGE, LOGO_LIMIT
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.packages import Package
+from catalog_service.model.packages import Package, package_document
 from catalog_service.model.versions import document_of, version_of
 from catalog_service.versions.forms import parse_version
 from common.http.forms import Form
@@ -36,6 +36,8 @@ class PackageRecord(Record):
     logo: Annotated[bytes, Field(max_length=LOGO_LIMIT)] = b""
     active: bool
     manifest: Annotated[dict[str, Any], Field(default_factory=dict)]
+    identities: list[str]
+    local_identities: list[str]
 
 
 class VersionRecord(Record):
@@ -71,18 +73,20 @@ class FinishedUploadRecord(Record):
 
 def check_package(document: Document) -> None:
     record = PackageRecord.model_validate(document)
-    fields = record.model_dump(exclude={"object_id", "tenant_id", "halfway"})
+    derived = {name: getattr(record, name) for name in ("identities", "local_identities")}
+    fields = record.model_dump(exclude={"object_id", "tenant_id", "halfway", *derived})
     package = Package(**{**fields, "manifest": PackageManifest.model_validate(record.manifest)})
     parsed = forms.package_of(_form_of(views.package_details(package)), record.logo)
     sent = replace(parsed, package_uid=package.package_uid, active=package.active, manifest=package.manifest)
     require(sent == package)
+    require(derived == {name: package_document(package)[name] for name in derived})
     require(_is_same(to_document(parsed.manifest), record.manifest))
     require(not record.logo or _is_logo(record.logo))
 
 
 def check_version(document: Document) -> None:
     record, version = VersionRecord.model_validate(document), version_of(document)
-    form = _form_of({**views.version_details(version, []), "server_filename": version.server_filename})
+    form = _form_of({**views.version_details(version, [], []), "server_filename": version.server_filename})
     parsed = parse_version(form, forms.package_id(version.package_id))
     own = {name: getattr(record, name) for name in ("uid", "size", "sha256", "published_by")}
     parsed_document = document_of(replace(parsed, **own))

@@ -208,6 +208,19 @@ async def test_a_package_id_is_checked_while_typing(visitor: Visitor) -> None:
     await expect(page.get_by_text("winget will not show")).to_have_count(0)
 
 
+async def test_a_name_that_another_package_has_is_warned_of_while_typing(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Trap", package_name="Trap")
+    await add_package(visitor.api, "Acme.Anvil", package_name="Anvil")
+    page, warning = visitor.page, visitor.page.get_by_text("the package Acme.Trap has the same")
+    await visitor.go("/packages/Acme.Anvil")
+    await page.get_by_label("Name").fill("Trap 2.1")
+    await expect(warning).to_be_visible()
+    await visitor.go("/packages/Acme.Trap")
+    async with page.expect_response(lambda response: "/check?" in response.url):
+        await page.get_by_label("Name").fill("TRAP")
+    await expect(warning).to_have_count(0)
+
+
 async def test_a_package_that_winget_refuses_has_a_badge_and_no_command(visitor: Visitor) -> None:
     await add_package(visitor.api, "SingleWordId", package_name="Anvil")
     await publish(visitor.api, "SingleWordId", "1.0")

@@ -18,9 +18,9 @@ from auth_service.audit.model import AuditEntry, Head
 from auth_service.audit.store import _document as audit_document
 from auth_service.users.passwords import password_hasher
 from catalog_service.model.enumerations import FileType
-from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import LocalTexts, PackageManifest
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
+from catalog_service.model.packages import Package, package_document
 from catalog_service.model.releases import audit_entry, release_document
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, document_of
 from catalog_service.releases.policy import Gates, Policy
@@ -40,9 +40,8 @@ AUDITED = dict(audit_entry(NOW.isoformat(), "promote_version", {"uid": "1", "rin
 AUDIT_TEXTS = ("operation", "user", "ip", "request_id")
 # texts without forbidden values, and the largest number of an entry
 ALLOWED = {
-    *(("catalog.packages.bson", field, "up") for field in ("name", "publisher", "description")),
+    *(("catalog.packages.bson", field, "up") for field in ("publisher", "description")),
     *(("auth.audit_log.bson", field, kind) for field in AUDIT_TEXTS for kind in ("up", "long")),
-    ("catalog.versions.bson", "package_family_name", "up"),
     ("auth.audit_log.bson", "sequence", "large"),
     ("auth.audit_heads.bson", "sequence", "large"),
 }
@@ -85,20 +84,19 @@ def package_record(**fields: Any) -> dict[str, Any]:
         publisher_url="https://example.com",
         locales=(LocalTexts(package_locale="de-DE", license="frei"),),
     )
-    return make_record(
+    package = Package(
         **{
-            "halfway": False,
             "package_id": "Acme.Editor",
             "package_uid": str(uuid4()),
             "name": "Editor",
             "publisher": "Acme",
             "description": "Edits\ntext.",
             "logo": png(16),
-            "active": True,
-            "manifest": to_document(manifest),
-            **fields,
+            "manifest": manifest,
+            **{name: value for name, value in fields.items() if name != "manifest"},
         }
     )
+    return make_record(halfway=False, **{**package_document(package), **fields})
 
 
 def version_record(version: PackageVersion | None = None, **fields: Any) -> dict[str, Any]:
@@ -259,6 +257,14 @@ def test_an_unknown_field_is_refused(name: str) -> None:
 )
 def test_a_release_that_the_product_does_not_write_is_refused(change: tuple[str, Any]) -> None:
     assert_refused("catalog.versions.bson", [change])
+
+
+def test_other_identities_than_those_of_the_fields_are_refused() -> None:
+    for name, fields in {
+        "catalog.packages.bson": ("id_key", "identities"),
+        "catalog.versions.bson": ("identities",),
+    }.items():
+        assert_refused(name, [(field, value) for field in fields for value in ("acme", [], ["productcode:x"])])
 
 
 def test_a_release_with_entries_for_the_audit_log_is_accepted() -> None:
