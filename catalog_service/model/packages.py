@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -39,9 +40,14 @@ class Package:
 
 
 def package_document(package: Package) -> dict[str, Any]:
-    """Return all fields by their names and the identities of the names."""
+    """Return all fields by their names, the key of the id, and the identities of the names."""
     manifest = to_document(package.manifest)
-    return {**vars(package), "manifest": manifest, **package.identities}
+    return {**vars(package), "manifest": manifest, "id_key": id_key(package.package_id), **package.identities}
+
+
+def id_key(package_id: str) -> str:
+    """Return the same text for ids that differ in letter case, or in forms of letters such as wide ones, only."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", package_id).casefold())
 
 
 def _identities(name: str, local_names: Iterable[str]) -> dict[str, list[str]]:

@@ -13,6 +13,7 @@ from catalog_service.model.packages import (
     PackageChanges,
     PackageExists,
     PackageNotFound,
+    id_key,
     package_document,
 )
 from catalog_service.packages.model import Order, PackageQuery, PackageSummary
@@ -41,7 +42,7 @@ class MongoPackageStore:
             try:
                 await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **package_document(package)})
             except DuplicateKeyError:
-                raise PackageExists(package_id=package.package_id) from None
+                raise await self._exists(tenant_id, package.package_id) from None
 
     async def add_hidden(self, tenant_id: str, package: Package) -> None:
         """Add a package that only `show` makes visible; the sweeper deletes it otherwise. Raises PackageExists."""
@@ -53,7 +54,7 @@ class MongoPackageStore:
             change = {"$setOnInsert": document, "$currentDate": {"changed_at": True}}
             await self._packages.update_one(key, change, upsert=True)
         except DuplicateKeyError:
-            raise PackageExists(package_id=package.package_id) from None
+            raise await self._exists(tenant_id, package.package_id) from None
 
     async def show(self, tenant_id: str, package: Package) -> None:
         """Make a hidden package visible. Raises PackageNotFound if it was deleted meanwhile."""
@@ -62,6 +63,11 @@ class MongoPackageStore:
             shown = await self._packages.update_one(key, {"$set": {"halfway": False}, "$unset": {"changed_at": ""}})
             if not shown.matched_count:
                 raise PackageNotFound(package_id=package.package_id)
+
+    async def _exists(self, tenant_id: str, package_id: str) -> PackageExists:
+        """Return the error with the id of the existing package, which may differ in letter case."""
+        document = await self._packages.find_one({"tenant_id": tenant_id, "id_key": id_key(package_id)})
+        return PackageExists(package_id=document["package_id"] if document else package_id)
 
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
         """Return the old values of the changed fields. Raises PackageNotFound."""

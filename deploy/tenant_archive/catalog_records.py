@@ -36,6 +36,7 @@ class PackageRecord(Record):
     logo: Annotated[bytes, Field(max_length=LOGO_LIMIT)] = b""
     active: bool
     manifest: Annotated[dict[str, Any], Field(default_factory=dict)]
+    id_key: str
     identities: list[str]
     local_identities: list[str]
 
@@ -73,7 +74,7 @@ class FinishedUploadRecord(Record):
 
 def check_package(document: Document) -> None:
     record = PackageRecord.model_validate(document)
-    derived = {name: getattr(record, name) for name in ("identities", "local_identities")}
+    derived = {name: getattr(record, name) for name in ("id_key", "identities", "local_identities")}
     fields = record.model_dump(exclude={"object_id", "tenant_id", "halfway", *derived})
     package = Package(**{**fields, "manifest": PackageManifest.model_validate(record.manifest)})
     parsed = forms.package_of(_form_of(views.package_details(package)), record.logo)

@@ -41,7 +41,9 @@ async def test_a_duplicate_package_is_reported_in_place(visitor: Visitor) -> Non
     for label, text in (("Id", "Acme.Anvil"), ("Name", "Anvil"), ("Publisher", "Acme")):
         await page.get_by_label(label, exact=True).fill(text)
     await page.get_by_role("button", name="Add package").last.click()
-    await expect(page.locator("details").get_by_role("alert")).to_have_text("A package with this id already exists.")
+    await expect(page.locator("details").get_by_role("alert")).to_have_text(
+        "A package with this id already exists: Acme.Anvil."
+    )
     await expect(page.get_by_label("Id", exact=True)).to_have_value("Acme.Anvil")
 
 

@@ -130,6 +130,15 @@ async def test_a_package_that_winget_would_confuse_is_named(tenant: Api, tmp_pat
     assert f"Warning: the package {names[0]} has the same productcode" in " ".join(result.log.split())
 
 
+async def test_a_new_package_with_an_id_in_other_letter_case_is_refused(tenant: Api, tmp_path: Path) -> None:
+    await add_package(tenant, "Big.Editor")
+    new = ("--package-name", "Editor", "--publisher", "Big")
+    result = await run_publish(tenant, make_file(tmp_path), "--package", "big.editor", "--version", "1", *new)
+    assert result.status == 1
+    assert "There is a package 'Big.Editor' already." in result.log
+    assert await storage(tenant) == (0, 0)
+
+
 async def test_other_bytes_for_an_existing_version_are_not_sent(tenant: Api, package: str, tmp_path: Path) -> None:
     published = await publish(tenant, package, "1")
     result = await run_publish(tenant, make_file(tmp_path), "--package", package, "--version", "1", "--json")
