@@ -9,7 +9,6 @@ import bson
 import orjson
 from pydantic import AfterValidator, ConfigDict, Field
 
-from auth_service.users.service import parse_username
 from catalog_service import forms, views
 from catalog_service.logos.model import EDGE, LOGO_LIMIT
 from catalog_service.model.manifest.fields import to_document
@@ -20,7 +19,7 @@ from catalog_service.versions.forms import parse_version
 from common.http.forms import Form
 from common.mongo import Document
 from deploy.tenant_archive.record_types import Digest, Record, ServerFilename, Size, Uuid, checked, require
-from deploy.tenant_archive.release_records import StageRecord, checked_release
+from deploy.tenant_archive.release_records import StageRecord, checked_release, is_author
 from upload_service.content_range import parse_file_id
 
 _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
@@ -57,7 +56,7 @@ class VersionRecord(Record):
     server_filename: Literal[""] | ServerFilename
     size: Size
     sha256: Digest
-    published_by: Literal[""] | Annotated[str, checked(parse_username)] = ""
+    published_by: Annotated[str, checked(is_author)] = ""
     stage: StageRecord | None = None
     release: Annotated[dict[str, Any], AfterValidator(checked_release)] | None = None
 
@@ -106,6 +105,8 @@ def _form_of(details: Mapping[str, Any]) -> Form:
 def _form_values(value: Any) -> tuple[str, ...]:
     if isinstance(value, bool):
         return (str(value).lower(),)
+    if isinstance(value, Mapping):
+        return (orjson.dumps(value).decode(),)
     if isinstance(value, list | tuple):
         if any(isinstance(item, Mapping) for item in value):
             return (orjson.dumps(value).decode(),)

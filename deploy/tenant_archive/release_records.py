@@ -7,17 +7,25 @@ from typing import Annotated, Any, Literal
 import bson
 from pydantic import Field
 
+from auth_service.tokens.model import NAME_LIMIT
+from auth_service.users.model import USERNAME_LIMIT
+from auth_service.users.service import parse_username
 from catalog_service.model.releases import AUDITED_AS, audit_entry, release_document, release_of
 from catalog_service.model.stages import ReleaseStatus
 from catalog_service.releases.policy import Policy, Ring
 from catalog_service.releases.policy_edits import NAMES, edited, texts
+from common.auth.api_tokens import USER_PREFIX
+from common.http.forms import clean
 from common.mongo import Document
 from deploy.backup.manifest import StrictModel
+from deploy.operator.audit import OPERATOR_PREFIX
 from deploy.tenant_archive.record_types import Record, require
 
 POLICIES = "catalog.release_policies.bson"
 OPERATIONS = {*AUDITED_AS.values(), "retention"}  # of automatic changes
 RELEASE_LIMIT = 1 << 20  # bytes
+TEXT_LIMIT = 4096  # characters of each of its texts
+_NAME_LIMITS = {USER_PREFIX: NAME_LIMIT, OPERATOR_PREFIX: USERNAME_LIMIT}  # characters
 
 
 class StageRecord(StrictModel):
@@ -39,17 +47,28 @@ def check_policy(document: Document) -> None:
 
 
 def checked_release(release: dict[str, Any]) -> dict[str, Any]:
-    """The record must be as the product writes it; automatic changes name no user."""
-    written = release_document(release_of(release))
+    """The record must be as the product writes it; automatic changes name no user. Raises BadRecord and Problem."""
+    parsed = release_of(release)
+    written = release_document(parsed)
     require(release.keys() <= written.keys() and len(bson.encode(release)) <= RELEASE_LIMIT)
     require(bson.encode({name: written[name] for name in release}) == bson.encode(release))
-    require(b"\0" not in b"".join(text.encode() for text in _texts(release)))
+    require(all(len(text) <= TEXT_LIMIT and "\0" not in text for text in _texts(release)))
+    people = {parsed.publisher, *(item.by for item in (*parsed.approvals, *parsed.entered, *parsed.history))}
+    require(all(map(is_author, people.union(*(gate.by for gate in parsed.gates)))))
     require(isinstance(written["fence"], int) and 0 <= written["fence"] < 2**62)
     for entry in written["unaudited"]:
         require(entry["operation"] in OPERATIONS and datetime.fromisoformat(entry["at"]))
         expected = audit_entry(entry["at"], entry["operation"], entry["target"])
         require({**expected, "id": entry["id"]} == entry and isinstance(entry["id"], str))
     return release
+
+
+def is_author(name: str) -> bool:
+    """Whether this is the name of a user, an API token or an operator, or "" for nobody. Raises Problem."""
+    for prefix, limit in _NAME_LIMITS.items():
+        if name.startswith(prefix):
+            return clean("name", name, limit=len(prefix) + limit) == name != prefix
+    return not name or parse_username(name) == name
 
 
 def _texts(value: Any) -> list[str]:

@@ -247,6 +247,11 @@ def test_an_unknown_field_is_refused(name: str) -> None:
         ("release", {"fence": "1"}),
         ("release", {"fence": -1}),
         ("release", {"publisher": "a\0b"}),
+        ("release", {"publisher": "a" * 129}),
+        ("release", {"publisher": "token:"}),
+        ("release", {"publisher": "token:" + "a" * 65}),
+        ("release", {"history": [{"at": NOW, "event": "held", "by": "a" * 900_000}]}),
+        ("release", {"history": [{"at": NOW, "event": "held", "reason": "a" * 900_000}]}),
         ("release", {"approvals": [{"by": "bob", "sha256": DIGEST}]}),
         ("release", {"gates": [{"ring": "pilot", "gate": "luck", "state": "passed"}]}),
         ("release", {"unaudited": [{**AUDITED, "user": "ada"}]}),
@@ -257,6 +262,18 @@ def test_an_unknown_field_is_refused(name: str) -> None:
 )
 def test_a_release_that_the_product_does_not_write_is_refused(change: tuple[str, Any]) -> None:
     assert_refused("catalog.versions.bson", [change])
+
+
+@each("author", ["ada", "token:ci", "token:Über 1", "company-0123456789abcdef", ""])
+def test_a_version_published_by_a_user_or_a_token_is_accepted(author: str) -> None:
+    record = version_record(published_by=author, release={"publisher": author})
+    check_record("catalog.versions.bson", stored(record))
+
+
+@each("creator", ["operator/root", "operator/0"])
+def test_the_person_behind_a_token_may_be_an_operator(creator: str) -> None:
+    record = version_record(published_by="token:ci", release={"publisher": creator})
+    check_record("catalog.versions.bson", stored(record))
 
 
 def test_other_identities_than_those_of_the_fields_are_refused() -> None:
