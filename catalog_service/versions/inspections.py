@@ -84,8 +84,9 @@ class Inspections:
             return version
         with suppress(UpstreamProblem, Overloaded, Unavailable):
             properties = await self._installers.inspect(caller, version.server_filename)
-            fields = {name: str(properties[_FIELD_OF[name]]) for name in names if name in _FIELD_OF}
-            return replace(version, **{name: text for name, text in fields.items() if not getattr(version, name)})
+            missing = [name for name in names if name in _FIELD_OF and not getattr(version, name)]
+            identifiers: dict[str, Any] = {name: str(properties[_FIELD_OF[name]]) for name in missing}
+            return replace(version, **identifiers)
         return version
 
 

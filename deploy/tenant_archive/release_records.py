@@ -53,8 +53,9 @@ def checked_release(release: dict[str, Any]) -> dict[str, Any]:
     require(release.keys() <= written.keys() and len(bson.encode(release)) <= RELEASE_LIMIT)
     require(bson.encode({name: written[name] for name in release}) == bson.encode(release))
     require(all(len(text) <= TEXT_LIMIT and "\0" not in text for text in _texts(release)))
-    people = {parsed.publisher, *(item.by for item in (*parsed.approvals, *parsed.entered, *parsed.history))}
-    require(all(map(is_author, people.union(*(gate.by for gate in parsed.gates)))))
+    people = {parsed.publisher, *(item.by for item in parsed.approvals), *(entry.by for entry in parsed.entered)}
+    people.update((event.by for event in parsed.history), *(gate.by for gate in parsed.gates))
+    require(all(map(is_author, people)))
     require(isinstance(written["fence"], int) and 0 <= written["fence"] < 2**62)
     for entry in written["unaudited"]:
         require(entry["operation"] in OPERATIONS and datetime.fromisoformat(entry["at"]))

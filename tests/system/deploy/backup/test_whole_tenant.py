@@ -25,7 +25,7 @@ POLICY = {
     "gates": {"broad": {"approvals": 1}, "everyone": {"approvals": 2, "age_days": 2}},
     "retention": [{"packages": "Acme.*", "keep_versions": 5}],
 }
-FIELDS = {
+FIELDS: dict[str, Any] = {
     "productcode": CODE,
     "upgradecode": CODE.replace("1294", "1295"),
     "package_family_name": "Acme.Editor_8wekyb3d8bbwe",
@@ -95,7 +95,7 @@ async def use_everything(cluster: Cluster, admin: Api) -> list[Published]:
     anyone = await token(eve, "approver", role="approver")
 
     by_token = await publish(pipeline, "Acme.Editor", "2.1", **FIELDS)
-    nested = {"file_type": "ZIP", "file_type_nested": "PORTABLE", "file_nested_path": "bin/a, b.exe"}
+    nested: dict[str, Any] = {"file_type": "ZIP", "file_type_nested": "PORTABLE", "file_nested_path": "bin/a, b.exe"}
     in_archive = await publish(
         admin, "Acme.Editor", "2.1", **nested, file_architect="arm64", portable_command_alias="a"
     )
