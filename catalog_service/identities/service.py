@@ -1,13 +1,20 @@
 """Keeps restricted tokens from giving their packages the identities of other packages."""
 
+import asyncio
 from collections.abc import Sequence
 
 from catalog_service.identities.store import MongoIdentityStore
 from catalog_service.model.identities import IdentityTaken, SharedIdentity
+from catalog_service.model.packages import Package, PackageChanges
 from catalog_service.model.versions import PackageVersion
 from common.auth.package_patterns import matches
 
 MOST_SHARED = 20  # of one answer
+
+
+async def normalize_names(owner: Package | PackageChanges | PackageVersion) -> None:
+    """Compute the identities in a thread, because 256 long names take half a second. The names are cached then."""
+    await asyncio.to_thread(getattr, owner, "identities")
 
 
 class Identities:
@@ -24,6 +31,7 @@ class Identities:
 
     async def shared_by_version(self, tenant_id: str, version: PackageVersion) -> Sequence[SharedIdentity]:
         """Return which identities of a version, and of the names of its package, other packages have."""
+        await normalize_names(version)
         names = await self._store.names_of(tenant_id, version.package_id)
         return await self.shared(tenant_id, version.package_id, [*version.identities, *names])
 

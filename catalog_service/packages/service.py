@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from catalog_service.identities.service import Identities
+from catalog_service.identities.service import Identities, normalize_names
 from catalog_service.model.identities import IdentityKind, IdentityTaken, SharedIdentity, identities_of
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound
 from catalog_service.packages.store import MongoPackageStore
@@ -21,6 +21,7 @@ class Packages:
     async def add(self, caller: Caller, package: Package) -> None:
         """Raises PackageExists, or IdentityTaken for a restricted token."""
         caller.require_package(package.package_id)
+        await normalize_names(package)
         if not caller.is_restricted:
             await self._store.add(caller.tenant_id, package)
             return
@@ -46,6 +47,7 @@ class Packages:
         Raises PackageNotFound, or IdentityTaken for a restricted token.
         """
         caller.require_package(package_id)
+        await normalize_names(changes)
         if caller.is_restricted:
             await self._require_free_identities(caller, package_id, changes.identities)
         before = (await self._store.change(caller.tenant_id, package_id, changes)).to_audit_texts()

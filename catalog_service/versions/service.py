@@ -11,7 +11,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
 
-from catalog_service.identities.service import Identities
+from catalog_service.identities.service import Identities, normalize_names
 from catalog_service.model.identities import IdentityTaken, SharedIdentity
 from catalog_service.model.manifest.rules import package_refusal, winget_refusals
 from catalog_service.model.ordering import newest_first
@@ -102,6 +102,7 @@ class Versions:
         package_uid = await self._find_package_uid(caller.tenant_id, version.package_id)
         if package_uid is None:
             raise PackageNotFound(package_id=version.package_id)
+        await normalize_names(version)
         if caller.is_restricted and version.server_filename:
             # Checked before the version is stored: the sweeper finishes a stored one with all rights.
             await self._installers.check_uploader(caller, version.server_filename)
