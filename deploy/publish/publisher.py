@@ -78,7 +78,7 @@ class Publisher:
         async with self._slots:
             with self.rows(installer.path.name) as progress:
                 result = await self._publish_installer(installer, catalog, progress)
-                if isinstance(result, Published):
+                if isinstance(result, Published) and result.created:
                     with suppress(Problem):  # The version is published; only a warning is missing.
                         return replace(result, shared=await self.client.shared_identities(result.uid))
                 return result

@@ -1,5 +1,6 @@
 """Packages that winget would confuse: a restricted token may not give a package the identity of another one."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -151,6 +152,20 @@ async def test_a_version_that_is_not_published_yet_keeps_its_identities(
 
     (answer,) = answers
     assert_taken(answer)
+
+
+async def test_two_tokens_do_not_take_one_name_at_once(catalog: Catalog, admin: Caller) -> None:
+    async def add(number: int, publisher: str) -> int:
+        form = {
+            "package_id": f"{publisher}.New{number}",
+            "package_name": f"New {number}a",
+            "package_publisher": publisher,
+        }
+        return (await catalog.call(token_for(admin, f"{publisher}.*"), "POST", "add_package", data=form)).status
+
+    for number in range(10):
+        statuses = await asyncio.gather(add(number, "Small"), add(number, "Big"))
+        assert sorted(statuses) in ([200, 403], [403, 403])
 
 
 async def test_an_interrupted_version_of_a_token_is_checked_again(
