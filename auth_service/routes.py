@@ -134,7 +134,7 @@ async def rotate_token(request: web.Request) -> web.Response:
     token_id, form = request.match_info["token_id"], await read_form(request)
     overlap = form.integer("overlap_hours", default=0, most=MAX_OVERLAP)
     audit(request, token_id=token_id, overlap_hours=str(overlap))
-    token, text = await request.app[TOKENS].rotate(caller_of(request).tenant_id, token_id, overlap)
+    token, text = await request.app[TOKENS].rotate(caller_of(request), token_id, overlap)
     audit(request, token_id=token_id, name=token.grant.name, overlap_hours=str(overlap))
     return json_response({"Message": "Token was rotated successfully!", "token": text})
 

@@ -10,6 +10,7 @@ from aiohttp import web
 from catalog_service import app_keys, views
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.catalog.reader import read_entries
+from catalog_service.identities.service import Identities
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.metrics import count_events, count_evictions, register_metrics
 from catalog_service.migrations import SCHEMA
@@ -97,14 +98,15 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         release_loop = app[app_keys.RELEASE_LOOP] = ReleaseLoop(
             releases, store.releases, store.policies, installers, audit
         )
+        identities = Identities(store.identities)
         versions = app[app_keys.VERSIONS] = Versions(
-            store.versions, installers, store.packages.package_uid, store.uploads.link, releases
+            store.versions, installers, store.packages.package_uid, store.uploads.link, releases, identities
         )
         retention = app[app_keys.RETENTION] = Retention(
             store.retention, store.policies.find, store.revisions.state, versions, installers, audit
         )
         app[app_keys.STATISTICS] = Statistics(installers, store)
-        packages = app[app_keys.PACKAGES] = Packages(store.packages, versions)
+        packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, identities)
         app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
         app[app_keys.LOGOS] = LogoDecoder()
         app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.rule_versions)

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import unicodedata
 from collections.abc import Coroutine
 from typing import Any
 from uuid import uuid4
@@ -29,6 +30,9 @@ PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
 CONNECTION_CHECK = 0.2  # seconds
 
 _NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # Commas separate ids, for example in blacklist entries.
+# Invisible letters and marks that are not of the category Cf.
+_SELECTORS = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
+_INVISIBLE = frozenset(map(chr, [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *_SELECTORS]))
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -73,6 +77,11 @@ def package_id(text: str) -> str:
     if name in {"", ".", ".."} or name != name.strip() or _NOT_IN_IDS.intersection(name):
         message = 'must not be . or .., hold / \\ : * ? " < > | , or begin or end with a space'
         raise InvalidField("package_id", message, reason="not_a_package_id")
+    for character in name:
+        if unicodedata.category(character) == "Cf" or character in _INVISIBLE:
+            code = f"{ord(character):04X}"
+            message = f"holds the character U+{code}, which is invisible"
+            raise InvalidField("package_id", message, reason="bad_character", character=code)
     return name
 
 

@@ -15,7 +15,7 @@ from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.search import logo_tag
 from catalog_service.retention.views import preview_of
 from catalog_service.statistics.views import statistics
-from catalog_service.versions.forms import form_refusals, new_version
+from catalog_service.versions.forms import form_identities, form_refusals, new_version
 from common.http.forms import query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
 
@@ -128,14 +128,19 @@ async def find_versions(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/check_version")
 async def check_version(request: web.Request) -> web.Response:
-    return json_response({"winget_refusals": form_refusals(query_form(request))})
+    query = query_form(request)
+    refusals, identities = form_refusals(query), form_identities(query)
+    package_id = query.get("package_id") or ""
+    shared = await request.app[app_keys.PACKAGES].shared_identities(caller_of(request), package_id, identities)
+    return json_response({"winget_refusals": refusals, "shared_identities": views.shared_identities(shared)})
 
 
 @routes.get("/{tenant_id}/get_version_details/{version_uid:[^/]+}")
 async def get_version_details(request: web.Request) -> web.Response:
     caller, uid = caller_of(request), forms.uid_in_path(request)
     version, refused = await request.app[app_keys.VERSIONS].with_refusals(caller, uid)
-    return json_response(views.version_details(version, refused))
+    shared = await request.app[app_keys.VERSIONS].shared_identities(caller, version)
+    return json_response(views.version_details(version, refused, shared))
 
 
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
@@ -143,10 +148,10 @@ async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = forms.package_in_path(request), await read_form(request)
     inspections = request.app[app_keys.INSPECTIONS]
     version = new_version(await inspections.complete(caller_of(request), form), package_id)
+    version = await inspections.with_identifiers(caller_of(request), version)
     version = replace(version, published_by=caller_of(request).username)
     details = {"package_id": package_id, "version": version.version, **views.external_installer(version)}
     audit(request, **details, uid=version.uid)
-    await inspections.wait_for_identifiers(caller_of(request), version)
     uid = await request.app[app_keys.VERSIONS].add(caller_of(request), version)
     audit(request, **details, uid=uid)
     return json_response({"Message": "Package version was added successfully!", "UID": uid}, status=201)

@@ -5,6 +5,7 @@ from contextlib import nullcontext
 
 from pymongo import ASCENDING, IndexModel
 
+from catalog_service.identities.store import IDENTITY_INDEXES, MongoIdentityStore
 from catalog_service.packages.store import SUMMARY_INDEX, MongoPackageStore
 from catalog_service.releases.policy_store import MongoPolicyStore
 from catalog_service.releases.store import RELEASE_INDEXES, MongoReleaseStore
@@ -32,6 +33,12 @@ _UNFINISHED = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
 INDEXES: Indexes = {
     "packages": [
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING)], unique=True),
+        IndexModel(
+            [("tenant_id", ASCENDING), ("id_key", ASCENDING)],
+            unique=True,
+            partialFilterExpression={"id_key": {"$exists": True}},  # Packages of earlier releases have none.
+        ),
+        *IDENTITY_INDEXES["packages"],
         IndexModel(list(SUMMARY_INDEX.items())),
         IndexModel([("changed_at", ASCENDING)], **_UNFINISHED),
     ],
@@ -42,12 +49,13 @@ INDEXES: Indexes = {
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING), ("version", ASCENDING)]),
         IndexModel([("tenant_id", ASCENDING), ("package_uid", ASCENDING)]),
         IndexModel([("changed_at", ASCENDING)], **_UNFINISHED),
+        *IDENTITY_INDEXES["versions"],
         *RELEASE_INDEXES,
     ],
     "revisions": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "release_policies": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "retention_runs": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
-    "package_signers": [IndexModel([("tenant_id", ASCENDING), ("package_key", ASCENDING)], unique=True)],
+    "package_signers": [IndexModel([("tenant_id", ASCENDING), ("id_key", ASCENDING)], unique=True)],
     "finished_uploads": [
         IndexModel([("tenant_id", ASCENDING), ("server_filename", ASCENDING)], unique=True),
         IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0),
@@ -66,6 +74,7 @@ class MongoCatalogStore:
         self.revisions = MongoRevisions(database, invalidate_during)
         self.packages = MongoPackageStore(database, self.revisions)
         self.versions = MongoVersionStore(database, self.revisions)
+        self.identities = MongoIdentityStore(database)
         self.policies = MongoPolicyStore(database, self.revisions)
         self.releases = MongoReleaseStore(database, self.revisions)
         self.retention = MongoRetentionStore(database, self.revisions)

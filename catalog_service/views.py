@@ -10,6 +10,7 @@ import orjson
 
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.model.enumerations import Switch
+from catalog_service.model.identities import SharedIdentity
 from catalog_service.model.manifest.fields import Fields, to_document
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion
@@ -99,8 +100,13 @@ def package_details(package: Package) -> dict[str, Any]:
     }
 
 
-def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str, Any]:
-    """Return all fields of a version; `refused` has the reasons why winget clients refuse it."""
+def version_details(
+    version: PackageVersion, refused: Sequence[str], shared: Sequence[SharedIdentity]
+) -> dict[str, Any]:
+    """Return all fields of a version; `refused` has the reasons why winget clients refuse it.
+
+    `shared` has its identities that other packages have, too.
+    """
     dependencies = version.dependencies
     return {
         "uid": version.uid,
@@ -130,7 +136,13 @@ def version_details(version: PackageVersion, refused: Sequence[str]) -> dict[str
         "published_at": version.published_at,
         "published_by": version.published_by,
         "winget_refusals": refused,
+        "shared_identities": shared_identities(shared),
     }
+
+
+def shared_identities(shared: Sequence[SharedIdentity]) -> list[dict[str, str]]:
+    """Return the identities that other packages have, by the names of form fields."""
+    return [{"field": identity.kind, "value": identity.value, "package_id": identity.package_id} for identity in shared]
 
 
 def version_row(

@@ -1,6 +1,7 @@
 """The entries of the audit log, their places in the chain, and their errors."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -41,6 +42,18 @@ class AuditEntry:
     changes: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     at: datetime = field(default_factory=lambda: datetime.now(UTC))
     entry_id: str = field(default_factory=lambda: uuid4().hex)
+
+
+def to_audit_text(text: str) -> str:
+    r"""Escape characters that nobody sees, and those that reorder others: `\u202e`. Line breaks and tabs stay."""
+    if text.isprintable():
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _escaped(character: str) -> str:
+    is_hidden = unicodedata.category(character) in {"Cc", "Cf", "Zl", "Zp"} and character not in "\t\n\r"
+    return character.encode("unicode_escape").decode() if is_hidden else character
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,15 @@ from dataclasses import replace
 from weakref import WeakValueDictionary
 
 from auth_service.audit.chain import AuditSigner
-from auth_service.audit.model import AuditBusy, AuditEntry, ChainedEntry, Head, Selection, SequenceConflict
+from auth_service.audit.model import (
+    AuditBusy,
+    AuditEntry,
+    ChainedEntry,
+    Head,
+    Selection,
+    SequenceConflict,
+    to_audit_text,
+)
 from auth_service.audit.store import MongoAuditStore
 from common.telemetry import log
 
@@ -24,12 +32,20 @@ class Audit:
     async def record(self, tenant_id: str, entry: AuditEntry) -> None:
         """Append an entry without its unchanged settings. An entry with a known id is not added.
 
-        Raises AuditBusy.
+        Callers choose some of its texts, such as names that are refused. Raises AuditBusy.
         """
         # The database stores milliseconds, and the signed value must equal the stored one.
         at = entry.at.replace(microsecond=entry.at.microsecond // 1000 * 1000)
-        changes = {name: (before, after) for name, (before, after) in entry.changes.items() if before != after}
-        await self._append(tenant_id, replace(entry, at=at, changes=changes))
+        changes = {
+            to_audit_text(name): (to_audit_text(before), to_audit_text(after))
+            for name, (before, after) in entry.changes.items()
+            if before != after
+        }
+        target = {to_audit_text(name): to_audit_text(text) for name, text in entry.target.items()}
+        user, request_id = to_audit_text(entry.user), to_audit_text(entry.request_id)
+        await self._append(
+            tenant_id, replace(entry, at=at, user=user, request_id=request_id, target=target, changes=changes)
+        )
 
     async def head(self, tenant_id: str) -> Head:
         """The head that the next entry follows: the newest entry, or a later signed head whose entry is gone.

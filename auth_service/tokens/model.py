@@ -27,7 +27,7 @@ class TokenGrant:
 class Token:
     """An API token of a tenant, without its secret. It lives `days` after its creation and after each rotation.
 
-    `created_by` is a user, who may be deleted since.
+    `created_by` is the person who knows its secret: who created or last rotated it. This user may be deleted since.
     """
 
     tenant_id: str

@@ -49,15 +49,16 @@ class Tokens:
         """The token, expired or not, and the end of its secret, which may be an old one. None if there is none."""
         return await self._store.use(tenant_id, token.token_id, token.digest, datetime.now(UTC))
 
-    async def rotate(self, tenant_id: str, token_id: str, overlap_hours: int) -> tuple[Token, str]:
+    async def rotate(self, caller: Caller, token_id: str, overlap_hours: int) -> tuple[Token, str]:
         """Give a token another secret and its whole life again; the old secret counts for some hours.
 
-        Raises TokenNotFound.
+        The caller knows the secret, so the token becomes the caller's. Raises TokenNotFound.
         """
         text, now = new_token(token_id), datetime.now(UTC)
-        async with self._versions.invalidate_during(tenant_id):
+        async with self._versions.invalidate_during(caller.tenant_id):
             old_until = now + timedelta(hours=overlap_hours)
-            token = await self._store.rotate(tenant_id, token_id, digest_of(text), now, old_until)
+            rotated_by = caller.username
+            token = await self._store.rotate(caller.tenant_id, token_id, digest_of(text), now, old_until, rotated_by)
         if token is None:
             raise TokenNotFound
         return token, text

@@ -25,7 +25,7 @@ class MongoTokenStore:
         """Add a token with the digest of its text. Raises TokenExists."""
         grant = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(token.grant).items()}
         fields = {name: value for name, value in vars(token).items() if name != "grant"}
-        old: Document = {"old_digest": None, "old_until": None}
+        old: Document = {"old_digest": None, "old_until": None, "old_created_by": None}
         try:
             await self._tokens.insert_one({**fields, **grant, "digest": digest, **old})
         except DuplicateKeyError:
@@ -38,27 +38,31 @@ class MongoTokenStore:
     async def use(self, tenant_id: str, token_id: str, digest: str, now: datetime) -> tuple[Token, datetime] | None:
         """The token that has this digest, and the end of the digest; None if there is none.
 
-        Renews `last_used`, unless the digest has ended.
+        The old digest of a rotated token has the person of before. Renews `last_used`, unless the digest has ended.
         """
         token = {"tenant_id": tenant_id, "token_id": token_id}
         document = await self._tokens.find_one({**token, "$or": [{"digest": digest}, {"old_digest": digest}]})
         if document is None:
             return None
-        ends_at = document["expires_at"] if document["digest"] == digest else document["old_until"]
+        ends_at = document["expires_at"]
+        if document["digest"] != digest:
+            ends_at, document["created_by"] = document["old_until"], document["old_created_by"]
         last_used = document["last_used"]
         if now < ends_at and (last_used is None or now - last_used >= timedelta(minutes=1)):
             await self._tokens.update_one(token, {"$max": {"last_used": now}})
         return _token(document), ends_at
 
     async def rotate(
-        self, tenant_id: str, token_id: str, digest: str, now: datetime, old_until: datetime
+        self, tenant_id: str, token_id: str, digest: str, now: datetime, old_until: datetime, rotated_by: str
     ) -> Token | None:
-        """Give a token another digest and a new life; the old digest counts until `old_until`, at most to its end."""
+        """Give a token another digest, person and life; the old digest counts until `old_until`, at most to its end."""
         change = {
             "$set": {
                 "old_digest": "$digest",
+                "old_created_by": "$created_by",
                 "old_until": {"$min": [old_until, "$expires_at"]},
                 "digest": {"$literal": digest},
+                "created_by": {"$literal": rotated_by},
                 "expires_at": {"$dateAdd": {"startDate": now, "unit": "day", "amount": "$days"}},
             }
         }

@@ -3,11 +3,13 @@
 import hashlib
 import json
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from catalog_service.model.identities import IdentityKind, identities_of
+from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import PackageManifest
 from common.errors import Conflict, NotFound, Problem
 
@@ -31,6 +33,30 @@ class Package:
     active: bool = True
     manifest: PackageManifest = NO_MANIFEST
 
+    @property
+    def identities(self) -> dict[str, list[str]]:
+        """The identities of its program, by the fields of the document."""
+        return _identities(self.name, [texts.package_name for texts in self.manifest.locales])
+
+
+def package_document(package: Package) -> dict[str, Any]:
+    """Return all fields by their names, the key of the id, and the identities of the names."""
+    manifest = to_document(package.manifest)
+    return {**vars(package), "manifest": manifest, "id_key": id_key(package.package_id), **package.identities}
+
+
+def id_key(package_id: str) -> str:
+    """Return the same text for ids that differ in letter case, or in forms of letters such as wide ones, only."""
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", package_id).casefold())
+
+
+def _identities(name: str, local_names: Iterable[str]) -> dict[str, list[str]]:
+    """Return the identities of names, in the default language and in others, by the fields of the document."""
+    return {
+        "identities": identities_of({IdentityKind.NAME: [name]}),
+        "local_identities": identities_of({IdentityKind.NAME: local_names}),
+    }
+
 
 @dataclass(frozen=True)
 class PackageChanges:
@@ -50,6 +76,14 @@ class PackageChanges:
     def fields(self) -> dict[str, Any]:
         """The changed fields of the package itself."""
         return {name: value for name, value in vars(self).items() if value is not None and name != "manifest"}
+
+    @property
+    def identities(self) -> dict[str, list[str]]:
+        """The changed identities, by the fields of the document."""
+        local_names = [texts.get("package_name", "") for texts in self.manifest.get("locales") or ()]
+        changed = _identities(self.name or "", local_names)
+        sent = {"identities": self.name is not None, "local_identities": "locales" in self.manifest}
+        return {field: identities for field, identities in changed.items() if sent[field]}
 
     def to_audit_texts(self) -> dict[str, str]:
         """Return the values as texts for the audit log; long texts and logos by their SHA-256."""
@@ -88,11 +122,6 @@ class FinishedUpload:
     size: int
     sha256: str
     finished_at: datetime
-
-
-def package_key(package_id: str) -> str:
-    """The same text for all spellings of an id that clients take for one package."""
-    return unicodedata.normalize("NFKC", package_id).casefold()
 
 
 class PackageExists(Problem):

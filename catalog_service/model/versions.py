@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.model.identities import IdentityKind, identities_of
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.stages import Stage, stage_of
@@ -112,6 +113,19 @@ class PackageVersion:
         return self.manifest.installer_locale or self.locale.replace("_", "-")
 
     @property
+    def identities(self) -> list[str]:
+        """The identities of the programs that it installs."""
+        entries = self.manifest.apps_and_features_entries
+        return identities_of(
+            {
+                IdentityKind.PRODUCT_CODE: [self.product_code, *(entry.product_code for entry in entries)],
+                IdentityKind.UPGRADE_CODE: [self.upgrade_code, *(entry.upgrade_code for entry in entries)],
+                IdentityKind.FAMILY_NAME: [self.package_family_name],
+                IdentityKind.NAME: [entry.display_name for entry in entries],
+            }
+        )
+
+    @property
     def client_key(self) -> tuple[object, ...]:
         """The properties by which winget clients distinguish installers."""
         types = (self.installer_type.client_type, self.effective_type and self.effective_type.client_type)
@@ -132,9 +146,12 @@ _ADAPTER = TypeAdapter(PackageVersion)
 
 
 def document_of(version: PackageVersion) -> dict[str, Any]:
-    """Return all fields but `published_at` and `stage` by their names; enumerations are texts, sequences are lists."""
+    """Return all fields but `published_at` and `stage` by their names, and the identities.
+
+    Enumerations are texts, sequences are lists.
+    """
     fields = _ADAPTER.dump_python(version, mode="json", exclude={"published_at", "stage"})
-    return {**fields, "manifest": to_document(version.manifest)}
+    return {**fields, "manifest": to_document(version.manifest), "identities": version.identities}
 
 
 def version_of(document: dict[str, Any]) -> PackageVersion:

@@ -7,8 +7,15 @@ from pydantic import TypeAdapter
 from pymongo import ASCENDING, DESCENDING
 from pymongo.errors import DuplicateKeyError
 
-from catalog_service.model.manifest.fields import is_set, to_document
-from catalog_service.model.packages import Package, PackageChanges, PackageExists, PackageNotFound
+from catalog_service.model.manifest.fields import is_set
+from catalog_service.model.packages import (
+    Package,
+    PackageChanges,
+    PackageExists,
+    PackageNotFound,
+    id_key,
+    package_document,
+)
 from catalog_service.packages.model import Order, PackageQuery, PackageSummary
 from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
@@ -31,17 +38,41 @@ class MongoPackageStore:
 
     async def add(self, tenant_id: str, package: Package) -> None:
         """Raises PackageExists."""
-        fields = {**vars(package), "manifest": to_document(package.manifest)}
         async with self._revisions.record_change(tenant_id, package.package_id):
             try:
-                await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **fields})
+                await self._packages.insert_one({"tenant_id": tenant_id, "halfway": False, **package_document(package)})
             except DuplicateKeyError:
-                raise PackageExists(package_id=package.package_id) from None
+                raise await self._exists(tenant_id, package.package_id) from None
+
+    async def add_hidden(self, tenant_id: str, package: Package) -> None:
+        """Add a package that only `show` makes visible; the sweeper deletes it otherwise. Raises PackageExists."""
+        document = {"halfway": True, **package_document(package)}
+        key = {"tenant_id": tenant_id, "package_id": document.pop("package_id"), "package_uid": package.package_uid}
+        del document["package_uid"]
+        try:
+            # An upsert, because an insert cannot take the database's clock.
+            change = {"$setOnInsert": document, "$currentDate": {"changed_at": True}}
+            await self._packages.update_one(key, change, upsert=True)
+        except DuplicateKeyError:
+            raise await self._exists(tenant_id, package.package_id) from None
+
+    async def show(self, tenant_id: str, package: Package) -> None:
+        """Make a hidden package visible. Raises PackageNotFound if it was deleted meanwhile."""
+        key = {"tenant_id": tenant_id, "package_id": package.package_id, "package_uid": package.package_uid}
+        async with self._revisions.record_change(tenant_id, package.package_id):
+            shown = await self._packages.update_one(key, {"$set": {"halfway": False}, "$unset": {"changed_at": ""}})
+            if not shown.matched_count:
+                raise PackageNotFound(package_id=package.package_id)
+
+    async def _exists(self, tenant_id: str, package_id: str) -> PackageExists:
+        """Return the error with the id of the existing package, which may differ in letter case."""
+        document = await self._packages.find_one({"tenant_id": tenant_id, "id_key": id_key(package_id)})
+        return PackageExists(package_id=document["package_id"] if document else package_id)
 
     async def change(self, tenant_id: str, package_id: str, changes: PackageChanges) -> PackageChanges:
         """Return the old values of the changed fields. Raises PackageNotFound."""
         # Setting the id to its own value makes an edit without changes valid.
-        change: Document = {"$set": {"package_id": package_id, **changes.fields}}
+        change: Document = {"$set": {"package_id": package_id, **changes.fields, **changes.identities}}
         for name, value in changes.manifest.items():
             change.setdefault("$set" if is_set(value) else "$unset", {})[f"manifest.{name}"] = value
         async with self._revisions.record_change(tenant_id, package_id):

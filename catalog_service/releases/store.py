@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 
 from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 
-from catalog_service.model.packages import VersionNotFound, package_key
+from catalog_service.model.packages import VersionNotFound, id_key
 from catalog_service.model.releases import VersionRelease, release_document, release_of
 from catalog_service.model.stages import ReleaseStatus, Stage, stage_of
 from catalog_service.releases.model import EarlierVersion, LastSigner, ReleaseChanged, ReleaseQuery
@@ -152,7 +152,7 @@ class MongoReleaseStore:
 
     async def last_signer(self, tenant_id: str, package_id: str) -> LastSigner | None:
         """Return the signer of the deleted versions of a package, None if no signed one was deleted."""
-        key = {"tenant_id": tenant_id, "package_key": package_key(package_id)}
+        key = {"tenant_id": tenant_id, "id_key": id_key(package_id)}
         document = await self._signers.find_one(key)
         return LastSigner(document["signer"], document["rank"]) if document else None
 
@@ -166,7 +166,7 @@ class MongoReleaseStore:
         branches = [{"case": {"$gt": [signer.rank, "$rank"]}, "then": name}, {"case": is_kept, "then": "$signer"}]
         fields = {"signer": {"$switch": {"branches": branches, "default": None}}}
         document = await self._signers.find_one_and_update(
-            {"tenant_id": tenant_id, "package_key": package_key(package_id)},
+            {"tenant_id": tenant_id, "id_key": id_key(package_id)},
             [{"$set": {**fields, "rank": {"$max": ["$rank", signer.rank]}}}],
             upsert=True,
             return_document=ReturnDocument.AFTER,

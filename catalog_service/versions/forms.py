@@ -1,11 +1,12 @@
 """The creation form of a version."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, Switch, UpgradeBehavior
 from catalog_service.model.external_installers import parse_address
+from catalog_service.model.identities import IdentityKind
 from catalog_service.model.manifest.fields import parse_manifest
 from catalog_service.model.manifest.rules import contradictions
 from catalog_service.model.manifest.values import SHA256, Source
@@ -94,6 +95,11 @@ def form_refusals(query: Form) -> Sequence[str]:
     missing = {name for name in ("package_id", "package_version") if not (query.get(name) or "").strip()}
     checked = query.fields.keys() - missing
     return [str(refusal) for refusal in contradictions(version) if refusal.field in checked]
+
+
+def form_identities(query: Form) -> Mapping[IdentityKind, Sequence[str]]:
+    """Return the identities in these fields of a creation form of a package or version. Raises InvalidField."""
+    return {kind: [query.text(kind, limit=NAME_LIMIT, required=False)] for kind in IdentityKind}
 
 
 def _installer(form: Form) -> tuple[str, str]:

@@ -17,6 +17,12 @@ from common.http.forms import Form
 REQUIRED = ("package_version", "file_architect", "file_type", "file_scope")
 IDENTIFIERS = ("productcode", "upgradecode", "package_family_name", "signature_sha256")
 
+_FIELD_OF = {
+    "product_code": "productcode",
+    "upgrade_code": "upgradecode",
+    "package_family_name": "package_family_name",
+}
+
 # For these types the file itself has an architecture.
 _DATABASES, _PACKAGES = {FileType.MSI, FileType.WIX}, {FileType.MSIX, FileType.APPX}
 # The installer types that a form may declare, by the type found. Fonts are not recognized.
@@ -68,16 +74,20 @@ class Inspections:
             _check_consistent(form, properties)
         return form
 
-    async def wait_for_identifiers(self, caller: Caller, version: PackageVersion) -> None:
-        """Wait until a version's file is inspected, if the version lacks an identifier that the file may have.
+    async def with_identifiers(self, caller: Caller, version: PackageVersion) -> PackageVersion:
+        """Return a version with the identifiers of its file that it lacks, after the file's inspection.
 
-        `file_fields` adds it. If the inspection fails, the version is created without it.
+        `file_fields` adds its signature. If the inspection fails, the version is created without them.
         """
         names = IDENTIFIERS_OF.get(version.installer_type, ())
         if version.installer_url or all(attrgetter(name)(version) for name in names):
-            return
+            return version
         with suppress(UpstreamProblem, Overloaded, Unavailable):
-            await self._installers.inspect(caller, version.server_filename)
+            properties = await self._installers.inspect(caller, version.server_filename)
+            missing = [name for name in names if name in _FIELD_OF and not getattr(version, name)]
+            identifiers: dict[str, Any] = {name: str(properties[_FIELD_OF[name]]) for name in missing}
+            return replace(version, **identifiers)
+        return version
 
 
 def _check_consistent(form: Form, properties: Mapping[str, Any]) -> None:

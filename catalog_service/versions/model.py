@@ -1,7 +1,7 @@
 """Unfinished versions, damaged files, and the fields that a version takes from its file."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from catalog_service.model.enumerations import FileType
 from catalog_service.model.packages import InstallerFile
 from catalog_service.model.versions import PackageVersion
+from common.auth.package_patterns import EVERY_PACKAGE
 
 SIGNATURE = "manifest.signature_sha256"
 # The identifiers in a file of a type, by the names of the version's fields. Windows ignores those of other types.
@@ -23,12 +24,16 @@ IDENTIFIERS_OF = {
 
 @dataclass(frozen=True)
 class PendingVersion:
-    """A version whose file is not claimed yet, its package, and the person who publishes it."""
+    """A version whose file is not claimed yet, its package, and the person who publishes it.
+
+    `packages` are the patterns of the package ids that the publishing token may change.
+    """
 
     tenant_id: str
     package_uid: str
     version: PackageVersion
     publisher: str = ""
+    packages: tuple[str, ...] = EVERY_PACKAGE
 
 
 @dataclass(frozen=True)
@@ -66,10 +71,11 @@ class DamagedFile:
 def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
     """Return the fields that a version takes from its file: size, digest, and each identifier that it lacks.
 
-    A field of the manifest is named `manifest.<name>`.
+    The identities are those with these identifiers. A field of the manifest is named `manifest.<name>`.
     """
     identifiers = {
         name: getattr(file, name.rpartition(".")[2]) for name in IDENTIFIERS_OF.get(version.installer_type, ())
     }
     missing = {name: text for name, text in identifiers.items() if text and not attrgetter(name)(version)}
-    return {"size": file.size, "sha256": file.sha256, **missing}
+    identities = replace(version, **{name: text for name, text in missing.items() if name != SIGNATURE}).identities
+    return {"size": file.size, "sha256": file.sha256, **missing, "identities": identities}

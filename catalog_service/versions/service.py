@@ -11,14 +11,17 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
 
+from catalog_service.identities.service import Identities, normalize_names
+from catalog_service.model.identities import IdentityTaken, SharedIdentity
 from catalog_service.model.manifest.rules import package_refusal, winget_refusals
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import DamagedFile, HiddenVersion, PendingVersion, VersionPage
+from catalog_service.versions.model import DamagedFile, HiddenVersion, PendingVersion, VersionPage, file_fields
 from catalog_service.versions.store import MongoVersionStore
 from common.auth.internal_tokens import Caller
+from common.auth.package_patterns import EVERY_PACKAGE
 from common.errors import Problem
 from common.tenants import Tenant, VersionKey
 
@@ -49,6 +52,7 @@ class Versions:
         find_package_uid: Callable[[str, str], Awaitable[str | None]],
         link_upload: Callable[[str, str], Awaitable[None]],
         releases: ReleaseControl,
+        identities: Identities,
     ) -> None:
         """`find_package_uid` and `link_upload` are methods of the stores of packages and of uploads."""
         self._store = store
@@ -56,6 +60,7 @@ class Versions:
         self._find_package_uid = find_package_uid
         self._link_upload = link_upload
         self._releases = releases
+        self._identities = identities
 
     async def of_package(self, caller: Caller, package_id: str) -> Sequence[PackageVersion]:
         """Return the newest first. Raises PackageNotFound."""
@@ -78,6 +83,10 @@ class Versions:
         same_channel = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
         return version, winget_refusals(same_channel).get(uid, ())
 
+    async def shared_identities(self, caller: Caller, version: PackageVersion) -> Sequence[SharedIdentity]:
+        """Return the identities of a version and its package that other packages have, too."""
+        return await self._identities.shared_by_version(caller.tenant_id, version)
+
     async def page_with_refusals(self, caller: Caller, package_id: str, offset: int, limit: int) -> VersionPage:
         """Return at most `limit` versions with the reasons why winget refuses them. Raises PackageNotFound."""
         versions = await self.of_package(caller, package_id)
@@ -89,18 +98,19 @@ class Versions:
     async def add(self, caller: Caller, version: PackageVersion) -> str:
         """Create a version with its uploaded file, and return its uid. Repeating an interrupted request continues it.
 
-        Raises PackageNotFound, VersionExists if the tenant's version key is taken in the package, or another Problem if
-        upload_service refuses the file (403, 404, 407) or does not answer.
+        Raises PackageNotFound, VersionExists if the tenant's version key is taken in the package, IdentityTaken, or
+        another Problem if upload_service refuses the file (403, 404, 407) or does not answer.
         """
         caller.require_package(version.package_id)
         package_uid = await self._find_package_uid(caller.tenant_id, version.package_id)
         if package_uid is None:
             raise PackageNotFound(package_id=version.package_id)
+        await normalize_names(version)
         if caller.is_restricted and version.server_filename:
             # Checked before the version is stored: the sweeper finishes a stored one with all rights.
             await self._installers.check_uploader(caller, version.server_filename)
         pending = await self._reserve(
-            caller.tenant, PendingVersion(caller.tenant_id, package_uid, version, caller.person)
+            caller.tenant, PendingVersion(caller.tenant_id, package_uid, version, caller.person, caller.packages)
         )
         await self.finish(caller, pending)
         return pending.version.uid
@@ -115,6 +125,8 @@ class Versions:
             # Checked again: a deletion that missed our row began before this query.
             if await self._find_package_uid(tenant_id, version.package_id) != pending.package_uid:
                 raise PackageNotFound(package_id=version.package_id)
+            # Two pending versions with one identity find each other here, so that not both are published.
+            await self._require_free_identities(pending, version.identities)
             # The publisher of an external installer declared its digest.
             file = InstallerFile(size=0, sha256=version.sha256)
             if not version.installer_url:
@@ -123,6 +135,14 @@ class Versions:
             if problem.status < 500:  # After another error the claim may have succeeded; a retry finds out.
                 await self._store.discard(tenant_id, version.uid)
             raise
+        fields = file_fields(version, file)
+        if fields["identities"] != version.identities:  # The file was not inspected before.
+            try:
+                await self._require_free_identities(pending, fields["identities"])
+            except IdentityTaken:
+                await self._installers.release(caller, [version.uid])
+                await self._store.discard(tenant_id, version.uid)
+                raise
         if version.server_filename:
             await self._link_upload(tenant_id, version.server_filename)
         is_controlled = await self._releases.prepare(tenant_id, version)
@@ -174,6 +194,11 @@ class Versions:
     async def _release(self, caller: Caller, uids: Sequence[str]) -> None:
         await self._releases.remember_signers(caller.tenant_id, uids)
         await self._installers.release(caller, uids)
+
+    async def _require_free_identities(self, pending: PendingVersion, identities: Sequence[str]) -> None:
+        if pending.packages != EVERY_PACKAGE:
+            key = (pending.tenant_id, pending.version.package_id)
+            await self._identities.require_free(*key, identities, pending.packages, pending.version.uid)
 
     async def _reserve(self, tenant: Tenant, pending: PendingVersion) -> PendingVersion:
         version = pending.version

@@ -24,6 +24,7 @@ from catalog_service.packages.store import FIRST_BATCH, older_than
 from catalog_service.releases.policy_store import BEGIN, DUE_NOW
 from catalog_service.revisions.store import MongoRevisions
 from catalog_service.versions.model import HiddenVersion, PendingVersion, file_fields
+from common.auth.package_patterns import EVERY_PACKAGE
 from common.mongo import Document, MongoDatabase
 
 BATCH_SIZE = 10_000  # version names of one server batch
@@ -68,6 +69,8 @@ class MongoVersionStore:
             "state": "pending",
             "halfway": True,
             "release": {"publisher": pending.publisher},
+            # Also for the sweeper, which finishes the version if the request cannot.
+            "limited_to": list(pending.packages),
         }
         try:
             # An upsert, because an insert cannot take the database's clock.
@@ -99,9 +102,9 @@ class MongoVersionStore:
     ) -> bool:
         """Activate a pending version; False if it is not pending any more. A controlled one is in no ring yet."""
         fields = {"state": "active", "halfway": False, **file_fields(version, file)}
-        change: Document = {"$set": fields}
+        change: Document = {"$set": fields, "$unset": {"limited_to": ""}}
         if is_controlled:
-            change = {"$set": {**fields, **BEGIN}, "$currentDate": DUE_NOW}
+            change |= {"$set": {**fields, **BEGIN}, "$currentDate": DUE_NOW}
         async with self._revisions.record_change(tenant_id, version.package_id):
             result = await self._versions.update_one(
                 {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"}, change
@@ -217,4 +220,5 @@ async def _versions_of(documents: Sequence[Document]) -> Sequence[PackageVersion
 
 
 def _pending(document: dict[str, Any]) -> PendingVersion:
-    return PendingVersion(document["tenant_id"], document["package_uid"], version_of(document))
+    version, packages = version_of(document), tuple(document.get("limited_to", EVERY_PACKAGE))
+    return PendingVersion(document["tenant_id"], document["package_uid"], version, packages=packages)

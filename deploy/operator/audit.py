@@ -19,6 +19,7 @@ from deploy.operator.schemas import open_database
 from deploy.operator.stores import StoreAddresses
 
 RECENT_ENTRIES = 100
+OPERATOR_PREFIX = "operator/"  # before a name; the slash tells it from an administrator's
 
 
 class NotRecorded(Exception):
@@ -64,8 +65,8 @@ async def open_operator_audit(where: StoreAddresses) -> AsyncIterator[OperatorAu
 
 
 def operator_name() -> str:
-    """The user of this machine; the slash tells it from an administrator's name."""
+    """The user of this machine."""
     try:
-        return f"operator/{getpass.getuser()}"
+        return f"{OPERATOR_PREFIX}{getpass.getuser()}"
     except (KeyError, OSError):  # a user without a name, as in a container
-        return f"operator/{os.getuid()}"
+        return f"{OPERATOR_PREFIX}{os.getuid()}"

@@ -1,7 +1,7 @@
 """Packages and installers to publish with the fields of the creation forms, and the results."""
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +100,8 @@ class Installer:
 class Published:
     """A published version. `size` and `resumed_from` are bytes.
 
-    `created` is False if the version existed before with the same bytes.
+    `created` is False if the version existed before with the same bytes. `shared` are the `shared_identities` of
+    `get_version_details`.
     """
 
     installer: Installer
@@ -109,6 +110,7 @@ class Published:
     size: int
     resumed_from: int
     created: bool
+    shared: Sequence[Mapping[str, str]] = ()
 
     def document(self) -> dict[str, Any]:
         """The output of `--json`."""
@@ -121,6 +123,7 @@ class Published:
             "size": self.size,
             "resumed_from": self.resumed_from,
             "created": self.created,
+            "shared_identities": list(self.shared),
         }
 
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from common.errors import NotFound, Problem, UpstreamProblem
 from deploy.publish.files import LocalFile, open_file
@@ -77,18 +77,27 @@ class Publisher:
     async def _publish_in_slot(self, installer: Installer, catalog: Catalog) -> Published | NotPublished:
         async with self._slots:
             with self.rows(installer.path.name) as progress:
-                try:
-                    if installer.sha256 and (uid := catalog.uid_of(installer, installer.sha256)):
-                        await self._require_intact(installer, uid)
-                        return Published(installer, uid, installer.sha256, 0, 0, created=False)
-                    if installer.stays:
-                        source = {"installer_url": installer.url, "installer_sha256": installer.sha256}
-                        uid, created = await self._create_version(installer, installer.sha256, **source)
-                        return Published(installer, uid, installer.sha256, 0, 0, created=created)
-                    async with self.open_installer(installer, progress) as file:
-                        return await self._publish_file(installer, catalog, file, progress)
-                except Problem as problem:
-                    return NotPublished(installer, problem)
+                result = await self._publish_installer(installer, catalog, progress)
+                if isinstance(result, Published) and result.created:
+                    with suppress(Problem):  # The version is published; only a warning is missing.
+                        return replace(result, shared=await self.client.shared_identities(result.uid))
+                return result
+
+    async def _publish_installer(
+        self, installer: Installer, catalog: Catalog, progress: FileProgress
+    ) -> Published | NotPublished:
+        try:
+            if installer.sha256 and (uid := catalog.uid_of(installer, installer.sha256)):
+                await self._require_intact(installer, uid)
+                return Published(installer, uid, installer.sha256, 0, 0, created=False)
+            if installer.stays:
+                source = {"installer_url": installer.url, "installer_sha256": installer.sha256}
+                uid, created = await self._create_version(installer, installer.sha256, **source)
+                return Published(installer, uid, installer.sha256, 0, 0, created=created)
+            async with self.open_installer(installer, progress) as file:
+                return await self._publish_file(installer, catalog, file, progress)
+        except Problem as problem:
+            return NotPublished(installer, problem)
 
     async def _publish_file(
         self, installer: Installer, catalog: Catalog, file: LocalFile, progress: FileProgress

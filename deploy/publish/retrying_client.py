@@ -62,7 +62,7 @@ class RetryingClient:
         return self._one_installer_a_version
 
     async def add_package(self, package_id: str, package: NewPackage) -> None:
-        """Add a package if it does not exist."""
+        """Add a package if it does not exist. Raises UpstreamProblem, also if another package has a similar id."""
 
         def body(_: Callable[[], None]) -> FormData:
             form = FormData([("package_id", package_id), *package.form])
@@ -70,7 +70,12 @@ class RetryingClient:
                 form.add_field("Logo", package.logo, filename="logo")
             return form
 
-        await self._request("POST", "add_package", body=body, none_for="package_exists")
+        try:
+            await self._request("POST", "add_package", body=body)
+        except UpstreamProblem as refusal:
+            # Another package may have an id that differs in letter case only.
+            if refusal.code != "package_exists" or refusal.params.get("package_id", package_id) != package_id:
+                raise
 
     async def state(self, file_id: str) -> TransferState:
         """The state of a transfer; an unknown one has not begun."""
@@ -114,6 +119,12 @@ class RetryingClient:
         form = [*installer.form, *source.items()]
         answer = await self._request("POST", "add_package_version", installer.package_id, body=lambda _: FormData(form))
         return str(answer["UID"])
+
+    async def shared_identities(self, uid: str) -> Sequence[Mapping[str, str]]:
+        """The identities of a version that other packages have, too; not retried, since they are only a warning."""
+        details = await self._client.request("GET", "get_version_details", uid)
+        identities: list[dict[str, str]] = details.get("shared_identities", [])  # Earlier releases do not answer them.
+        return identities
 
     async def call(
         self, method: str, *segments: str, query: Mapping[str, str] | None = None, form: Mapping[str, str] | None = None

@@ -9,18 +9,17 @@ import bson
 import orjson
 from pydantic import AfterValidator, ConfigDict, Field
 
-from auth_service.users.service import parse_username
 from catalog_service import forms, views
 from catalog_service.logos.model import EDGE, LOGO_LIMIT
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.packages import Package
+from catalog_service.model.packages import Package, package_document
 from catalog_service.model.versions import document_of, version_of
 from catalog_service.versions.forms import parse_version
 from common.http.forms import Form
 from common.mongo import Document
 from deploy.tenant_archive.record_types import Digest, Record, ServerFilename, Size, Uuid, checked, require
-from deploy.tenant_archive.release_records import StageRecord, checked_release
+from deploy.tenant_archive.release_records import StageRecord, checked_release, is_author
 from upload_service.content_range import parse_file_id
 
 _PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
@@ -36,6 +35,9 @@ class PackageRecord(Record):
     logo: Annotated[bytes, Field(max_length=LOGO_LIMIT)] = b""
     active: bool
     manifest: Annotated[dict[str, Any], Field(default_factory=dict)]
+    id_key: str
+    identities: list[str]
+    local_identities: list[str]
 
 
 class VersionRecord(Record):
@@ -54,7 +56,7 @@ class VersionRecord(Record):
     server_filename: Literal[""] | ServerFilename
     size: Size
     sha256: Digest
-    published_by: Literal[""] | Annotated[str, checked(parse_username)] = ""
+    published_by: Annotated[str, checked(is_author)] = ""
     stage: StageRecord | None = None
     release: Annotated[dict[str, Any], AfterValidator(checked_release)] | None = None
 
@@ -71,18 +73,20 @@ class FinishedUploadRecord(Record):
 
 def check_package(document: Document) -> None:
     record = PackageRecord.model_validate(document)
-    fields = record.model_dump(exclude={"object_id", "tenant_id", "halfway"})
+    derived = {name: getattr(record, name) for name in ("id_key", "identities", "local_identities")}
+    fields = record.model_dump(exclude={"object_id", "tenant_id", "halfway", *derived})
     package = Package(**{**fields, "manifest": PackageManifest.model_validate(record.manifest)})
     parsed = forms.package_of(_form_of(views.package_details(package)), record.logo)
     sent = replace(parsed, package_uid=package.package_uid, active=package.active, manifest=package.manifest)
     require(sent == package)
+    require(derived == {name: package_document(package)[name] for name in derived})
     require(_is_same(to_document(parsed.manifest), record.manifest))
     require(not record.logo or _is_logo(record.logo))
 
 
 def check_version(document: Document) -> None:
     record, version = VersionRecord.model_validate(document), version_of(document)
-    form = _form_of({**views.version_details(version, []), "server_filename": version.server_filename})
+    form = _form_of({**views.version_details(version, [], []), "server_filename": version.server_filename})
     parsed = parse_version(form, forms.package_id(version.package_id))
     own = {name: getattr(record, name) for name in ("uid", "size", "sha256", "published_by")}
     parsed_document = document_of(replace(parsed, **own))
@@ -101,6 +105,8 @@ def _form_of(details: Mapping[str, Any]) -> Form:
 def _form_values(value: Any) -> tuple[str, ...]:
     if isinstance(value, bool):
         return (str(value).lower(),)
+    if isinstance(value, Mapping):
+        return (orjson.dumps(value).decode(),)
     if isinstance(value, list | tuple):
         if any(isinstance(item, Mapping) for item in value):
             return (orjson.dumps(value).decode(),)

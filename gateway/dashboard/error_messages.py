@@ -5,19 +5,24 @@ The catalogues in `texts` have a message for a reason or a code, in the context 
 """
 
 import re
+from collections.abc import Mapping
 from contextlib import suppress
 
 from common.errors import Problem
 from gateway.dashboard.languages import _, translations
 
-# The labels of the fields that winget may refuse.
+# The labels of the fields that winget may refuse or confuse.
 LABELS = {
     "package_id": _("Package id"),
     "package_version": _("Version"),
+    "package_name": _("Name"),
     "productcode": _("Product code"),
+    "upgradecode": _("Upgrade code"),
+    "package_family_name": _("Package family name"),
     "file_type_nested": _("Nested type"),
     "file_nested_path": _("Path inside the archive"),
 }
+SHARED = _("%(field)s: the package %(package)s has the same. winget may offer one to machines that have the other.")
 UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -48,3 +53,9 @@ def localized_refusal(sentence: str, language: str) -> str:
     label = LABELS.get(field)
     text = localized_sentence(sentence, language)
     return f"{translations(language).gettext(label)} {text.removeprefix(field + colon)}" if colon and label else text
+
+
+def localized_identity(identity: Mapping[str, str], language: str) -> str:
+    """One of `shared_identities` as a sentence."""
+    texts, label = translations(language), LABELS[identity["field"]]
+    return texts.gettext(SHARED) % {"field": texts.gettext(label), "package": identity["package_id"]}

@@ -13,7 +13,7 @@ from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from gateway.dashboard.error_messages import localized, localized_refusal, localized_sentence
+from gateway.dashboard.error_messages import localized, localized_identity, localized_refusal, localized_sentence
 from gateway.dashboard.gate_reasons import localized_gate
 from gateway.dashboard.languages import translations
 
@@ -35,6 +35,7 @@ def set_up_templates(app: web.Application) -> None:
         "label_cells": label_cells,
         "localized": _with_language(localized),
         "localized_gate": _with_language(localized_gate),
+        "localized_identity": _with_language(localized_identity),
         "localized_refusal": _with_language(localized_refusal),
         "localized_sentence": _with_language(localized_sentence),
         "number": _with_language(lambda value, language: format_decimal(value, locale=language)),

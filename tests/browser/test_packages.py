@@ -41,7 +41,9 @@ async def test_a_duplicate_package_is_reported_in_place(visitor: Visitor) -> Non
     for label, text in (("Id", "Acme.Anvil"), ("Name", "Anvil"), ("Publisher", "Acme")):
         await page.get_by_label(label, exact=True).fill(text)
     await page.get_by_role("button", name="Add package").last.click()
-    await expect(page.locator("details").get_by_role("alert")).to_have_text("A package with this id already exists.")
+    await expect(page.locator("details").get_by_role("alert")).to_have_text(
+        "A package with this id already exists: Acme.Anvil."
+    )
     await expect(page.get_by_label("Id", exact=True)).to_have_value("Acme.Anvil")
 
 
@@ -206,6 +208,19 @@ async def test_a_package_id_is_checked_while_typing(visitor: Visitor) -> None:
     await expect(page.get_by_role("status").filter(has_text=reason)).to_be_visible()
     await page.get_by_label("Id", exact=True).fill("Acme.Anvil")
     await expect(page.get_by_text("winget will not show")).to_have_count(0)
+
+
+async def test_a_name_that_another_package_has_is_warned_of_while_typing(visitor: Visitor) -> None:
+    await add_package(visitor.api, "Acme.Trap", package_name="Trap")
+    await add_package(visitor.api, "Acme.Anvil", package_name="Anvil")
+    page, warning = visitor.page, visitor.page.get_by_text("the package Acme.Trap has the same")
+    await visitor.go("/packages/Acme.Anvil")
+    await page.get_by_label("Name").fill("Trap 2.1")
+    await expect(warning).to_be_visible()
+    await visitor.go("/packages/Acme.Trap")
+    async with page.expect_response(lambda response: "/check?" in response.url):
+        await page.get_by_label("Name").fill("TRAP")
+    await expect(warning).to_have_count(0)
 
 
 async def test_a_package_that_winget_refuses_has_a_badge_and_no_command(visitor: Visitor) -> None:

@@ -37,14 +37,6 @@ _MARKS = dict(zip(Field, _MARK_OF, strict=True))
 _IGNORED = re.compile(r"[\W_]+")
 
 
-def folded(text: str) -> str:
-    """Return the same text for all spellings that differ in letter case only."""
-    if text.isascii():
-        return text.casefold()
-    # Normalize again: a capital may fold into parts of a composed letter.
-    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
-
-
 def squeezed(text: str) -> str:
     """Return the letters and digits of a folded text, without accents."""
     return _IGNORED.sub("", text if text.isascii() else unicodedata.normalize("NFKD", text))

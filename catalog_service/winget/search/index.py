@@ -10,7 +10,7 @@ from functools import cached_property
 
 from catalog_service.catalog.reader import Rings
 from catalog_service.catalog.segments import replaced_segments
-from catalog_service.winget.search.fields import folded
+from catalog_service.model.identities import folded
 from catalog_service.winget.search.text_index import FILTER_SIZE, Finder, TextIndex
 
 SIZE = 512  # packages; a segment of twice as many is split

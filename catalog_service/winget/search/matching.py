@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from catalog_service.winget.search.fields import ANY_MARKET, CODES, NOT_IN, SEPARATOR, TEXTS, Field, folded, squeezed
+from catalog_service.model.identities import folded
+from catalog_service.winget.search.fields import ANY_MARKET, CODES, NOT_IN, SEPARATOR, TEXTS, Field, squeezed
 from catalog_service.winget.search.index import IndexSegment
 from catalog_service.winget.search.text_index import Finder
 

@@ -8,14 +8,15 @@ from typing import Any
 import orjson
 
 from catalog_service.catalog.reader import WholeEntry
+from catalog_service.model.identities import folded
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.packages import Package
+from catalog_service.model.program_names import normalized
 from catalog_service.model.versions import PackageVersion
 from catalog_service.winget.contracts import since_contract
 from catalog_service.winget.installable import installable_versions
-from catalog_service.winget.search.fields import ANY_MARKET, NOT_IN, TEXTS, Field, folded
+from catalog_service.winget.search.fields import ANY_MARKET, NOT_IN, TEXTS, Field
 from catalog_service.winget.search.index import Record
-from catalog_service.winget.search.names import normalized
 
 # The members of search results that can be searched, too.
 CODE_FIELDS = {

@@ -51,9 +51,7 @@ def create_token(
     grant, days = token_grant(Form(fields))
 
     async def work(operator: Operator, audit: OperatorAudit) -> str:
-        tenant = await operator.tenants.find(tenant_id)
-        caller = Caller(tenant, Kind.ADMINISTRATOR, username=operator_name(), roles=ADMINISTRATOR)
-        _, text = await operator.tokens.create(caller, grant, days)
+        _, text = await operator.tokens.create(await _caller(operator, tenant_id), grant, days)
         lists = {"role": grant.roles, "package_ids": grant.packages, "networks": grant.networks}
         await audit.add(tenant_id, "token_create", name=name, **{field: ",".join(lists[field]) for field in lists})
         return text
@@ -84,7 +82,8 @@ def rotate_token(tenant_id: TenantId, name: Name, overlap: Overlap = 0, data: Da
     """Replace the secret of an API token, which then lives its whole time again. The new one is shown once."""
 
     async def work(operator: Operator, audit: OperatorAudit) -> str:
-        _, text = await operator.tokens.rotate(tenant_id, await _find_id(operator, tenant_id, name), overlap)
+        caller, token_id = await _caller(operator, tenant_id), await _find_id(operator, tenant_id, name)
+        _, text = await operator.tokens.rotate(caller, token_id, overlap)
         await audit.add(tenant_id, "token_rotate", name=name, overlap_hours=str(overlap))
         return text
 
@@ -102,6 +101,12 @@ def delete_token(tenant_id: TenantId, name: Name, data: Data = None) -> None:
 
     run_recorded(work, data)
     console.print(f"Token {name} of {tenant_id} was deleted.", markup=False)
+
+
+async def _caller(operator: Operator, tenant_id: str) -> Caller:
+    """The operator as an administrator of the tenant. Raises TenantNotFound."""
+    tenant = await operator.tenants.find(tenant_id)
+    return Caller(tenant, Kind.ADMINISTRATOR, username=operator_name(), roles=ADMINISTRATOR)
 
 
 async def _find_id(operator: Operator, tenant_id: str, name: str) -> str:

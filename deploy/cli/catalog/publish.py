@@ -158,6 +158,9 @@ def _report(results: Sequence[Published | NotPublished], retry_timeout: float, *
         status = "is published" if result.created else "exists already with the same bytes"
         name = f"{installer.package_id} {installer.version} ({installer.architecture})"
         print_line(error_console, f"{installer.path}: {name} {status}.")
+        for identity in result.shared:
+            warning = f"has the same {identity['field']}; winget may offer one package to machines that have the other"
+            print_line(error_console, f"Warning: the package {identity['package_id']} {warning}.", "yellow")
         if not as_json:
             typer.echo(visible(result.uid))
     if as_json:

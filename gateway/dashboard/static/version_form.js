@@ -78,7 +78,10 @@ const showProblem = (form, problem) => {
 };
 
 // The warnings of winget about the fields. Without a response, the form can be published all the same.
-const CHECKED = ["package_id", "package_version", "file_type", "file_type_nested", "file_nested_path", "productcode"];
+const CHECKED = [
+  ...["package_id", "package_version", "file_type", "file_type_nested", "file_nested_path"],
+  ...["productcode", "upgradecode", "package_family_name", "package_name"],
+];
 const loadWarnings = async (form) => {
   const fields = new FormData(form);
   const query = new URLSearchParams(CHECKED.map((name) => [name, fields.get(name) ?? ""]));

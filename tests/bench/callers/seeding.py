@@ -15,8 +15,7 @@ from aiohttp import FormData
 from PIL import Image
 
 from catalog_service.model.enumerations import Architecture, FileType, Scope
-from catalog_service.model.manifest.fields import to_document
-from catalog_service.model.packages import Package
+from catalog_service.model.packages import Package, package_document
 from catalog_service.model.stages import Stage
 from catalog_service.model.versions import PackageVersion, document_of
 from client_registry.blacklist.model import Entry
@@ -158,7 +157,7 @@ def _package(tenant_id: str, number: int, logo: bytes) -> Document:
         description="It does what programs of its kind do. " * 5,
         logo=logo,
     )
-    return {"tenant_id": tenant_id, "halfway": False, **vars(package), "manifest": to_document(package.manifest)}
+    return {"tenant_id": tenant_id, "halfway": False, **package_document(package)}
 
 
 def _versions(tenant_id: str, numbers: range, versions: Sequence[str] = VERSIONS) -> Iterator[Document]:

@@ -253,7 +253,7 @@ async def test_every_filter_begins_with_the_tenant(
     await tokens.add(make_token(other), "digest")
     await tokens.list(other.tenant_id)
     await tokens.use(other.tenant_id, "t1", "digest", NOW)
-    await tokens.rotate(other.tenant_id, "t1", "another", NOW, NOW)
+    await tokens.rotate(other.tenant_id, "t1", "another", NOW, NOW, "bob")
     await tokens.delete(other.tenant_id, "t1")
     await record(audit, other)
     chosen = Selection(before=9, user="ada", operation="add_user", since=NOW, until=NOW)

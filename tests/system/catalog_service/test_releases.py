@@ -99,6 +99,22 @@ async def test_tokens_of_roles_do_their_part_from_a_pipeline(tenant: Api, bob: A
     assert release["stage"] == "pilot"
 
 
+async def test_a_user_who_rotates_a_token_gets_no_second_approval(tenant: Api) -> None:
+    await set_policy(tenant, "pilot,everyone", gates={"pilot": {"approvals": 2}})
+    published, carol = await new_version(tenant), await new_user(tenant, "carol", "administrator")
+    created = (await tenant.call("POST", "add_token", data={"name": "approver", "role": "approver"})).body
+    rotated = (await carol.call("POST", "rotate_token", created["token_id"])).body
+    headers = {"Authorization": f"Bearer {rotated['token']}"}
+    token = Api(tenant.session, tenant.base_url, tenant.tenant_id, tenant.deployment, headers)
+
+    await done(carol, "approve_version", published.uid)
+    await done(token, "approve_version", published.uid)
+
+    release = (await tenant.call("GET", "get_release", published.uid)).body
+    gates = [gate for ring in release["rings"] for gate in ring["gates"] if gate["gate"] == "approval"]
+    assert [gate["by"] for gate in gates if gate["state"] == "waiting"] == [["carol"]]
+
+
 async def test_the_audit_log_has_all_changes_of_a_release(tenant: Api, bob: Api) -> None:
     await set_policy(tenant, "pilot,everyone", gates={"pilot": {"approvals": 1}})
     published = await new_version(tenant)

@@ -63,6 +63,15 @@ def test_a_package_id_unsafe_in_files_or_paths_is_refused(text: str) -> None:
         package_id(text)
 
 
+@each(
+    "character",
+    ["\u00ad", "\u200b", "\u200d", "\u2060", "\ufeff", "\u115f", "\u3164", "\ufe0f", "\U000e0041", "\U000e0100"],
+)
+def test_an_invisible_character_in_a_package_id_is_refused(character: str) -> None:
+    with pytest.raises(InvalidField, match=f"U\\+{ord(character):04X}"):
+        package_id(f"Big.{character}Editor")
+
+
 def test_a_package_id_is_converted_to_normal_form() -> None:
     assert package_id("A\u0308") == "Ä"
 

@@ -23,7 +23,7 @@ PACKAGE_FIELDS = frozenset(
 )
 VERSION_FIELDS = frozenset(
     {"uid", "package_id", "package_version", "channel", "file_architect", "file_type", "file_scope", "package_locale"}
-    | {"winget_refusals", "size", "published_at", "published_by"}
+    | {"winget_refusals", "shared_identities", "size", "published_at", "published_by"}
 )
 # A word in every shell. PowerShell splits a word that begins with a dash at its dots.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")

@@ -9,16 +9,19 @@ from gateway.dashboard.pagination import paginate_list, paginate_operation
 
 PAGE_SIZE = 50  # packages
 PREVIEW_LIMIT = 500  # versions of each step
-CHECKED_FIELDS = ("package_id", "package_version", "file_type", "file_type_nested", "file_nested_path", "productcode")
+CHECKED_FIELDS = (
+    *("package_id", "package_version", "file_type", "file_type_nested", "file_nested_path"),
+    *("productcode", "upgradecode", "package_family_name", "package_name"),
+)
 QUERY = ("text", "active", "sort", "descending")
 
 
 async def show_check(page: PageRequest) -> web.Response:
-    """The reasons why winget would refuse the fields in the query, of a form for a package or version."""
+    """The reasons why winget would refuse or confuse the fields in the query, of a form for a package or version."""
     query = page.request.query
     fields = {name: query[name] for name in CHECKED_FIELDS if name in query}
-    refusals = (await page.fetch("check_version", **fields))["winget_refusals"]
-    return page.render("check.html", refusals=refusals)
+    check = await page.fetch("check_version", **fields)
+    return page.render("check.html", refusals=check["winget_refusals"], shared=check["shared_identities"])
 
 
 async def show(page: PageRequest) -> web.Response:

@@ -60,6 +60,22 @@ def operations(entries: list[dict[str, Any]]) -> list[str]:
     return [entry["operation"] for entry in entries]
 
 
+async def test_hidden_characters_are_recorded_as_escapes(auth: Auth, caller: Caller) -> None:
+    """U+202E and the like would show another id, name or value than the recorded one."""
+    hidden = "a\u202eexe.b\u200f\ufeff\u2066\x1b[2J\u2028c"
+    seen = r"a\u202eexe.b\u200f\ufeff\u2066\x1b[2J\u2028c"
+    changes = {"description": [hidden, "One\nTwo\tThree"], hidden: ["", "x"]}
+    await record(auth, caller, user=hidden, target={"package_id": hidden, hidden: "文書 ß"}, changes=changes)
+
+    [entry] = await auth.audit_log(caller)
+
+    assert (entry["user"], entry["target"]) == (seen, {"package_id": seen, seen: "文書 ß"})
+    assert entry["changes"] == {
+        "description": {"before": seen, "after": "One\nTwo\tThree"},
+        seen: {"before": "", "after": "x"},
+    }
+
+
 async def test_an_entry_is_read_as_it_was_written(auth: Auth, caller: Caller) -> None:
     at = "2026-01-31T09:30:00.123456+00:00"
     changes = {"description": ["", "x"]}

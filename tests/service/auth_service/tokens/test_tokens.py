@@ -151,6 +151,21 @@ async def test_a_rotation_without_overlap_ends_the_old_secret(auth: Auth, caller
     assert 89.9 < days_left(datetime.fromtimestamp(new.body["expires_at"], UTC).isoformat()) <= 90
 
 
+async def test_a_rotated_token_belongs_to_the_person_who_rotated_it(auth: Auth, caller: Caller) -> None:
+    """The old secret keeps its person, who alone knows it."""
+    answer = await add(auth, caller)
+    texts = [answer.body["token"]]
+    for username in ("bob", "$created_by"):
+        person = replace(caller, username=username)
+        form = {"overlap_hours": "1"}
+        rotated = await auth.call(person, "POST", "rotate_token", answer.body["token_id"], data=form)
+        texts.append(rotated.body["token"])
+        people = [(await identify(auth, caller, text)).body["created_by"] for text in texts[-2:]]
+        assert people == [{"bob": caller.username}.get(username, "bob"), username]
+    (shown,) = (await tokens(auth, caller)).values()
+    assert shown["created_by"] == "$created_by"
+
+
 async def test_an_old_secret_counts_for_the_overlap(auth: Auth, caller: Caller) -> None:
     answer = await add(auth, caller, expires_in_days="1")
     for hours, expected in (("5", 5), ("100", 24)):  # never longer than it would have lived

@@ -1,9 +1,11 @@
 """Packages over HTTP (sections 2.1, 3, 4.2 and 4.3)."""
 
+import asyncio
 import base64
 import hashlib
 import io
 import json
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -16,6 +18,7 @@ from common.errors import Unavailable
 from common.http.middleware import AUDIT_HEADER
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.catalog import Catalog, picture
+from tests.support.tables import each
 
 
 def package_form(package_id: str = "acme.editor", **fields: str) -> dict[str, str]:
@@ -83,6 +86,50 @@ async def test_a_duplicate_package_id_is_answered_401(catalog: Catalog) -> None:
 
     assert (answer.status, answer.body["code"]) == (401, "package_exists")
     assert [package["PACKAGE_NAME"] for package in await catalog.packages(caller)] == ["Editor"]
+
+
+@each(
+    ("first", "second"),
+    [
+        ("Big.Editor", "big.editor"),
+        ("big.editor", "BIG.Editor"),
+        ("Big.Editor", "\uff22ig.Editor"),  # a wide letter
+        ("\ufb01le.Tool", "FILE.Tool"),  # a ligature
+        ("Stra\u00dfe.Tool", "STRASSE.Tool"),
+    ],
+)
+async def test_an_id_that_looks_like_another_is_taken(catalog: Catalog, first: str, second: str) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller, first)
+
+    answer = await catalog.call(caller, "POST", "add_package", data=package_form(package_id=second))
+
+    assert (answer.status, answer.body["code"]) == (401, "package_exists")
+    assert first in answer.body["detail"]
+
+
+async def test_of_ids_that_look_alike_one_is_added_at_once(catalog: Catalog) -> None:
+    caller, token = make_caller(), make_caller(packages=("b*", "B*"))
+    token = replace(token, tenant=caller.tenant)
+
+    async def add(number: int) -> int:
+        form = package_form(package_id=("Big.Editor", "big.editor", "BIG.editor")[number % 3])
+        return (await catalog.call((caller, token)[number % 2], "POST", "add_package", data=form)).status
+
+    assert sorted(await asyncio.gather(*map(add, range(12)))) == [200, *[401] * 11]
+
+
+async def test_a_package_is_found_by_its_exact_id_only(catalog: Catalog) -> None:
+    caller = make_caller()
+    await catalog.add_package(caller, "Big.Editor")
+
+    answers = [
+        await catalog.call(caller, "DELETE", "delete_package", "big.editor"),
+        await catalog.call(caller, "GET", "get_package_versions", "big.editor"),
+        await catalog.post_version(caller, "big.editor"),
+    ]
+
+    assert [answer.status for answer in answers] == [404, 404, 404]
 
 
 async def test_two_tenants_may_have_the_same_package_id(catalog: Catalog) -> None:

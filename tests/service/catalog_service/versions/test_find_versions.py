@@ -124,7 +124,7 @@ async def test_fields_are_checked_against_the_rules_of_winget(
 ) -> None:
     answer = await catalog.call(caller, "GET", "check_version", params=fields)
 
-    assert answer.body == {"winget_refusals": refusals}
+    assert answer.body == {"winget_refusals": refusals, "shared_identities": []}
 
 
 @pytest.mark.parametrize(

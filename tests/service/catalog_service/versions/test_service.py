@@ -8,6 +8,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from catalog_service.identities.service import Identities
 from catalog_service.model.packages import InstallerFile, PackageNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
@@ -467,7 +468,8 @@ async def test_a_package_deleted_before_the_claim_removes_the_version(
     store = MongoCatalogStore(catalog.database, uploads_age=60)
     package_uid = await store.packages.package_uid(caller.tenant_id, "acme.editor")
     package_uids = DeletedPackage(package_uid).package_uid
-    versions = Versions(store.versions, NoInstallers(), package_uids, store.uploads.link, NoReleases())
+    identities = Identities(store.identities)
+    versions = Versions(store.versions, NoInstallers(), package_uids, store.uploads.link, NoReleases(), identities)
     form = Form({name: (value,) for name, value in version_form(**installer).items()})
 
     with pytest.raises(PackageNotFound):

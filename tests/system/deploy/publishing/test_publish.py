@@ -58,6 +58,7 @@ async def test_a_published_file_is_downloaded_unchanged(either: Api, tmp_path: P
             "size": file.stat().st_size,
             "resumed_from": 0,
             "created": True,
+            "shared_identities": [],
         }
     ]
     assert version["INSTALLER_SHA256"] == sha256
@@ -115,6 +116,27 @@ async def test_repeating_a_command_succeeds_and_sends_nothing(tenant: Api, packa
     assert again.documents == [{**first.documents[0], "resumed_from": 100_000, "created": False}]
     assert "exists already" in again.log
     assert await storage(tenant) == (100_000, 0)
+
+
+async def test_a_package_that_winget_would_confuse_is_named(tenant: Api, tmp_path: Path) -> None:
+    names, code = (package_id(), package_id()), "{1294A4C5-9977-480F-9497-C0EA1E630130}"
+    for name in names:
+        await add_package(tenant, name, package_name=name)
+        file = make_file(tmp_path, f"{name}.exe")
+        result = await run_publish(tenant, file, "--package", name, "--version", "1", "--product-code", code, "--json")
+        assert result.status == 0, result.log
+    shared = [{"field": "productcode", "value": code.lower(), "package_id": names[0]}]
+    assert result.documents[0]["shared_identities"] == shared
+    assert f"Warning: the package {names[0]} has the same productcode" in " ".join(result.log.split())
+
+
+async def test_a_new_package_with_an_id_in_other_letter_case_is_refused(tenant: Api, tmp_path: Path) -> None:
+    await add_package(tenant, "Big.Editor")
+    new = ("--package-name", "Editor", "--publisher", "Big")
+    result = await run_publish(tenant, make_file(tmp_path), "--package", "big.editor", "--version", "1", *new)
+    assert result.status == 1
+    assert "There is a package 'Big.Editor' already." in result.log
+    assert await storage(tenant) == (0, 0)
 
 
 async def test_other_bytes_for_an_existing_version_are_not_sent(tenant: Api, package: str, tmp_path: Path) -> None:

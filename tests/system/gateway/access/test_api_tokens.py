@@ -102,6 +102,29 @@ async def test_each_step_outside_the_patterns_is_refused(services: Services) -> 
     assert (await tenant.call("POST", "get_packages", params={"include_disabled": "true"})).body == before
 
 
+async def test_winget_never_offers_a_package_for_the_program_of_another(services: Services) -> None:
+    """A token publishes the codes and the name of a package that it may not change: winget does not see that."""
+    tenant = await services.tenant()
+    _, pipeline = await add_token(tenant, package_ids="Small.*")
+    code, name = "{1294A4C5-9977-480F-9497-C0EA1E630130}", "Big Editor"
+    await add_package(tenant, "Big.Editor", package_name=name)
+    await publish(tenant, "Big.Editor", "1.0", productcode=code)
+    await add_package(pipeline, "Small.Tool", package_name="Small Tool")
+    file = await upload(pipeline, b"setup")
+    form = {**INSTALLER, "package_version": "1.0", "server_filename": file, "productcode": code}
+
+    answers = [
+        await pipeline.call("POST", "add_package_version", "Small.Tool", data=form),
+        await pipeline.call("PATCH", "edit_package", "Small.Tool", data={"package_name": name}),
+    ]
+
+    assert [refusal(answer) for answer in answers] == [(403, "identity_taken")] * 2
+    for field, keyword in (("ProductCode", code), ("NormalizedPackageNameAndPublisher", "bigeditor")):
+        match = {"PackageMatchField": field, "RequestMatch": {"KeyWord": keyword, "MatchType": "Exact"}}
+        found = await tenant.call("POST", "winget", "manifestSearch", json={"Inclusions": [match]})
+        assert [package["PackageIdentifier"] for package in found.body["Data"]] == ["Big.Editor"]
+
+
 async def test_the_largest_token_works_at_every_service(services: Services) -> None:
     tenant = await services.tenant()
     patterns = [f"{number:03}{'x' * 124}*" for number in range(26)]

@@ -1,12 +1,15 @@
 """Download URLs: through the gateway, or directly to upload_service."""
 
 from datetime import UTC, datetime
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
 
 from client_registry.releases.model import Installer, Release
 from client_registry.settings import RegistrySettings
 from client_registry.views import client_version
-from common.auth.downloads import download_url
+from common.auth.downloads import check_download, download_url
+from common.errors import Forbidden
 from tests.support.factories import KEYS, make_caller, make_tenant
 from tests.support.tables import each
 
@@ -28,3 +31,14 @@ def test_the_url_of_the_client_program_bypasses_the_gateway_too() -> None:
     answer = client_version(release, CALLER, settings, 0)
 
     assert urlsplit(answer["INSTALLER_URL"]).netloc == "files.example.com"
+
+
+def test_a_url_is_valid_until_its_expiry_and_no_second_longer() -> None:
+    address = download_url(CALLER, KEYS, direct="", server_filename="one.exe", file_name="setup.exe", expires=1000)
+    query = {name: values[0] for name, values in parse_qs(urlsplit(address).query).items()}
+    signed = {"tenant_id": "acme", "server_filename": "one.exe", "file_name": "setup.exe", **query}
+
+    check_download(KEYS, **signed, now=999.9)
+
+    with pytest.raises(Forbidden, match="expired"):
+        check_download(KEYS, **signed, now=1000)

@@ -24,7 +24,7 @@ from common.auth.internal_tokens import (
     sign,
 )
 from common.auth.package_patterns import MOST_PATTERNS, TOTAL_LIMIT
-from common.auth.roles import ADMINISTRATOR, Role
+from common.auth.roles import ADMINISTRATOR, PermissionMissing, Role
 from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
 from common.tenants import RING_LIMIT, RingRule, Tenant, VersionKey
@@ -266,3 +266,17 @@ def test_a_verified_token_is_refused_after_its_key_is_removed(key_file: Path) ->
 
     with pytest.raises(UntrustedCaller):
         callers.verify(token, operation="add_package", tenant_id="acme")
+
+
+@each("uploader", ["", "admin", "token:other", "token:CI"])
+def test_a_restricted_token_uses_no_upload_that_it_did_not_begin(uploader: str) -> None:
+    """Also none without an uploader: nobody knows who began it."""
+    token = Caller(TENANT).as_administrator("token:ci", "", ADMINISTRATOR, ("Acme.*",))
+    token.require_uploader("token:ci")
+    with pytest.raises(PermissionMissing):
+        token.require_uploader(uploader)
+
+
+@each("uploader", ["", "admin", "token:other"])
+def test_a_token_for_every_package_uses_every_upload(uploader: str) -> None:
+    Caller(TENANT).as_administrator("token:ci", "", ADMINISTRATOR).require_uploader(uploader)

@@ -18,9 +18,9 @@ from auth_service.audit.model import AuditEntry, Head
 from auth_service.audit.store import _document as audit_document
 from auth_service.users.passwords import password_hasher
 from catalog_service.model.enumerations import FileType
-from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.package import LocalTexts, PackageManifest
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
+from catalog_service.model.packages import Package, package_document
 from catalog_service.model.releases import audit_entry, release_document
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, document_of
 from catalog_service.releases.policy import Gates, Policy
@@ -40,10 +40,9 @@ AUDITED = dict(audit_entry(NOW.isoformat(), "promote_version", {"uid": "1", "rin
 AUDIT_TEXTS = ("operation", "user", "ip", "request_id")
 # texts without forbidden values, and the largest number of an entry
 ALLOWED = {
-    *(("catalog.packages.bson", field, "up") for field in ("name", "publisher", "description")),
+    *(("catalog.packages.bson", field, "up") for field in ("publisher", "description")),
     *(("auth.audit_log.bson", field, kind) for field in AUDIT_TEXTS for kind in ("up", "long")),
-    ("catalog.versions.bson", "package_family_name", "up"),
-    *(("catalog.package_signers.bson", field, "up") for field in ("package_key", "signer")),
+    *(("catalog.package_signers.bson", field, "up") for field in ("id_key", "signer")),
     ("auth.audit_log.bson", "sequence", "large"),
     ("auth.audit_heads.bson", "sequence", "large"),
 }
@@ -86,20 +85,19 @@ def package_record(**fields: Any) -> dict[str, Any]:
         publisher_url="https://example.com",
         locales=(LocalTexts(package_locale="de-DE", license="frei"),),
     )
-    return make_record(
+    package = Package(
         **{
-            "halfway": False,
             "package_id": "Acme.Editor",
             "package_uid": str(uuid4()),
             "name": "Editor",
             "publisher": "Acme",
             "description": "Edits\ntext.",
             "logo": png(16),
-            "active": True,
-            "manifest": to_document(manifest),
-            **fields,
+            "manifest": manifest,
+            **{name: value for name, value in fields.items() if name != "manifest"},
         }
     )
+    return make_record(halfway=False, **{**package_document(package), **fields})
 
 
 def version_record(version: PackageVersion | None = None, **fields: Any) -> dict[str, Any]:
@@ -158,7 +156,7 @@ RECORDS: Mapping[str, dict[str, Any]] = {
         gates=Policy(gates={"everyone": Gates(approvals=2, signature="signed")}).model_dump(mode="json")["gates"],
         retention=[],
     ),
-    "catalog.package_signers.bson": make_record(package_key="acme.editor", signer="CN=Acme", rank=0),
+    "catalog.package_signers.bson": make_record(id_key="acme.editor", signer="CN=Acme", rank=0),
     "catalog.finished_uploads.bson": make_record(
         server_filename=FILE, file_id="setup", size=1, sha256=DIGEST, finished_at=NOW, expires_at=NOW, linked=True
     ),
@@ -252,6 +250,11 @@ def test_an_unknown_field_is_refused(name: str) -> None:
         ("release", {"fence": "1"}),
         ("release", {"fence": -1}),
         ("release", {"publisher": "a\0b"}),
+        ("release", {"publisher": "a" * 129}),
+        ("release", {"publisher": "token:"}),
+        ("release", {"publisher": "token:" + "a" * 65}),
+        ("release", {"history": [{"at": NOW, "event": "held", "by": "a" * 900_000}]}),
+        ("release", {"history": [{"at": NOW, "event": "held", "reason": "a" * 900_000}]}),
         ("release", {"approvals": [{"by": "bob", "sha256": DIGEST}]}),
         ("release", {"gates": [{"ring": "pilot", "gate": "luck", "state": "passed"}]}),
         ("release", {"unaudited": [{**AUDITED, "user": "ada"}]}),
@@ -267,6 +270,26 @@ def test_a_release_that_the_product_does_not_write_is_refused(change: tuple[str,
 def test_a_signer_that_is_not_known_is_accepted() -> None:
     name = "catalog.package_signers.bson"
     check_record(name, stored({**RECORDS[name], "signer": None}))
+
+
+@each("author", ["ada", "token:ci", "token:Über 1", "company-0123456789abcdef", ""])
+def test_a_version_published_by_a_user_or_a_token_is_accepted(author: str) -> None:
+    record = version_record(published_by=author, release={"publisher": author})
+    check_record("catalog.versions.bson", stored(record))
+
+
+@each("creator", ["operator/root", "operator/0"])
+def test_the_person_behind_a_token_may_be_an_operator(creator: str) -> None:
+    record = version_record(published_by="token:ci", release={"publisher": creator})
+    check_record("catalog.versions.bson", stored(record))
+
+
+def test_other_identities_than_those_of_the_fields_are_refused() -> None:
+    for name, fields in {
+        "catalog.packages.bson": ("id_key", "identities"),
+        "catalog.versions.bson": ("identities",),
+    }.items():
+        assert_refused(name, [(field, value) for field in fields for value in ("acme", [], ["productcode:x"])])
 
 
 def test_a_release_with_entries_for_the_audit_log_is_accepted() -> None:

@@ -10,7 +10,7 @@ from babel.messages.pofile import read_po
 
 from catalog_service.logos import service as logos
 from common.errors import Forbidden, InvalidField, Problem, UpstreamProblem
-from gateway.dashboard.error_messages import localized, localized_refusal, localized_sentence
+from gateway.dashboard.error_messages import localized, localized_identity, localized_refusal, localized_sentence
 from gateway.dashboard.languages import ENGLISH, LANGUAGES
 from tests.support.tables import each
 
@@ -152,6 +152,12 @@ def test_a_problem_of_a_service_keeps_the_values_in_its_message() -> None:
 
 def test_a_problem_without_its_message_values_is_shown_in_english() -> None:
     assert localized(UpstreamProblem("There is none.", status=404, code="package_not_found"), "de") == "There is none."
+
+
+def test_a_shared_identity_is_a_sentence_with_the_label_of_its_field() -> None:
+    identity = {"field": "upgradecode", "value": "{0}", "package_id": "Big.100%(a)s"}
+    assert localized_identity(identity, ENGLISH).startswith("Upgrade code: the package Big.100%(a)s has the same.")
+    assert localized_identity(identity, "de").startswith("Upgrade-Code: Das Paket Big.100%(a)s hat denselben Wert.")
 
 
 def test_a_winget_refusal_keeps_its_field_and_its_version() -> None:

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.model.enumerations import FileType
+from catalog_service.model.identities import folded
 from catalog_service.model.manifest.package import LocalTexts
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry
 from catalog_service.winget.search.cooperative_yield import CooperativeYield
 from catalog_service.winget.search.evaluation import candidate_segments, matching_numbers
-from catalog_service.winget.search.fields import CODES, Field, folded, squeezed
+from catalog_service.winget.search.fields import CODES, Field, squeezed
 from catalog_service.winget.search.index import IndexSegment
 from catalog_service.winget.search.matching import Match, MatchType
 from catalog_service.winget.search.records import record_of

@@ -1,0 +1,1 @@
+"""The packages that winget clients would confuse, because they share an identity."""
