@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from common.errors import Problem
+from common.errors import Problem, Unavailable
 from common.mongo import Document
 from common.tenants import is_tenant_id
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import documents
 from deploy.terminal import FileProgress
 from upload_service.content_range import parse_file_id
-from upload_service.model import InstallerMissing, Status, Upload
+from upload_service.model import Damage, InstallerMissing, Status, Upload
 from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
@@ -36,6 +36,7 @@ class CopyOutcome(StrEnum):
     GONE = "gone"
     MISSING = "missing"
     ALTERED = "altered"
+    UNREADABLE = "unreadable"
 
 
 async def copy_installer(
@@ -96,7 +97,10 @@ class InstallerSource:
     backends: StorageBackends
 
     async def copy(self, upload: Upload, target: Path, progress: FileProgress) -> CopyOutcome:
-        """Copy an installer, also if it moves to another storage meanwhile. Raises Unavailable."""
+        """Copy an installer, also if it moves to another storage meanwhile.
+
+        Raises Unavailable or OSError, unless the scrub has found out that only this installer cannot be read.
+        """
         done = progress.done
         while True:
             try:
@@ -110,6 +114,12 @@ class InstallerSource:
                     is_altered = isinstance(problem, InstallerAltered)
                     return CopyOutcome.ALTERED if is_altered else CopyOutcome.MISSING
                 upload = current
+            except (OSError, Unavailable):
+                progress.update(done)
+                current = await self.find(upload)
+                if current is None or current.damage is not Damage.UNREADABLE:
+                    raise
+                return CopyOutcome.UNREADABLE
             else:
                 return CopyOutcome.COPIED
 

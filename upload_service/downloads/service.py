@@ -76,7 +76,7 @@ class Downloads:
             InstallerWithheld: its version is held.
             InstallerInfected: the scanner found malware in it.
             InstallerMissing: the file was lost.
-            InstallerDamaged: the file is not what was uploaded.
+            InstallerDamaged: the file is not what was uploaded, or cannot be read.
         """
         name = parse_server_filename(address.server_filename)
         if name is None or not _FILE_NAME.fullmatch(address.file_name):
@@ -122,7 +122,7 @@ class Downloads:
             raise InstallerInfected
         if upload.damage is Damage.MISSING:
             raise InstallerMissing
-        if upload.damage is Damage.ALTERED:
+        if upload.damage:
             raise InstallerDamaged
         return upload
 

@@ -57,7 +57,7 @@ def open_store(storage: ObjectStorage) -> S3Store:
 async def s3_request(operation: str, timeout: float | None = None) -> AsyncIterator[None]:
     """Raise FileNotFoundError for a missing object, and Unavailable for other errors and after `timeout` seconds.
 
-    The removal of a missing object is no error.
+    The removal of a missing object is no error. A put raises OSError if it cannot read its source.
     """
     try:
         async with asyncio.timeout(timeout):
@@ -68,7 +68,9 @@ async def s3_request(operation: str, timeout: float | None = None) -> AsyncItera
             raise _unavailable(operation, error) from None
         if operation != "remove":
             raise
-    except (BaseError, OSError, TimeoutError) as error:
+    except (BaseError, OSError) as error:
+        if operation == "put" and isinstance(error, OSError) and "(os error" in str(error):
+            raise  # The local source file cannot be read.
         raise _unavailable(operation, error) from None
 
 
