@@ -97,6 +97,11 @@ def quick() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0.05)
+
+
 @asynccontextmanager
 async def serving_with_objects(
     mongo_url: str, folder: Path, server: ObjectServer, **settings: Any
@@ -229,15 +234,29 @@ async def test_a_moved_file_is_unavailable_without_object_storage(
     answer = await setup_without_objects.api.get(setup_without_objects.api.address(caller, name))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"]
-    released = await setup_without_objects.api.post(caller, "release_installers", version_uids=["v1"])
-    assert (released.status, released.body["code"]) == (500, "dependency_unavailable")
-    stopped_server.start()
-    assert (await setup_without_objects.api.post(caller, "release_installers", version_uids=["v1"])).status == 200
-    assert await setup_without_objects.size(caller, name) is None
     log = capsys.readouterr().out
     assert "object_storage_failed" in log
     assert SECRET not in log
     assert KEY_ID not in log
+
+
+async def test_a_file_released_without_object_storage_is_removed_later(
+    quick_collections: None, setup_without_objects: Setup, stopped_server: ObjectServer
+) -> None:
+    stopped_server.start()
+    caller, name = await setup_without_objects.upload()
+    stopped_server.stop()
+    api = setup_without_objects.api
+    assert (await api.post(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert (await api.get(api.address(caller, name))).status == 404
+    stopped_server.start()
+    assert await setup_without_objects.size(caller, name) == len(FILE)
+    await setup_without_objects.let_time_pass()
+
+    async def is_removed() -> bool:
+        return await setup_without_objects.size(caller, name) is None and await api.usage(caller) == (0, 0)
+
+    await until(is_removed)
 
 
 async def test_a_transfer_can_be_cancelled_without_object_storage(setup_without_objects: Setup) -> None:
