@@ -1,6 +1,6 @@
 """Object storage: uploads are moved to it and served from it, and wait while it is unavailable."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase, open_database
 from tests.support.api import Answer
 from tests.support.servers.clamd import answers, fake_clamd
-from tests.support.servers.object_storage import KEY_ID, SECRET, ObjectServer
+from tests.support.servers.object_storage import ObjectServer
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from tests.support.wait import until
 from upload_service.model import Damage, StorageKind, Upload
@@ -132,14 +132,14 @@ async def redirecting(
 
 
 @pytest.fixture
-def stopped_server() -> Any:
+def stopped_server(new_object_server: Callable[[], ObjectServer]) -> Any:
     """An object storage with a known port that a test starts later."""
-    server = ObjectServer()
+    server = new_object_server()
     server.start()
     server.make_bucket()
     server.stop()
     yield server
-    server.stop()
+    server.remove()
 
 
 @pytest.fixture
@@ -236,8 +236,8 @@ async def test_a_moved_file_is_unavailable_without_object_storage(
     assert answer.headers["Retry-After"]
     log = capsys.readouterr().out
     assert "object_storage_failed" in log
-    assert SECRET not in log
-    assert KEY_ID not in log
+    assert stopped_server.secret not in log
+    assert stopped_server.key_id not in log
 
 
 async def test_a_file_released_without_object_storage_is_removed_later(
@@ -391,12 +391,14 @@ async def test_a_redirect_for_the_last_byte_counts_as_download(redirecting: Setu
     assert (await redirecting.api.metrics()).value(**counter) == 1
 
 
-async def test_a_redirect_url_expires_and_is_valid_for_one_file(redirecting: Setup) -> None:
+async def test_a_redirect_url_expires_and_is_valid_for_one_file(
+    redirecting: Setup, object_server: ObjectServer
+) -> None:
     caller, name = await redirecting.upload()
     redirect_url = await location(redirecting, caller, name)
     assert redirect_url.query["X-Amz-Expires"] == "300"
     assert redirect_url.path.endswith(f"/{caller.tenant_id}/{name}")
-    assert SECRET not in str(redirect_url)
+    assert object_server.secret not in str(redirect_url)
 
 
 async def test_a_file_in_the_folder_is_not_redirected(redirecting: Setup) -> None:
