@@ -6,7 +6,7 @@ read this one file, such as an object in an archive tier or on a bad sector. The
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -15,8 +15,10 @@ from common.telemetry import log
 from upload_service.model import Damage, InstallerMissing, StorageKind, Upload
 from upload_service.storage.filesystem import InstallerStorage, StorageBackends
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.uploads.part_files import Digest
 
 ATTEMPTS = 2  # to read a file, while its storage responds
+BATCH = 8  # blocks that one visit to a thread hashes
 
 AfterBlock = Callable[[int], Awaitable[None]]
 
@@ -61,10 +63,19 @@ class IntegrityCheck:
         return Damage.NONE if is_intact else Damage.ALTERED
 
     async def _has_same_digest(self, storage: InstallerStorage, upload: Upload) -> bool:
-        digest = hashlib.sha256()
+        digest, batch = hashlib.sha256(), list[bytes]()
         async with aclosing(storage.read(upload, 0, upload.size)) as blocks:
             async for block in blocks:
-                await asyncio.to_thread(digest.update, block)
+                batch.append(block)
+                if len(batch) == BATCH:
+                    await asyncio.to_thread(_update, digest, batch)
+                    batch = []
                 if self.after_block:
                     await self.after_block(len(block))
+        await asyncio.to_thread(_update, digest, batch)
         return digest.hexdigest() == upload.sha256
+
+
+def _update(digest: Digest, blocks: Sequence[bytes]) -> None:
+    for block in blocks:
+        digest.update(block)

@@ -2,14 +2,14 @@
 
 A file is put into the new storage and read back before one conditional update names that storage in the record. Only
 then the old file is removed. After any interruption the storage in the record has a whole file, and a later call
-continues. Reading back costs as much traffic as writing, and about 2 s of a processor for a GiB.
+continues. Reading back costs as much traffic as writing, and about 1 s of a processor for a GB.
 
 Nothing is moved unless every storage belongs to the database: another installation's collector would remove the file.
 """
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -27,7 +27,8 @@ from upload_service.uploads.part_files import PartFile, PartFiles
 from upload_service.uploads.part_writer import PartWriter
 
 RENEWAL_SECONDS = 15.0  # A lease lasts 60.
-READ_ERRORS = {StorageKind.FOLDER: OSError, StorageKind.S3: Unavailable}  # Errors of reading from each storage.
+# The error of a failed read from each storage.
+READ_ERRORS: Mapping[StorageKind, type[Exception]] = {StorageKind.FOLDER: OSError, StorageKind.S3: Unavailable}
 
 
 class Outcome(StrEnum):

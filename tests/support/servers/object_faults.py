@@ -23,7 +23,7 @@ class ObjectFaults:
 @asynccontextmanager
 async def run_object_faults(server: ObjectServer) -> AsyncIterator[ObjectFaults]:
     """Forward requests to `server`, except for reads of unreadable objects."""
-    async with ClientSession(auto_decompress=False) as session:
+    async with ClientSession(auto_decompress=False, skip_auto_headers=["Accept-Encoding"]) as session:
 
         async def forward(request: web.Request) -> web.StreamResponse:
             target = f"{server.endpoint}{request.raw_path}"

@@ -1,8 +1,9 @@
 """Object storage: uploads are moved to it and served from it, and wait while it is unavailable."""
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from aiohttp import ClientPayloadError
 from yarl import URL
 
 from common.auth.internal_tokens import Caller
+from common.http.zero_copy import splice
 from common.mongo import MongoDatabase, open_database
 from tests.support.api import Answer
 from tests.support.servers.clamd import answers, fake_clamd
 from tests.support.servers.object_storage import ObjectServer
+from tests.support.servers.proxy import run_proxy
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from tests.support.wait import until
 from upload_service.model import Damage, StorageKind, Upload
@@ -322,6 +325,32 @@ async def replaced(setup: Setup, tmp_path: Path, caller: Caller, name: str, cont
     if content is not None:
         (tmp_path / "other").write_bytes(content)
         await setup.objects.put(upload, tmp_path / "other")
+
+
+@pytest.mark.full
+async def test_a_download_continues_if_the_object_storage_breaks_off(
+    quick: None, mongo_url: str, tmp_path: Path, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, broken = os.urandom(24 << 20), list[type[BaseException]]()
+
+    async def splice_and_record(*arguments: Any, **options: Any) -> None:
+        try:
+            await splice(*arguments, **options)
+        except BaseException as error:
+            broken.append(type(error))
+            raise
+
+    monkeypatch.setattr("upload_service.views.splice", splice_and_record)
+    async with run_proxy(f"127.0.0.1:{object_server.port}") as network:
+        server = replace(object_server, port=int(network.address.rpartition(":")[2]))
+        async with serving_with_objects(mongo_url, tmp_path, server) as setup:
+            caller, name = await setup.upload(content)
+            async with setup.api.service.session.get(setup.api.address(caller, name)) as answer:
+                received = await answer.content.readexactly(100_000)
+                await network.reset_connections()
+                received += await answer.content.read()
+    assert sha256(received) == sha256(content)
+    assert broken == [EOFError]
 
 
 async def test_a_file_that_moves_after_its_record_was_read_is_found(
