@@ -23,6 +23,7 @@ from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage import s3, s3_client
 from upload_service.storage.s3 import S3Storage
+from upload_service.storage.s3_client import s3_request
 
 LARGE = os.urandom(24 << 20)
 
@@ -249,3 +250,9 @@ async def test_a_provider_without_conditional_put_is_detected_once(
             await objects.put(Upload("acme", "f", name, 3, server_filename=name), tmp_path / name)
     assert (list(old.objects.values()), old.refused) == ([b"one", b"two"], 1)
     assert capsys.readouterr().out.count("object_storage_without_conditions") == 1
+
+
+async def test_a_source_that_cannot_be_read_is_no_fault_of_the_storage() -> None:
+    with pytest.raises(OSError, match="Input/output error"):
+        async with s3_request("put"):
+            raise OSError("Input/output error (os error 5)")
