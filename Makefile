@@ -9,7 +9,7 @@ PROCESSES := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--nump
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)
 
-.PHONY: run test test-full test-compose test-kubernetes fuzz fuzz-parsers torture bench lint alerts locks licenses audit sbom clean
+.PHONY: run test test-full test-compose test-kubernetes test-s3 fuzz fuzz-parsers torture bench lint alerts locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	@echo 'The command `pkgrepo` is $(BIN)/pkgrepo. To use it, open another terminal in this folder.'
@@ -34,6 +34,13 @@ test-compose: $(VENV)/.test  ## the compose file, scaled, with the container eng
 test-kubernetes: $(VENV)/.test  ## the Kubernetes manifests, as kustomize renders them
 	deploy/install-kustomize $(BIN)/kustomize
 	$(BIN)/pytest --kustomize $(BIN)/kustomize tests/system/deploy/test_kustomize.py
+
+S3_SERVER ?= $(BIN)/s3-server
+S3_TESTS := tests/contract/upload_service/storage tests/service/upload_service/storage tests/service/deploy/operator \
+	tests/system/deploy/test_pkgrepo_storage.py tests/system/faults/test_storage_moves.py
+test-s3: $(VENV)/.test  ## the object storage on a real S3 server: S3_SERVER, else minio or versitygw, else MinIO built with Go
+	tests/support/servers/install-s3-server $(S3_SERVER)
+	$(BIN)/pytest --durations 10 --s3 $(S3_SERVER) $(S3_TESTS)
 
 fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's document
 	deploy/install-packages curl rabbitmq-server redis-server

@@ -2,7 +2,8 @@
 
 import signal
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from operator import itemgetter
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.servers import start as servers
 from tests.support.servers.object_storage import ObjectServer
+from tests.support.servers.s3_program import S3Program
 from tests.support.servers.shared_rabbitmq import SharedRabbitMQ, shared_url
 
 TESTS = Path(__file__).parent
@@ -31,6 +33,7 @@ ASKED_FOR = {
     "test_compose_operator.py": "--containers",
     "test_compose_stores.py": "--containers",
     "test_kustomize.py": "--kustomize",
+    "test_s3_server.py": "--s3",
 }
 
 
@@ -39,6 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--kustomize", metavar="PROGRAM", help="test the Kubernetes manifests as this program renders them"
     )
+    parser.addoption("--s3", metavar="PROGRAM", help="use this S3 server, minio or versitygw, in place of moto")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -119,10 +123,17 @@ async def rabbitmq_url(pytestconfig: pytest.Config) -> AsyncIterator[str]:
 
 
 @pytest.fixture(scope="session")
-def object_server() -> Iterator[ObjectServer]:
+def new_object_server(pytestconfig: pytest.Config) -> Callable[[], ObjectServer]:
+    """Creates S3-compatible object storages, not started: of moto, or of the program that `--s3` names."""
+    program: str | None = pytestconfig.getoption("--s3")
+    return partial(S3Program, program=program) if program else ObjectServer
+
+
+@pytest.fixture(scope="session")
+def object_server(new_object_server: Callable[[], ObjectServer]) -> Iterator[ObjectServer]:
     """An S3-compatible object storage with a bucket, for all tests: each takes a prefix of its own."""
-    server = ObjectServer()
+    server = new_object_server()
     server.start()
     server.make_bucket()
     yield server
-    server.stop()
+    server.remove()

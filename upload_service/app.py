@@ -41,7 +41,7 @@ from upload_service.inspection.process import Verifier, read_installer
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
-from upload_service.maintenance.scrub import Scrub
+from upload_service.maintenance.scrub import Scrub, limit_rate
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.metrics import ScanMetrics, TransferMetrics
 from upload_service.migrations import SCHEMA
@@ -57,6 +57,7 @@ from upload_service.scanning.service import Scans
 from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
+from upload_service.storage.integrity import IntegrityCheck
 from upload_service.storage.migration import Mover, Staging
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
@@ -171,7 +172,7 @@ def build(
     )
     app[INSTALLER_CHECKS] = InstallerChecks(MongoCheckStore(database), inspector, scan_store if scanner else None)
     app[SCRUB_STORE] = MongoScrubStore(database)
-    scrub = Scrub(app[SCRUB_STORE], backends, ownership)
+    scrub = Scrub(app[SCRUB_STORE], IntegrityCheck(backends, ownership, after_block=limit_rate))
     orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
     collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
 
@@ -197,7 +198,8 @@ def build(
     if s3 is not None:
         readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
         move_store, staging = MongoMoveStore(database), Staging(folder, parts)
-        mover = Mover(move_store, backends, staging, settings.installer_storage, ownership)
+        integrity = IntegrityCheck(backends, ownership)
+        mover = Mover(move_store, backends, staging, settings.installer_storage, integrity)
         work.append(("mover", mover.run, lambda: asyncio.sleep(MOVING_PAUSE)))
     return work
 

@@ -29,6 +29,7 @@ class Damage(StrEnum):
     NONE = ""
     MISSING = "missing"
     ALTERED = "altered"
+    UNREADABLE = "unreadable"  # The storage responds, but cannot read this file.
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The settings of upload_service."""
 
 import re
+import ssl
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -47,11 +48,21 @@ def _scanner_url(text: str) -> str:
     return text
 
 
+def _certificates(text: str) -> str:
+    try:
+        if text:
+            ssl.create_default_context(cadata=text)
+    except (ssl.SSLError, ValueError):
+        raise ValueError("must have certificates in PEM") from None
+    return text
+
+
 @dataclass(frozen=True)
 class ObjectStorage:
     """A bucket in S3-compatible storage. An `endpoint` or `region` of "" is the provider's default.
 
-    Without a key id the library finds credentials itself.
+    Without a key id the library finds credentials itself. `ca` has certificates in PEM that are trusted besides the
+    public ones.
     """
 
     bucket: str
@@ -60,6 +71,7 @@ class ObjectStorage:
     region: str
     key_id: str
     secret: SecretStr
+    ca: str = ""
 
 
 class StorageSettings(EnvironmentSettings):
@@ -71,6 +83,7 @@ class StorageSettings(EnvironmentSettings):
     s3_region: str = Field(default="", pattern="^[A-Za-z0-9-]{0,64}$")
     s3_access_key_id: str = ""
     s3_secret_access_key: SecretStr = Field(default=SecretStr(""), validate_default=True)
+    s3_ca: Annotated[str, AfterValidator(_certificates)] = ""
     s3_redirect: bool = False
 
     @field_validator("s3_url")
@@ -100,6 +113,7 @@ class StorageSettings(EnvironmentSettings):
             region=self.s3_region,
             key_id=self.s3_access_key_id,
             secret=self.s3_secret_access_key,
+            ca=self.s3_ca,
         )
 
 

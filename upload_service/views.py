@@ -2,19 +2,21 @@
 
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from aiohttp import ETag, web
 
 from common.errors import Problem
-from common.http.zero_copy import send_file
+from common.http.zero_copy import send_blocks, send_file, splice
 from common.telemetry import log
-from upload_service.downloads.service import OpenFile
+from upload_service.downloads.service import ObjectBody, OpenFile
 from upload_service.forms import InstallerForm
 from upload_service.inspection.model import Inspection, State
 from upload_service.inspection.signatures.model import Signature, SignatureState
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
+from upload_service.outgoing.object_bodies import PAUSE
 from upload_service.scanning.checks import InstallerCheck
 
 IDENTIFIERS = ("product_code", "upgrade_code", "package_family_name", "signature_sha256")
@@ -144,11 +146,31 @@ async def send_installer(
 
 
 async def _send_bytes(request: web.Request, response: web.StreamResponse, file: OpenFile) -> None:
-    if isinstance(file.content, AsyncIterator):
+    if isinstance(file.content, ObjectBody):
+        await _splice_object(request, response, file, file.content)
+    elif isinstance(file.content, AsyncIterator):
         async for block in file.content:
             await response.write(block)
     else:
         await send_file(request, file.content, file.start, file.length)
+
+
+async def _splice_object(
+    request: web.Request, response: web.StreamResponse, file: OpenFile, content: ObjectBody
+) -> None:
+    """Send a body that the system moves. If its connection breaks off, the rest is read."""
+    body, sent_before = content.body, request.writer.output_size
+    try:
+        await send_blocks(request, body.blocks)
+        if body.connection is not None:
+            await splice(request, body.connection, body.rest, timeout=PAUSE)
+    except (EOFError, TimeoutError):
+        sent = request.writer.output_size - sent_before
+        if sent == file.length:
+            return
+        async with aclosing(content.read(file.start + sent)) as blocks:
+            async for block in blocks:
+                await response.write(block)
 
 
 def not_modified(request: web.Request, sha256: str) -> web.Response | None:

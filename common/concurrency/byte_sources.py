@@ -76,7 +76,7 @@ class Side(Enum):
 def move(source: Source, sink: int, length: int) -> tuple[int, Side | None]:
     """Move at most `length` bytes until one side must wait. Returns their number, and the side.
 
-    Raises EOFError, or ConnectionError of the sink.
+    Raises EOFError if nothing was moved before the end, or ConnectionError of the sink.
     """
     moved = 0
     try:
@@ -86,6 +86,10 @@ def move(source: Source, sink: int, length: int) -> tuple[int, Side | None]:
         return moved, Side.SINK
     except SourceEmpty:
         return moved, Side.SOURCE
+    except EOFError:
+        if not moved:
+            raise
+        return moved, Side.SOURCE  # The next call raises it. So no moved byte remains uncounted.
     return moved, None
 
 

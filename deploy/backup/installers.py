@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from common.errors import Problem
+from common.errors import Problem, Unavailable
 from common.mongo import Document
 from common.tenants import is_tenant_id
 from deploy.backup.manifest import BackupProblem
@@ -17,7 +17,7 @@ from deploy.backup.records import documents, is_plain_file
 from deploy.operator.storage import Storage
 from deploy.terminal import FileProgress
 from upload_service.content_range import parse_file_id
-from upload_service.model import InstallerMissing, Status, StorageKind, Upload
+from upload_service.model import Damage, InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
@@ -37,6 +37,7 @@ class CopyOutcome(StrEnum):
     GONE = "gone"
     MISSING = "missing"
     ALTERED = "altered"
+    UNREADABLE = "unreadable"
 
 
 async def copy_installer(
@@ -120,7 +121,10 @@ class InstallerSource:
     backends: StorageBackends
 
     async def copy(self, upload: Upload, target: Path, progress: FileProgress) -> CopyOutcome:
-        """Copy an installer, also if it moves to another storage meanwhile. Raises Unavailable."""
+        """Copy an installer, also if it moves to another storage meanwhile.
+
+        Raises Unavailable or OSError, unless the scrub has found out that only this installer cannot be read.
+        """
         done = progress.done
         while True:
             try:
@@ -134,6 +138,12 @@ class InstallerSource:
                     is_altered = isinstance(problem, InstallerAltered)
                     return CopyOutcome.ALTERED if is_altered else CopyOutcome.MISSING
                 upload = current
+            except (OSError, Unavailable):
+                progress.update(done)
+                current = await self.find(upload)
+                if current is None or current.damage is not Damage.UNREADABLE:
+                    raise
+                return CopyOutcome.UNREADABLE
             else:
                 return CopyOutcome.COPIED
 

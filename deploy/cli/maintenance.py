@@ -24,10 +24,10 @@ from deploy.operator.tenants import open_operator
 from deploy.terminal import folding_table
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
+from upload_service.model import Damage
 from upload_service.quota.reconciliation import Drift, Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.scanning.store import MongoScanStore
-from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.store import MongoFileIndex
 
 OneTenant = Annotated[str | None, Option("--tenant", help="Only this tenant. Default: all tenants.")]
@@ -124,15 +124,10 @@ class ScrubRun:
                 async def advance(size: int) -> None:
                     progress.advance(bar, size)
 
-                identity = StorageOwnership(MongoFileIndex(upload), self.storage.backends, self.storage.folder)
-                work = Scrub(store, self.storage.backends, identity, after_block=advance)
+                work = Scrub(store, self.storage.integrity_check(MongoFileIndex(upload), advance))
                 done = 0
                 async for installer in store.complete_uploads(self.tenant_id):
-                    try:
-                        damage: str = await work.check(installer)
-                    except OSError as error:  # A defect of the disk; other files may have one too.
-                        damage = f"cannot be read: {error.strerror}"
-                    if damage:
+                    if damage := await work.check(installer):
                         names = await versions.names_of(installer.tenant_id, [installer.version_uid])
                         name = (names[0].package_id, names[0].version) if names else ("", "")
                         self.findings.append(Finding(installer.tenant_id, *name, installer.server_filename, damage))
@@ -150,7 +145,9 @@ class ScrubRun:
                 for finding in self.findings:
                     table.add_row(*asdict(finding).values())
                 console.print(table)
-            summary = f"{self.files} files were read, {len(self.findings)} are damaged."
+            unreadable = sum(finding.damage == Damage.UNREADABLE for finding in self.findings)
+            summary = f"{self.files} files were checked, {len(self.findings)} are damaged"
+            summary += f", {unreadable} of them cannot be read." if unreadable else "."
             console.print(summary if self.files or not is_complete else "There are no stored installers to verify.")
             if not is_complete:
                 console.print("Stopped before all were read.")

@@ -18,7 +18,6 @@ from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
 from upload_service.model import StorageKind
 from upload_service.storage.migration import Mover, Outcome
-from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 
 PAUSE = 1.0  # seconds between two checks of work that another process has begun
@@ -113,9 +112,8 @@ class StorageMigration:
                 async def advance(count: int) -> None:
                     progress.advance(bar, count)
 
-                backends, staging = self._storage.backends, self._storage.staging
-                ownership = StorageOwnership(MongoFileIndex(database), backends, self._storage.folder)
-                mover = Mover(store, backends, staging, self._target, ownership, after_block=advance)
+                check = self._storage.integrity_check(MongoFileIndex(database), advance)
+                mover = Mover(store, self._storage.backends, self._storage.staging, self._target, check)
                 while (await store.remaining(source, self._upload_ids(Outcome.FAILED)))[0]:
                     async for upload, outcome in mover.moves():
                         self._outcomes[upload.upload_id] = outcome

@@ -7,8 +7,11 @@ from common.settings import BadSetting, load
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.storage.integrity import AfterBlock, IntegrityCheck
 from upload_service.storage.migration import Staging
+from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.part_files import PartFiles
 
 
@@ -24,6 +27,10 @@ class Storage:
     def path(self, upload: Upload) -> Path:
         """The path of an installer in the folder. Raises ValueError for a record whose names lead elsewhere."""
         return FolderStorage(self.folder, PartFiles(self.folder)).path(upload)
+
+    def integrity_check(self, index: MongoFileIndex, after_block: AfterBlock) -> IntegrityCheck:
+        """A check of stored files, which calls `after_block` with the length of each block that it reads."""
+        return IntegrityCheck(self.backends, StorageOwnership(index, self.backends, self.folder), after_block)
 
     def require(self, kind: StorageKind) -> None:
         """Raise BadSetting if the settings lack this storage."""

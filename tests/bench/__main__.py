@@ -1,6 +1,6 @@
 """Measures everything that has a budget, and writes tests/bench/RESULTS.md.
 
-python -m tests.bench [--tiny] [part …]
+python -m tests.bench [--tiny] [--s3 PROGRAM] [part …]
 
 Without named parts, all parts run and RESULTS.md is written. Named parts only print their results.
 """
@@ -59,11 +59,11 @@ PARTS: Mapping[str, Callable[[Run], Awaitable[PartResult]]] = {
 }
 
 
-async def bench(scale: Scale, parts: Sequence[str], report: Callable[[str], None]) -> PartResult:
+async def bench(scale: Scale, parts: Sequence[str], report: Callable[[str], None], s3_program: str = "") -> PartResult:
     """Run the parts on temporary stores and servers. Returns their results."""
     with TemporaryDirectory(prefix="pkgrepo-") as name:
         async with private_stores(Path(name)) as stores, run_reference_servers(Path(name)) as servers:
-            result = await run_parts(Run(scale, stores, servers), parts, report)
+            result = await run_parts(Run(scale, stores, servers, s3_program), parts, report)
     if section := client_capacity(result.costs):
         result.sections.append(section)
     return result
@@ -88,6 +88,7 @@ def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("parts", nargs="*", metavar="part", help=", ".join(PARTS))
     arguments.add_argument("--tiny", action="store_true", help="a tiny run that checks that all parts work")
+    arguments.add_argument("--s3", default="", metavar="PROGRAM", help="minio or versitygw; default: moto's server")
     arguments.add_argument("--results", type=Path, help="write the results to this file")
     options = arguments.parse_args()
     if unknown := set(options.parts) - PARTS.keys():
@@ -95,7 +96,7 @@ def main() -> int:
     console, began, load = Console(width=WIDTH), time.monotonic(), machine.load_average()
     configure_logs("error")
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        work = bench(TINY if options.tiny else FULL, options.parts or list(PARTS), console.print)
+        work = bench(TINY if options.tiny else FULL, options.parts or list(PARTS), console.print, options.s3)
         result = runner.run(_until_terminated(work))
     console.print(terminal_tables(result))
     results = options.results or (None if options.parts or options.tiny else RESULTS)

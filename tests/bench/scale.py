@@ -62,4 +62,5 @@ class Run:
     scale: Scale
     stores: Stores
     reference: ReferenceServers
+    s3_program: str = ""  # moto's server without one
     seeded: set[str] = field(default_factory=set)

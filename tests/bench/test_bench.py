@@ -33,6 +33,9 @@ LINES = (
     "winget: dearest search of 20",
     "five rings: `get_packages`",
     "five rings: search of a text",
+    "S3: down, from upload_service",
+    "S3: down, through the gateway",
+    "S3: the move of an upload",
     "fleet: 667 searches a second, p99",
 )
 SECTIONS = (

@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 
 from common.mongo import MongoDatabase, make_indexes
+from tests.support.servers.object_faults import ObjectFaults, run_object_faults
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.services.catalog import own_database
 from tests.support.services.storage_pair import StoragePair, make_storage_pair
@@ -32,3 +33,16 @@ async def upload_database(upload_indexes: MongoDatabase) -> MongoDatabase:
 @pytest.fixture
 def storages(upload_database: MongoDatabase, tmp_path: Path, object_server: ObjectServer) -> StoragePair:
     return make_storage_pair(upload_database, tmp_path, object_server)
+
+
+@pytest.fixture
+async def faults(object_server: ObjectServer) -> AsyncIterator[ObjectFaults]:
+    """The object storage of `faulty_storages`."""
+    async with run_object_faults(object_server) as faults:
+        yield faults
+
+
+@pytest.fixture
+def faulty_storages(upload_database: MongoDatabase, tmp_path: Path, faults: ObjectFaults) -> StoragePair:
+    """A folder, and an object storage that cannot read the objects in `faults.unreadable`."""
+    return make_storage_pair(upload_database, tmp_path, faults.server)

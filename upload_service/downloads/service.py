@@ -2,14 +2,16 @@
 
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import BinaryIO
 
 from common.auth.downloads import check_download
 from common.auth.signing import Keys
 from common.errors import Forbidden
+from common.service_client.detached_body import DetachedBody
 from common.telemetry import log
 from upload_service.model import (
     Damage,
@@ -22,10 +24,13 @@ from upload_service.model import (
     StorageKind,
     Upload,
 )
+from upload_service.outgoing.object_bodies import open_object
 from upload_service.storage.file_names import parse_server_filename
-from upload_service.storage.filesystem import FolderStorage, StorageBackends, open_file, prepend
+from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends, open_file, prepend
 from upload_service.storage.s3 import S3Storage
 from upload_service.uploads.store import MongoUploadStore
+
+MIN_SPLICED = 1 << 20  # bytes; a smaller body is read on a connection that is kept
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
 
@@ -42,16 +47,24 @@ class Address:
 
 
 @dataclass(frozen=True)
+class ObjectBody:
+    """The body of an object on its connection. `read` reads on from a position if the connection breaks off."""
+
+    body: DetachedBody
+    read: Callable[[int], AsyncGenerator[bytes, None]]
+
+
+@dataclass(frozen=True)
 class OpenFile:
     """`length` bytes from `start` on of a file that is complete.
 
-    `content` is the file, or an iterator over these bytes whose first block was received.
+    `content` is the file, an iterator over these bytes whose first block was received, or a body that is not read.
     """
 
     upload: Upload
     start: int
     length: int
-    content: BinaryIO | AsyncIterator[bytes]
+    content: BinaryIO | AsyncIterator[bytes] | ObjectBody
 
 
 @dataclass(frozen=True)
@@ -76,7 +89,7 @@ class Downloads:
             InstallerWithheld: its version is held.
             InstallerInfected: the scanner found malware in it.
             InstallerMissing: the file was lost.
-            InstallerDamaged: the file is not what was uploaded.
+            InstallerDamaged: the file is not what was uploaded, or cannot be read.
         """
         name = parse_server_filename(address.server_filename)
         if name is None or not _FILE_NAME.fullmatch(address.file_name):
@@ -122,7 +135,7 @@ class Downloads:
             raise InstallerInfected
         if upload.damage is Damage.MISSING:
             raise InstallerMissing
-        if upload.damage is Damage.ALTERED:
+        if upload.damage:
             raise InstallerDamaged
         return upload
 
@@ -133,6 +146,15 @@ class Downloads:
         if upload.storage is StorageKind.FOLDER:
             file = stack.enter_context(await open_file(self.folder.path(upload)))
             return OpenFile(upload, start, length, file)
+        if isinstance(storage, S3Storage) and length >= MIN_SPLICED:
+            url = await storage.sign_url(upload, "GET")
+            if body := await stack.enter_async_context(open_object(url, start, length)):
+                read = partial(_read_on, storage, upload, start + length)
+                return OpenFile(upload, start, length, ObjectBody(body, read))
         blocks = await stack.enter_async_context(aclosing(storage.read(upload, start, length)))
         first = await anext(blocks, b"")
         return OpenFile(upload, start, length, prepend(first, blocks))
+
+
+def _read_on(storage: InstallerStorage, upload: Upload, end: int, position: int) -> AsyncGenerator[bytes, None]:
+    return storage.read(upload, position, end - position)

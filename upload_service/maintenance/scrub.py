@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from common.errors import Unavailable
 from common.telemetry import log
 from upload_service.maintenance.store import MongoScrubStore
-from upload_service.model import Damage, InstallerMissing, Upload
-from upload_service.storage.filesystem import AfterBlock, StorageBackends, has_same_digest
-from upload_service.storage.ownership import StorageOwnership
+from upload_service.model import Damage, Upload
+from upload_service.storage.integrity import IntegrityCheck
 
 RATE = 20 << 20  # bytes a second, of one replica
 
@@ -24,15 +23,13 @@ async def limit_rate(size: int) -> None:
 
 @dataclass(frozen=True)
 class Scrub:
-    """Reads one file after another. `after_block` is called with the length of each block."""
+    """Reads one file after another."""
 
     store: MongoScrubStore
-    backends: StorageBackends
-    ownership: StorageOwnership
-    after_block: AfterBlock = limit_rate
+    integrity: IntegrityCheck
 
     async def check_due(self, interval: int) -> None:
-        """Check every file that was not read for `interval` seconds; stop at one that cannot be read now."""
+        """Check every file that was not read for `interval` seconds; stop while a storage does not respond."""
         while upload := await self.store.lease_due(interval):
             try:
                 await self.check(upload)
@@ -45,28 +42,16 @@ class Scrub:
 
         Raises:
             Unavailable: its storage does not respond, or belongs to another database.
-            OSError: the disk cannot read it.
+            OSError: the folder of installers cannot be read.
         """
-        damage = await self._find_damage(upload)
+        damage = await self.integrity.find_damage(upload, upload.storage)
         if damage is Damage.NONE:
             if await self.store.mark_intact(upload) and upload.damage:
                 log.info("installer_whole_again", **upload.log_fields)
             return damage
         # An empty folder in place of an unmounted disk does not mean that all files are lost.
-        if not await self.ownership.is_ours(upload.storage):
-            raise Unavailable(f"The storage `{upload.storage}` is not the one that belongs to the database.")
+        await self.integrity.require_ours(upload.storage)
         if not await self.store.mark_damaged(upload, damage):
             return Damage.NONE
         log.error("installer_damaged", damage=damage, version_uid=upload.version_uid, **upload.log_fields)
         return damage
-
-    async def _find_damage(self, upload: Upload) -> Damage:
-        storage = self.backends.of(upload)
-        size = await storage.size(upload)
-        if size != upload.size:
-            return Damage.MISSING if size is None else Damage.ALTERED
-        try:
-            is_intact = await has_same_digest(storage, upload, self.after_block)
-        except InstallerMissing:  # It was removed or truncated while it was read.
-            return Damage.MISSING if await storage.size(upload) is None else Damage.ALTERED
-        return Damage.NONE if is_intact else Damage.ALTERED

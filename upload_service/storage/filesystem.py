@@ -1,11 +1,10 @@
 """The storages of complete installers: their interface, and the shared folder, where every installer starts."""
 
 import asyncio
-import hashlib
 import shutil
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -19,8 +18,6 @@ from upload_service.storage.file_names import parse_server_filename, plain_name
 from upload_service.uploads.part_files import BLOCK, PartFiles
 
 Block = TypeVar("Block")
-
-AfterBlock = Callable[[int], Awaitable[None]]
 
 
 @dataclass(frozen=True)
@@ -181,20 +178,6 @@ async def read_blocks(path: Path, start: int, length: int) -> AsyncGenerator[byt
             yield block
     finally:
         file.close()  # It was only read, so this does not block.
-
-
-async def has_same_digest(storage: InstallerStorage, upload: Upload, after_block: AfterBlock | None) -> bool:
-    """Read a file to its end; `after_block` is called with the length of each block.
-
-    Raises InstallerMissing and Unavailable.
-    """
-    digest = hashlib.sha256()
-    async with aclosing(storage.read(upload, 0, upload.size)) as blocks:
-        async for block in blocks:
-            await asyncio.to_thread(digest.update, block)
-            if after_block:
-                await after_block(len(block))
-    return digest.hexdigest() == upload.sha256
 
 
 async def prepend(first: Block, rest: AsyncIterator[Block]) -> AsyncIterator[Block]:

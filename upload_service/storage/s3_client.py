@@ -27,15 +27,20 @@ RETRIES: "RetryConfig" = {
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
 }
+MAX_LOG_TEXT = 500  # characters
 
 
 def open_store(storage: ObjectStorage) -> S3Store:
     """A client of the bucket, which connects at the first request."""
-    config: S3Config = {}
+    # A put is compared with the SHA-256 of its upload when it is read back; the signature does not need another one.
+    config: S3Config = {"unsigned_payload": True}
     if storage.endpoint:
         config["aws_endpoint_url_s3"] = storage.endpoint
     if storage.region:
         config["region"] = storage.region
+    client: ClientConfig = {**CLIENT, "allow_http": storage.endpoint.startswith("http://")}
+    if storage.ca:
+        client["root_certificate"] = storage.ca
     key: S3Credential = {
         "access_key_id": storage.key_id,
         "secret_access_key": storage.secret.get_secret_value(),
@@ -46,7 +51,7 @@ def open_store(storage: ObjectStorage) -> S3Store:
         prefix=storage.prefix or None,
         config=config,
         disable_bulk_delete=True,  # Not every provider has it.
-        client_options={**CLIENT, "allow_http": storage.endpoint.startswith("http://")},
+        client_options=client,
         retry_config=RETRIES,
         # A function, so that a session token in the environment is not used with this key.
         credential_provider=(lambda: key) if storage.key_id else None,
@@ -57,7 +62,7 @@ def open_store(storage: ObjectStorage) -> S3Store:
 async def s3_request(operation: str, timeout: float | None = None) -> AsyncIterator[None]:
     """Raise FileNotFoundError for a missing object, and Unavailable for other errors and after `timeout` seconds.
 
-    The removal of a missing object is no error.
+    The removal of a missing object is no error. A put raises OSError if it cannot read its source.
     """
     try:
         async with asyncio.timeout(timeout):
@@ -68,7 +73,11 @@ async def s3_request(operation: str, timeout: float | None = None) -> AsyncItera
             raise _unavailable(operation, error) from None
         if operation != "remove":
             raise
-    except (BaseError, OSError, TimeoutError) as error:
+    except TimeoutError:
+        raise _unavailable(operation, TimeoutError(f"no response within {timeout} seconds")) from None
+    except (BaseError, OSError) as error:
+        if operation == "put" and isinstance(error, OSError) and "(os error" in str(error):
+            raise  # The local source file cannot be read.
         raise _unavailable(operation, error) from None
 
 
@@ -78,9 +87,27 @@ def is_not_implemented(error: BaseError) -> bool:
 
 
 def _unavailable(operation: str, error: Exception) -> Unavailable:
-    # The logged text has no body of the response and no query: they may contain a key id or a token.
-    text = re.sub(r"\?\S*", "", str(error).partition("\n")[0].partition("<")[0])
+    # The logged texts have no body of the response and no query: they may contain a key id or a token.
+    first_line, _, details = str(error).partition("\n")
     code = re.search(r"<Code>(\w{1,64})</Code>", str(error))
-    fields = {"doing": operation, "error": type(error).__name__, "code": code[1] if code else "", "said": text[:300]}
-    log.error("object_storage_failed", **fields)
+    log.error(
+        "object_storage_failed",
+        doing=operation,
+        error=type(error).__name__,
+        code=code[1] if code else "",
+        said=_without_query(first_line.partition("<")[0]),
+        cause=_cause(details),
+    )
     return Unavailable("The object storage does not answer; try again soon.")
+
+
+def _cause(details: str) -> str:
+    """The innermost error in the library's dump, on one line; "" if it is a response, whose code is logged."""
+    innermost = details.rpartition("source: ")[2]
+    if "body: " in innermost:
+        return ""
+    return _without_query(re.sub(r"\s+", " ", innermost).strip(" ,(){}"))
+
+
+def _without_query(text: str) -> str:
+    return re.sub(r"\?\S*", "", text)[:MAX_LOG_TEXT]

@@ -51,12 +51,11 @@ class Claims:
         """Remove a complete file that belongs to no version; any other file stays. Raises PermissionMissing."""
         upload = await self._find(caller, server_filename)
         if upload is not None and upload.status is Status.COMPLETE:
-            await self.removal.remove(upload)
+            await self.removal.remove_or_postpone([upload])
 
     async def release(self, tenant_id: str, version_uids: Sequence[str]) -> None:
-        """Remove the files of these versions and release their storage."""
-        for upload in await self.store.find_linked(tenant_id, version_uids):
-            await self.removal.remove(upload)
+        """Remove the files of these versions and release their storage, later if a storage does not respond."""
+        await self.removal.remove_or_postpone(await self.store.find_linked(tenant_id, version_uids))
 
     async def check_uploader(self, caller: Caller, server_filename: str) -> None:
         """Raise PermissionMissing if the caller may not use an upload."""

@@ -4,9 +4,11 @@ A record is marked first and deleted last.
 """
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from common.concurrency.background import with_each
+from common.errors import Unavailable
 from common.telemetry import log
 from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import Status, Upload
@@ -36,10 +38,19 @@ class Removal:
             Unavailable: the storage of the file does not respond or is not in the settings. The upload stays
                 `deleting` until its file is removed.
         """
-        is_deleting = upload.status is Status.DELETING or await self.store.mark_deleting(upload)
+        is_deleting = await self._begin(upload)
         if is_deleting:
             await self.finish(upload)
         return is_deleting
+
+    async def remove_or_postpone(self, uploads: Sequence[Upload]) -> None:
+        """Mark uploads as `deleting` and remove them; the collector removes those whose storage does not respond."""
+        deleting = [upload for upload in uploads if await self._begin(upload)]
+        try:
+            for upload in deleting:
+                await self.finish(upload)
+        except Unavailable as error:
+            log.warning("removal_postponed", error=str(error), **upload.log_fields)
 
     async def finish(self, upload: Upload) -> None:
         """Remove what is left of an upload that is `deleting`; an interrupted call can be repeated."""
@@ -49,6 +60,10 @@ class Removal:
             await storage.remove(upload)
         await self.quota.release(upload)
         await self.store.delete_record(upload)
+
+    async def _begin(self, upload: Upload) -> bool:
+        """Whether the upload is `deleting` now; False if it has changed since it was read."""
+        return upload.status is Status.DELETING or await self.store.mark_deleting(upload)
 
 
 @dataclass(frozen=True)

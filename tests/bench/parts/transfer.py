@@ -47,13 +47,13 @@ async def measure(run: Run) -> PartResult:
     totals: dict[str, float] = {}  # s/GB
     expected = make_installer(installer, size)
     async with run_services(run.stores) as bench:
-        account = await _account(bench)
+        account = await account_with_package(bench)
         before = {name: process.memory for name, process in bench.processes.items()}
         for upload in UPLOADS:
             floor = await asyncio.to_thread(measure_limits, run.stores.folder, min(size, LIMITS))
             sending = measure_costs(bench.processes, upload.send(bench, account, installer))
             stored, (spent, uid) = await measure_costs(mongod, sending)
-            if await _hash(bench, account, uid) != expected:
+            if await download_hash(bench, account, uid) != expected:
                 result.failures.append(f"transfer: {upload.title}: what came back is not what was sent")
             each = per_gb(spent, size * MIB)
             limit = Limit(WHOLE, floor[WHOLE])
@@ -78,7 +78,7 @@ async def measure(run: Run) -> PartResult:
         grown = {name: (process.largest_memory - before[name]) / 1e6 for name, process in bench.processes.items()}
         largest = max(grown, key=lambda name: grown[name])
         result.lines.append(absolute_line(f"memory while uploading: {largest} grows by", grown[largest], "MB", GROWTH))
-        await _measure_downloads(run, bench, result, await _url(bench, account, uid), installer.stat().st_size)
+        await _measure_downloads(run, bench, result, await installer_url(bench, account, uid), installer.stat().st_size)
     grew = ", ".join(f"{name} {number(amount)}" for name, amount in grown.items())
     text = f"""Seconds of processor time for 10⁹ bytes, an installer of {size:,} MiB; what came back is
 compared with what was sent by its SHA-256. Beside each, in the same minute, what this machine needs for the
@@ -92,16 +92,16 @@ async def _measure_downloads(run: Run, bench: Bench, result: PartResult, url: UR
     """Measure downloads through the gateway, and directly from upload_service as with `DOWNLOAD_URL`."""
     replica, address = await bench.replica("upload_service")
     own = url.with_port(URL(address).port)
-    through = await _downloads(bench.processes, str(url), size)
-    direct = await _downloads({"upload_service": replica}, str(own), size)
+    through = await download_costs(bench.processes, str(url), size)
+    direct = await download_costs({"upload_service": replica}, str(own), size)
     result.costs |= {f"down: {name}": cost for name, cost in through.items()}
     alone, onward = None, None
     if nginx := run.reference.nginx:
         nginx.serve(size)
         process = {"nginx": nginx.process}
         files = {name: f"{nginx.addresses[name]}/catalog" for name in ("sendfile", "onward")}
-        alone = Limit("nginx, `sendfile`", sum((await _downloads(process, files["sendfile"], size)).values()))
-        onward = Limit("nginx before nginx", sum((await _downloads(process, files["onward"], size)).values()))
+        alone = Limit("nginx, `sendfile`", sum((await download_costs(process, files["sendfile"], size)).values()))
+        onward = Limit("nginx before nginx", sum((await download_costs(process, files["onward"], size)).values()))
     result.lines += [
         ratio_line("down, from upload_service", direct, "s/GB", alone, 1.11, of="0.9 of its MB/s"),
         ratio_line("down, through the gateway", through, "s/GB", alone, 1.67, of="0.6 of its MB/s"),
@@ -109,7 +109,8 @@ async def _measure_downloads(run: Run, bench: Bench, result: PartResult, url: UR
     ]
 
 
-async def _downloads(processes: Mapping[str, Process], url: str, size: int) -> dict[str, float]:
+async def download_costs(processes: Mapping[str, Process], url: str, size: int) -> dict[str, float]:
+    """The CPU seconds per GB of each process for downloads of `size` bytes."""
     await send([Call("GET", url)], 1)  # The first read of a file costs more.
     spent, taken = await measure_costs(processes, send([Call("GET", url)], DOWNLOADS, connections=1))
     assert taken.size == size, taken.size
@@ -139,7 +140,7 @@ def make_installer(path: Path, size: int) -> str:
     return digest.hexdigest()
 
 
-async def _account(bench: Bench) -> Account:
+async def account_with_package(bench: Bench) -> Account:
     """The tenant with the package of all versions."""
     account = await bench.account("bench-transfer")
     form = {"package_id": PACKAGE, "package_name": PACKAGE, "package_publisher": PACKAGE}
@@ -167,10 +168,10 @@ async def _in_chunks(bench: Bench, account: Account, installer: Path, chunk: int
     return await _version(bench, account, FormData(fields))
 
 
-async def _in_one_call(bench: Bench, account: Account, installer: Path) -> str:
+async def upload_in_one_call(bench: Bench, account: Account, installer: Path, version: str = "one call") -> str:
     """Upload the file with the version's form. Returns the version's UID."""
     with installer.open("rb") as file:
-        form = FormData({**FIELDS, "package_version": "one call"})
+        form = FormData({**FIELDS, "package_version": version})
         form.add_field("file", file, filename="setup.exe")
         return await _version(bench, account, form)
 
@@ -181,16 +182,17 @@ async def _version(bench: Bench, account: Account, form: FormData) -> str:
         return str((await answer.json())["UID"])
 
 
-async def _url(bench: Bench, account: Account, uid: str) -> URL:
+async def installer_url(bench: Bench, account: Account, uid: str) -> URL:
+    """The download address of a version."""
     url = f"{account.base_url}/get_specific_package_version/{uid}"
     async with bench.session.get(url, headers=dict([account.bearer])) as answer:
         return URL((await answer.json())["INSTALLER_URL"], encoded=True)
 
 
-async def _hash(bench: Bench, account: Account, uid: str) -> str:
+async def download_hash(bench: Bench, account: Account, uid: str) -> str:
     """Download a version's installer. Returns its SHA-256."""
     digest = hashlib.sha256()
-    async with bench.session.get(await _url(bench, account, uid)) as answer:
+    async with bench.session.get(await installer_url(bench, account, uid)) as answer:
         async for block in answer.content.iter_any():
             digest.update(block)
     return digest.hexdigest()
@@ -199,5 +201,5 @@ async def _hash(bench: Bench, account: Account, uid: str) -> str:
 UPLOADS = (
     Upload("up, 8 MiB chunks", partial(_in_chunks, chunk=8), 2.5),
     Upload(SMALL_CHUNKS, partial(_in_chunks, chunk=1), None, mongod=0.6),
-    Upload(ONE_CALL, _in_one_call, 2.7),
+    Upload(ONE_CALL, upload_in_one_call, 2.7),
 )

@@ -80,6 +80,7 @@ class Bench:
     operator: Operator
     session: ClientSession
     stack: AsyncExitStack
+    settings: Mapping[str, str] = field(default_factory=dict)
     accounts: dict[str, Account] = field(default_factory=dict)
 
     async def account(self, tenant_id: str) -> Account:
@@ -98,25 +99,29 @@ class Bench:
     async def replica(self, service: str) -> tuple[Process, str]:
         """Start another process of a service on a port. Returns it and its address."""
         address = f"127.0.0.1:{free_port()}"
-        replica = await self.stack.enter_async_context(start_service(service, address, self.stores))
+        replica = await self.stack.enter_async_context(
+            start_service(service, address, self.stores, settings=self.settings)
+        )
         await replica.ready()
         return Process(replica.pid), f"http://{address}"
 
 
 @asynccontextmanager
-async def run_services(stores: Stores, *, gateway: Sequence[str] = ("gateway",)) -> AsyncIterator[Bench]:
+async def run_services(
+    stores: Stores, settings: Mapping[str, str] | None = None, *, gateway: Sequence[str] = ("gateway",)
+) -> AsyncIterator[Bench]:
     """Run the five services.
 
-    `gateway` is the gateway's module with its arguments. Raises NotStarted with the end of the log. The last log line
-    of each service is added to an exception of the block.
+    `settings` are further variables of all, `gateway` is the gateway's module with its arguments. The last log
+    line of each service is added to an exception of the block. Raises NotStarted with the end of the log.
     """
     async with AsyncExitStack() as stack:
-        environment = _environment(stores)
+        environment, settings = _environment(stores), settings or {}
         address = f"127.0.0.1:{free_port()}"
         listening = {**{name: environment[f"{name.upper()}_URL"] for name in SERVICES}, "gateway": address}
         commands = {"gateway": (sys.executable, "-m", *gateway)}
         replicas = {
-            name: await stack.enter_async_context(start_service(name, listen, stores, commands.get(name, ())))
+            name: await stack.enter_async_context(start_service(name, listen, stores, commands.get(name, ()), settings))
             for name, listen in listening.items()
         }
         for replica in replicas.values():
@@ -125,7 +130,7 @@ async def run_services(stores: Stores, *, gateway: Sequence[str] = ("gateway",))
         operator = await stack.enter_async_context(open_operator(Addresses("", stores.mongo_url, stores.redis_url)))
         session = await stack.enter_async_context(ClientSession(raise_for_status=True, timeout=ClientTimeout(TIMEOUT)))
         try:
-            yield Bench(processes, f"http://{address}", stores, operator, session, stack)
+            yield Bench(processes, f"http://{address}", stores, operator, session, stack, settings)
         except Exception as error:
             for name in processes:
                 for line in (stores.folder / f"{name}.log").read_text(errors="replace").splitlines()[-1:]:
@@ -134,9 +139,12 @@ async def run_services(stores: Stores, *, gateway: Sequence[str] = ("gateway",))
 
 
 @asynccontextmanager
-async def start_service(name: str, listen: str, stores: Stores, command: Sequence[str] = ()) -> AsyncIterator[Replica]:
+async def start_service(
+    name: str, listen: str, stores: Stores, command: Sequence[str] = (), settings: Mapping[str, str] | None = None
+) -> AsyncIterator[Replica]:
     """Run a service as a process. Its log is in the folder of the stores."""
-    replica = Replica(name, listen, stores.folder / f"{name}.log", _environment(stores), command)
+    environment = {**_environment(stores), **(settings or {})}
+    replica = Replica(name, listen, stores.folder / f"{name}.log", environment, command)
     await replica.start()
     try:
         yield replica

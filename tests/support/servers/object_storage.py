@@ -16,6 +16,8 @@ class ObjectServer:
     """The server. Objects survive `stop`, as in a storage that is unreachable for a while."""
 
     port: int = 0
+    key_id: str = KEY_ID
+    secret: str = SECRET
     _server: ThreadedMotoServer | None = None
 
     def start(self) -> None:
@@ -29,6 +31,10 @@ class ObjectServer:
         if self._server is not None:
             self._server.stop()
             self._server = None
+
+    def remove(self) -> None:
+        """Stop the server and remove its objects."""
+        self.stop()
 
     def make_bucket(self) -> None:
         with urlopen(Request(f"{self.endpoint}/{BUCKET}", method="PUT")):  # noqa: S310  a local server
@@ -44,6 +50,6 @@ class ObjectServer:
             "s3_url": f"s3://{BUCKET}/{prefix}",
             "s3_endpoint": self.endpoint,
             "s3_region": "us-east-1",
-            "s3_access_key_id": KEY_ID,
-            "s3_secret_access_key": SECRET,
+            "s3_access_key_id": self.key_id,
+            "s3_secret_access_key": self.secret,
         }

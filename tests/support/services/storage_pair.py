@@ -16,6 +16,7 @@ from upload_service.model import Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
+from upload_service.storage.integrity import IntegrityCheck
 from upload_service.storage.migration import Mover, Outcome, Staging
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.s3 import S3Storage, storage_backends
@@ -63,7 +64,8 @@ class StoragePair:
     def mover(
         self, chosen: StorageKind, store: MongoMoveStore | None = None, backends: StorageBackends | None = None
     ) -> Mover:
-        return Mover(store or self.store, backends or self.backends, self.staging, chosen, self.ownership)
+        backends = backends or self.backends
+        return Mover(store or self.store, backends, self.staging, chosen, IntegrityCheck(backends, self.ownership))
 
     async def move_all(self, chosen: StorageKind) -> list[Outcome]:
         """Move all files; returns the outcome of each."""

@@ -1,9 +1,12 @@
 """The settings of object storage and of the scanner, and settings that prevent the start."""
 
+from pathlib import Path
+
 import pytest
 
 from common.settings import BadSetting, load
 from tests.support.factories import KEY
+from tests.support.servers.certificates import make_certificate
 from tests.support.tables import each
 from upload_service.model import StorageKind
 from upload_service.outgoing.clamd import Clamd
@@ -65,6 +68,13 @@ def test_object_storage_can_be_configured_along_with_the_folder(environment: pyt
     assert settings.object_storage.prefix == ""
 
 
+def test_a_private_ca_is_read_from_its_file(environment: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path, "minio")
+    settings = storage_settings(environment, S3_URL="s3://bucket", S3_CA_FILE=str(certificate))
+    assert settings.object_storage is not None
+    assert settings.object_storage.ca == certificate.read_text().strip()
+
+
 @each(
     ("settings", "reason"),
     [
@@ -86,6 +96,8 @@ def test_object_storage_can_be_configured_along_with_the_folder(environment: pyt
         ({"S3_ACCESS_KEY_ID": "id"}, "S3_SECRET_ACCESS_KEY: is given with S3_ACCESS_KEY_ID, or neither is"),
         ({"S3_SECRET_ACCESS_KEY": SECRET}, "S3_SECRET_ACCESS_KEY: "),
         ({"S3_REDIRECT": "perhaps"}, "S3_REDIRECT: "),
+        ({"S3_CA": "-----BEGIN CERTIFICATE-----"}, "S3_CA: must have certificates in PEM"),
+        ({"S3_CA_FILE": "/nowhere/ca.pem"}, "S3_CA_FILE: /nowhere/ca.pem: "),
     ],
 )
 def test_an_invalid_or_missing_setting_is_reported_in_one_line(

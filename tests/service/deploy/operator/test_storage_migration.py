@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 
 import pytest
+import typer
 
 from common.mongo import MongoDatabase
 from deploy.cli import migrate as cli_migrate
@@ -11,6 +12,7 @@ from deploy.cli.migrate import StorageMigration
 from deploy.local.folder import Addresses
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
+from tests.support.servers.object_faults import ObjectFaults
 from tests.support.services.storage_pair import StoragePair
 from upload_service.model import StorageKind
 from upload_service.storage.store import MongoMoveStore
@@ -19,14 +21,36 @@ from upload_service.storage.store import MongoMoveStore
 @pytest.fixture
 def migration(storages: StoragePair, monkeypatch: pytest.MonkeyPatch) -> StorageMigration:
     """The command without pauses."""
+    return make_migration(storages, StorageKind.S3, monkeypatch)
 
+
+def make_migration(storages: StoragePair, target: StorageKind, monkeypatch: pytest.MonkeyPatch) -> StorageMigration:
     @asynccontextmanager
     async def opened(*_: str) -> AsyncIterator[MongoDatabase]:
         yield storages.database
 
     monkeypatch.setattr(cli_migrate, "open_database", opened)
     monkeypatch.setattr(cli_migrate, "PAUSE", 0)
-    return StorageMigration(Storage(storages.root, storages.backends, storages.staging, StorageKind.S3), StorageKind.S3)
+    return StorageMigration(Storage(storages.root, storages.backends, storages.staging, StorageKind.S3), target)
+
+
+async def test_an_unreadable_object_is_named_and_the_others_are_moved(
+    faulty_storages: StoragePair,
+    faults: ObjectFaults,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    bad, sound = [await faulty_storages.add_installer(storage=StorageKind.S3) for _ in range(2)]
+    faults.unreadable.add(bad.server_filename)
+    migration = make_migration(faulty_storages, StorageKind.FOLDER, monkeypatch)
+    await migration.run(StoreAddresses(Addresses("", "", ""), faulty_storages.root, None))
+    with pytest.raises(typer.Exit) as stopped:
+        migration.report()
+    await faulty_storages.assert_only_in(StorageKind.FOLDER, sound)
+    output = capsys.readouterr().out
+    assert stopped.value.exit_code == 1
+    assert f"{bad.tenant_id}/{bad.server_filename}: unreadable" in output
+    assert "1 files were not moved" in output
 
 
 async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(

@@ -1,9 +1,11 @@
 """The scrub of stored files: damaged files are marked, and a disturbed read marks nothing."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import errno
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -17,6 +19,7 @@ from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, StorageKind, Upload
 from upload_service.storage.filesystem import StorageBackends
+from upload_service.storage.integrity import IntegrityCheck
 from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.store import MongoUploadStore
@@ -39,7 +42,7 @@ class Setup:
     def scrub(self) -> Scrub:
         file_index = MongoFileIndex(self.database)
         identity = StorageOwnership(file_index, self.backends, self.api.folder)
-        return Scrub(MongoScrubStore(self.database), self.backends, identity, after_block=self._after_block)
+        return Scrub(MongoScrubStore(self.database), IntegrityCheck(self.backends, identity, self._after_block))
 
     async def _after_block(self, size: int) -> None:
         self.blocks.append(size)
@@ -181,15 +184,58 @@ async def test_an_unavailable_storage_is_not_damage(setup: Setup, monkeypatch: p
     paths = [await setup.stored(caller) for _ in range(2)]
     flip(paths[1])
 
-    async def fail(_: Upload) -> int | None:
+    def fail(*_: object) -> NoReturn:
         raise Unavailable("The object storage does not answer.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(setup.backends.get(StorageKind.FOLDER), "size", fail)
+        patched.setattr(setup.backends.get(StorageKind.FOLDER), "read", fail)
         await setup.scrub.check_due(DAY)
     await setup.scrub.check_due(DAY)
     assert [await setup.mark(path) for path in paths] == ["", "altered"]
     assert sum(setup.blocks) == len(FILE)
+
+
+async def test_an_unreadable_file_is_marked_and_the_others_are_checked(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller = make_uploader()
+    paths = [await setup.stored(caller) for _ in range(3)]
+    folder = setup.backends.get(StorageKind.FOLDER)
+    read = folder.read
+
+    def fail(upload: Upload, start: int, length: int) -> AsyncGenerator[bytes, None]:
+        if upload.server_filename == paths[0].name:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(upload, start, length)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(folder, "read", fail)
+        await setup.scrub.check_due(DAY)
+    assert [await setup.mark(path) for path in paths] == ["unreadable", "", ""]
+    listed = (await setup.api.post(caller, "damaged_installers")).body["installers"]
+    assert [(row["server_filename"], row["damage"]) for row in listed] == [(paths[0].name, "unreadable")]
+    answer = await setup.api.get(setup.api.address(caller, paths[0].name))
+    assert (answer.status, answer.body["code"]) == (404, "installer_damaged")
+    await setup.let_a_month_pass(caller)
+    await setup.scrub.check_due(DAY)
+    assert await setup.mark(paths[0]) is Damage.NONE
+
+
+async def test_a_file_that_can_be_read_again_at_once_gets_no_mark(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await setup.stored(make_uploader())
+    folder = setup.backends.get(StorageKind.FOLDER)
+    size, errors = folder.size, [Unavailable("The object storage does not answer.")]
+
+    async def fail_once(upload: Upload) -> int | None:
+        if errors:
+            raise errors.pop()
+        return await size(upload)
+
+    monkeypatch.setattr(folder, "size", fail_once)
+    assert await setup.scrub.check(await setup.record(path)) is Damage.NONE
+    assert not errors
 
 
 async def test_a_damaged_file_cannot_be_claimed_but_keeps_its_claim(setup: Setup) -> None:

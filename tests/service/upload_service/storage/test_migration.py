@@ -1,6 +1,7 @@
 """Moves of installers between storages: after any interruption one storage has the whole file."""
 
 import asyncio
+import errno
 import shutil
 import threading
 from collections.abc import Awaitable, Callable
@@ -9,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from common.errors import Unavailable
+from tests.support.servers.object_faults import ObjectFaults
 from tests.support.services.storage_pair import FILE, StoragePair
 from upload_service.model import Damage, Status, StorageFull, StorageKind, Upload
 from upload_service.storage.filesystem import InstallerStorage, StorageBackends
@@ -357,6 +360,55 @@ async def test_another_file_with_the_same_name_is_no_copy(
     await storages.expire_leases()
     assert await storages.move_all(new) == [Outcome.MOVED]
     await storages.assert_only_in(new, upload)
+
+
+async def test_an_unreadable_object_is_marked_and_stops_no_move(
+    faulty_storages: StoragePair, faults: ObjectFaults
+) -> None:
+    bad, sound = [await faulty_storages.add_installer(storage=StorageKind.S3) for _ in range(2)]
+    faults.unreadable.add(bad.server_filename)
+    assert sorted(await faulty_storages.move_all(StorageKind.FOLDER)) == [Outcome.MOVED, Outcome.UNREADABLE]
+    record = await faulty_storages.record(bad)
+    assert (record["home"], record["damage"]) == (StorageKind.S3, Damage.UNREADABLE)
+    assert await faulty_storages.objects.size(bad) == bad.size
+    await faulty_storages.assert_only_in(StorageKind.FOLDER, sound)
+    assert await faulty_storages.move_all(StorageKind.FOLDER) == []
+
+
+async def test_an_unreadable_file_in_the_folder_stops_no_move(
+    storages: StoragePair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, sound = [await storages.add_installer() for _ in range(2)]
+    open_path = Path.open
+
+    def fail(path: Path, *arguments: Any, **options: Any) -> Any:
+        if path == storages.folder.path(bad):
+            raise OSError(errno.EIO, "Input/output error")
+        return open_path(path, *arguments, **options)
+
+    monkeypatch.setattr(Path, "open", fail)
+    assert sorted(await storages.move_all(StorageKind.S3)) == [Outcome.MOVED, Outcome.UNREADABLE]
+    assert (await storages.record(bad))["damage"] == Damage.UNREADABLE
+    await storages.assert_only_in(StorageKind.S3, sound)
+
+
+async def test_an_unreadable_copy_stops_no_move(faulty_storages: StoragePair, faults: ObjectFaults) -> None:
+    bad, sound = [await faulty_storages.add_installer() for _ in range(2)]
+    faults.unreadable.add(bad.server_filename)
+    assert sorted(await faulty_storages.move_all(StorageKind.S3)) == [Outcome.FAILED, Outcome.MOVED]
+    await faulty_storages.assert_only_in(StorageKind.FOLDER, bad)
+    await faulty_storages.assert_only_in(StorageKind.S3, sound)
+
+
+async def test_a_storage_that_does_not_respond_stops_the_move(
+    faulty_storages: StoragePair, faults: ObjectFaults
+) -> None:
+    upload = await faulty_storages.add_installer(storage=StorageKind.S3)
+    assert await faulty_storages.ownership.is_ours(StorageKind.S3)
+    faults.unreadable.update([upload.server_filename, "id"])
+    with pytest.raises(Unavailable):
+        await faulty_storages.move_all(StorageKind.FOLDER)
+    assert (await faulty_storages.record(upload))["damage"] == Damage.NONE
 
 
 async def test_a_full_disk_stops_the_migration_before_a_fetch(

@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import ssl
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -13,13 +15,15 @@ from aiohttp import web
 
 from common.errors import Unavailable
 from common.http.server import serving
-from tests.support.servers.object_storage import ObjectServer
+from tests.support.servers.certificates import make_certificate
+from tests.support.servers.object_storage import KEY_ID, ObjectServer
 from tests.support.servers.proxy import Mode, Proxy, run_proxy
 from tests.support.wait import until
 from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage import s3, s3_client
 from upload_service.storage.s3 import S3Storage
+from upload_service.storage.s3_client import s3_request
 
 LARGE = os.urandom(24 << 20)
 
@@ -173,18 +177,82 @@ class OldProvider:
         return web.Response(body=self.objects[request.path], headers=headers)
 
 
+@asynccontextmanager
+async def serving_provider(provider: OldProvider, tls: Path | None = None) -> AsyncIterator[dict[str, Any]]:
+    """Serve a provider, with TLS if there is a certificate. Yields the settings for it."""
+    app, context = web.Application(), None
+    app.router.add_route("*", "/{key:.*}", provider.answer)
+    if tls:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(tls)
+    async with serving(app, "127.0.0.1:0", tls=context) as address:
+        yield {**ObjectServer().settings("old"), "s3_endpoint": address}
+
+
+def open_storage(settings: dict[str, Any]) -> S3Storage:
+    storage = StorageSettings(**settings).object_storage
+    assert storage is not None
+    return S3Storage(storage)
+
+
+async def test_the_certificate_of_a_private_ca_is_trusted(
+    no_retries: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    certificate, upload = make_certificate(tmp_path, "127.0.0.1"), Upload("acme", "f", "u", 3, server_filename="x")
+    async with serving_provider(OldProvider(), certificate) as settings:
+        assert await open_storage({**settings, "s3_ca": certificate.read_text()}).size(upload) is None
+        with pytest.raises(Unavailable):
+            await open_storage(settings).size(upload)
+    assert "InvalidCertificate( UnknownIssuer" in capsys.readouterr().out
+
+
+class RefusingProvider(OldProvider):
+    """A provider that refuses a key, and repeats it in its response."""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        body = f"<Error>\n<Code>InvalidAccessKeyId</Code><AWSAccessKeyId>{KEY_ID}</AWSAccessKeyId></Error>"
+        return web.Response(status=403, text=body)
+
+
+async def test_the_log_names_the_cause_of_an_error_but_no_key(
+    no_retries: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    upload = Upload("acme", "f", "u", 3, server_filename="x")
+    async with serving_provider(RefusingProvider()) as settings:
+        with pytest.raises(Unavailable, match=r"^The object storage does not answer; try again soon\.$"):
+            await anext(open_storage(settings).read(upload, 0, 3))
+    with pytest.raises(Unavailable):
+        await open_storage({**settings, "s3_endpoint": "http://127.0.0.1:9"}).size(upload)
+    log = capsys.readouterr().out
+    assert "InvalidAccessKeyId" in log
+    assert "403 Forbidden" in log
+    assert "Connection refused" in log
+    assert KEY_ID not in log
+
+
+async def test_the_log_names_a_timeout(
+    remote: RemoteStorage, short_timeouts: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with remote.network.fail(Mode.HALF_OPEN):
+        with pytest.raises(Unavailable):
+            await remote.objects.remove(remote.upload)
+    assert "no response within 0.3 seconds" in capsys.readouterr().out
+
+
 async def test_a_provider_without_conditional_put_is_detected_once(
     no_retries: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    old, app = OldProvider(), web.Application()
-    app.router.add_route("*", "/{key:.*}", old.answer)
-    async with serving(app, "127.0.0.1:0") as address:
-        port = int(address.rpartition(":")[2])
-        storage = StorageSettings(**ObjectServer(port).settings("old")).object_storage
-        assert storage is not None
-        objects = S3Storage(storage)
+    old = OldProvider()
+    async with serving_provider(old) as settings:
+        objects = open_storage(settings)
         for name, content in (("a", b"one"), ("b", b"two"), ("a", b"other")):
             (tmp_path / name).write_bytes(content)
             await objects.put(Upload("acme", "f", name, 3, server_filename=name), tmp_path / name)
     assert (list(old.objects.values()), old.refused) == ([b"one", b"two"], 1)
     assert capsys.readouterr().out.count("object_storage_without_conditions") == 1
+
+
+async def test_a_source_that_cannot_be_read_is_no_fault_of_the_storage() -> None:
+    with pytest.raises(OSError, match="Input/output error"):
+        async with s3_request("put"):
+            raise OSError("Input/output error (os error 5)")

@@ -1,8 +1,9 @@
 """Object storage: uploads are moved to it and served from it, and wait while it is unavailable."""
 
-from collections.abc import AsyncIterator, Iterator
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ from aiohttp import ClientPayloadError
 from yarl import URL
 
 from common.auth.internal_tokens import Caller
+from common.http.zero_copy import splice
 from common.mongo import MongoDatabase, open_database
 from tests.support.api import Answer
 from tests.support.servers.clamd import answers, fake_clamd
-from tests.support.servers.object_storage import KEY_ID, SECRET, ObjectServer
+from tests.support.servers.object_storage import ObjectServer
+from tests.support.servers.proxy import run_proxy
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
 from tests.support.wait import until
 from upload_service.model import Damage, StorageKind, Upload
@@ -97,6 +100,11 @@ def quick() -> Iterator[None]:
         yield
 
 
+@pytest.fixture
+def quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0.05)
+
+
 @asynccontextmanager
 async def serving_with_objects(
     mongo_url: str, folder: Path, server: ObjectServer, **settings: Any
@@ -127,14 +135,14 @@ async def redirecting(
 
 
 @pytest.fixture
-def stopped_server() -> Any:
+def stopped_server(new_object_server: Callable[[], ObjectServer]) -> Any:
     """An object storage with a known port that a test starts later."""
-    server = ObjectServer()
+    server = new_object_server()
     server.start()
     server.make_bucket()
     server.stop()
     yield server
-    server.stop()
+    server.remove()
 
 
 @pytest.fixture
@@ -229,15 +237,29 @@ async def test_a_moved_file_is_unavailable_without_object_storage(
     answer = await setup_without_objects.api.get(setup_without_objects.api.address(caller, name))
     assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
     assert answer.headers["Retry-After"]
-    released = await setup_without_objects.api.post(caller, "release_installers", version_uids=["v1"])
-    assert (released.status, released.body["code"]) == (500, "dependency_unavailable")
-    stopped_server.start()
-    assert (await setup_without_objects.api.post(caller, "release_installers", version_uids=["v1"])).status == 200
-    assert await setup_without_objects.size(caller, name) is None
     log = capsys.readouterr().out
     assert "object_storage_failed" in log
-    assert SECRET not in log
-    assert KEY_ID not in log
+    assert stopped_server.secret not in log
+    assert stopped_server.key_id not in log
+
+
+async def test_a_file_released_without_object_storage_is_removed_later(
+    quick_collections: None, setup_without_objects: Setup, stopped_server: ObjectServer
+) -> None:
+    stopped_server.start()
+    caller, name = await setup_without_objects.upload()
+    stopped_server.stop()
+    api = setup_without_objects.api
+    assert (await api.post(caller, "release_installers", version_uids=["v1"])).status == 200
+    assert (await api.get(api.address(caller, name))).status == 404
+    stopped_server.start()
+    assert await setup_without_objects.size(caller, name) == len(FILE)
+    await setup_without_objects.let_time_pass()
+
+    async def is_removed() -> bool:
+        return await setup_without_objects.size(caller, name) is None and await api.usage(caller) == (0, 0)
+
+    await until(is_removed)
 
 
 async def test_a_transfer_can_be_cancelled_without_object_storage(setup_without_objects: Setup) -> None:
@@ -303,6 +325,32 @@ async def replaced(setup: Setup, tmp_path: Path, caller: Caller, name: str, cont
     if content is not None:
         (tmp_path / "other").write_bytes(content)
         await setup.objects.put(upload, tmp_path / "other")
+
+
+@pytest.mark.full
+async def test_a_download_continues_if_the_object_storage_breaks_off(
+    quick: None, mongo_url: str, tmp_path: Path, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content, broken = os.urandom(24 << 20), list[type[BaseException]]()
+
+    async def splice_and_record(*arguments: Any, **options: Any) -> None:
+        try:
+            await splice(*arguments, **options)
+        except BaseException as error:
+            broken.append(type(error))
+            raise
+
+    monkeypatch.setattr("upload_service.views.splice", splice_and_record)
+    async with run_proxy(f"127.0.0.1:{object_server.port}") as network:
+        server = replace(object_server, port=int(network.address.rpartition(":")[2]))
+        async with serving_with_objects(mongo_url, tmp_path, server) as setup:
+            caller, name = await setup.upload(content)
+            async with setup.api.service.session.get(setup.api.address(caller, name)) as answer:
+                received = await answer.content.readexactly(100_000)
+                await network.reset_connections()
+                received += await answer.content.read()
+    assert sha256(received) == sha256(content)
+    assert broken == [EOFError]
 
 
 async def test_a_file_that_moves_after_its_record_was_read_is_found(
@@ -372,12 +420,14 @@ async def test_a_redirect_for_the_last_byte_counts_as_download(redirecting: Setu
     assert (await redirecting.api.metrics()).value(**counter) == 1
 
 
-async def test_a_redirect_url_expires_and_is_valid_for_one_file(redirecting: Setup) -> None:
+async def test_a_redirect_url_expires_and_is_valid_for_one_file(
+    redirecting: Setup, object_server: ObjectServer
+) -> None:
     caller, name = await redirecting.upload()
     redirect_url = await location(redirecting, caller, name)
     assert redirect_url.query["X-Amz-Expires"] == "300"
     assert redirect_url.path.endswith(f"/{caller.tenant_id}/{name}")
-    assert SECRET not in str(redirect_url)
+    assert object_server.secret not in str(redirect_url)
 
 
 async def test_a_file_in_the_folder_is_not_redirected(redirecting: Setup) -> None:

@@ -3,12 +3,14 @@
 import hashlib
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
+from common.errors import Unavailable
 from deploy.backup.installers import CopyOutcome, InstallerSource
 from deploy.terminal import FileProgress
-from upload_service.model import Status, StorageKind, Upload
+from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.uploads.part_files import PartFiles
 
@@ -67,6 +69,23 @@ async def test_a_copy_has_the_expected_outcome(
     file_names = [path.name for path in target.parent.iterdir()]
     assert file_names == ([target.name] if outcome is CopyOutcome.COPIED else [])
     assert progress.done == (len(CONTENT) if outcome is CopyOutcome.COPIED else 0)
+
+
+class UnavailableStorage(FolderStorage):
+    """A storage that does not respond when it is read."""
+
+    def read(self, *_: object) -> NoReturn:
+        raise Unavailable("The object storage does not answer.")
+
+
+async def test_an_installer_known_to_be_unreadable_does_not_stop_a_backup(tmp_path: Path) -> None:
+    homes = StorageBackends({StorageKind.FOLDER: UnavailableStorage(tmp_path, PartFiles(tmp_path))})
+    unreadable = Records(replace(UPLOAD, damage=Damage.UNREADABLE))
+    target = tmp_path / "copies" / UPLOAD.server_filename
+    outcome = await InstallerSource(unreadable.find, homes).copy(UPLOAD, target, FileProgress())
+    assert outcome is CopyOutcome.UNREADABLE
+    with pytest.raises(Unavailable):
+        await InstallerSource(Records(UPLOAD).find, homes).copy(UPLOAD, target, FileProgress())
 
 
 @pytest.mark.parametrize(
