@@ -74,7 +74,7 @@ def pods(resources: Iterable[Resource]) -> dict[str, Resource]:
     return {
         resource["metadata"]["name"]: resource["spec"].get("jobTemplate", resource)["spec"].get("template", resource)
         for resource in resources
-        if resource["kind"] in {"CronJob", "Deployment", "Job", "Pod"}
+        if resource["kind"] in {"CronJob", "Deployment", "Job", "Pod", "StatefulSet"}
     }
 
 
@@ -89,6 +89,15 @@ def settings_of(overlay: str) -> dict[str, str]:
     """The settings that an overlay gives to every pod."""
     lines = (FOLDER / "overlays" / overlay / "settings.env").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def selects(selector: Resource, labels: Mapping[str, str]) -> bool:
+    """Whether a selector of pods selects a pod with these labels."""
+    rows = selector.get("matchExpressions", [])
+    assert {row["operator"] for row in rows} <= {"In", "NotIn"}
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        (labels.get(row["key"]) in row["values"]) is (row["operator"] == "In") for row in rows
+    )
 
 
 def selected(selector: Resource) -> list[str]:

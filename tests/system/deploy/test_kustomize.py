@@ -20,12 +20,14 @@ from tests.support.deployment.kubernetes import (
     of_kind,
     parse_yaml,
     pods,
+    selects,
     validation_error,
     with_schema,
 )
 from tests.support.deployment.observability import OBSERVABILITY
 
 SERVICES = ["auth-service", "catalog-service", "client-registry", "gateway", "upload-service"]
+SCANNER = ("clamd", "freshclam")
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "redis://:p@r", "rabbitmq_url": "amqp://u:p@q"}
 OVERLAYS = ("production", "single-node", "with-components")
 # Secrets that an operator creates: certificates, and the key of an object storage.
@@ -74,7 +76,7 @@ def resources(request: pytest.FixtureRequest, render: Render) -> list[Resource]:
 def containers(resources: list[Resource]) -> Iterator[tuple[Resource, Resource]]:
     """Every container, with its pod."""
     for pod in pods(resources).values():
-        for container in pod["spec"]["containers"]:
+        for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
             yield pod, container
 
 
@@ -125,11 +127,16 @@ def test_every_referenced_resource_exists(resources: list[Resource]) -> None:
         named.add(f"ServiceAccount {pod['spec']['serviceAccountName']}")
         named |= {f"ConfigMap {row['configMapRef']['name']}" for row in container.get("envFrom", [])}
         for volume in pod["spec"]["volumes"]:
+            if "configMap" in volume:
+                named.add(f"ConfigMap {volume['configMap']['name']}")
             if "secret" in volume:
                 named.add(f"Secret {volume['secret']['secretName']}")
             if "persistentVolumeClaim" in volume:
                 named.add(f"PersistentVolumeClaim {volume['persistentVolumeClaim']['claimName']}")
-        assert {row["name"] for row in container["volumeMounts"]} == {row["name"] for row in pod["spec"]["volumes"]}
+    for pod in pods(resources).values():
+        spec = pod["spec"]
+        mounts = [row for each in [*spec.get("initContainers", []), *spec["containers"]] for row in each["volumeMounts"]]
+        assert {row["name"] for row in mounts} == {row["name"] for row in spec["volumes"]}
     for ingress in of_kind("Ingress", resources).values():
         named |= {f"Secret {row['secretName']}" for row in ingress["spec"]["tls"]}
         for rule in ingress["spec"]["rules"]:
@@ -151,7 +158,8 @@ def test_a_container_has_an_exact_image_and_limits(resources: list[Resource]) ->
         name, _, tag = container["image"].rpartition(":")
         assert "/" in name
         assert tag not in {"", "latest"}
-        assert set(container["resources"]["limits"]) == set(container["resources"]["requests"]) == {"cpu", "memory"}
+        kinds = {"cpu", "memory", "ephemeral-storage"}
+        assert set(container["resources"]["limits"]) == set(container["resources"]["requests"]) == kinds
 
 
 def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource]) -> None:
@@ -167,6 +175,8 @@ def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource])
         }
         mounts = {row["mountPath"]: row.get("readOnly", False) for row in container["volumeMounts"]}
         written = {"/tmp", "/backups", "/var/cache/pkgrepo", "/var/lib/pkgrepo/installers"}  # noqa: S108  of the container
+        if container["name"] == "freshclam":
+            written.add("/var/lib/clamav")
         if pod["metadata"]["labels"]["app.kubernetes.io/name"] == "backup":
             written.remove("/var/lib/pkgrepo/installers")
         assert all(read_only is (path not in written) for path, read_only in mounts.items())
@@ -177,7 +187,8 @@ def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource])
 
 def test_services_have_probes_and_a_matching_selector(resources: list[Resource]) -> None:
     templates, services = pods(resources), of_kind("Service", resources)
-    services.pop("clamd", None)
+    for name in SCANNER:
+        services.pop(name, None)
     replicas = services.pop("upload-replicas")["spec"]  # the addresses of single pods
     assert (replicas["clusterIP"], replicas["selector"], replicas["ports"]) == (
         "None",
@@ -202,20 +213,28 @@ def test_services_have_probes_and_a_matching_selector(resources: list[Resource])
         }
 
 
-def test_the_scanner_has_minimal_rights_and_the_configuration(render: Render) -> None:
+@pytest.mark.parametrize("name", SCANNER)
+def test_a_scanner_has_its_configuration_signatures_and_service(render: Render, name: str) -> None:
     resources = render("overlays/with-components")
-    template = of_kind("StatefulSet", resources)["clamd"]["spec"]["template"]
-    spec = template["spec"]
-    containers_of_pod = [*spec["initContainers"], *spec["containers"]]
-    assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 10001)
-    assert [container["securityContext"] for container in containers_of_pod] == [
-        {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-    ] * 2
-    assert spec["automountServiceAccountToken"] is False
-    [configuration] = [volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume]
-    assert sorted(of_kind("ConfigMap", resources)[configuration]["data"]) == ["clamd.conf", "freshclam.conf"]
-    service = of_kind("Service", resources)["clamd"]["spec"]
-    assert service["selector"].items() <= labels_of(template)
+    stateful_set = of_kind("StatefulSet", resources)[name]["spec"]
+    template = stateful_set["template"]
+    volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+    configuration = of_kind("ConfigMap", resources)[volumes["configuration"]["configMap"]["name"]]
+    assert sorted(configuration["data"]) == ["clamd.conf", "freshclam.conf"]
+    assert volumes["signatures"]["persistentVolumeClaim"]["claimName"] == "signatures"
+    service = of_kind("Service", resources)[stateful_set["serviceName"]]["spec"]
+    assert service["clusterIP"] == "None"
+    assert set(service["selector"].items()) <= labels_of(template)
+
+
+def test_the_pods_of_the_scanner_share_a_node(render: Render) -> None:
+    templates = pods(render("overlays/with-components"))
+    for name in SCANNER:
+        affinity = templates[name]["spec"]["affinity"]["podAffinity"]
+        [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        picked = [pod for pod, template in templates.items() if selects(term["labelSelector"], dict(labels_of(template)))]
+        assert sorted(picked) == list(SCANNER)
 
 
 def labels_of(pod: Resource) -> set[tuple[str, str]]:

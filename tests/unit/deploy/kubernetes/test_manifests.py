@@ -38,6 +38,7 @@ COMMON = next(change for change in patches() if describe(change) == "Deployment 
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "rediss://:p@r", "rabbitmq_url": "amqps://u:p@q"}
 CLOSING = 5  # seconds that a service may take to close its resources
 BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's command
+SCANNER = ("clamd", "freshclam")
 
 
 @pytest.fixture
@@ -182,7 +183,7 @@ def test_the_grace_period_of_a_pod_covers_the_shutdown() -> None:
     assert COMMON["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
-@each("spec", [COMMON["spec"]["template"]["spec"], *(pods(RESOURCES)[name]["spec"] for name in BESIDE)])
+@each("spec", [COMMON["spec"]["template"]["spec"], *(pods(RESOURCES)[name]["spec"] for name in (*BESIDE, *SCANNER))])
 def test_a_pod_has_no_more_rights_than_it_needs(spec: Resource) -> None:
     assert spec["automountServiceAccountToken"] is False
     pod = spec["securityContext"]
@@ -194,7 +195,7 @@ def test_a_pod_has_no_more_rights_than_it_needs(spec: Resource) -> None:
 
 def test_no_service_has_kubernetes_rights() -> None:
     for name, pod in pods(RESOURCES).items():
-        if name not in BESIDE:
+        if name not in {*BESIDE, *SCANNER}:
             spec = pod["spec"]
             assert not {"securityContext", "hostNetwork", "automountServiceAccountToken"} & {
                 *spec,

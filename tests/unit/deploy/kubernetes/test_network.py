@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from ipaddress import ip_address, ip_network
 from itertools import product
 
 import yaml
@@ -17,7 +18,9 @@ from tests.support.deployment.kubernetes import (
     OVERLAYS,
     Resource,
     of_kind,
+    pods,
     selected,
+    selects,
     settings_of,
     unpatched_resources,
 )
@@ -80,6 +83,47 @@ def test_policies_allow_the_configured_collector(overlay: str) -> None:
 def test_policies_deny_everything_by_default() -> None:
     deny_policy = of_kind("NetworkPolicy", RESOURCES)["nobody"]
     assert deny_policy["spec"] == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+
+
+PRIVATE = ("10.0.0.7", "100.64.0.7", "127.0.0.1", "169.254.169.254", "172.31.0.7", "192.168.0.7", "fd00::7", "fe80::7")
+PUBLIC = ("1.1.1.1", "2606:4700:4700::1111")
+
+
+def egress_of(name: str) -> list[Resource]:
+    """The rules for connections from the pods of this name."""
+    labels = pods(RESOURCES)[name]["metadata"]["labels"]
+    policies = of_kind("NetworkPolicy", RESOURCES).values()
+    return [
+        rule
+        for policy in policies
+        if selects(policy["spec"]["podSelector"], labels)
+        for rule in policy["spec"].get("egress", [])
+    ]
+
+
+def allowed(peer: Resource, address: str) -> bool:
+    block = peer.get("ipBlock", {"cidr": "0.0.0.0/32"})
+    within = [ip_address(address) in ip_network(cidr) for cidr in (block["cidr"], *block.get("except", []))]
+    return within[0] and not any(within[1:])
+
+
+def test_the_pod_that_parses_uploads_may_connect_to_nothing() -> None:
+    assert egress_of("clamd") == []
+    assert [container["name"] for container in pods(RESOURCES)["clamd"]["spec"]["containers"]] == ["clamd"]
+
+
+@each("policy", ["to-signatures", "to-identity-providers", "to-object-storage"])
+def test_access_to_the_internet_leaves_out_private_networks(policy: str) -> None:
+    [rule] = of_kind("NetworkPolicy", RESOURCES)[policy]["spec"]["egress"]
+    assert rule["ports"] == [{"port": 443}]
+    assert [address for address in PRIVATE if any(allowed(peer, address) for peer in rule["to"])] == []
+    assert [address for address in PUBLIC if any(allowed(peer, address) for peer in rule["to"])] == list(PUBLIC)
+
+
+def test_no_policy_allows_connections_to_every_address() -> None:
+    policies = of_kind("NetworkPolicy", RESOURCES)
+    rules = {name: policy["spec"].get("egress", []) for name, policy in policies.items()}
+    assert [name for name, listed in rules.items() if any(not rule.get("to") for rule in listed)] == []
 
 
 def paths_of(resources: Iterable[Resource], name: str) -> tuple[str, Resource]:
