@@ -135,7 +135,9 @@ def test_every_referenced_resource_exists(resources: list[Resource]) -> None:
                 named.add(f"PersistentVolumeClaim {volume['persistentVolumeClaim']['claimName']}")
     for pod in pods(resources).values():
         spec = pod["spec"]
-        mounts = [row for each in [*spec.get("initContainers", []), *spec["containers"]] for row in each["volumeMounts"]]
+        mounts = [
+            row for each in [*spec.get("initContainers", []), *spec["containers"]] for row in each["volumeMounts"]
+        ]
         assert {row["name"] for row in mounts} == {row["name"] for row in spec["volumes"]}
     for ingress in of_kind("Ingress", resources).values():
         named |= {f"Secret {row['secretName']}" for row in ingress["spec"]["tls"]}
@@ -233,7 +235,9 @@ def test_the_pods_of_the_scanner_share_a_node(render: Render) -> None:
         affinity = templates[name]["spec"]["affinity"]["podAffinity"]
         [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
         assert term["topologyKey"] == "kubernetes.io/hostname"
-        picked = [pod for pod, template in templates.items() if selects(term["labelSelector"], dict(labels_of(template)))]
+        picked = [
+            pod for pod, template in templates.items() if selects(term["labelSelector"], dict(labels_of(template)))
+        ]
         assert sorted(picked) == list(SCANNER)
 
 
