@@ -158,6 +158,17 @@ def test_the_guide_lists_the_files_of_the_addresses(secrets: Path) -> None:
         assert set(re.findall(r"`(\w+_url)`", row)) == {file.name for file in folder.iterdir()}
 
 
+def test_the_guide_has_the_number_of_generated_secrets(secrets: Path) -> None:
+    files = {file for file in secrets.rglob("*") if file.is_file()} - set(secrets.glob("urls/*/*"))
+    guide = (FOLDER / "README.md").read_text().splitlines()
+    assert f"deploy/kubernetes/secrets: {len(files)} new secrets" in guide
+
+
+def test_the_guide_names_every_secret() -> None:
+    guide = (FOLDER / "README.md").read_text()
+    assert [name for name in generated() if f"`{name}`" not in guide] == []
+
+
 def test_a_moved_store_changes_only_its_address(secrets: Path) -> None:
     before = {file: file.read_bytes() for file in secrets.rglob("*") if file.is_file()}
     moved = load(OtherStores, **{**STORES, "redis_url": "redis://elsewhere"})
