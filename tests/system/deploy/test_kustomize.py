@@ -100,9 +100,12 @@ def test_a_cluster_has_alerts_a_dashboard_and_scrape_targets(render: Render) -> 
 
 def test_secrets_can_be_applied_separately(render: Render) -> None:
     alone, all_of_it = of_kind("Secret", render("secrets")), of_kind("Secret", render("overlays/production"))
-    assert {name: secret["data"] for name, secret in alone.items()} == {
-        name: secret["data"] for name, secret in all_of_it.items()
-    }
+    for field in ("data", "labels"):
+        values = [
+            {name: secret.get(field) or secret["metadata"][field] for name, secret in secrets.items()}
+            for secrets in (alone, all_of_it)
+        ]
+        assert values[0] == values[1]
     assert not any("namespace" in secret["metadata"] for secret in alone.values())  # `-n` sets it.
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from unittest.mock import patch
@@ -219,6 +220,17 @@ def test_every_image_has_an_exact_version(folder: str) -> None:
     [image] = kustomizations()[FOLDER / folder]["images"]
     assert image["name"] == container("gateway")["image"]
     assert image.get("digest") or image["newTag"] not in {"latest", ""}
+
+
+@each("folder", ["overlays/production", "overlays/single-node", "operator", "secrets", "stores"])
+def test_what_is_applied_has_the_recommended_labels(folder: str) -> None:
+    [labels] = kustomizations()[FOLDER / folder]["labels"]
+    assert labels["pairs"] == {
+        "app.kubernetes.io/part-of": "pkgrepo",
+        "app.kubernetes.io/instance": "pkgrepo",
+        "app.kubernetes.io/version": version("pkgrepo"),
+        "app.kubernetes.io/managed-by": "kustomize",
+    }
 
 
 @each("kind", ["HorizontalPodAutoscaler", "PodDisruptionBudget"])
