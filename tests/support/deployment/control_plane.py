@@ -9,8 +9,8 @@ import os
 import re
 import subprocess
 from asyncio.subprocess import PIPE
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,29 @@ class ControlPlane:
     async def resources(self, kind: str, namespace: str) -> list[Resource]:
         output, _ = await self.run("get", kind, "--namespace", namespace, "--output", "json")
         return list(json.loads("\n".join(output))["items"])
+
+    @asynccontextmanager
+    async def nodes(self, names: Sequence[str], volume: Resource) -> AsyncIterator[None]:
+        """Add nodes with room, on which no pod starts, and a volume for the claim of this reference."""
+        room = {"cpu": "8", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "50"}
+        status = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
+        spec = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp"}}  # noqa: S108
+        manifests = [
+            {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
+            for name in names
+        ]
+        claimed = {"metadata": {"name": names[0]}, "spec": {**spec, "claimRef": volume}}
+        manifests.append({"apiVersion": "v1", "kind": "PersistentVolume", **claimed})
+        file = self.kubeconfig.with_name(f"{names[0]}.yaml")
+        file.write_text(yaml.safe_dump_all(manifests))
+        try:
+            await self.run("apply", "--server-side", "--filename", str(file))
+            for name in names:
+                words = ("patch", "node", name, "--subresource=status", "--type=merge", "--patch")
+                await self.run(*words, json.dumps({"status": status}))
+            yield
+        finally:
+            await self.run("delete", "--wait=false", "--filename", str(file))
 
 
 @contextmanager

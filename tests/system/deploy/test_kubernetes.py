@@ -86,6 +86,35 @@ async def test_every_pod_is_admitted_by_pod_security_and_a_quota(installation: I
     assert warnings == []
 
 
+async def test_the_scanner_s_pods_stay_on_one_node_when_one_is_replaced(installation: Installation) -> None:
+    names = [f"{installation.namespace}-{number}" for number in range(3)]
+    claim = {"namespace": installation.namespace, "name": "signatures"}
+
+    async def places() -> dict[str, tuple[str, str]]:
+        """The id and the node of each pod of the scanner that has a node."""
+        pods = {pod["metadata"]["name"]: pod for pod in await installation.resources("pods")}
+        return {
+            name: (pods[name]["metadata"]["uid"], pods[name]["spec"]["nodeName"])
+            for name in ("clamd-0", "freshclam-0")
+            if "nodeName" in pods.get(name, {"spec": {}})["spec"]
+        }
+
+    async def are_placed() -> bool:
+        return len(await places()) == 2
+
+    async def is_replaced() -> bool:
+        return await are_placed() and (await places())["clamd-0"][0] != before["clamd-0"][0]
+
+    await installation.apply()
+    async with installation.control_plane.nodes(names, claim):
+        await until(are_placed)
+        before = await places()
+        assert len({node for _, node in before.values()}) == 1
+        await installation.kubectl("delete", "pod", "clamd-0", "--force", "--grace-period=0")
+        await until(is_replaced)
+        assert {node for _, node in (await places()).values()} == {node for _, node in before.values()}
+
+
 async def test_pod_security_refuses_a_pod_of_root(installation: Installation) -> None:
     await installation.apply()
     with pytest.raises(KubectlFailed, match='violates PodSecurity "restricted'):
