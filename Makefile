@@ -31,9 +31,10 @@ test-full: $(VENV)/.test  ## everything else: complete matrices, every fault, ev
 test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST
 	$(BIN)/pytest --containers tests/system/deploy/test_compose*.py
 
-test-kubernetes: $(VENV)/.test  ## the Kubernetes manifests, as kustomize renders them
+test-kubernetes: $(VENV)/.test  ## the Kubernetes manifests, as kustomize renders them and as an API server takes them; wants Go
 	deploy/install-kustomize $(BIN)/kustomize
-	$(BIN)/pytest --kustomize $(BIN)/kustomize tests/system/deploy/test_kustomize.py
+	tests/support/kubernetes build
+	$(BIN)/pytest --control-plane --kustomize $(BIN)/kustomize tests/system/deploy/test_k*.py
 
 S3_SERVER ?= $(BIN)/s3-server
 S3_TESTS := tests/contract/upload_service/storage tests/service/upload_service/storage tests/service/deploy/operator \

@@ -32,6 +32,7 @@ ASKED_FOR = {
     "test_compose_front.py": "--containers",
     "test_compose_operator.py": "--containers",
     "test_compose_stores.py": "--containers",
+    "test_kubernetes.py": "--control-plane",
     "test_kustomize.py": "--kustomize",
     "test_s3_server.py": "--s3",
 }
@@ -39,6 +40,7 @@ ASKED_FOR = {
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--containers", action="store_true", help="test the compose file, with the engine of DOCKER_HOST")
+    parser.addoption("--control-plane", action="store_true", help="apply the Kubernetes manifests to an API server")
     parser.addoption(
         "--kustomize", metavar="PROGRAM", help="test the Kubernetes manifests as this program renders them"
     )

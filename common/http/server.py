@@ -21,7 +21,8 @@ from aiohttp.typedefs import Middleware
 from prometheus_client.core import Metric
 
 from common.auth.internal_tokens import Callers
-from common.auth.signing import Keys
+from common.auth.signing import RELOAD_INTERVAL, Keys
+from common.concurrency.background import repeating
 from common.concurrency.workers import WorkerSlot, run_workers
 from common.http.connection_limits import Runner, expect
 from common.http.middleware import observe_requests, problems
@@ -185,7 +186,16 @@ def open_many_files() -> None:
 async def _serve(apps: list[tuple[web.Application, ServiceSettings]], slot: WorkerSlot | None) -> None:
     """Serve until cancelled. The management ports close last, so that probes see a service stopping."""
     shared = slot is not None
+    keys = [value for _, settings in apps for _, value in settings if isinstance(value, Keys)]
+
+    async def reload_keys() -> None:
+        for key in keys:
+            key.reload_if_due()
+
     async with AsyncExitStack() as management, AsyncExitStack() as services:
+        # Also in an idle service: operators wait for the line that it logs, before the next step of a rotation.
+        pause = partial(asyncio.sleep, RELOAD_INTERVAL)
+        await management.enter_async_context(repeating("key files", reload_keys, pause))
         for app, settings in apps:
             if slot is not None:
                 app[METRICS].share(slot.folder, slot.number)

@@ -66,16 +66,19 @@ class ClusterSecrets:
     def generate(self) -> list[Path]:
         """Generate missing secrets and update the files of the stores; the written files.
 
-        As root, it gives each file to its reader. Raises BadSetting for a missing address.
+        As root, it gives each file to its reader. Raises BadSetting with all missing addresses.
         """
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         written: list[Path] = []
         for name, url in self.others.model_dump(exclude_none=True).items():
             written += self._update(dict.fromkeys(self._urls(name).values(), url))
         addresses = [file for store in STORES for file in self._urls(store.setting).values()]
-        for file in addresses if self.external else []:
-            if not file.exists():
-                raise BadSetting(f"{file}: is missing; write the store's address, with a user for this service, to it")
+        missing = [file for file in addresses if not file.exists()] if self.external else []
+        if missing:
+            names = ", ".join(file.relative_to(self.path).as_posix() for file in missing)
+            raise BadSetting(
+                f"{self.path}: missing files: {names}; write to each the store's address, with a user for that service"
+            )
         for text, files in self._random_secrets():
             existing = [file for file in files if file.exists()]
             value = existing[0].read_text(encoding="ascii") if existing else text

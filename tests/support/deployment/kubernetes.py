@@ -14,6 +14,7 @@ Resource = dict[str, Any]
 FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
 OVERLAYS = ("production", "single-node")
 NAMES = {service: service.replace("_", "-") for service in SETTINGS}  # names of a service's resources
+CUSTOM = ("monitoring.coreos.com/", "gateway.networking.k8s.io/")
 VERSIONS = ("1.31", "1.37")  # of Kubernetes: the oldest and the newest that are promised
 # Read once: they are megabytes.
 kubernetes_validate.utils.schema_contents = cache(kubernetes_validate.utils.schema_contents)
@@ -37,9 +38,11 @@ def unpatched_resources() -> Sequence[Resource]:
 
 
 def patches() -> Iterator[Resource]:
+    """Every patch that has the form of a resource; the others are lists of operations."""
     for folder, kustomization in kustomizations().items():
         for patch in kustomization.get("patches", []):
-            yield from parse_yaml((folder / patch["path"]).read_text())
+            documents = parse_yaml((folder / patch["path"]).read_text()) if "path" in patch else []
+            yield from (document for document in documents if isinstance(document, dict))
 
 
 def parse_yaml(text: str) -> list[Resource]:
@@ -52,8 +55,8 @@ def of_kind(kind: str, resources: Iterable[Resource]) -> dict[str, Resource]:
 
 
 def with_schema(resources: Iterable[Resource]) -> list[Resource]:
-    """The resources that have a Kubernetes schema. Resources of the Prometheus operator have none."""
-    return [resource for resource in resources if not resource["apiVersion"].startswith("monitoring.coreos.com/")]
+    """The resources that have a Kubernetes schema; custom resources have none."""
+    return [resource for resource in resources if not resource["apiVersion"].startswith(CUSTOM)]
 
 
 def describe(resource: Resource) -> str:
@@ -74,7 +77,7 @@ def pods(resources: Iterable[Resource]) -> dict[str, Resource]:
     return {
         resource["metadata"]["name"]: resource["spec"].get("jobTemplate", resource)["spec"].get("template", resource)
         for resource in resources
-        if resource["kind"] in {"CronJob", "Deployment", "Job", "Pod"}
+        if resource["kind"] in {"CronJob", "Deployment", "Job", "Pod", "StatefulSet"}
     }
 
 
@@ -89,6 +92,15 @@ def settings_of(overlay: str) -> dict[str, str]:
     """The settings that an overlay gives to every pod."""
     lines = (FOLDER / "overlays" / overlay / "settings.env").read_text().splitlines()
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
+
+
+def selects(selector: Resource, labels: Mapping[str, str]) -> bool:
+    """Whether a selector of pods selects a pod with these labels."""
+    rows = selector.get("matchExpressions", [])
+    assert {row["operator"] for row in rows} <= {"In", "NotIn"}
+    return selector.get("matchLabels", {}).items() <= labels.items() and all(
+        (labels.get(row["key"]) in row["values"]) is (row["operator"] == "In") for row in rows
+    )
 
 
 def selected(selector: Resource) -> list[str]:

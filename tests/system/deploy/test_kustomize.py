@@ -1,60 +1,54 @@
 """The Kubernetes manifests as kustomize renders them. Needs kustomize: `make test-kubernetes`."""
 
-import shutil
+import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import yaml
 
 from common.settings import load
 from deploy.cluster.rights import OtherStores
 from deploy.cluster.secrets import ClusterSecrets
 from deploy.operator.key_files import KeyFiles
 from tests.support.deployment.kubernetes import (
-    FOLDER,
     VERSIONS,
     Resource,
     describe,
     of_kind,
     parse_yaml,
     pods,
+    selects,
     validation_error,
     with_schema,
 )
+from tests.support.deployment.kustomize import STORES, components, copy_manifests, copy_with_components
 from tests.support.deployment.observability import OBSERVABILITY
 
 SERVICES = ["auth-service", "catalog-service", "client-registry", "gateway", "upload-service"]
-STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "redis://:p@r", "rabbitmq_url": "amqp://u:p@q"}
-OVERLAYS = ("production", "single-node", "with-components")
-# Secrets that an operator creates: certificates, and the key of an object storage.
-OPERATOR_S = {"packages-tls", "files-tls", "object-storage"}
+SCANNER = ("clamd", "freshclam")
+OVERLAYS = ("production", "single-node", "with-components", "with-gateway-api")
+# Resources that an operator creates: certificates, and the key of an object storage.
+OF_OPERATOR = {
+    *("Secret packages-tls", "Secret files-tls", "Secret object-storage", "Secret registry"),
+    "ConfigMap trusted-certificates",
+}
 
 Render = Callable[[str], list[Resource]]
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the manifests with secrets, and one more overlay."""
-    copy = tmp_path_factory.mktemp("kubernetes") / "kubernetes"
-    shutil.copytree(FOLDER, copy)
-    for beside in (OBSERVABILITY, OBSERVABILITY.parent / "scanner"):
-        shutil.copytree(beside, copy.parent / beside.name)
-    ClusterSecrets(copy / "secrets", load(OtherStores, **STORES)).generate()
-    every = [path.name for path in sorted((copy / "components").iterdir()) if path.name != "backups-at-hand"]
-    _with(copy / "overlays" / "production", "with-components", [f"../../components/{name}" for name in every])
-    _with(copy / "operator", "operator-with-backups", ["../components/backups-at-hand"])
+    """A copy of the manifests with secrets, and more overlays."""
+    copy = copy_manifests(tmp_path_factory.mktemp("kubernetes"))
+    production = copy / "overlays" / "production"
+    copy_with_components(production, "with-components", components(without=["gateway-api", "openshift"]))
+    copy_with_components(production, "with-gateway-api", components(without=["ingress", "openshift"]))
+    copy_with_components(production, "on-openshift", components(without=["gateway-api"]))
+    copy_with_components(copy / "operator", "operator-with-backups", ["../components/backups-at-hand"])
     return copy
-
-
-def _with(folder: Path, name: str, components: list[str]) -> None:
-    """A copy of a folder with these components."""
-    copy = folder.with_name(name)
-    shutil.copytree(folder, copy)
-    says = yaml.safe_load((copy / "kustomization.yaml").read_text())
-    says["components"] = components
-    (copy / "kustomization.yaml").write_text(yaml.safe_dump(says))
 
 
 @pytest.fixture(scope="session")
@@ -74,7 +68,7 @@ def resources(request: pytest.FixtureRequest, render: Render) -> list[Resource]:
 def containers(resources: list[Resource]) -> Iterator[tuple[Resource, Resource]]:
     """Every container, with its pod."""
     for pod in pods(resources).values():
-        for container in pod["spec"]["containers"]:
+        for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]:
             yield pod, container
 
 
@@ -100,15 +94,18 @@ def test_a_cluster_has_alerts_a_dashboard_and_scrape_targets(render: Render) -> 
     assert list(of_kind("PodMonitor", resources)) == ["pkgrepo"]
     assert list(of_kind("PrometheusRule", resources)) == ["pkgrepo"]
     dashboard = of_kind("ConfigMap", resources)["pkgrepo-dashboard"]
-    assert dashboard["metadata"]["labels"] == {"grafana_dashboard": "1"}
+    assert dashboard["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert dashboard["data"] == {"pkgrepo.json": (OBSERVABILITY / "dashboard.json").read_text()}
 
 
 def test_secrets_can_be_applied_separately(render: Render) -> None:
     alone, all_of_it = of_kind("Secret", render("secrets")), of_kind("Secret", render("overlays/production"))
-    assert {name: secret["data"] for name, secret in alone.items()} == {
-        name: secret["data"] for name, secret in all_of_it.items()
-    }
+    for field in ("data", "labels"):
+        values = [
+            {name: secret.get(field) or secret["metadata"][field] for name, secret in secrets.items()}
+            for secrets in (alone, all_of_it)
+        ]
+        assert values[0] == values[1]
     assert not any("namespace" in secret["metadata"] for secret in alone.values())  # `-n` sets it.
 
 
@@ -119,21 +116,36 @@ def test_kubernetes_refuses_unknown_fields(resources: list[Resource]) -> None:
 
 
 def test_every_referenced_resource_exists(resources: list[Resource]) -> None:
-    existing = {describe(resource) for resource in resources} | {f"Secret {name}" for name in OPERATOR_S}
+    existing = {describe(resource) for resource in resources} | OF_OPERATOR
     named = set()
     for pod, container in containers(resources):
         named.add(f"ServiceAccount {pod['spec']['serviceAccountName']}")
         named |= {f"ConfigMap {row['configMapRef']['name']}" for row in container.get("envFrom", [])}
         for volume in pod["spec"]["volumes"]:
+            if "configMap" in volume:
+                named.add(f"ConfigMap {volume['configMap']['name']}")
             if "secret" in volume:
                 named.add(f"Secret {volume['secret']['secretName']}")
             if "persistentVolumeClaim" in volume:
                 named.add(f"PersistentVolumeClaim {volume['persistentVolumeClaim']['claimName']}")
-        assert {row["name"] for row in container["volumeMounts"]} == {row["name"] for row in pod["spec"]["volumes"]}
+    for pod in pods(resources).values():
+        spec = pod["spec"]
+        mounts = [
+            row for each in [*spec.get("initContainers", []), *spec["containers"]] for row in each["volumeMounts"]
+        ]
+        assert {row["name"] for row in mounts} == {row["name"] for row in spec["volumes"]}
+    for gateway in of_kind("Gateway", resources).values():
+        listeners = gateway["spec"]["listeners"]
+        named |= {f"Secret {row['name']}" for listener in listeners for row in listener["tls"]["certificateRefs"]}
+    for route in of_kind("HTTPRoute", resources).values():
+        named |= {f"Gateway {row['name']}" for row in route["spec"]["parentRefs"]}
+        named |= {f"Service {row['name']}" for rule in route["spec"]["rules"] for row in rule["backendRefs"]}
     for ingress in of_kind("Ingress", resources).values():
         named |= {f"Secret {row['secretName']}" for row in ingress["spec"]["tls"]}
         for rule in ingress["spec"]["rules"]:
             named |= {f"Service {path['backend']['service']['name']}" for path in rule["http"]["paths"]}
+    for account in of_kind("ServiceAccount", resources).values():
+        named |= {f"Secret {row['name']}" for row in account.get("imagePullSecrets", [])}
     for scaler in of_kind("HorizontalPodAutoscaler", resources).values():
         named.add(f"Deployment {scaler['spec']['scaleTargetRef']['name']}")
     assert named <= existing
@@ -151,7 +163,8 @@ def test_a_container_has_an_exact_image_and_limits(resources: list[Resource]) ->
         name, _, tag = container["image"].rpartition(":")
         assert "/" in name
         assert tag not in {"", "latest"}
-        assert set(container["resources"]["limits"]) == set(container["resources"]["requests"]) == {"cpu", "memory"}
+        kinds = {"cpu", "memory", "ephemeral-storage"}
+        assert set(container["resources"]["limits"]) == set(container["resources"]["requests"]) == kinds
 
 
 def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource]) -> None:
@@ -167,6 +180,8 @@ def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource])
         }
         mounts = {row["mountPath"]: row.get("readOnly", False) for row in container["volumeMounts"]}
         written = {"/tmp", "/backups", "/var/cache/pkgrepo", "/var/lib/pkgrepo/installers"}  # noqa: S108  of the container
+        if container["name"] == "freshclam":
+            written.add("/var/lib/clamav")
         if pod["metadata"]["labels"]["app.kubernetes.io/name"] == "backup":
             written.remove("/var/lib/pkgrepo/installers")
         assert all(read_only is (path not in written) for path, read_only in mounts.items())
@@ -177,7 +192,8 @@ def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource])
 
 def test_services_have_probes_and_a_matching_selector(resources: list[Resource]) -> None:
     templates, services = pods(resources), of_kind("Service", resources)
-    services.pop("clamd", None)
+    for name in SCANNER:
+        services.pop(name, None)
     replicas = services.pop("upload-replicas")["spec"]  # the addresses of single pods
     assert (replicas["clusterIP"], replicas["selector"], replicas["ports"]) == (
         "None",
@@ -202,24 +218,78 @@ def test_services_have_probes_and_a_matching_selector(resources: list[Resource])
         }
 
 
-def test_the_scanner_has_minimal_rights_and_the_configuration(render: Render) -> None:
+@pytest.mark.parametrize("name", SCANNER)
+def test_a_scanner_has_its_configuration_signatures_and_service(render: Render, name: str) -> None:
     resources = render("overlays/with-components")
-    template = of_kind("StatefulSet", resources)["clamd"]["spec"]["template"]
-    spec = template["spec"]
-    containers_of_pod = [*spec["initContainers"], *spec["containers"]]
-    assert (spec["securityContext"]["runAsNonRoot"], spec["securityContext"]["runAsUser"]) == (True, 10001)
-    assert [container["securityContext"] for container in containers_of_pod] == [
-        {"allowPrivilegeEscalation": False, "readOnlyRootFilesystem": True, "capabilities": {"drop": ["ALL"]}}
-    ] * 2
-    assert spec["automountServiceAccountToken"] is False
-    [configuration] = [volume["configMap"]["name"] for volume in spec["volumes"] if "configMap" in volume]
-    assert sorted(of_kind("ConfigMap", resources)[configuration]["data"]) == ["clamd.conf", "freshclam.conf"]
-    service = of_kind("Service", resources)["clamd"]["spec"]
-    assert service["selector"].items() <= labels_of(template)
+    stateful_set = of_kind("StatefulSet", resources)[name]["spec"]
+    template = stateful_set["template"]
+    volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+    configuration = of_kind("ConfigMap", resources)[volumes["configuration"]["configMap"]["name"]]
+    assert sorted(configuration["data"]) == ["clamd.conf", "freshclam.conf"]
+    assert volumes["signatures"]["persistentVolumeClaim"]["claimName"] == "signatures"
+    service = of_kind("Service", resources)[stateful_set["serviceName"]]["spec"]
+    assert service["clusterIP"] == "None"
+    assert set(service["selector"].items()) <= labels_of(template)
 
 
-def labels_of(pod: Resource) -> set[tuple[str, str]]:
-    return set(pod["metadata"]["labels"].items())
+def test_the_pods_of_the_scanner_share_a_node(render: Render) -> None:
+    templates = pods(render("overlays/with-components"))
+    for name in SCANNER:
+        affinity = templates[name]["spec"]["affinity"]["podAffinity"]
+        [term] = affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert term["topologyKey"] == "kubernetes.io/hostname"
+        picked = [
+            pod for pod, template in templates.items() if selects(term["labelSelector"], dict(labels_of(template)))
+        ]
+        assert sorted(picked) == list(SCANNER)
+
+
+def test_every_resource_has_the_recommended_labels(resources: list[Resource]) -> None:
+    labels = {
+        "app.kubernetes.io/part-of": "pkgrepo",
+        "app.kubernetes.io/instance": "pkgrepo",
+        "app.kubernetes.io/version": version("pkgrepo"),
+        "app.kubernetes.io/managed-by": "kustomize",
+    }.items()
+    assert [describe(resource) for resource in resources if not labels <= labels_of(resource)] == []
+    assert [name for name, template in pods(resources).items() if not labels <= labels_of(template)] == []
+
+
+def test_no_selector_has_a_label_that_an_upgrade_changes(resources: list[Resource]) -> None:
+    for kind in ("Deployment", "StatefulSet", "Service"):
+        for resource in of_kind(kind, resources).values():
+            selector = resource["spec"]["selector"]
+            assert list(selector.get("matchLabels", selector)) == ["app.kubernetes.io/name"]
+
+
+def test_every_pod_uses_the_secret_of_the_registry(render: Render) -> None:
+    resources = render("overlays/with-components")
+    for pod in pods(resources).values():
+        account = of_kind("ServiceAccount", resources)[pod["spec"]["serviceAccountName"]]
+        assert account["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_every_container_of_ours_trusts_private_authorities(render: Render) -> None:
+    trusting = []
+    for pod, container in containers(render("overlays/with-components")):
+        if "pkgrepo" in container["image"]:
+            environment = {row["name"]: row["value"] for row in container["env"]}
+            mounts = {row["mountPath"]: row["name"] for row in container["volumeMounts"]}
+            volumes = {row["name"]: row.get("configMap") for row in pod["spec"]["volumes"]}
+            assert environment["SSL_CERT_FILE"] == "/run/certificates/authorities.pem"
+            assert volumes[mounts["/run/certificates"]] == {"name": "trusted-certificates"}
+            trusting.append(container["name"])
+    assert sorted(trusting) == ["backup", "first-tenant", *["service"] * len(SERVICES)]
+
+
+def test_openshift_chooses_the_user_of_every_pod(render: Render) -> None:
+    for pod in pods(render("overlays/on-openshift")).values():
+        assert pod["spec"]["securityContext"].keys() <= {"runAsNonRoot", "seccompProfile", "fsGroupChangePolicy"}
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+
+
+def labels_of(resource: Resource) -> set[tuple[str, str]]:
+    return set(resource["metadata"].get("labels", {}).items())
 
 
 def test_a_deployment_s_selector_picks_its_own_pods(resources: list[Resource]) -> None:
@@ -250,6 +320,7 @@ def test_several_nodes_share_the_folder_of_installers(render: Render) -> None:
         "production": ["ReadWriteMany"],
         "single-node": ["ReadWriteOnce"],
         "with-components": ["ReadWriteMany"],
+        "with-gateway-api": ["ReadWriteMany"],
     }
 
 
@@ -257,6 +328,37 @@ def test_a_single_node_uses_its_own_ingress(render: Render) -> None:
     [rule] = of_kind("NetworkPolicy", render("overlays/single-node"))["from-ingress"]["spec"]["ingress"]
     [peer] = rule["from"]
     assert peer["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "kube-system"}
+
+
+def plain_names(resources: list[Resource]) -> set[str]:
+    """The kinds and names, without kustomize's hashes of their content."""
+    return {re.sub(r"(settings|-urls)-[a-z0-9]{10}$", r"\1", describe(resource)) for resource in resources}
+
+
+def test_the_overlay_outside_of_the_tree_that_the_guide_shows_is_complete(folder: Path, render: Render) -> None:
+    [text] = re.findall(r"```yaml\n(apiVersion: kustomize.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    own = folder / "own"
+    (own / "pkgrepo" / "deploy").mkdir(parents=True)
+    (own / "pkgrepo" / "deploy" / "kubernetes").symlink_to(folder)
+    (own / "kustomization.yaml").write_text(text)
+    resources, production = render("own"), render("overlays/production")
+    backup = {"CronJob backup", "ServiceAccount backup", "PersistentVolumeClaim backups"}
+    assert plain_names(resources) - backup == plain_names(production)
+    [command] = pods(resources)["first-tenant"]["spec"]["containers"]
+    assert command["command"][3] == "acme"
+    assert "example.com" not in json.dumps(list(of_kind("Ingress", resources).values()))
+
+
+def test_a_changed_setting_leaves_the_job_of_the_first_tenant_as_it_is(folder: Path, render: Render) -> None:
+    before = of_kind("Job", render("overlays/single-node"))
+    settings = folder / "overlays" / "single-node" / "settings.env"
+    text = settings.read_text()
+    settings.write_text(text.replace("LOG_LEVEL=info", "LOG_LEVEL=debug"))
+    assert of_kind("Job", render("overlays/single-node")) == before
+    settings.write_text(text.replace("TENANT_ID=main", "TENANT_ID=acme"))
+    [container] = pods(render("overlays/single-node"))["first-tenant"]["spec"]["containers"]
+    assert container["command"][3] == "acme"
+    settings.write_text(text)
 
 
 def test_new_keys_reach_running_pods_and_new_addresses_replace_pods(folder: Path, render: Render) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -179,9 +180,15 @@ def test_external_stores_need_no_store_files(tmp_path: Path) -> None:
     assert (tmp_path / "external" / "urls" / "gateway" / "redis_url").read_text() == "an address"
 
 
-def test_a_missing_address_of_an_external_store_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BadSetting, match="urls/auth_service/mongo_url: is missing"):
+def test_every_missing_address_of_an_external_store_is_named_at_once(tmp_path: Path) -> None:
+    (tmp_path / "urls" / "gateway").mkdir(parents=True)
+    (tmp_path / "urls" / "gateway" / "redis_url").write_text("an address")
+    with pytest.raises(BadSetting) as error:
         ClusterSecrets(tmp_path, external=True).generate()
+    named = set(re.findall(r"urls/\w+/\w+_url", str(error.value)))
+    assert {"urls/auth_service/mongo_url", "urls/upload_service/rabbitmq_url", "urls/pkgrepo/redis_url"} <= named
+    assert len(named) == 12
+    assert "urls/gateway/redis_url" not in named
 
 
 def test_one_address_for_all_leaves_the_other_stores_their_users(tmp_path: Path) -> None:

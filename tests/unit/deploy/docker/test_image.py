@@ -29,6 +29,11 @@ def test_the_image_runs_as_its_own_user() -> None:
     assert [line for line in recipe if line.startswith("USER")] == ["USER 10001:10001"]
 
 
+def test_group_root_can_use_the_folders_of_the_image() -> None:
+    """OpenShift runs a container as any user, in the group 0."""
+    assert re.findall(r"install -d (.+?) /", (DEPLOY / "Dockerfile").read_text()) == ["-o 10001 -g 0 -m 770"]
+
+
 def test_only_named_files_are_in_the_image() -> None:
     ignored = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
     assert ignored[0] == "*"

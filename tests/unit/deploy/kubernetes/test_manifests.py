@@ -2,6 +2,7 @@
 
 import os
 import re
+from importlib.metadata import version
 from itertools import product
 from pathlib import Path
 from unittest.mock import patch
@@ -38,6 +39,7 @@ COMMON = next(change for change in patches() if describe(change) == "Deployment 
 STORES = {"mongo_url": "mongodb://u:p@mongodb.stores/", "redis_url": "rediss://:p@r", "rabbitmq_url": "amqps://u:p@q"}
 CLOSING = 5  # seconds that a service may take to close its resources
 BESIDE = ("backup", "first-tenant", "operator")  # pods that run the operator's command
+SCANNER = ("clamd", "freshclam")
 
 
 @pytest.fixture
@@ -157,6 +159,17 @@ def test_the_guide_lists_the_files_of_the_addresses(secrets: Path) -> None:
         assert set(re.findall(r"`(\w+_url)`", row)) == {file.name for file in folder.iterdir()}
 
 
+def test_the_guide_has_the_number_of_generated_secrets(secrets: Path) -> None:
+    files = {file for file in secrets.rglob("*") if file.is_file()} - set(secrets.glob("urls/*/*"))
+    guide = (FOLDER / "README.md").read_text().splitlines()
+    assert f"deploy/kubernetes/secrets: {len(files)} new secrets" in guide
+
+
+def test_the_guide_names_every_secret() -> None:
+    guide = (FOLDER / "README.md").read_text()
+    assert [name for name in generated() if f"`{name}`" not in guide] == []
+
+
 def test_a_moved_store_changes_only_its_address(secrets: Path) -> None:
     before = {file: file.read_bytes() for file in secrets.rglob("*") if file.is_file()}
     moved = load(OtherStores, **{**STORES, "redis_url": "redis://elsewhere"})
@@ -182,7 +195,7 @@ def test_the_grace_period_of_a_pod_covers_the_shutdown() -> None:
     assert COMMON["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
-@each("spec", [COMMON["spec"]["template"]["spec"], *(pods(RESOURCES)[name]["spec"] for name in BESIDE)])
+@each("spec", [COMMON["spec"]["template"]["spec"], *(pods(RESOURCES)[name]["spec"] for name in (*BESIDE, *SCANNER))])
 def test_a_pod_has_no_more_rights_than_it_needs(spec: Resource) -> None:
     assert spec["automountServiceAccountToken"] is False
     pod = spec["securityContext"]
@@ -194,7 +207,7 @@ def test_a_pod_has_no_more_rights_than_it_needs(spec: Resource) -> None:
 
 def test_no_service_has_kubernetes_rights() -> None:
     for name, pod in pods(RESOURCES).items():
-        if name not in BESIDE:
+        if name not in {*BESIDE, *SCANNER}:
             spec = pod["spec"]
             assert not {"securityContext", "hostNetwork", "automountServiceAccountToken"} & {
                 *spec,
@@ -207,6 +220,17 @@ def test_every_image_has_an_exact_version(folder: str) -> None:
     [image] = kustomizations()[FOLDER / folder]["images"]
     assert image["name"] == container("gateway")["image"]
     assert image.get("digest") or image["newTag"] not in {"latest", ""}
+
+
+@each("folder", ["overlays/production", "overlays/single-node", "operator", "secrets", "stores"])
+def test_what_is_applied_has_the_recommended_labels(folder: str) -> None:
+    [labels] = kustomizations()[FOLDER / folder]["labels"]
+    assert labels["pairs"] == {
+        "app.kubernetes.io/part-of": "pkgrepo",
+        "app.kubernetes.io/instance": "pkgrepo",
+        "app.kubernetes.io/version": version("pkgrepo"),
+        "app.kubernetes.io/managed-by": "kustomize",
+    }
 
 
 @each("kind", ["HorizontalPodAutoscaler", "PodDisruptionBudget"])
