@@ -104,6 +104,11 @@ def test_the_services_run_the_image_of_the_version_in_pyproject() -> None:
     assert images == {f"${{PKGREPO_IMAGE:-pkgrepo:{version}}}"}
 
 
+@each("name", ["secrets", "operator"])
+def test_the_image_is_built_with_its_commit(name: str) -> None:
+    assert services(BASE)[name]["build"]["args"] == {"COMMIT": "${COMMIT:-}"}
+
+
 def test_one_service_builds_the_image_at_up() -> None:
     services_at_up = {name: service for name, service in services(BASE).items() if "profiles" not in service}
     assert [name for name, service in services_at_up.items() if "build" in service] == ["secrets"]

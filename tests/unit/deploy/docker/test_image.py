@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
@@ -27,6 +28,15 @@ def test_the_compose_files_match_the_compose_specification(tmp_path: Path) -> No
 def test_the_image_runs_as_its_own_user() -> None:
     recipe = (DEPLOY / "Dockerfile").read_text().splitlines()
     assert [line for line in recipe if line.startswith("USER")] == ["USER 10001:10001"]
+
+
+def test_the_image_says_its_version_and_its_commit() -> None:
+    recipe = (DEPLOY / "Dockerfile").read_text()
+    version = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["version"]
+    assert f'org.opencontainers.image.version="{version}"' in recipe
+    assert {"ARG COMMIT", "LABEL org.opencontainers.image.revision=$COMMIT", "ENV PKGREPO_COMMIT=$COMMIT"} <= {
+        line.removesuffix('=""') for line in recipe.splitlines()
+    }
 
 
 def test_only_named_files_are_in_the_image() -> None:
