@@ -262,6 +262,13 @@ def watching() -> Mapping[str, dict[str, Any]]:
     return {name: service for name, service in services(WATCHING).items() if "image" in service}
 
 
+def test_the_ports_of_the_proxy_are_variables() -> None:
+    listens = ["${CADDY_HTTP_LISTEN:-80}:80", "${CADDY_LISTEN:-443}:443", "${CADDY_LISTEN:-443}:443/udp"]
+    tls = services(DEPLOY / "compose.tls.yaml")
+    assert tls["caddy"]["ports"] == listens
+    assert tls["gateway"]["environment"]["PUBLIC_URL"] == "${PUBLIC_URL:-https://${PKGREPO_HOST}}"
+
+
 def test_the_proxy_gets_every_variable_of_its_configuration() -> None:
     variables = set(re.findall(r"\{\$(\w+)\}", (DEPLOY / "Caddyfile").read_text()))
     assert variables == set(services(DEPLOY / "compose.tls.yaml")["caddy"]["environment"])
