@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from deploy.cli.cluster import app as cluster_commands
 from deploy.cluster.owners import SERVICES_USER, prepare_backup_folder
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
 from tests.support.deployment.kubernetes import NAMES, patches, pods, unpatched_resources
@@ -19,6 +21,7 @@ from tests.support.tables import each
 DEPLOY = Path(__file__).parents[4] / "deploy"
 FILES = sorted(DEPLOY.glob("compose*.yaml"))
 BASE = DEPLOY / "compose.yaml"
+EXTERNAL = DEPLOY / "compose.external-stores.yaml"
 WATCHING = DEPLOY / "compose.observability.yaml"
 STORES = ("mongodb", "redis", "rabbitmq")
 OF_LIBRARIES = {"PYTHONPATH", "TMPDIR", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
@@ -29,12 +32,18 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_constructor("!reset", lambda *_: None)
+_Loader.add_constructor("!override", lambda loader, node: loader.construct_mapping(node, deep=True))
 
 
 @cache
-def services(file: Path) -> Mapping[str, dict[str, Any]]:
-    read: Mapping[str, dict[str, Any]] = yaml.load(file.read_text(), _Loader)["services"]  # noqa: S506  a safe one
+def content(file: Path) -> Mapping[str, Any]:
+    read: Mapping[str, Any] = yaml.load(file.read_text(), _Loader)  # noqa: S506  a safe one
     return read
+
+
+def services(file: Path) -> Mapping[str, dict[str, Any]]:
+    """The services of a file, without those that it removes."""
+    return {name: service for name, service in content(file)["services"].items() if service is not None}
 
 
 def setting(variable: str) -> str:
@@ -260,6 +269,30 @@ def test_the_dashboard_requires_the_generated_password(tmp_path: Path) -> None:
 
 def watching() -> Mapping[str, dict[str, Any]]:
     return {name: service for name, service in services(WATCHING).items() if "image" in service}
+
+
+def test_external_stores_replace_every_container_of_a_store() -> None:
+    removed = {name for name, service in content(EXTERNAL)["services"].items() if service is None}
+    assert removed == {*STORES, "mongodb-user"}
+    for name in services(BASE).keys() - removed:
+        needed = services(EXTERNAL)[name].get("depends_on", services(BASE)[name].get("depends_on", {}))
+        assert not removed & set(needed), name
+
+
+def test_external_stores_are_outside_of_the_internal_networks() -> None:
+    assert content(EXTERNAL)["networks"] == {store: {"internal": False} for store in STORES}
+
+
+@each("name", [*SETTINGS, "first-tenant", "operator"])
+def test_containers_read_certificates_of_external_stores(name: str) -> None:
+    assert services(EXTERNAL)[name]["volumes"] == ["${STORES_CERTIFICATES:-./certificates}:/run/certificates:ro"]
+
+
+def test_external_stores_need_no_secrets_of_stores(tmp_path: Path) -> None:
+    [(variable, value)] = services(EXTERNAL)["secrets"]["environment"].items()
+    command = ["secrets", "--folder", str(tmp_path)]
+    missing = CliRunner().invoke(cluster_commands, command, env={variable: value})
+    assert "write the store's address" in str(missing.exception)
 
 
 def test_the_ports_of_the_proxy_are_variables() -> None:
