@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -31,8 +32,12 @@ class _Loader(yaml.SafeLoader):
     """A loader for the tags of compose."""
 
 
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> Mapping[Any, Any]:
+    return loader.construct_mapping(node, deep=True)
+
+
 _Loader.add_constructor("!reset", lambda *_: None)
-_Loader.add_constructor("!override", lambda loader, node: loader.construct_mapping(node, deep=True))
+_Loader.add_constructor("!override", _mapping)
 
 
 @cache
@@ -111,6 +116,32 @@ def test_the_services_run_the_image_of_the_version_in_pyproject() -> None:
     version = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["version"]
     images = {services(BASE)[name]["image"] for name in (*SETTINGS, "operator")}
     assert images == {f"${{PKGREPO_IMAGE:-pkgrepo:{version}}}"}
+
+
+@each("service", SETTINGS)
+def test_two_replicas_of_each_service_run_by_default(service: str) -> None:
+    assert services(BASE)[service]["scale"] == f"${{{service.upper()}_REPLICAS:-2}}"
+
+
+@each("file", FILES, ids=lambda file: file.name)
+@each("store", STORES)
+def test_a_store_depends_on_no_other_container(file: Path, store: str) -> None:
+    assert "depends_on" not in services(file).get(store, {})
+
+
+@each("store", STORES)
+def test_a_store_starts_when_its_generated_users_are_there(store: str, tmp_path: Path) -> None:
+    *shell, script, file = services(BASE)[store]["entrypoint"]
+    ClusterSecrets(tmp_path).generate()
+    users, late = tmp_path / store / Path(file).name, tmp_path / "late"
+    users.rename(late)
+    for name, text in {"sleep": f"mv {late} {users}", "docker-entrypoint.sh": 'test -e "$USERS" && echo "$@"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o700)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "USERS": str(users)}
+    command = [*shell, script.replace("$$", "$"), str(users), "server", "--option"]
+    assert subprocess.check_output(command, env=environment, text=True) == "server --option\n"
+    assert not late.exists()
 
 
 @each("name", ["secrets", "operator"])
