@@ -222,7 +222,7 @@ async def copy_of(project: ComposeProject) -> AsyncIterator[ComposeProject]:
 
 @asynccontextmanager
 async def run_compose_with_tls(
-    variables: Mapping[str, str] | None = None, **scale: int
+    variables: Mapping[str, str] | None = None, /, **scale: int
 ) -> AsyncIterator[ComposeProject]:
     """Start the project behind Caddy, which listens on a loopback port."""
     front = {"PKGREPO_HOST": "localhost", "PKGREPO_TLS": "tls internal", "FRONT_PORT": str(free_port())}

@@ -49,28 +49,28 @@ async def test_an_interrupted_upgrade_continues_when_it_is_run_again(project: Co
         upgrade = await project.start_upgrade(COMMIT="second")
         assert upgrade.stdout is not None
         async for line in upgrade.stdout:
-            if b"replacing" in line and b"auth_service" in line:
+            if b"replacing" in line and b"catalog_service" in line:
                 upgrade.kill()
         await upgrade.wait()
         interrupted = builds(project)
         await project.upgrade(COMMIT="second")
-    assert interrupted["catalog_service"] == ("second", "second")
-    assert interrupted["gateway"] == ("first", "first")
+    assert interrupted["upload_service"] == ("second", "second")
+    assert "second" not in interrupted["gateway"]
     assert builds(project) == dict.fromkeys(SERVICES, ("second", "second"))
     assert counting.failures == {}
 
 
 async def test_up_after_a_rolling_upgrade_keeps_every_container(project: ComposeProject) -> None:
-    await project.upgrade(COMMIT="third")
+    await project.upgrade(COMMIT="second")
     before = ids(project, *SERVICES, *STORES)
-    await project.up(COMMIT="third")
+    await project.up(COMMIT="second")
     assert ids(project, *SERVICES, *STORES) == before
 
 
 async def test_a_new_image_of_the_services_keeps_the_stores_running(project: ComposeProject) -> None:
     before = ids(project, *STORES)
-    await project.up("--build", COMMIT="fourth")
-    assert builds(project) == dict.fromkeys(SERVICES, ("fourth", "fourth"))
+    await project.up("--build", COMMIT="third")
+    assert builds(project) == dict.fromkeys(SERVICES, ("third", "third"))
     assert ids(project, *STORES) == before
 
 
