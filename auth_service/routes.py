@@ -24,7 +24,7 @@ from common.http.bodies import read_json
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.telemetry import request_id
-from common.telemetry.metrics import software_version
+from common.telemetry.version import software_version
 
 LOGOUT_TOKEN_LIMIT = 16_000  # characters
 routes = web.RouteTableDef()

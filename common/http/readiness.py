@@ -125,13 +125,17 @@ class Readiness:
 READINESS = web.AppKey("readiness", Readiness)
 
 
-def add_probes(app: web.Application, readiness: Readiness | None = None) -> None:
+def add_probes(app: web.Application, readiness: Readiness | None = None, **details: str) -> None:
     """Add `/livez`, and `/readyz`, which answers 503 with the missing dependencies, or while the service stops.
 
-    `readiness` is that of another application with the same probes.
+    `readiness` is that of another application with the same probes. `/livez` also answers with `details`.
     """
+
+    async def livez(_: web.Request) -> web.Response:
+        return json_response({"status": "alive", **details})
+
     app[READINESS] = readiness or Readiness()
-    app.router.add_get("/livez", _livez, expect_handler=expect)
+    app.router.add_get("/livez", livez, expect_handler=expect)
     app.router.add_get("/readyz", _readyz, expect_handler=expect)
 
 
@@ -141,10 +145,6 @@ async def only_when_ready(request: web.Request, handler: Handler) -> web.StreamR
     if request.app[READINESS].pending and request.path not in OPEN_PATHS:
         raise Unavailable("The service is starting; try again soon.")
     return await handler(request)
-
-
-async def _livez(_: web.Request) -> web.Response:
-    return json_response({"status": "alive"})
 
 
 async def _readyz(request: web.Request) -> web.Response:

@@ -34,6 +34,7 @@ from common.settings import BadSetting, ServiceSettings, Settings, load
 from common.telemetry import configure_logs, log
 from common.telemetry.metrics import METRICS, Metrics, gauges, metrics_handler
 from common.telemetry.tracing import traces
+from common.telemetry.version import software_version
 
 KEEP_ALIVE = 75  # seconds; aiohttp's default of an hour would keep slow senders connected
 SHUTDOWN_TIMEOUT = 10  # seconds for running requests to end
@@ -97,9 +98,12 @@ def watched_app(
 
 
 def management_of(app: web.Application, *others: web.Application) -> web.Application:
-    """The application for operators: the probes of `app`, and the metrics of all applications of this process."""
+    """The application for operators: the probes of `app`, and the metrics of all applications of this process.
+
+    Only here `/livez` says the version: strangers reach the probes of `app`.
+    """
     management = web.Application(middlewares=[problems])
-    add_probes(management, app[READINESS])
+    add_probes(management, app[READINESS], version=software_version())
     handler = metrics_handler([each[METRICS] for each in (app, *others)])
     management.router.add_get("/metrics", handler, expect_handler=expect)
     return management

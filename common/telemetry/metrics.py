@@ -5,8 +5,6 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
-from functools import cache
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from common.concurrency.background import running
 from common.telemetry.logs import log
 from common.telemetry.service_metrics import EventLoopLag, ProcessMetrics, RequestMetrics
+from common.telemetry.version import software_version
 from common.telemetry.worker_metrics import SharedMetrics, merge
 
 TIMEOUT = 2.0  # seconds for a source
@@ -27,11 +26,6 @@ CACHE_LIFETIME = 15.0  # seconds
 
 ReadMetrics = Callable[[], Awaitable[Sequence[Metric]]]
 disable_created_metrics()  # type: ignore[no-untyped-call]
-
-
-@cache
-def software_version() -> str:
-    return version("pkgrepo")  # It reads a file.
 
 
 class Metrics:

@@ -14,8 +14,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from common.telemetry.logs import TRACE_ID
-from common.telemetry.metrics import software_version
 from common.telemetry.spans import NOOP_SPAN, TRACEPARENT, NoopSpan
+from common.telemetry.version import software_version
 
 CLOSE_TIMEOUT = 2.0  # seconds
 CLIENT_ERROR, SERVER_ERROR = 400, 500  # the lowest status that is an error of a client span, of a server span

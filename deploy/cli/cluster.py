@@ -28,7 +28,10 @@ def secrets(
     redis_url: Annotated[str | None, Option(help="Address of an external Redis.")] = None,
     rabbitmq_url: Annotated[str | None, Option(help="Address of an external RabbitMQ.")] = None,
     external_stores: Annotated[
-        bool, Option("--external-stores", help="All stores are external; their addresses are in urls/.")
+        bool,
+        Option(
+            "--external-stores", envvar="EXTERNAL_STORES", help="All stores are external; their addresses are in urls/."
+        ),
     ] = False,
     grafana: Annotated[bool, Option("--grafana", help="Generate a password for Grafana too.")] = False,
     backups: Annotated[

@@ -105,9 +105,9 @@ app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=
 
 def _show_version(requested: bool) -> None:
     if requested:
-        from importlib.metadata import version
+        from common.telemetry.version import software_version
 
-        typer.echo(f"pkgrepo {version('pkgrepo')}")
+        typer.echo(f"pkgrepo {software_version()}")
         raise typer.Exit
 
 

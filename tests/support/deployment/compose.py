@@ -6,11 +6,12 @@ import os
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import MappingProxyType
 from typing import Any
 from uuid import uuid4
 
@@ -26,8 +27,13 @@ from tests.support.wait import until
 ROOT = Path(__file__).parents[3]
 FILE = ROOT / "deploy" / "compose.yaml"
 TLS = (FILE.with_name("compose.tls.yaml"), Path(__file__).with_name("compose.front.yaml"))
+ROLLING_UPGRADE = FILE.with_name("rolling-upgrade")
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 SCALE = {"gateway": 2, "catalog_service": 2, "upload_service": 3}
+EXTERNAL_STORES = (
+    FILE.with_name("compose.external-stores.yaml"),
+    Path(__file__).with_name("compose.other-stores.yaml"),
+)
 RELEASE_0_1_0 = Path(__file__).with_name("compose.release-0.1.0.yaml")
 TENANT = "main"
 # Images that the test machine has. The variables of the environment come first.
@@ -37,7 +43,8 @@ STORE_URLS = {
     "redis": "redis://{}@{}:6379",
     "rabbitmq": "amqp://{}@{}:5672/",
 }
-UP_TIMEOUT = 300.0  # seconds, the image built
+STORES = ("mongodb", "redis", "rabbitmq")
+UP_TIMEOUT = 900.0  # seconds, the image built and every container replaced
 START_TIMEOUT = 120.0  # seconds
 CA_CERTIFICATE = "/data/caddy/pki/authorities/local/root.crt"
 CERTIFICATE = "/data/caddy/certificates/local/localhost/localhost.json"  # written last
@@ -75,28 +82,45 @@ class ComposeProject:
 
         `variables` are added to the project's variables for this command only.
         """
-        folders = {"PKGREPO_SECRETS": str(self.secrets), "PKGREPO_BACKUPS": str(self.folder / "backups")}
-        environment = {**STORE_IMAGES, **os.environ, **self.variables, **folders, **variables}
-        files = [word for file in (FILE, *self.files) for word in ("-f", str(file))]
-        process = await asyncio.create_subprocess_exec(
-            *(*_command(), "-p", self.name, *files, *words),
-            env=environment,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-        )
+        return await self._output_of(*_command(), *words, **variables)
+
+    async def upgrade(self, **variables: str) -> str:
+        """Build the image, and replace one container after the other. Returns the output; raises ComposeFailed."""
+        return await self._output_of(str(ROLLING_UPGRADE), "--build", **variables)
+
+    async def start_upgrade(self, **variables: str) -> asyncio.subprocess.Process:
+        """Start an upgrade; its output is a pipe."""
+        return await self._start(str(ROLLING_UPGRADE), "--build", **variables)
+
+    async def _output_of(self, *command: str, **variables: str) -> str:
+        process = await self._start(*command, **variables)
         async with asyncio.timeout(UP_TIMEOUT):
             output = (await process.communicate())[0].decode()
         if process.returncode:
             raise ComposeFailed(output[-2000:])
         return output
 
+    async def _start(self, *command: str, **variables: str) -> asyncio.subprocess.Process:
+        project = {
+            "COMPOSE_FILE": os.pathsep.join(map(str, (FILE, *self.files))),
+            "COMPOSE_PROJECT_NAME": self.name,
+            "PKGREPO_SECRETS": str(self.secrets),
+            "PKGREPO_BACKUPS": str(self.folder / "backups"),
+        }
+        return await asyncio.create_subprocess_exec(
+            *command,
+            env={**STORE_IMAGES, **os.environ, **self.variables, **project, **variables},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+
     async def run_operator(self, *words: str, **variables: str) -> str:
         """Run an operator command. Returns its output; raises ComposeFailed."""
         return await self.compose("run", "--rm", "--no-TTY", "operator", *words, **variables)
 
-    async def start_stores(self) -> None:
-        """Start MongoDB and Redis without the services, for a restore."""
-        await self.compose("up", "--detach", "--wait", "mongodb", "redis")
+    async def start_stores(self, *others: str) -> None:
+        """Start MongoDB, Redis and the `others` without the services, for a restore."""
+        await self.compose("up", "--detach", "--wait", "mongodb", "redis", *others)
         await self.compose("run", "--rm", "--no-TTY", "mongodb-user")
 
     async def renew_passwords(self, *options: str) -> None:
@@ -115,9 +139,10 @@ class ComposeProject:
         [network] = container.attrs["NetworkSettings"]["Networks"].values()
         return STORE_URLS[store].format(credential, network["IPAddress"])
 
-    async def up(self, *options: str) -> None:
-        scale = [word for service, count in self.scale.items() for word in ("--scale", f"{service}={count}")]
-        await self.compose("up", "--detach", "--wait", *options, *scale)
+    async def up(self, *options: str, **variables: str) -> None:
+        replicas = {**dict.fromkeys(SERVICES, 1), **self.scale}
+        scale = [word for service, count in replicas.items() for word in ("--scale", f"{service}={count}")]
+        await self.compose("up", "--detach", "--wait", *options, *scale, **variables)
 
     def containers(self, *services: str) -> list[Container]:
         """The running replicas of these services, ordered by replica number."""
@@ -196,11 +221,37 @@ async def copy_of(project: ComposeProject) -> AsyncIterator[ComposeProject]:
 
 
 @asynccontextmanager
-async def run_compose_with_tls(**scale: int) -> AsyncIterator[ComposeProject]:
+async def run_compose_with_tls(
+    variables: Mapping[str, str] | None = None, /, **scale: int
+) -> AsyncIterator[ComposeProject]:
     """Start the project behind Caddy, which listens on a loopback port."""
-    variables = {"PKGREPO_HOST": "localhost", "PKGREPO_TLS": "tls internal", "FRONT_PORT": str(free_port())}
-    async with _project(scale, TLS, variables) as project:
+    front = {"PKGREPO_HOST": "localhost", "PKGREPO_TLS": "tls internal", "FRONT_PORT": str(free_port())}
+    async with _project(scale, TLS, {**front, **(variables or {})}) as project:
         yield project
+
+
+@asynccontextmanager
+async def run_compose_with_external_stores() -> AsyncIterator[ComposeProject]:
+    """Start the project on stores of another project."""
+    async with _project(start=_start_all_stores) as other:
+
+        def write_addresses(folder: Path) -> None:
+            folder.mkdir()
+            command = ("cp", "--archive", str(other.secrets / "urls"), str(folder))
+            subprocess.run(command, check=True)
+
+        variables = {"STORES_PROJECT": other.name, "STORES_CERTIFICATES": str(other.folder)}
+        async with _project(files=EXTERNAL_STORES, variables=variables, write_secrets=write_addresses) as project:
+            yield project
+
+
+async def _start_all_stores(project: ComposeProject) -> None:
+    await project.compose("up", "--detach", "--build", "secrets")
+    await project.start_stores("rabbitmq")
+
+
+async def _start(project: ComposeProject) -> None:
+    await project.up("--build")
 
 
 @asynccontextmanager
@@ -212,10 +263,11 @@ async def run_compose_of_release_0_1_0(write_secrets: Callable[[Path], None]) ->
 
 @asynccontextmanager
 async def _project(
-    scale: Mapping[str, int],
+    scale: Mapping[str, int] = MappingProxyType({}),
     files: tuple[Path, ...] = (),
     variables: Mapping[str, str] | None = None,
     write_secrets: Callable[[Path], None] = lambda _: None,
+    start: Callable[[ComposeProject], Awaitable[None]] = _start,
 ) -> AsyncIterator[ComposeProject]:
     engine = DockerClient.from_env()
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
@@ -224,7 +276,7 @@ async def _project(
             project = ComposeProject(name, engine, Path(folder), session, scale, files, variables or {})
             write_secrets(project.secrets)
             try:
-                await project.up("--build")
+                await start(project)
                 yield project
             finally:
                 await project.compose("down", "--volumes", "--timeout", "20")

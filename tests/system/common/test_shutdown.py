@@ -15,6 +15,7 @@ from aiohttp import ClientConnectionError, ClientSession, UnixConnector, web
 from common.http.connection_limits import Runner
 from common.http.readiness import add_probes
 from common.http.server import serving
+from common.telemetry.version import software_version
 from tests.support.factories import make_caller
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica_client import connect_to_replica
@@ -122,7 +123,7 @@ async def test_a_stopping_process_finishes_its_requests(cluster: Cluster) -> Non
 
             await until(closed)
             assert await management.probe("readyz") == STOPPING
-            assert await management.probe("livez") == ALIVE
+            assert await management.probe("livez") == (200, {**ALIVE[1], "version": software_version()})
             answer = await held.resume()
             assert (answer.status, answer.body["complete"]) == (200, True)
         assert await replica.wait_for_exit() == 0

@@ -9,12 +9,11 @@ from uuid import uuid4
 import pytest
 from yarl import URL
 
-from tests.support.deployment.compose import SCALE, SERVICES, ComposeProject, run_compose
+from tests.support.deployment.compose import SCALE, SERVICES, STORES, ComposeProject, run_compose
 from tests.support.system.publishing import INSTALLER, add_package, package_id, publish, send_chunk
 from tests.support.system.services import Api
 from tests.support.wait import until
 
-STORES = ("mongodb", "redis", "rabbitmq")
 CHUNK = 1 << 20  # bytes
 
 

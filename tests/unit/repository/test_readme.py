@@ -74,6 +74,12 @@ def test_operator_commands_in_compose_have_no_deps(page: str) -> None:
     assert set(commands) <= {"run --rm --no-deps operator"}
 
 
+@each("page", [*PAGES, *sorted(f"deploy/{file.name}" for file in (ROOT / "deploy").glob("compose*.yaml"))])
+def test_no_compose_command_leaves_out_the_overlays(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert re.findall(r"docker compose (?:-p \w+ )?-f.*|.*--remove-orphans.*", text) == []
+
+
 def test_every_line_that_adds_the_winget_source_trusts_it() -> None:
     pages = [ROOT / page for page in PAGES] + sorted((ROOT / "gateway" / "dashboard" / "templates").rglob("*.html"))
     lines = [line for page in pages for line in page.read_text(encoding="utf-8").splitlines()]

@@ -4,7 +4,6 @@ import re
 import subprocess
 import sys
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
 from unittest.mock import patch
 
@@ -22,6 +21,7 @@ from redis.exceptions import ConnectionError as RedisUnreachable
 from redis.exceptions import TimeoutError as RedisTimeout
 from typer.testing import CliRunner
 
+from common.telemetry.version import software_version
 from deploy.cli.main import COMMANDS, FAILURES, app, main
 from deploy.cluster.secrets import SETTINGS
 from deploy.operator.status import PORTS
@@ -29,6 +29,7 @@ from tests.support.tables import each
 
 ROOT = Path(__file__).parents[4]
 PRODUCT = ("common", "deploy", "gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
+VERSION = {"common", "common.telemetry", "common.telemetry.logs", "common.telemetry.version"}
 LIBRARIES = ("aiohttp", "motor", "pydantic", "pymongo", "redis", "uvloop")
 
 
@@ -40,10 +41,11 @@ def imported(arguments: list[str]) -> set[str]:
     return {line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}
 
 
-@each("option", ["--help", "--version"])
-def test_help_and_version_import_no_service_and_no_driver(option: str) -> None:
+@each(("option", "more"), [("--help", set()), ("--version", VERSION)])
+def test_help_and_version_import_no_service_and_no_driver(option: str, more: set[str]) -> None:
     names = imported([option])
-    assert {name for name in names if name.partition(".")[0] in PRODUCT} == {"deploy", "deploy.cli", "deploy.cli.main"}
+    ours = {name for name in names if name.partition(".")[0] in PRODUCT}
+    assert ours == {"deploy", "deploy.cli", "deploy.cli.main", *more}
     assert names.isdisjoint(LIBRARIES)
 
 
@@ -102,8 +104,8 @@ def test_an_unexpected_failure_is_raised() -> None:
         main()
 
 
-def test_the_version_is_that_of_the_package() -> None:
-    assert CliRunner().invoke(app, ["--version"]).output == f"pkgrepo {version('pkgrepo')}\n"
+def test_the_version_is_that_of_the_software() -> None:
+    assert CliRunner().invoke(app, ["--version"]).output == f"pkgrepo {software_version()}\n"
 
 
 def test_an_unknown_command_suggests_the_nearest_one() -> None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 import tomllib
 from collections.abc import Mapping
 from functools import cache
@@ -10,7 +11,9 @@ from typing import Any
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from deploy.cli.cluster import app as cluster_commands
 from deploy.cluster.owners import SERVICES_USER, prepare_backup_folder
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
 from tests.support.deployment.kubernetes import NAMES, patches, pods, unpatched_resources
@@ -19,6 +22,7 @@ from tests.support.tables import each
 DEPLOY = Path(__file__).parents[4] / "deploy"
 FILES = sorted(DEPLOY.glob("compose*.yaml"))
 BASE = DEPLOY / "compose.yaml"
+EXTERNAL = DEPLOY / "compose.external-stores.yaml"
 WATCHING = DEPLOY / "compose.observability.yaml"
 STORES = ("mongodb", "redis", "rabbitmq")
 OF_LIBRARIES = {"PYTHONPATH", "TMPDIR", "OTEL_TRACES_SAMPLER", "OTEL_TRACES_SAMPLER_ARG"}
@@ -28,13 +32,23 @@ class _Loader(yaml.SafeLoader):
     """A loader for the tags of compose."""
 
 
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> Mapping[Any, Any]:
+    return loader.construct_mapping(node, deep=True)
+
+
 _Loader.add_constructor("!reset", lambda *_: None)
+_Loader.add_constructor("!override", _mapping)
 
 
 @cache
-def services(file: Path) -> Mapping[str, dict[str, Any]]:
-    read: Mapping[str, dict[str, Any]] = yaml.load(file.read_text(), _Loader)["services"]  # noqa: S506  a safe one
+def content(file: Path) -> Mapping[str, Any]:
+    read: Mapping[str, Any] = yaml.load(file.read_text(), _Loader)  # noqa: S506  a safe one
     return read
+
+
+def services(file: Path) -> Mapping[str, dict[str, Any]]:
+    """The services of a file, without those that it removes."""
+    return {name: service for name, service in content(file)["services"].items() if service is not None}
 
 
 def setting(variable: str) -> str:
@@ -102,6 +116,37 @@ def test_the_services_run_the_image_of_the_version_in_pyproject() -> None:
     version = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["version"]
     images = {services(BASE)[name]["image"] for name in (*SETTINGS, "operator")}
     assert images == {f"${{PKGREPO_IMAGE:-pkgrepo:{version}}}"}
+
+
+@each("service", SETTINGS)
+def test_two_replicas_of_each_service_run_by_default(service: str) -> None:
+    assert services(BASE)[service]["scale"] == f"${{{service.upper()}_REPLICAS:-2}}"
+
+
+@each("file", FILES, ids=lambda file: file.name)
+@each("store", STORES)
+def test_a_store_depends_on_no_other_container(file: Path, store: str) -> None:
+    assert "depends_on" not in services(file).get(store, {})
+
+
+@each("store", STORES)
+def test_a_store_starts_when_its_generated_users_are_there(store: str, tmp_path: Path) -> None:
+    *shell, script, file = services(BASE)[store]["entrypoint"]
+    ClusterSecrets(tmp_path).generate()
+    users, late = tmp_path / store / Path(file).name, tmp_path / "late"
+    users.rename(late)
+    for name, text in {"sleep": f"mv {late} {users}", "docker-entrypoint.sh": 'test -e "$USERS" && echo "$@"'}.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o700)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "USERS": str(users)}
+    command = [*shell, script.replace("$$", "$"), str(users), "server", "--option"]
+    assert subprocess.check_output(command, env=environment, text=True) == "server --option\n"
+    assert not late.exists()
+
+
+@each("name", ["secrets", "operator"])
+def test_the_image_is_built_with_its_commit(name: str) -> None:
+    assert services(BASE)[name]["build"]["args"] == {"COMMIT": "${COMMIT:-}"}
 
 
 def test_one_service_builds_the_image_at_up() -> None:
@@ -255,6 +300,37 @@ def test_the_dashboard_requires_the_generated_password(tmp_path: Path) -> None:
 
 def watching() -> Mapping[str, dict[str, Any]]:
     return {name: service for name, service in services(WATCHING).items() if "image" in service}
+
+
+def test_external_stores_replace_every_container_of_a_store() -> None:
+    removed = {name for name, service in content(EXTERNAL)["services"].items() if service is None}
+    assert removed == {*STORES, "mongodb-user"}
+    for name in services(BASE).keys() - removed:
+        needed = services(EXTERNAL)[name].get("depends_on", services(BASE)[name].get("depends_on", {}))
+        assert not removed & set(needed), name
+
+
+def test_external_stores_are_outside_of_the_internal_networks() -> None:
+    assert content(EXTERNAL)["networks"] == {store: {"internal": False} for store in STORES}
+
+
+@each("name", [*SETTINGS, "first-tenant", "operator"])
+def test_containers_read_certificates_of_external_stores(name: str) -> None:
+    assert services(EXTERNAL)[name]["volumes"] == ["${STORES_CERTIFICATES:-./certificates}:/run/certificates:ro"]
+
+
+def test_external_stores_need_no_secrets_of_stores(tmp_path: Path) -> None:
+    [(variable, value)] = services(EXTERNAL)["secrets"]["environment"].items()
+    command = ["secrets", "--folder", str(tmp_path)]
+    missing = CliRunner().invoke(cluster_commands, command, env={variable: value})
+    assert "write the store's address" in str(missing.exception)
+
+
+def test_the_ports_of_the_proxy_are_variables() -> None:
+    listens = ["${CADDY_HTTP_LISTEN:-80}:80", "${CADDY_LISTEN:-443}:443", "${CADDY_LISTEN:-443}:443/udp"]
+    tls = services(DEPLOY / "compose.tls.yaml")
+    assert tls["caddy"]["ports"] == listens
+    assert tls["gateway"]["environment"]["PUBLIC_URL"] == "${PUBLIC_URL:-https://${PKGREPO_HOST}}"
 
 
 def test_the_proxy_gets_every_variable_of_its_configuration() -> None:

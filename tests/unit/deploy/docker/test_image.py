@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
@@ -16,9 +17,10 @@ def test_hadolint_finds_nothing_in_the_dockerfile() -> None:
 
 
 def test_the_compose_files_match_the_compose_specification(tmp_path: Path) -> None:
-    # The tool of the schema does not know the `!override` tag of compose, which stands for an empty list here.
+    # The tool of the schema does not know the tags of compose.
     for file in FILES:
-        (tmp_path / file.name).write_text(file.read_text().replace("!reset ", ""))
+        text = file.read_text().replace("!reset null", "{}").replace("!reset ", "").replace("!override ", "")
+        (tmp_path / file.name).write_text(text)
     command = [str(BIN / "check-jsonschema"), "--builtin-schema", "vendor.compose-spec", *map(str, tmp_path.iterdir())]
     result = subprocess.run(command, capture_output=True, check=False, text=True)
     assert result.returncode == 0, result.stdout
@@ -32,6 +34,15 @@ def test_the_image_runs_as_its_own_user() -> None:
 def test_group_root_can_use_the_folders_of_the_image() -> None:
     """OpenShift runs a container as any user, in the group 0."""
     assert re.findall(r"install -d (.+?) /", (DEPLOY / "Dockerfile").read_text()) == ["-o 10001 -g 0 -m 770"]
+
+
+def test_the_image_says_its_version_and_its_commit() -> None:
+    recipe = (DEPLOY / "Dockerfile").read_text()
+    version = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]["version"]
+    assert f'org.opencontainers.image.version="{version}"' in recipe
+    assert {"ARG COMMIT", "LABEL org.opencontainers.image.revision=$COMMIT", "ENV PKGREPO_COMMIT=$COMMIT"} <= {
+        line.removesuffix('=""') for line in recipe.splitlines()
+    }
 
 
 def test_only_named_files_are_in_the_image() -> None:
