@@ -85,7 +85,10 @@ class PackageRestorer:
             await claim_storage(self.storage, upload)
             catalog: MongoDatabase = upload.client["catalog"]
             marker = RestoreMarker(upload.client, f"{self.tenant_id}/{self.package_id}", self.backup.name)
-            if not await marker.is_set():
+            is_open = await marker.is_set()
+            if is_open and marker.is_committed:  # The package may have been deleted again since.
+                is_open = await catalog["packages"].find_one(_key_of(package), {"_id": True}) is not None
+            if not is_open:
                 await self._require_absent(catalog, upload, [*records])
                 await marker.set()
             stopped = await self._stopped_since(audit, [*records])
@@ -101,7 +104,7 @@ class PackageRestorer:
             await audit.add(self.tenant_id, "package_restore", **target, **seal)
             revisions = MongoRevisions(catalog, TenantVersions(redis).invalidate_during)
             async with revisions.record_change(self.tenant_id, self.package_id):
-                await self._add_package(catalog, package, records)
+                await self._add_package(catalog, package, records, marker)
             await migrate_imported(where, self.backup.manifest.schemas)
             await marker.clear()
 
@@ -224,17 +227,19 @@ class PackageRestorer:
                 key = {name: row[name] for name in ("tenant_id", "version_uid", "day")}
                 await upload["download_counts"].update_one(key, {"$max": {"count": row["count"]}}, upsert=True)
 
-    async def _add_package(self, catalog: MongoDatabase, package: Document, records: Mapping[str, Document]) -> None:
+    async def _add_package(
+        self, catalog: MongoDatabase, package: Document, records: Mapping[str, Document], marker: RestoreMarker
+    ) -> None:
         """Add the package and its versions at once. Raises PackageExists."""
         rows = [_version_document(records[version.uid], version) for version in self.versions]
 
         async def add(session: AsyncIOMotorClientSession) -> None:
-            key = {"tenant_id": self.tenant_id, "package_id": self.package_id, "package_uid": package["package_uid"]}
-            if await catalog["packages"].find_one(key, {"_id": True}, session=session):
+            if await catalog["packages"].find_one(_key_of(package), {"_id": True}, session=session):
                 return  # An earlier run was interrupted after this.
             await catalog["packages"].insert_one(package, session=session)
             if rows:
                 await catalog["versions"].insert_many(rows, session=session)
+            await marker.mark_committed(session)
 
         client: Client = catalog.client
         with long_timeout():
@@ -243,6 +248,10 @@ class PackageRestorer:
                     await session.with_transaction(add)
                 except DuplicateKeyError:
                     raise PackageExists(package_id=self.package_id) from None
+
+
+def _key_of(package: Document) -> Document:
+    return {name: package[name] for name in ("tenant_id", "package_id", "package_uid")}
 
 
 def _is_of(version: Document, package: Document) -> bool:

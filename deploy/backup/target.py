@@ -2,6 +2,7 @@
 
 from uuid import uuid4
 
+from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
@@ -65,6 +66,7 @@ class RestoreMarker:
     """A record while a tenant, a package or WHOLE_INSTALLATION is restored; only the same source may resume."""
 
     run_id = ""  # of the open run: the same when it resumes, and no other run's
+    is_committed = False  # whether that run has written all of its records
 
     def __init__(self, client: Client, what: str, source: str) -> None:
         database, collection = MARKERS
@@ -75,7 +77,12 @@ class RestoreMarker:
         """Whether a run from this source began and did not finish."""
         document = await self._markers.find_one({**self._key, **self._source})
         self.run_id = document.get("run_id", "") if document else ""
+        self.is_committed = document is not None and document.get("is_committed", False)
         return document is not None
+
+    async def mark_committed(self, session: AsyncIOMotorClientSession) -> None:
+        """Note within the transaction of the records that they are written."""
+        await self._markers.update_one(self._key, {"$set": {"is_committed": True}}, session=session)
 
     async def set(self) -> None:
         self.run_id = uuid4().hex

@@ -62,8 +62,12 @@ class ControlPlane:
         """Add nodes with room, on which no pod starts, and a volume for the claim of this reference."""
         room = {"cpu": "8", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "50"}
         status = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
-        spec = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp"}}  # noqa: S108
-        manifests = [
+        spec: Resource = {
+            "capacity": {"storage": "2Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "hostPath": {"path": "/tmp"},
+        }  # noqa: S108
+        manifests: list[Resource] = [
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
             for name in names
         ]

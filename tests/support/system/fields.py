@@ -54,8 +54,8 @@ def fields_of(row: Operation) -> list[Field]:
 
 def select_fields(row: Operation, form: Mapping[str, str]) -> dict[str, str]:
     """The fields that an operation has, of a form for all operations; all of them if it ignores the others."""
-    names = {field.name for field in all_fields_of(row)} if row.access in CHECKED else form.keys()
-    return {name: value for name, value in form.items() if name in names}
+    names = {field.name for field in all_fields_of(row) if field.place == "data"}
+    return {name: value for name, value in form.items() if name in names or row.access not in CHECKED}
 
 
 def all_fields_of(row: Operation) -> list[Field]:

@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import yaml
 
 from common.settings import load
 from deploy.cluster.rights import OtherStores
@@ -24,7 +25,7 @@ from tests.support.deployment.kubernetes import (
     validation_error,
     with_schema,
 )
-from tests.support.deployment.kustomize import STORES, components, copy_manifests, copy_with_components
+from tests.support.deployment.kustomize import LAST, STORES, components, copy_manifests, copy_with_components
 from tests.support.deployment.observability import OBSERVABILITY
 
 SERVICES = ["auth-service", "catalog-service", "client-registry", "gateway", "upload-service"]
@@ -47,7 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     copy_with_components(production, "with-components", components(without=["gateway-api", "openshift"]))
     copy_with_components(production, "with-gateway-api", components(without=["ingress", "openshift"]))
     copy_with_components(production, "on-openshift", components(without=["gateway-api"]))
-    copy_with_components(copy / "operator", "operator-with-backups", ["../components/backups-at-hand"])
+    of_operator = [f"../components/{name}" for name in ("backups-at-hand", *LAST)]
+    copy_with_components(copy / "operator", "operator-with-components", of_operator)
     return copy
 
 
@@ -79,7 +81,7 @@ def test_kubernetes_accepts_every_resource(resources: list[Resource], version: s
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(
-    ("beside", "namespace"), [("stores", "stores"), ("operator", "pkgrepo"), ("operator-with-backups", "pkgrepo")]
+    ("beside", "namespace"), [("stores", "stores"), ("operator", "pkgrepo"), ("operator-with-components", "pkgrepo")]
 )
 def test_kubernetes_accepts_the_additional_kustomizations(
     render: Render, beside: str, namespace: str, version: str
@@ -165,6 +167,17 @@ def test_a_container_has_an_exact_image_and_limits(resources: list[Resource]) ->
         assert tag not in {"", "latest"}
         kinds = {"cpu", "memory", "ephemeral-storage"}
         assert set(container["resources"]["limits"]) == set(container["resources"]["requests"]) == kinds
+
+
+def test_the_guide_pins_every_image_by_its_digest(folder: Path, render: Render) -> None:
+    [text] = re.findall(r"```yaml\n(images:.*?)```", (folder / "README.md").read_text(), re.DOTALL)
+    file = folder / "overlays" / "with-components" / "kustomization.yaml"
+    before = file.read_text()
+    file.write_text(yaml.safe_dump({**yaml.safe_load(before), **yaml.safe_load(text.replace("…", "0" * 64))}))
+    images = {container["image"] for _, container in containers(render("overlays/with-components"))}
+    file.write_text(before)
+    digest = f"@sha256:{'0' * 64}"
+    assert images == {f"registry.example.com/pkgrepo{digest}", f"registry.example.com/clamav{digest}"}
 
 
 def test_a_container_has_no_more_rights_than_it_needs(resources: list[Resource]) -> None:

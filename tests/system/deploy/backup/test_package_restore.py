@@ -1,6 +1,7 @@
 """One deleted package returns from a backup while the services run, and is offered to nobody else than before."""
 
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -295,6 +296,21 @@ async def test_an_interrupted_restore_resumes_and_charges_each_file_once(
         await installation.restore(api, name)
         assert (await storage_used(api), await installation.quota_is_correct(api)) == (used, True), step
         assert await download(api, (await version_of(api, published[1]))["INSTALLER_URL"]) == published[1].content
+
+
+async def test_a_package_deleted_before_its_restore_has_ended_is_charged(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, published = await a_package(installation)
+    used = await storage_used(api)
+    await installation.back_up()
+    for end in ("migrate_imported", ""):
+        await call(api, "DELETE", "delete_package", published.package_id)
+        with monkeypatch.context() as patched, suppress(ConnectionAbortedError):
+            if end:
+                patched.setattr(f"deploy.backup.package_restorer.{end}", second_call_fails(end))
+            await installation.restore(api, published.package_id)
+    assert (await storage_used(api), await installation.quota_is_correct(api)) == (used, True)
 
 
 async def test_a_package_above_the_quota_is_refused_and_leaves_nothing(installation: Installation) -> None:
