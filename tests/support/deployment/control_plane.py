@@ -65,8 +65,8 @@ class ControlPlane:
         spec: Resource = {
             "capacity": {"storage": "2Gi"},
             "accessModes": ["ReadWriteOnce"],
-            "hostPath": {"path": "/tmp"},
-        }  # noqa: S108
+            "hostPath": {"path": "/signatures"},
+        }
         manifests: list[Resource] = [
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
             for name in names
