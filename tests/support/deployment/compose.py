@@ -6,7 +6,7 @@ import os
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,7 +28,6 @@ FILE = ROOT / "deploy" / "compose.yaml"
 TLS = (FILE.with_name("compose.tls.yaml"), Path(__file__).with_name("compose.front.yaml"))
 SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
 SCALE = {"gateway": 2, "catalog_service": 2, "upload_service": 3}
-RELEASE_0_1_0 = Path(__file__).with_name("compose.release-0.1.0.yaml")
 TENANT = "main"
 # Images that the test machine has. The variables of the environment come first.
 STORE_IMAGES = {"MONGODB_IMAGE": "mongo:7", "REDIS_IMAGE": "redis:7", "RABBITMQ_IMAGE": "rabbitmq:4-management"}
@@ -204,25 +203,16 @@ async def run_compose_with_tls(**scale: int) -> AsyncIterator[ComposeProject]:
 
 
 @asynccontextmanager
-async def run_compose_of_release_0_1_0(write_secrets: Callable[[Path], None]) -> AsyncIterator[ComposeProject]:
-    """Start the project with one user per store. `write_secrets` writes their passwords into the folder."""
-    async with _project({}, (RELEASE_0_1_0,), write_secrets=write_secrets) as project:
-        yield project
-
-
-@asynccontextmanager
 async def _project(
     scale: Mapping[str, int],
     files: tuple[Path, ...] = (),
     variables: Mapping[str, str] | None = None,
-    write_secrets: Callable[[Path], None] = lambda _: None,
 ) -> AsyncIterator[ComposeProject]:
     engine = DockerClient.from_env()
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with ClientSession() as session:
             name = f"pkgrepo{uuid4().hex[:8]}"
             project = ComposeProject(name, engine, Path(folder), session, scale, files, variables or {})
-            write_secrets(project.secrets)
             try:
                 await project.up("--build")
                 yield project
