@@ -29,7 +29,7 @@ from auth_service.login.service import Login
 from auth_service.login.throttle import Throttle
 from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.metrics import LoginMetrics, register_metrics
-from auth_service.migrations import schema
+from auth_service.migrations import SCHEMA
 from auth_service.oidc.client import ProviderClient
 from auth_service.oidc.service import OidcSignIn
 from auth_service.oidc.store import MongoProviderStore, RedisSignIns
@@ -79,7 +79,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             open_service(settings.catalog_service_url, service="catalog_service", keys=settings.catalog_service_key)
         )
         readiness.check("mongodb", lambda: database.command("ping"))
-        prepare = partial(migrate, database, schema(settings.audit_key))
+        prepare = partial(migrate, database, SCHEMA)
         register_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", prepare))
         readiness.check("redis", redis.ping)

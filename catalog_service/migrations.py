@@ -1,4 +1,4 @@
-"""The migrations of the database `catalog`: none so far."""
+"""The indexes of the database `catalog`; it has no migrations."""
 
 from catalog_service.store import INDEXES
 from common.mongo.schema import Schema

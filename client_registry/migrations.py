@@ -1,4 +1,4 @@
-"""The indexes of the database `clients`; it has had no migrations yet."""
+"""The indexes of the database `clients`; it has no migrations."""
 
 from client_registry.blacklist.store import BLACKLIST_INDEXES
 from client_registry.clients.store import CLIENT_INDEXES

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, ValidationInfo, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError
 from pydantic_core.core_schema import multi_host_url_schema, url_schema
@@ -103,8 +103,8 @@ class EnvironmentSettings(BaseSettings):
 class ServiceSettings(EnvironmentSettings):
     """The settings of every service. `listen` is `host:port` or `unix:/path/of/the.sock`.
 
-    `management_listen` serves probes and metrics for operators. `workers` processes share the ports. A service's own
-    key defaults to `internal_key`. Traces are sent to `otel_exporter_otlp_endpoint`.
+    `management_listen` serves probes and metrics for operators. A service's own key defaults to `internal_key`. Traces
+    are sent to `otel_exporter_otlp_endpoint`.
     """
 
     listen: Listen = "127.0.0.1:8080"
@@ -112,16 +112,7 @@ class ServiceSettings(EnvironmentSettings):
     internal_key: Key = _OPTIONAL
     access_log: bool = True
     log_level: str = Field(default="info", pattern="^(debug|info|warning|error)$")
-    workers: int = Field(default=1, ge=1, le=64)
     otel_exporter_otlp_endpoint: CollectorUrl | None = None
-
-    @field_validator("workers")
-    @classmethod
-    def _share_a_port(cls, value: int, others: ValidationInfo) -> int:
-        listens = [str(others.data.get(name) or "") for name in ("listen", "management_listen")]
-        if value > 1 and any(listen.startswith("unix:") or listen.endswith(":0") for listen in listens):
-            raise ValueError("more than one needs a LISTEN of host:port with a port that is chosen")
-        return value
 
 
 class VariableSource(EnvSettingsSource):

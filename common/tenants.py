@@ -19,6 +19,7 @@ RING_LIMIT = 32  # characters
 DEFAULT_RING = "everyone"  # of a tenant that sets gates and no rings
 
 RESERVED = frozenset(["client", "ui", "internal", "metrics", "livez", "readyz", "docs", "static", "dashboard"])
+NAT64 = IPv6Network("64:ff9b::/96")  # Networks with IPv6 only reach IPv4 addresses by it.
 MAPPED_PREFIX = 96  # bits before the IPv4 address in ::ffff:a.b.c.d
 _TENANT_ID = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 
@@ -168,6 +169,19 @@ def contains(listed: tuple[str, ...], address: Address) -> bool:
 def plain_address(address: Address) -> Address:
     """The IPv4 address of an IPv4 address that is mapped into IPv6; any other address as it is."""
     return getattr(address, "ipv4_mapped", None) or address
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address is public. An address that embeds another is as public as that."""
+    if isinstance(address, IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in NAT64:
+            inner = IPv4Address(address.packed[-4:])
+        if inner is not None:
+            return is_public(inner)
+        if address.is_site_local:
+            return False
+    return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
 def network_of(ip: str) -> str:

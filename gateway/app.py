@@ -10,10 +10,9 @@ from common.concurrency.background import repeating
 from common.concurrency.limits import FairConcurrencyLimit
 from common.events import Events
 from common.events.broker import open_events
-from common.http.connection_limits import expect
+from common.http.connection_limits import CATCH_ALL_ROUTE, expect
 from common.http.readiness import READINESS
 from common.http.server import Service, watched_app
-from common.http.single_route import CATCH_ALL_ROUTE
 from common.redis import open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS, Metrics

@@ -1,7 +1,7 @@
 """The audit log: writes of administrators and operators, and sign-ins; entries are appended and never changed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
@@ -43,9 +43,22 @@ class Audit:
         }
         target = {to_audit_text(name): to_audit_text(text) for name, text in entry.target.items()}
         user, request_id = to_audit_text(entry.user), to_audit_text(entry.request_id)
-        await self._append(
-            tenant_id, replace(entry, at=at, user=user, request_id=request_id, target=target, changes=changes)
-        )
+        entry = replace(entry, at=at, user=user, request_id=request_id, target=target, changes=changes)
+        # The lock serialises this process; only replicas compete for a number.
+        async with self._locks.setdefault(tenant_id, asyncio.Lock()):
+            for _ in range(ATTEMPTS):
+                chained = self._signer.sign(tenant_id, await self.head(tenant_id), entry)
+                try:
+                    is_new = await self._store.add(chained)
+                except SequenceConflict:
+                    continue
+                if not is_new:
+                    return
+                await self._store.save_head(tenant_id, self._signer.sign_head(tenant_id, chained.head))
+                # Logs are stored elsewhere: their heads are evidence that nobody at the database can change.
+                log.info("audit_recorded", tenant_id=tenant_id, head=str(chained.head))
+                return
+        raise AuditBusy
 
     async def head(self, tenant_id: str) -> Head:
         """The head that the next entry follows: the newest entry, or a later signed head whose entry is gone.
@@ -65,27 +78,3 @@ class Audit:
     def select(self, tenant_id: str, selection: Selection) -> AsyncIterator[ChainedEntry | None]:
         """The selected entries; None for a document that someone made unreadable."""
         return self._store.select(tenant_id, selection)
-
-    async def import_unchained(self, tenant_id: str, done: Callable[[int], None]) -> None:
-        """Append the entries of releases before the chain. Safe to repeat. `done` is called with 1 for each entry."""
-        async for entry in self._store.unchained(tenant_id):
-            await self._append(tenant_id, entry)
-            await self._store.delete_unchained(tenant_id, entry.entry_id)
-            done(1)
-
-    async def _append(self, tenant_id: str, entry: AuditEntry) -> None:
-        # The lock serialises this process; only replicas compete for a number.
-        async with self._locks.setdefault(tenant_id, asyncio.Lock()):
-            for _ in range(ATTEMPTS):
-                chained = self._signer.sign(tenant_id, await self.head(tenant_id), entry)
-                try:
-                    is_new = await self._store.add(chained)
-                except SequenceConflict:
-                    continue
-                if not is_new:
-                    return
-                await self._store.save_head(tenant_id, self._signer.sign_head(tenant_id, chained.head))
-                # Logs are stored elsewhere: their heads are evidence that nobody at the database can change.
-                log.info("audit_recorded", tenant_id=tenant_id, head=str(chained.head))
-                return
-        raise AuditBusy

@@ -25,15 +25,11 @@ BATCH = 1000  # entries per fetch
 
 
 class MongoAuditStore:
-    """One document per entry, with the entry's id, and one per signed head.
-
-    The collection `audit` holds the entries of releases before the chain.
-    """
+    """One document per entry, with the entry's id, and one per signed head."""
 
     def __init__(self, database: MongoDatabase) -> None:
         self._log = database["audit_log"]
         self._heads = database["audit_heads"]
-        self._unchained = database["audit"]
 
     async def add(self, chained: ChainedEntry) -> bool:
         """Add an entry; False if the log has it already. Raises SequenceConflict."""
@@ -66,14 +62,6 @@ class MongoAuditStore:
         cursor = self._log.find(_filter(tenant_id, selection)).sort("sequence", order).limit(selection.limit or 0)
         async for document in cursor.batch_size(BATCH):
             yield parse_document(document)
-
-    async def unchained(self, tenant_id: str) -> AsyncIterator[AuditEntry]:
-        """The entries of releases before the chain, oldest first."""
-        async for document in self._unchained.find({"tenant_id": tenant_id}).sort("_id", ASCENDING):
-            yield _entry({**document, "_id": str(document["_id"]), "changes": []})
-
-    async def delete_unchained(self, tenant_id: str, entry_id: str) -> None:
-        await self._unchained.delete_one({"tenant_id": tenant_id, "_id": bson.ObjectId(entry_id)})
 
 
 def _filter(tenant_id: str, selection: Selection) -> Document:

@@ -43,7 +43,7 @@ class MongoTenantStore:
 
     async def delete(self, tenant_id: str) -> None:
         await self._tenants.delete_one({"tenant_id": tenant_id})
-        for name in ("users", "tokens", "providers", "audit", "audit_log", "audit_heads"):
+        for name in ("users", "tokens", "providers", "audit_log", "audit_heads"):
             await self._database[name].delete_many({"tenant_id": tenant_id})
 
 

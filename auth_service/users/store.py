@@ -1,6 +1,7 @@
 """Users in MongoDB."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import fields
 from typing import TypeVar
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
@@ -18,8 +19,8 @@ USER_INDEXES: Indexes = {
         IndexModel(["tenant_id", "issuer", "subject"], unique=True, partialFilterExpression={"subject": {"$gt": ""}}),
     ]
 }
-HAS_PASSWORD: Document = {"issuer": {"$in": ["", None]}}  # None is in documents of releases up to 0.1.0.
-IS_ADMINISTRATOR: Document = {"roles": {"$in": [Role.ADMINISTRATOR, None]}, **HAS_PASSWORD}
+HAS_PASSWORD: Document = {"issuer": ""}
+IS_ADMINISTRATOR: Document = {"roles": Role.ADMINISTRATOR, **HAS_PASSWORD}
 
 
 class MongoUserStore:
@@ -137,13 +138,5 @@ class MongoUserStore:
 
 
 def _user(document: Document) -> User:
-    texts = {name: document.get(name, "") for name in ("issuer", "subject", "name", "email")}
-    return User(
-        document["tenant_id"],
-        document["username"],
-        document["password_hash"],
-        document["created_at"],
-        roles_of(document),
-        **texts,
-        is_break_glass=document.get("is_break_glass", False),
-    )
+    values = {field.name: document[field.name] for field in fields(User)}
+    return User(**{**values, "roles": roles_of(document)})

@@ -6,9 +6,10 @@ names of private networks are allowed for a company's own servers; names are not
 """
 
 import re
-from ipaddress import IPv4Address, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv6Address
 
 from common.errors import InvalidField
+from common.tenants import is_public
 
 LIMIT = 2048  # characters, as in winget's manifests
 MAX_NAME = 253  # characters of a host
@@ -22,7 +23,6 @@ _ADDRESS = re.compile(
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")  # A host that ends in one is an IPv4 address.
 _OWN = {"localhost", "localdomain", "local"}  # the client itself, or any machine of its network
-_TRANSLATED = IPv6Network("64:ff9b::/96")  # NAT64: ends with an IPv4 address
 
 
 def parse_address(text: str, field: str = "installer_url") -> str:
@@ -68,16 +68,3 @@ def _check_host(host: str) -> None:
         raise ValueError("has a host that is no name")
     elif last in _OWN:
         raise ValueError(f"has a host in {last}, which is another one for each client")
-
-
-def is_public(address: IPv4Address | IPv6Address) -> bool:
-    """Whether an address is public. An address that embeds another is as public as that."""
-    if isinstance(address, IPv6Address):
-        inner = address.ipv4_mapped or address.sixtofour
-        if address in _TRANSLATED:
-            inner = IPv4Address(int(address) & 0xFFFFFFFF)
-        if inner is not None:
-            return is_public(inner)
-        if address.is_site_local:
-            return False
-    return address.is_global and not (address.is_multicast or address.is_reserved)

@@ -147,5 +147,4 @@ class MongoClientStore:
 
 
 def _client(document: Document) -> Client:
-    # Releases up to 0.1.0 write no ring.
-    return Client(**{field.name: {"ring": "", **document}[field.name] for field in fields(Client)})
+    return Client(**{field.name: document[field.name] for field in fields(Client)})

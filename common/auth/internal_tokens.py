@@ -34,8 +34,7 @@ REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps
 # The claims: of the tenant, only its id and limits; of the caller, everything.
 _TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers", "rings")
-_TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url")
-_NEW_TEXT_CLAIMS = ("creator", "ring")  # Gateways of releases up to 0.1.0 do not send them.
+_TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url", "creator", "ring")
 
 
 def hidden_digest(package_ids: Iterable[str]) -> str:
@@ -170,7 +169,7 @@ def sign(key: str, caller: Caller, *, service: str, operation: str) -> str:
         "deployment": caller.deployment,
         "roles": caller.roles,
         "packages": caller.packages,
-        **{name: getattr(caller, name) for name in (*_TEXT_CLAIMS, *_NEW_TEXT_CLAIMS)},
+        **{name: getattr(caller, name) for name in _TEXT_CLAIMS},
     }
     return jwt.encode(claims, key, algorithm=ALGORITHM)
 
@@ -211,9 +210,9 @@ class Callers:
 
 def _parse_claims(claims: Mapping[str, Any]) -> tuple[str, Caller]:
     tenant = Tenant.from_document({"client_authentication": False, "allowed_networks": (), **claims["tenant"]})
-    texts = {name: claims[name] for name in _TEXT_CLAIMS} | {name: claims.get(name, "") for name in _NEW_TEXT_CLAIMS}
+    texts = {name: claims[name] for name in _TEXT_CLAIMS}
     kind, deployment = Kind(claims["kind"]), Deployment(claims["deployment"])
     roles = roles_of(claims) if kind is Kind.ADMINISTRATOR else ()
-    packages = tuple(claims.get("packages", EVERY_PACKAGE))
+    packages = tuple(claims["packages"])
     caller = Caller(tenant, kind, deployment=deployment, roles=roles, packages=packages, **texts)
     return claims["op"], caller

@@ -72,5 +72,5 @@ def parse_roles(texts: Iterable[str]) -> tuple[Role, ...]:
 
 
 def roles_of(document: Mapping[str, Any]) -> tuple[Role, ...]:
-    """The roles of a stored user or a signed caller; releases up to 0.1.0 know administrators only."""
-    return tuple(map(Role, document.get("roles", ADMINISTRATOR)))
+    """The roles of a stored user or a signed caller."""
+    return tuple(map(Role, document["roles"]))

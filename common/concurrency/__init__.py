@@ -1,1 +1,1 @@
-"""Limits, batching, single flight, background work, worker processes and confined processes."""
+"""Limits, batching, single flight, background work and confined processes."""

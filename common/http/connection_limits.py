@@ -5,8 +5,9 @@ answered with a problem, too.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any, cast
 
@@ -15,9 +16,8 @@ from aiohttp.http import RawRequestMessage
 from multidict import CIMultiDict, istr
 
 from common.errors import InvalidRequest, Problem
-from common.http.aiohttp_private import ServerConnection, ServerRunner
-from common.http.middleware import problem_response
-from common.http.single_route import CATCH_ALL_ROUTE, bypass_router
+from common.http.aiohttp_private import ServerConnection, ServerRunner, set_match_info
+from common.http.middleware import OPEN_PATHS, problem_response
 from common.telemetry import begin_request, log, request_id
 
 POLL = 0.05  # seconds
@@ -38,6 +38,8 @@ SAFE_HEADERS = CIMultiDict(
         "X-Frame-Options": "DENY",
     }
 )
+# The route that takes every path but the probes'.
+CATCH_ALL_ROUTE: web.AppKey[web.AbstractRoute] = web.AppKey("everything", web.AbstractRoute)
 _REQUEST_ID = istr("X-Request-Id")
 
 
@@ -200,3 +202,24 @@ async def expect(request: web.Request) -> None:
 def _is_rejected(message: RawRequestMessage) -> bool:
     size = len(message.path) + sum(map(len, chain.from_iterable(message.raw_headers)))
     return message.version < HttpVersion10 or size > HEAD_LIMIT
+
+
+def bypass_router(
+    app: web.Application, default: Callable[..., Awaitable[web.StreamResponse]]
+) -> Callable[..., Awaitable[web.StreamResponse]]:
+    """The handler of `app`'s requests: the catch-all route, or `default`, which uses the router."""
+    route = app[CATCH_ALL_ROUTE]
+    match_info = web.UrlMappingMatchInfo({}, route)
+    match_info.add_app(app)
+    match_info.freeze()
+    handler = route.handler
+    for middleware in reversed(app.middlewares):
+        handler = partial(middleware, handler=handler)
+
+    def handle(request: web.Request) -> Awaitable[web.StreamResponse]:
+        if request.path in OPEN_PATHS or request.method == hdrs.METH_CONNECT or hdrs.EXPECT in request.headers:
+            return default(request)
+        set_match_info(request, match_info)
+        return handler(request)
+
+    return handle

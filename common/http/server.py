@@ -3,7 +3,6 @@
 import asyncio
 import ctypes
 import gc
-import multiprocessing
 import platform
 import resource
 import signal
@@ -23,7 +22,6 @@ from prometheus_client.core import Metric
 from common.auth.internal_tokens import Callers
 from common.auth.signing import RELOAD_INTERVAL, Keys
 from common.concurrency.background import repeating
-from common.concurrency.workers import WorkerSlot, run_workers
 from common.http.connection_limits import Runner, expect
 from common.http.middleware import observe_requests, problems
 from common.http.readiness import READINESS, add_probes, only_when_ready
@@ -111,13 +109,12 @@ def management_of(app: web.Application, *others: web.Application) -> web.Applica
 
 @asynccontextmanager
 async def serving(
-    app: web.Application, listen: str, *, drain: float = 0, shared: bool = False, tls: ssl.SSLContext | None = None
+    app: web.Application, listen: str, *, drain: float = 0, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[str]:
     """Serve at `host:port`, `[host]:port` or `unix:/path`, and yield the address, with a free port for port 0.
 
     With `tls` a port serves https. At the end `/readyz` fails, and requests are still served for `drain` seconds; then
-    idle connections have as long again to be closed by their clients. The system divides the connections of a `shared`
-    port among its processes.
+    idle connections have as long again to be closed by their clients.
     """
     timeouts: dict[str, Any] = {"keepalive_timeout": KEEP_ALIVE, "shutdown_timeout": SHUTDOWN_TIMEOUT}
     runner = Runner(app, access_log=None, auto_decompress=False, **timeouts)
@@ -128,7 +125,7 @@ async def serving(
             yield listen
         else:
             host, _, port = listen.rpartition(":")
-            options: dict[str, Any] = {"backlog": BACKLOG, "reuse_port": shared, "ssl_context": tls}
+            options: dict[str, Any] = {"backlog": BACKLOG, "ssl_context": tls}
             await web.TCPSite(runner, host.strip("[]"), int(port), **options).start()
             yield f"{'https' if tls else 'http'}://{host}:{runner.addresses[0][1]}"
     finally:
@@ -139,32 +136,24 @@ async def serving(
 
 
 def run(*services: Service) -> None:  # type: ignore[type-arg]  # each has settings of its own
-    """Run services until SIGINT or SIGTERM, with settings from the environment, in one process or in several."""
+    """Run services until SIGINT or SIGTERM, with settings from the environment, in this process."""
     try:
         ready = [(service, load(service.settings)) for service in services]
     except BadSetting as error:
         sys.exit(f"{services[0].name}: {error}")
     first = ready[0][1]
-    if first.workers == 1:
-        _run(ready, None)
-    else:
-        run_workers(first.workers, partial(_run, ready))
-
-
-def _run(ready: list[tuple[Service, Any]], slot: WorkerSlot | None) -> None:  # type: ignore[type-arg]
-    """Run services in this process; with a `slot` it is one of several workers."""
-    configure_logs(ready[0][1].log_level)
+    configure_logs(first.log_level)
     keep_memory()
     open_many_files()
-    loop_factory = uvloop.new_event_loop if all(service.uvloop for service, _ in ready) else None
-    name, first = ready[0][0].name, ready[0][1]
+    loop_factory = uvloop.new_event_loop if all(service.uvloop for service in services) else None
+    name = services[0].name
     try:
         with (
             traces.during(name, first.otel_exporter_otlp_endpoint),
             asyncio.Runner(loop_factory=loop_factory) as runner,
         ):
             apps = [(service.create_app(settings), settings) for service, settings in ready]
-            runner.run(until_stopped(_serve(apps, slot)))
+            runner.run(until_stopped(_serve(apps)))
     except (BadSetting, OSError, MongoError) as error:  # A MongoError is a bad option of the URL.
         sys.exit(f"{name}: {error}")
 
@@ -187,9 +176,8 @@ def open_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(apps: list[tuple[web.Application, ServiceSettings]], slot: WorkerSlot | None) -> None:
+async def _serve(apps: list[tuple[web.Application, ServiceSettings]]) -> None:
     """Serve until cancelled. The management ports close last, so that probes see a service stopping."""
-    shared = slot is not None
     keys = [value for _, settings in apps for _, value in settings if isinstance(value, Keys)]
 
     async def reload_keys() -> None:
@@ -201,13 +189,11 @@ async def _serve(apps: list[tuple[web.Application, ServiceSettings]], slot: Work
         pause = partial(asyncio.sleep, RELOAD_INTERVAL)
         await management.enter_async_context(repeating("key files", reload_keys, pause))
         for app, settings in apps:
-            if slot is not None:
-                app[METRICS].share(slot.folder, slot.number)
-            server = serving(app, settings.listen, drain=DRAIN_TIMEOUT, shared=shared)
+            server = serving(app, settings.listen, drain=DRAIN_TIMEOUT)
             address = await services.enter_async_context(server)
             log.info("serving", address=address)
             if settings.management_listen:
-                server = serving(management_of(app), settings.management_listen, shared=shared)
+                server = serving(management_of(app), settings.management_listen)
                 await management.enter_async_context(server)
         gc.freeze()  # The objects up to here stay, so the collector need not visit them again.
         gc.set_threshold(NEW_OBJECTS)
@@ -220,8 +206,6 @@ async def until_stopped(work: Coroutine[Any, Any, None]) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    if parent := multiprocessing.parent_process():
-        loop.add_reader(parent.sentinel, stop.set)  # It becomes readable when the parent dies.
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
     stopping.cancel()

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from itertools import chain
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +18,6 @@ from common.concurrency.background import running
 from common.telemetry.logs import log
 from common.telemetry.service_metrics import EventLoopLag, ProcessMetrics, RequestMetrics
 from common.telemetry.version import software_version
-from common.telemetry.worker_metrics import SharedMetrics, merge
 
 TIMEOUT = 2.0  # seconds for a source
 CACHE_LIFETIME = 15.0  # seconds
@@ -40,7 +38,6 @@ class Metrics:
         text = "How late a timer of the process was, at worst, within a minute."
         self.gauge("pkgrepo_event_loop_lag_seconds", text, self._lag.maximum, service=service)
         self._sources: list[Source] = []
-        self._shared: SharedMetrics | None = None
         self.gauge("pkgrepo_build_info", "1, of this version.", lambda: 1, service=service, version=software_version())
 
     def counter(self, name: str, documentation: str, *labels: str) -> Counter:
@@ -58,28 +55,18 @@ class Metrics:
         """
         self._sources.append(Source(name, read, cached=cached))
 
-    def share(self, folder: Path, worker: int) -> None:
-        """Share metrics with the other workers of the service through a folder; see `worker_metrics`."""
-        self._shared = SharedMetrics(folder, self.service, worker)
-
     async def collect(self) -> list[Metric]:
-        """The metrics of all workers, and those of the sources that answered in time."""
+        """The metrics of this process, and those of the sources that answered in time."""
         sources = await asyncio.gather(*(source.get() for source in self._sources))
-        local = self._collect_local()
-        return [*(await self._shared.publish(local) if self._shared else local), *chain.from_iterable(sources)]
+        return [*self._registry.collect(), *chain.from_iterable(sources)]
 
     async def running(self, _: web.Application) -> AsyncIterator[None]:
-        """Measure and share metrics while the application runs."""
+        """Measure the event loop while the application runs."""
         async with AsyncExitStack() as stack:
             for source in self._sources:
                 stack.push_async_callback(source.close)
-            if self._shared is not None:
-                await stack.enter_async_context(self._shared.publishing(self._collect_local))
             await stack.enter_async_context(running(self._lag.measure()))
             yield
-
-    def _collect_local(self) -> list[Metric]:
-        return list(self._registry.collect())
 
 
 METRICS = web.AppKey("metrics", Metrics)
@@ -93,6 +80,16 @@ def gauges(
     for label_value, value in values:
         family.add_metric([*labels.values(), label_value], value)
     return family
+
+
+def merge(services: Iterable[Sequence[Metric]]) -> list[Metric]:
+    """The metrics of several services: each name once, with the samples of all."""
+    merged: dict[str, Metric] = {}
+    for metric in chain.from_iterable(services):
+        if metric.name not in merged:
+            merged[metric.name] = Metric(metric.name, metric.documentation, metric.type)
+        merged[metric.name].samples.extend(metric.samples)
+    return [*merged.values()]
 
 
 def metrics_handler(services: Sequence[Metrics]) -> Callable[[web.Request], Awaitable[web.Response]]:

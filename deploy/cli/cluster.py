@@ -40,9 +40,8 @@ def secrets(
 ) -> None:
     """Generate missing keys of the services and users of the stores. Re-running is safe.
 
-    A folder of an earlier release gets a user for each service at each store. For external stores, write each service's
-    address into its file in urls/ and add --external-stores. MONGO_URL_FILE, REDIS_URL_FILE and RABBITMQ_URL_FILE, each
-    the name of a file, give all services the same address and user.
+    For external stores, write each service's address into its file in urls/ and add --external-stores. MONGO_URL_FILE,
+    REDIS_URL_FILE and RABBITMQ_URL_FILE, each the name of a file, give all services the same address and user.
     """
     urls = {"mongo_url": mongo_url, "redis_url": redis_url, "rabbitmq_url": rabbitmq_url}
     others = load(OtherStores, **{name: url for name, url in urls.items() if url is not None})

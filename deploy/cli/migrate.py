@@ -13,7 +13,7 @@ from common.mongo import MongoDatabase
 from common.mongo.migration import migrate as migrate_database
 from common.mongo.schema import Migrating, Schema, outstanding
 from deploy.cli.options import INTERRUPTED, RESUMES, Data, console, run_interruptible, run_until_stopped
-from deploy.operator.schemas import open_database, schemas
+from deploy.operator.schemas import SCHEMAS, open_database
 from deploy.operator.storage import Storage, open_storage
 from deploy.operator.stores import StoreAddresses, store_addresses
 from upload_service.model import StorageKind
@@ -44,14 +44,14 @@ def migrate(
 
 async def _pending(where: StoreAddresses) -> list[str]:
     pending = []
-    for name, schema in schemas(where.require_audit_key()).items():
+    for name, schema in SCHEMAS.items():
         async with open_database(where.addresses.mongo_url, name) as database:
             pending += [f"{name}: {sentence}" for sentence in (await outstanding(database, schema)).sentences()]
     return pending
 
 
 async def _migrate(where: StoreAddresses) -> None:
-    for name, schema in schemas(where.require_audit_key()).items():
+    for name, schema in SCHEMAS.items():
         async with open_database(where.addresses.mongo_url, name) as database:
             pending = await outstanding(database, schema)
             with console.status(name) as status:

@@ -14,7 +14,6 @@ from common.settings import EnvironmentSettings, MongoUrl, RabbitUrl, RedisUrl
 OPERATOR = "operator"  # the user of the `pkgrepo` commands
 HEALTH = "health"  # the user of Redis' health check
 ADMINISTRATOR = "administrator"  # the user that reloads the users of Redis
-DEFAULT_OF_RELEASE_0_1 = "pkgrepo"  # had every right at RabbitMQ
 
 # The databases that each user reads and writes.
 MONGODB: Mapping[str, Sequence[str]] = {
@@ -106,7 +105,7 @@ def redis_acl(credentials: Sequence[Credential]) -> str:
 def rabbitmq_definitions(credentials: Sequence[Credential]) -> str:
     """RabbitMQ's file of definitions. A name that is not among the credentials cannot sign in and has no rights."""
     active = {credential.name: credential for credential in credentials}
-    names = [DEFAULT_OF_RELEASE_0_1, *(name for user in RABBITMQ for name in names_of(user))]
+    names = [name for user in RABBITMQ for name in names_of(user)]
     users, permissions = [], []
     for name in names:
         credential = active.get(name)

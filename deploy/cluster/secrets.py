@@ -38,8 +38,6 @@ SETTINGS: Mapping[str, type[ServiceSettings]] = {
 # `internal_key` is the default of other keys that are all given here; the storage's provider issues the S3 key.
 NOT_GENERATED = frozenset(["internal_key", "s3_secret_access_key"])
 COMMAND = "pkgrepo"  # the folder of the addresses for the operator's commands
-# Files of release 0.1.0, which had one user at each store.
-OUTDATED = ("redis/password", "redis/password.conf", "rabbitmq/password", "rabbitmq/user.conf")
 
 
 @dataclass(frozen=True)
@@ -85,11 +83,6 @@ class ClusterSecrets:
             written += self._update({file: value for file in files if file not in existing})
         for store in self._own_stores():
             written += self._update(self._derived(store))
-        outdated = [file for file in (self.path / name for name in OUTDATED) if file.exists()]
-        if outdated and self._root.exists():  # Every service of that release had root's password.
-            written += self._renew_root()
-        for file in outdated:
-            file.unlink()
         return written
 
     def credentials(self, store: str) -> list[Credential]:

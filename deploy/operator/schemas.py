@@ -3,9 +3,7 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from pydantic import SecretStr
-
-from auth_service.migrations import schema as auth_schema
+from auth_service.migrations import SCHEMA as AUTH
 from catalog_service.migrations import SCHEMA as CATALOG
 from client_registry.migrations import SCHEMA as CLIENTS
 from common import mongo
@@ -15,13 +13,8 @@ from common.mongo.schema import Schema, SchemaIsNewer, set_version, version_of
 from deploy.operator.stores import StoreAddresses
 from upload_service.migrations import SCHEMA as UPLOAD
 
-
-def schemas(audit_key: SecretStr) -> dict[str, Schema]:
-    """The schemas of all services, by their databases."""
-    return {"auth": auth_schema(audit_key), "catalog": CATALOG, "upload": UPLOAD, "clients": CLIENTS}
-
-
-KNOWN = {name: schema.version for name, schema in schemas(SecretStr("")).items()}
+SCHEMAS: dict[str, Schema] = {"auth": AUTH, "catalog": CATALOG, "upload": UPLOAD, "clients": CLIENTS}
+KNOWN = {name: schema.version for name, schema in SCHEMAS.items()}
 
 
 @asynccontextmanager
@@ -39,7 +32,7 @@ async def versions(database: MongoDatabase) -> dict[str, int]:
 
 async def migrate_restored(where: StoreAddresses, schema_versions: Mapping[str, int]) -> None:
     """Migrate records that were restored into empty databases; `schema_versions` are of their databases."""
-    for name, schema in schemas(where.require_audit_key()).items():
+    for name, schema in SCHEMAS.items():
         async with mongo.open_database(where.addresses.mongo_url, name) as database:
             await set_version(database, schema_versions.get(name, 0))
             await migrate(database, schema)
@@ -47,7 +40,7 @@ async def migrate_restored(where: StoreAddresses, schema_versions: Mapping[str, 
 
 async def migrate_imported(where: StoreAddresses, schema_versions: Mapping[str, int]) -> None:
     """Migrate records that were imported into databases of the current schema."""
-    for name, schema in schemas(where.require_audit_key()).items():
+    for name, schema in SCHEMAS.items():
         async with mongo.open_database(where.addresses.mongo_url, name) as database:
             await migrate_again(database, schema, schema_versions.get(name, 0))
 

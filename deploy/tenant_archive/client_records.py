@@ -48,7 +48,7 @@ class ClientRecord(Record):
     last_seen: datetime | None
     program: Count
     enabled: bool
-    ring: Ring | Literal[""] = ""  # Records of releases up to 0.1.0 have no ring.
+    ring: Ring | Literal[""]
     created_at: datetime
     entries_added: Annotated[int, Field(ge=0)] = 0
 

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationError
 from auth_service.audit.store import parse_document
 from auth_service.users.passwords import has_our_parameters
 from auth_service.users.service import parse_username
-from common.auth.roles import ADMINISTRATOR, Role
+from common.auth.roles import Role
 from common.errors import Problem
 from common.http.bodies import FORM_LIMIT
 from common.mongo import Document
@@ -31,14 +31,13 @@ class UserRecord(Record):
     username: Annotated[str, checked(parse_username)]
     password_hash: Annotated[str, checked(has_our_parameters, OTHER_PARAMETERS)]
     created_at: datetime
-    # Records of releases up to 0.1.0 have no roles; their users are administrators.
-    roles: Annotated[list[RoleName], Field(min_length=1, max_length=len(Role))] = Field([*ADMINISTRATOR])
+    roles: Annotated[list[RoleName], Field(min_length=1, max_length=len(Role))]
     # An archive has no users of an identity provider.
-    issuer: Literal[""] = ""
-    subject: Literal[""] = ""
-    name: Literal[""] = ""
-    email: Literal[""] = ""
-    is_break_glass: bool = False
+    issuer: Literal[""]
+    subject: Literal[""]
+    name: Literal[""]
+    email: Literal[""]
+    is_break_glass: bool
 
 
 class AuditHeadRecord(Record):

@@ -3,9 +3,8 @@
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,11 +13,11 @@ import stamina
 from yarl import URL
 
 from common.errors import Problem
+from common.http.outbound import CheckedResolver, parse_https
 from deploy.publish.files import LocalFile, open_file, suffix_of
 from deploy.publish.model import Installer
 from deploy.publish.problems import retry_after, retry_delay
 from deploy.terminal import FileProgress
-from deploy.winget_manifests.networks import AddressForbidden, CheckedResolver, Networks
 
 BLOCK = 1 << 20  # bytes
 REDIRECTS = frozenset([301, 302, 303, 307, 308])
@@ -50,7 +49,7 @@ class Fetcher:
     """Downloads installers of at most `max_size` bytes into a folder."""
 
     http: aiohttp.ClientSession
-    networks: Networks
+    allowed_networks: tuple[str, ...]
     folder: Path
     max_size: int
 
@@ -74,17 +73,7 @@ class Fetcher:
 
     def check(self, address: str) -> URL:
         """Parse an address, before its name is resolved. Raises AddressForbidden."""
-        try:
-            url = URL(address)
-        except ValueError:
-            raise AddressForbidden(f"{address} is no address.") from None
-        if url.scheme != "https" or not url.host:
-            raise AddressForbidden(f"{address} does not begin with https://.")
-        if url.raw_user is not None or url.raw_password is not None:
-            raise AddressForbidden("The address holds credentials.")
-        with suppress(ValueError):
-            self.networks.check(url.host, [str(ip_address(url.host))])
-        return url
+        return parse_https(address, self.allowed_networks)
 
     async def _fetch(self, address: str, path: Path, row: FileProgress) -> None:
         url = self.check(address)
@@ -127,7 +116,9 @@ def _is_temporary(error: Exception) -> bool:
 
 
 @asynccontextmanager
-async def open_fetcher(networks: Networks, ca_file: Path | None, max_size: int) -> AsyncIterator[Fetcher]:
+async def open_fetcher(
+    allowed_networks: tuple[str, ...], ca_file: Path | None, max_size: int
+) -> AsyncIterator[Fetcher]:
     """Open a fetcher; `ca_file` has certificates to trust beside the system's.
 
     It uses no proxy, because a proxy would bypass the check of addresses.
@@ -135,7 +126,7 @@ async def open_fetcher(networks: Networks, ca_file: Path | None, max_size: int) 
     context = ssl.create_default_context()
     if ca_file:
         context.load_verify_locations(ca_file)
-    connector = aiohttp.TCPConnector(ssl=context, resolver=CheckedResolver(networks), use_dns_cache=False)
+    connector = aiohttp.TCPConnector(ssl=context, resolver=CheckedResolver(allowed_networks), use_dns_cache=False)
     with TemporaryDirectory(prefix="pkgrepo-") as folder:
         async with aiohttp.ClientSession(
             connector=connector,
@@ -144,4 +135,4 @@ async def open_fetcher(networks: Networks, ca_file: Path | None, max_size: int) 
             auto_decompress=False,
             headers={"Accept-Encoding": "identity", "User-Agent": "pkgrepo"},
         ) as http:
-            yield Fetcher(http, networks, Path(folder), max_size)
+            yield Fetcher(http, allowed_networks, Path(folder), max_size)

@@ -84,7 +84,7 @@ class ClientDirectory:
         client = await self._client_registry.json(visitor, "identify_client", form)
         if not client["client_id"]:
             raise UnknownClient
-        return KnownClient(client["client_id"], client.get("ring", ""))  # Releases up to 0.1.0 send no ring.
+        return KnownClient(client["client_id"], client["ring"])
 
     async def _fetch_hidden(self, client: Caller) -> str:
         return hidden_digest((await self._client_registry.json(client, "hidden_packages"))["package_ids"])

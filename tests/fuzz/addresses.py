@@ -7,10 +7,10 @@ from urllib.parse import quote, urlsplit
 
 from yarl import URL
 
-from catalog_service.model.external_installers import is_public, parse_address
+from catalog_service.model.external_installers import parse_address
 from common.auth.internal_tokens import Deployment
 from common.errors import InvalidField, Problem
-from common.tenants import bounds, contains, is_tenant_id, parse_network, plain_address
+from common.tenants import bounds, contains, is_public, is_tenant_id, parse_network, plain_address
 from gateway.routing.client_address import base_url, caller_address, is_https
 from gateway.routing.target import Target
 from gateway.settings import GatewaySettings

@@ -109,7 +109,7 @@ class Findings:
     @classmethod
     def parse(cls, document: Mapping[str, Any]) -> Self:
         """Validate a document. Raises ValueError, KeyError, TypeError or AttributeError."""
-        signer, nested, signature = document["signer"], document["nested"], document.get("signature")
+        signer, nested, signature = document["signer"], document["nested"], document["signature"]
         if len(nested) > NESTED_LIMIT:
             raise ValueError("too many nested files")
         return cls(
@@ -122,10 +122,10 @@ class Findings:
             product_code=normalize_guid(document["product_code"]),
             upgrade_code=normalize_guid(document["upgrade_code"]),
             package_family_name=clean_text(document["package_family_name"]),
-            signature_sha256=_digest(document.get("signature_sha256", "")),  # Releases up to 0.1.0 had none.
+            signature_sha256=_digest(document["signature_sha256"]),
             nested=tuple(Nested(clean_text(file["path"], PATH_LIMIT), Format(file["format"])) for file in nested),
             signer=Signer(clean_text(signer["subject"]), clean_text(signer["issuer"])) if signer else None,
-            signature=Signature.parse(signature) if signature else None,  # Releases up to 0.1.0 had none.
+            signature=Signature.parse(signature) if signature else None,
         )
 
 

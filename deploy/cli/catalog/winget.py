@@ -32,7 +32,6 @@ from deploy.winget_manifests.exporter import ExportedManifest, ManifestExport
 from deploy.winget_manifests.fetcher import open_fetcher
 from deploy.winget_manifests.importer import DryRun, ManifestImport
 from deploy.winget_manifests.manifest_tree import SUFFIXES, find_manifests
-from deploy.winget_manifests.networks import Network, Networks
 from deploy.winget_manifests.report import Outcome, Row, summary
 from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
 
@@ -79,7 +78,7 @@ def import_paths(
             raise BadSetting(f"{path}: does not exist")
     if keep_addresses is bool(installers or fetch):
         raise BadSetting("give --installers or --fetch, or --keep-addresses to leave the installers at their addresses")
-    networks = Networks([_network(text) for text in allow_network or ()])
+    networks = tuple(map(_network, allow_network or ()))
     imports: list[ManifestImport] = []
 
     async def work() -> None:
@@ -145,10 +144,10 @@ def _archive(paths: Sequence[Path]) -> Path | None:
     return first if named or (not others and first.is_file() and is_archive(first)) else None
 
 
-def _network(text: str) -> Network:
-    """Raises BadSetting."""
+def _network(text: str) -> str:
+    """The network in its usual spelling. Raises BadSetting."""
     try:
-        return ip_network(text)
+        return str(ip_network(text))
     except ValueError:
         raise BadSetting(f"--allow-network: {text}: must be a network such as 10.1.0.0/16") from None
 

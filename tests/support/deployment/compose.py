@@ -34,7 +34,6 @@ EXTERNAL_STORES = (
     FILE.with_name("compose.external-stores.yaml"),
     Path(__file__).with_name("compose.other-stores.yaml"),
 )
-RELEASE_0_1_0 = Path(__file__).with_name("compose.release-0.1.0.yaml")
 TENANT = "main"
 # Images that the test machine has. The variables of the environment come first.
 STORE_IMAGES = {"MONGODB_IMAGE": "mongo:7", "REDIS_IMAGE": "redis:7", "RABBITMQ_IMAGE": "rabbitmq:4-management"}
@@ -252,13 +251,6 @@ async def _start_all_stores(project: ComposeProject) -> None:
 
 async def _start(project: ComposeProject) -> None:
     await project.up("--build")
-
-
-@asynccontextmanager
-async def run_compose_of_release_0_1_0(write_secrets: Callable[[Path], None]) -> AsyncIterator[ComposeProject]:
-    """Start the project with one user per store. `write_secrets` writes their passwords into the folder."""
-    async with _project({}, (RELEASE_0_1_0,), write_secrets=write_secrets) as project:
-        yield project
 
 
 @asynccontextmanager

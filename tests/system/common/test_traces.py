@@ -93,18 +93,6 @@ async def test_a_stopping_service_exports_its_last_spans(redis_url: str) -> None
     assert span.attributes["http.response.status_code"] == 500
 
 
-@pytest.mark.full
-async def test_each_worker_of_a_service_is_traced(redis_url: str) -> None:
-    async with run_collector() as collector:
-        settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "WORKERS": "2", "OTEL_BSP_SCHEDULE_DELAY": "50"}
-
-        async def both_exported() -> bool:
-            return await is_answered(url) and len(collector.processes) == 2
-
-        async with gateway(redis_url, **settings) as (_, url):
-            await until(both_exported, timeout=START)
-
-
 async def test_without_a_collector_no_service_needs_the_library() -> None:
     services = ", ".join(f"{service}.app" for service in (*SERVICES, "gateway"))
     process = await asyncio.create_subprocess_exec(

@@ -246,15 +246,6 @@ def test_an_invalid_value_is_named_and_not_shown(environment: pytest.MonkeyPatch
     assert text not in str(bad.value).partition(": ")[2].replace("unix:/path", "")
 
 
-@pytest.mark.parametrize("listen", ["unix:/run/some.sock", "127.0.0.1:0"])
-def test_several_workers_need_a_fixed_port(environment: pytest.MonkeyPatch, listen: str) -> None:
-    environment.setenv("LISTEN", listen)
-    environment.setenv("WORKERS", "2")
-
-    with pytest.raises(BadSetting, match="WORKERS: more than one needs"):
-        load(SampleSettings)
-
-
 def test_a_key_is_not_shown_with_the_settings() -> None:
     assert SECRET not in repr(load(SampleSettings))
 

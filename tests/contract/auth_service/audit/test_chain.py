@@ -18,8 +18,7 @@ from auth_service.audit import service as audit_module
 from auth_service.audit.chain import AuditSigner, ChainBroken, verify
 from auth_service.audit.model import AuditBusy, AuditEntry, Head, Selection, SignedHead
 from auth_service.audit.service import Audit
-from auth_service.audit.store import MongoAuditStore
-from auth_service.migrations import INDEXES
+from auth_service.audit.store import AUDIT_INDEXES, MongoAuditStore
 from common.mongo import Document, MongoDatabase, make_indexes
 from tests.support.factories import KEY
 
@@ -76,7 +75,7 @@ async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
         mongo_url, tz_aware=True, w="majority", readConcernLevel="majority"
     )
     name = f"test_audit_{uuid4().hex[:12]}"
-    await make_indexes(client[name], INDEXES)
+    await make_indexes(client[name], AUDIT_INDEXES)
     yield client[name]
     await client.drop_database(name)
     client.close()
@@ -359,29 +358,3 @@ async def test_a_replaced_key_still_verifies_its_entries(log: Log) -> None:
     assert await log.broken_at() is not None
     await log.append(audit=Audit(log.store, replaced))
     assert (await verify(log.store, replaced, log.tenant_id)).sequence == 7
-
-
-async def test_entries_older_than_the_chain_are_added_to_it_once(log: Log) -> None:
-    old = [
-        {
-            "tenant_id": log.tenant_id,
-            "operation": f"old_{number}",
-            "user": "ada",
-            "ip": "192.0.2.1",
-            "status": 200,
-            "request_id": "",
-            "target": [{"name": "a", "value": "b"}],
-            "at": datetime(2026, 1, 1, number, tzinfo=UTC),
-        }
-        for number in range(5)
-    ]
-    await log.database["audit"].insert_many(copy.deepcopy(old))
-    audits = [Audit(log.store, SEALS) for _ in range(3)]
-
-    await asyncio.gather(*(audit.import_unchained(log.tenant_id, lambda _: None) for audit in audits))
-
-    assert (await log.verified()).sequence == 5
-    assert [(row["operation"], row["at"]) for row in await log.documents()] == [
-        (row["operation"], row["at"]) for row in old
-    ]
-    assert await log.database["audit"].count_documents({"tenant_id": log.tenant_id}) == 0

@@ -2,22 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from datetime import UTC, datetime
-from typing import Any
+from datetime import datetime
 from uuid import uuid4
 
 import pytest
-from pydantic import SecretStr
 from pymongo import ASCENDING, IndexModel
 from pymongo.errors import OperationFailure
 
-from auth_service.audit.chain import AuditSigner, verify
-from auth_service.audit.store import MongoAuditStore
-from auth_service.migrations import schema as auth_schema
-from auth_service.users.model import User
-from auth_service.users.store import MongoUserStore
-from common.auth.roles import ADMINISTRATOR, Role
-from common.mongo import Document, MongoDatabase, open_database
+from common.mongo import MongoDatabase, open_database
 from common.mongo import migration as migrating_module
 from common.mongo import schema as schema_module
 from common.mongo.migration import Lease, migrate, migrate_again
@@ -32,7 +24,6 @@ from common.mongo.schema import (
     set_version,
     version_of,
 )
-from tests.support.factories import KEY
 
 INDEXES = {"things": [IndexModel([("tenant_id", ASCENDING), ("size", ASCENDING)], unique=True)]}
 
@@ -226,35 +217,3 @@ async def test_an_index_with_other_options_is_an_error(database: MongoDatabase, 
     await database["things"].create_index([("tenant_id", ASCENDING), ("size", ASCENDING)])
     with pytest.raises(OperationFailure):
         await migrate(database, steps.schema)
-
-
-async def test_a_migration_adds_old_entries_to_the_chain(database: MongoDatabase) -> None:
-    entry: dict[str, Any] = {"user": "ada", "ip": "192.0.2.1", "status": 200, "request_id": "", "target": []}
-    for number in range(3):
-        await database["audit"].insert_many(
-            [
-                {"tenant_id": tenant, "operation": f"old_{number}", "at": datetime(2026, 1, 1, tzinfo=UTC), **entry}
-                for tenant in ("acme", "other")
-            ]
-        )
-    schema = auth_schema(SecretStr(KEY))
-    await migrate(database, schema)
-    store, signer = MongoAuditStore(database), AuditSigner(KEY)
-    assert [(await verify(store, signer, tenant)).sequence for tenant in ("acme", "other")] == [3, 3]
-    entries: list[Document] = [row async for row in database["audit_log"].find({"tenant_id": "acme"}).sort("sequence")]
-    assert [row["operation"] for row in entries] == ["old_0", "old_1", "old_2"]
-    await migrate_again(database, schema, 0)
-    assert await database["audit_log"].count_documents({}) == 6
-
-
-async def test_a_migration_makes_the_users_of_older_releases_administrators(database: MongoDatabase) -> None:
-    store = MongoUserStore(database)
-    for number in range(3):
-        user = {"username": f"u{number}", "password_hash": "", "created_at": datetime(2026, 1, 1, tzinfo=UTC)}
-        await database["users"].insert_one({"tenant_id": "acme", **user})
-    await store.add(User("acme", "viewer", "", datetime(2026, 1, 1, tzinfo=UTC), (Role.VIEWER,)))
-    before = [user.roles for user in await store.list("acme")]
-    assert before == [ADMINISTRATOR] * 3 + [(Role.VIEWER,)]
-    await migrate(database, auth_schema(SecretStr(KEY)))
-    assert [user.roles for user in await store.list("acme")] == before
-    assert await database["users"].count_documents({"tenant_id": "acme", "roles": [*ADMINISTRATOR]}) == 3

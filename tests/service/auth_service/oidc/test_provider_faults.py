@@ -110,7 +110,7 @@ async def test_an_address_is_checked_when_it_is_connected_to(company: Company, m
         address = {"hostname": host, "host": "169.254.169.254", "port": port, "family": 2, "proto": 0, "flags": 0}
         return [address, {**address, "host": "127.0.0.1"}]
 
-    monkeypatch.setattr("auth_service.oidc.http.ThreadedResolver.resolve", rebind)
+    monkeypatch.setattr("common.http.outbound.ThreadedResolver.resolve", rebind)
     company.idp.issuer = company.idp.issuer.replace("127.0.0.1", "login.example.com")
     company.idp.calls.clear()
     await _forget(company, allowed_networks=())
@@ -128,7 +128,7 @@ async def test_ipv6_addresses_of_private_hosts_are_private(
     async def resolve(_: object, name: str, port: int = 0, family: int = 0) -> list[dict[str, object]]:
         return [{"hostname": name, "host": host, "port": port, "family": 10, "proto": 0, "flags": 0}]
 
-    monkeypatch.setattr("auth_service.oidc.http.ThreadedResolver.resolve", resolve)
+    monkeypatch.setattr("common.http.outbound.ThreadedResolver.resolve", resolve)
     for name in ("login.example.com", f"[{host}]"):
         company.idp.issuer = f"https://{name}"
         await _forget(company)

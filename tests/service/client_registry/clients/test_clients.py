@@ -310,15 +310,6 @@ async def test_clients_of_a_tenant_without_rings_have_none(registry: Registry) -
     assert answer.status == 200
 
 
-async def test_a_client_of_an_earlier_release_has_no_ring(registry: Registry) -> None:
-    caller = make_caller()
-    added = await registry.add_client(caller)
-    await registry.database["clients"].update_one({"tenant_id": caller.tenant_id}, {"$unset": {"ring": ""}})
-
-    assert (await registry.client(caller, added["client_id"]))["ring"] == ""
-    assert await registry.identify(caller, added["auth_token"]) == added["client_id"]
-
-
 async def test_an_unknown_client_is_not_edited(registry: Registry) -> None:
     for unknown in (str(uuid4()), "{}"):
         answer = await registry.call(make_caller(), "PATCH", "edit_client", unknown, data={"enabled": "1"})

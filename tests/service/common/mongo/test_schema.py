@@ -16,7 +16,7 @@ from common.mongo import Document, MongoDatabase, open_database
 from common.mongo.migration import Lease
 from common.mongo.schema import Done, Migration, Schema, set_version, version_of
 from tests.support.services.catalog import Catalog, serving_catalog
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for, sha256
+from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for
 from tests.support.wait import until
 from upload_service import app as app_module
 from upload_service.migrations import SCHEMA
@@ -44,8 +44,7 @@ async def database(settings: UploadSettings) -> AsyncIterator[MongoDatabase]:
         await database.client.drop_database(database.name)
 
 
-def record_of_first_release(**fields: Any) -> Document:
-    """A record in the format of 0.1.0."""
+def upload_record(**fields: Any) -> Document:
     long_ago = datetime(1970, 1, 1, tzinfo=UTC)
     record = {"tenant_id": UPLOADER.tenant_id, "upload_id": uuid4().hex, "total": 1000, "offset": 1000, "fence": 1}
     return {**record, "lease_until": long_ago, "tainted": False, "updated_at": datetime.now(UTC), **fields}
@@ -94,30 +93,6 @@ def blocked_migration(monkeypatch: pytest.MonkeyPatch) -> BlockedMigration:
     return blocked_migration
 
 
-async def test_files_of_release_0_1_0_are_served_and_open_uploads_restart(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
-    name = f"{uuid4().hex}.exe"
-    linked = {"server_filename": name, "size": 1000, "sha256": sha256(CONTENT), "version_uid": "v1", "announced": True}
-    await database["uploads"].insert_many(
-        [
-            record_of_first_release(file_id="whole", status="linked", **linked),
-            record_of_first_release(file_id="halfway", status="open", offset=400),
-        ]
-    )
-    folder = settings.installers / UPLOADER.tenant_id
-    folder.mkdir()
-    (folder / name).write_bytes(CONTENT)
-    (folder / "upload_halfway.part").write_bytes(CONTENT[:400])
-    async with serving_uploads(settings) as api:
-        await ready(api)
-        assert (await api.get(api.address(UPLOADER, name))).body == CONTENT
-        assert (await api.state(UPLOADER, "halfway")).body["received"] == 0
-        answer = await api.chunk(UPLOADER, "halfway", CONTENT, 0, 1000)
-        assert (answer.status, answer.body["sha256"]) == (200, sha256(CONTENT))
-    assert await version_of(database) == 1
-
-
 async def test_a_service_waits_while_its_database_is_newer(settings: UploadSettings, database: MongoDatabase) -> None:
     async def announced() -> bool:
         return len(api.announced) == 1
@@ -128,12 +103,10 @@ async def test_a_service_waits_while_its_database_is_newer(settings: UploadSetti
     name = f"{uuid4().hex}.exe"
     (folder / name).touch()
     waiting = {"status": "complete", "announced": False, "server_filename": name, "size": 0, "sha256": ""}
-    await database["uploads"].insert_one(
-        record_of_first_release(file_id="a", part=0, home="folder", damage="", **waiting)
-    )
+    await database["uploads"].insert_one(upload_record(file_id="a", part=0, home="folder", damage="", **waiting))
     with capture_logs() as logs:
         async with serving_uploads(settings) as api:
-            await reports(api, "schema is newer than this program, 7 where it knows 1")
+            await reports(api, "schema is newer than this program, 7 where it knows 0")
             assert [(await readyz(api))[0] for _ in range(10)] == [503] * 10
             refused = await api.state(UPLOADER, "a")
             assert (refused.status, refused.body["detail"]) == (500, "The service is starting; try again soon.")

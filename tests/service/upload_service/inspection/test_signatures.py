@@ -74,24 +74,6 @@ async def test_other_trusted_certificates_renew_the_verdict(settings: UploadSett
         assert (await verified(api, caller, name))["state"] == "valid"
 
 
-async def test_an_upload_of_an_earlier_release_is_verified_when_asked_for(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
-    caller = make_uploader()
-    async with serving_uploads(settings) as api:
-        name = await api.upload(caller, unsigned("exe"))
-        first = await verified(api, caller, name)
-        fields = {"verification": "", "inspected.signature": ""}
-        await database["uploads"].update_one(
-            {"server_filename": name}, {"$unset": fields, "$set": {"inspection_attempt": 3}}
-        )
-        assert (await api.post(caller, "inspect_installer", server_filename=name)).body["signature"] == {
-            **await verified(api, caller, name),
-            "state": "unsigned",
-        }
-    assert first["state"] == "unsigned"
-
-
 async def test_an_upload_with_a_current_verdict_is_not_inspected_again(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:

@@ -8,11 +8,10 @@ from aiohttp import ClientSession, web
 from prometheus_client import CollectorRegistry
 from yarl import URL
 
-from common.http.connection_limits import expect
+from common.http.connection_limits import CATCH_ALL_ROUTE, expect
 from common.http.middleware import BytesResponse, observe_requests, problems
 from common.http.readiness import add_probes
 from common.http.server import serving
-from common.http.single_route import CATCH_ALL_ROUTE
 from common.telemetry.service_metrics import RequestMetrics
 from tests.support.tables import each
 

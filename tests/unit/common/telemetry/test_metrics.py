@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Event
 
 import pytest
@@ -13,8 +12,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from common.http.readiness import READINESS
 from common.http.server import watched_app
-from common.telemetry.metrics import METRICS, Metrics, metrics_handler
-from common.telemetry.worker_metrics import merge
+from common.telemetry.metrics import METRICS, Metrics, merge, metrics_handler
 
 Told = Sequence[Metric]
 
@@ -123,42 +121,9 @@ async def nothing(_: web.Application) -> AsyncIterator[None]:
     yield
 
 
-async def test_concurrent_scrapes_of_a_worker_are_possible(tmp_path: Path) -> None:
-    workers = [Metrics("tests") for _ in range(2)]
-    for number, worker in enumerate(workers):
-        worker.share(tmp_path, number)
-        worker.counter("things", "Things.").inc()
-    await asyncio.gather(*(worker.collect() for worker in workers))
-    for collected in await asyncio.gather(*(worker.collect() for worker in workers * 50)):
-        assert [sample.value for metric in collected for sample in metric.samples if sample.name == "things_total"] == [
-            2
-        ]
-
-
-async def test_counts_of_workers_are_added_and_the_longest_delay_counts(tmp_path: Path) -> None:
-    def values(collected: Told) -> dict[str, float]:
-        return {sample.name: sample.value for metric in collected for sample in metric.samples}
-
-    workers = [Metrics("tests") for _ in range(2)]
-    for number, worker in enumerate(workers):
-        worker.share(tmp_path, number)
-        worker.counter("things", "Things.").inc(number + 1)
-        worker.requests.in_progress = number + 3
-        worker._lag._delays.append((0, number + 0.5))
-
-    for _ in range(2):  # The first worker has not received the metrics of the second.
-        collected = [values(await worker.collect()) for worker in workers]
-
-    for worker_values in collected:
-        assert worker_values["things_total"] == 3
-        assert worker_values["pkgrepo_requests_in_progress"] == 7
-        assert worker_values["pkgrepo_event_loop_lag_seconds"] == 1.5
-        assert worker_values["pkgrepo_build_info"] == 1
-
-
-def test_metrics_of_several_services_share_one_name() -> None:
+async def test_metrics_of_several_services_share_one_name() -> None:
     services = [Metrics(name) for name in ("one", "other")]
-    merged = merge([metrics._collect_local() for metrics in services])
+    merged = merge([await metrics.collect() for metrics in services])
     assert len({metric.name for metric in merged}) == len(merged)
     (progress,) = [metric for metric in merged if metric.name == "pkgrepo_requests_in_progress"]
     assert [sample.labels["service"] for sample in progress.samples] == ["one", "other"]

@@ -1,4 +1,4 @@
-"""`pkgrepo cluster secrets`: a user for each service at each store, in new folders and in those of release 0.1.0."""
+"""`pkgrepo cluster secrets`: a user for each service at each store."""
 
 import json
 import os
@@ -12,20 +12,6 @@ from common.settings import BadSetting, load
 from deploy.cluster.rights import MONGODB, OPERATOR, RABBITMQ, REDIS, OtherStores
 from deploy.cluster.secrets import ClusterSecrets
 
-OLD_URLS = {
-    "mongo_url": "mongodb://pkgrepo:old@mongodb:27017/?replicaSet=rs0&authSource=admin",
-    "redis_url": "redis://:old@redis:6379",
-    "rabbitmq_url": "amqp://pkgrepo:old@rabbitmq:5672/",
-}
-OLD_FILES = {
-    "mongodb/password": "old",
-    "mongodb/members": "members",
-    "redis/password": "old",
-    "redis/password.conf": "requirepass old\n",
-    "rabbitmq/password": "old",
-    "rabbitmq/user.conf": "default_user = pkgrepo\ndefault_pass = old\n",
-    "keys/gateway/session_key": "a key of before",
-}
 USERS = {"mongo_url": MONGODB, "redis_url": REDIS, "rabbitmq_url": RABBITMQ}
 
 
@@ -35,19 +21,6 @@ def contents(folder: Path) -> Mapping[str, str]:
 
 def user_in(url: str) -> str:
     return url.partition("://")[2].partition(":")[0]
-
-
-@pytest.fixture
-def old_folder(tmp_path: Path) -> Path:
-    """A folder of release 0.1.0: one user at each store."""
-    files = dict(OLD_FILES)
-    for name, url in OLD_URLS.items():
-        files |= {path: url for path in contents(make_secrets(tmp_path / "new")) if path.endswith(f"/{name}")}
-    for path, text in files.items():
-        file = tmp_path / "old" / path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(text)
-    return tmp_path / "old"
 
 
 def make_secrets(folder: Path) -> Path:
@@ -71,21 +44,6 @@ def test_no_two_users_share_a_password(tmp_path: Path) -> None:
     assert len({row.password for row in credentials}) == len(credentials)
 
 
-def test_a_folder_of_release_0_1_0_gets_a_user_for_each_service(old_folder: Path) -> None:
-    files = contents(make_secrets(old_folder))
-    for path, url in files.items():
-        if path.startswith("urls/"):
-            reader = path.split("/")[1]
-            assert user_in(url) == {"pkgrepo": OPERATOR}.get(reader, reader)
-            assert "old" not in url
-
-
-def test_a_folder_of_release_0_1_0_keeps_its_keys(old_folder: Path) -> None:
-    files = contents(make_secrets(old_folder))
-    for path in ("mongodb/members", "keys/gateway/session_key"):
-        assert files[path] == OLD_FILES[path]
-
-
 def test_a_service_that_needs_a_key_now_gets_the_value_of_the_others(tmp_path: Path) -> None:
     before = contents(make_secrets(tmp_path))
     added = ["keys/auth_service/catalog_service_key", "keys/catalog_service/auth_service_key"]
@@ -98,11 +56,6 @@ def test_a_service_that_needs_a_key_now_gets_the_value_of_the_others(tmp_path: P
     assert contents(tmp_path) == before
     for path in added:
         assert before[path] == before[f"keys/gateway/{Path(path).name}"]
-
-
-def test_an_upgrade_from_0_1_0_renews_the_password_of_mongodb_root(old_folder: Path) -> None:
-    new, *earlier = ClusterSecrets(make_secrets(old_folder)).root_passwords()
-    assert (new == "old", earlier) == (False, ["old"])
 
 
 @pytest.mark.parametrize("step", range(1, 9))
@@ -125,21 +78,8 @@ def test_files_have_their_owners_after_an_interrupted_run(
     assert [file for file in tmp_path.rglob("*") if file.is_file() and file.stat().st_ino not in owners] == []
 
 
-def test_no_file_has_the_old_passwords_of_redis_and_rabbitmq(old_folder: Path) -> None:
-    files = contents(make_secrets(old_folder))
-    assert [path for path, text in files.items() if "old" in text] == ["mongodb/password"]
-
-
 def test_redis_default_user_is_off(tmp_path: Path) -> None:
     assert "user default reset ~* &* +@all" in contents(make_secrets(tmp_path))["redis/users.acl"].splitlines()
-
-
-def test_the_rabbitmq_user_of_release_0_1_0_has_no_password_and_no_rights(tmp_path: Path) -> None:
-    definitions = json.loads(contents(make_secrets(tmp_path))["rabbitmq/definitions.json"])
-    [user] = [row for row in definitions["users"] if row["name"] == "pkgrepo"]
-    [rights] = [row for row in definitions["permissions"] if row["user"] == "pkgrepo"]
-    assert (user["password_hash"], user["tags"]) == ("", "")
-    assert {rights[name] for name in ("configure", "write", "read")} == {"^$"}
 
 
 def test_no_rabbitmq_user_may_manage_the_broker(tmp_path: Path) -> None:
@@ -153,19 +93,17 @@ def test_the_files_for_redis_and_rabbitmq_hold_no_password(tmp_path: Path) -> No
         assert not [row for row in ClusterSecrets(tmp_path).credentials(store) if row.password in files[path]]
 
 
-@pytest.mark.parametrize("of_release_0_1_0", [False, True])
-def test_a_second_run_writes_nothing(of_release_0_1_0: bool, tmp_path: Path, old_folder: Path) -> None:
-    folder = make_secrets(old_folder if of_release_0_1_0 else tmp_path / "empty")
-    before = contents(folder)
-    assert ClusterSecrets(folder).generate() == []
-    assert contents(folder) == before
+def test_a_second_run_writes_nothing(tmp_path: Path) -> None:
+    before = contents(make_secrets(tmp_path))
+    assert ClusterSecrets(tmp_path).generate() == []
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("host", ["redis.example.com:6379", "my-redis:6379", "redis:6379"])
-def test_the_address_of_an_external_store_stays(host: str, old_folder: Path) -> None:
-    file = old_folder / "urls" / "gateway" / "redis_url"
+def test_the_address_of_an_external_store_stays(host: str, tmp_path: Path) -> None:
+    file = make_secrets(tmp_path) / "urls" / "gateway" / "redis_url"
     file.write_text(f"rediss://gateway:theirs@{host}")
-    make_secrets(old_folder)
+    make_secrets(tmp_path)
     assert file.read_text() == f"rediss://gateway:theirs@{host}"
 
 
@@ -233,8 +171,8 @@ def test_a_third_password_uses_the_first_name_again(tmp_path: Path) -> None:
     assert {row.name for row in secrets.credentials("mongodb")} == set(MONGODB)
 
 
-def test_every_possible_password_of_mongodb_root_is_kept(old_folder: Path) -> None:
-    secrets = ClusterSecrets(make_secrets(old_folder))
+def test_every_possible_password_of_mongodb_root_is_kept(tmp_path: Path) -> None:
+    secrets = ClusterSecrets(make_secrets(tmp_path))
     before = secrets.root_passwords()
     secrets.renew_passwords()
     secrets.drop_old_passwords()

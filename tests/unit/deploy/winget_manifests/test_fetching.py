@@ -6,7 +6,6 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +14,11 @@ import stamina
 from aiohttp import web
 
 from catalog_service.model.enumerations import Architecture, FileType
+from common.http.outbound import AddressForbidden
 from deploy.publish.model import Installer
 from deploy.publish.problems import is_transient
 from deploy.terminal import FileProgress
 from deploy.winget_manifests.fetcher import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
-from deploy.winget_manifests.networks import AddressForbidden, Networks
 from tests.support.servers.certificates import make_certificate
 from tests.support.tables import each
 
@@ -92,7 +91,7 @@ def leading_to(location: str, **headers: str) -> web.Response:
 
 
 def fetching(certificate: Path, *allowed: str, most: int = 1 << 20) -> AbstractAsyncContextManager[Fetcher]:
-    return open_fetcher(Networks([ip_network(network) for network in allowed]), certificate, most)
+    return open_fetcher(allowed, certificate, most)
 
 
 async def fetched(fetcher: Fetcher, url: str) -> bytes:

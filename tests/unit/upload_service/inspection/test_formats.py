@@ -242,12 +242,6 @@ def test_an_unsigned_package_has_no_digest_of_a_signature_file() -> None:
     assert package().signature_sha256 == ""
 
 
-def test_findings_of_an_earlier_release_have_no_digest_of_a_signature_file() -> None:
-    document = found_in(signed_package()).to_document()
-    del document["signature_sha256"]
-    assert Findings.parse(document).signature_sha256 == ""
-
-
 @each("text", ["ab", "AB" * 32, "ab" * 33, "../" * 20])
 def test_a_malformed_digest_in_findings_is_ignored(text: str) -> None:
     assert Findings.parse({**Findings().to_document(), "signature_sha256": text}).signature_sha256 == ""

@@ -1,0 +1,50 @@
+"""The size of the product, and the ways between its parts, stay within limits. Lower a limit after a change."""
+
+from tests.support.house import count_code, figures, folder_cycles, service_circles, sources
+
+LIMITS = {"lines of code": 24_894, "lines": 41_468, "modules": 486}
+CIRCLES = {
+    ("auth_service", "catalog_service"),
+    ("catalog_service", "client_registry"),
+}
+MUTUAL_IMPORTS = {
+    ("auth_service/login", "auth_service/users"),
+    ("catalog_service/outgoing", "catalog_service/releases"),
+    ("catalog_service/outgoing", "catalog_service/retention"),
+    ("catalog_service/outgoing", "catalog_service/versions"),
+    ("catalog_service/packages", "catalog_service/versions"),
+    ("catalog_service/releases", "catalog_service/versions"),
+    ("client_registry/outgoing", "client_registry/releases"),
+    ("upload_service/downloads", "upload_service/uploads"),
+    ("upload_service/storage", "upload_service/uploads"),
+}
+
+
+def test_the_product_does_not_grow_unseen() -> None:
+    assert {name: number for name, number in figures().items() if number > LIMITS.get(name, number)} == {}
+
+
+def test_no_more_services_call_each_other_in_a_circle() -> None:
+    assert set(service_circles()) <= CIRCLES
+
+
+def test_no_more_folders_import_each_other() -> None:
+    assert set(folder_cycles()) <= MUTUAL_IMPORTS
+
+
+def test_only_code_counts_as_code() -> None:
+    text = ['"""A module."""', "import os", "", "# A comment.", "def f() -> str:", '    """Text."""', "    return ("]
+    text += ["        os.name", "    )", ""]
+    assert count_code("\n".join(text)) == 4
+
+
+def test_every_package_is_counted() -> None:
+    assert {module.split("/")[0] for module in sources()} == {
+        "gateway",
+        "auth_service",
+        "catalog_service",
+        "upload_service",
+        "client_registry",
+        "common",
+        "deploy",
+    }
