@@ -28,10 +28,7 @@ settings.load_profile("busy")
 RENDERER = structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
 structlog.configure(processors=[*structlog.get_config()["processors"][:-1], RENDERER])
 ASKED_FOR = {
-    "test_compose.py": "--containers",
-    "test_compose_front.py": "--containers",
-    "test_compose_operator.py": "--containers",
-    "test_compose_stores.py": "--containers",
+    "system/deploy/test_compose*.py": "--containers",
     "test_kubernetes.py": "--control-plane",
     "test_kustomize.py": "--kustomize",
     "test_s3_server.py": "--s3",
@@ -54,8 +51,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Leave out what wants a program that not every machine has, unless it is asked for."""
-    option = ASKED_FOR.get(collection_path.name)
-    return True if option and not config.getoption(option) else None
+    options = (option for name, option in ASKED_FOR.items() if collection_path.match(name))
+    return True if any(not config.getoption(option) for option in options) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

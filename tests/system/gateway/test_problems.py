@@ -17,6 +17,7 @@ from common.http.service_auth import REQUEST_IDS
 from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import make_tenant
+from tests.support.system.fields import select_fields
 from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.problems import MEMBERS, check_error, check_problem
 from tests.support.system.publishing import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
@@ -214,7 +215,7 @@ async def test_operations_of_an_unavailable_service_report_it(services: Services
             api = at_gateway(tenant, address)
             for row in (row for row in OPERATIONS if row.service == CATALOG):
                 with cell(title(row)):
-                    form = {"package_id": "a"} if row.audited else None
+                    form = select_fields(row, {"package_id": "a"}) if row.audited else None
                     answer = await api.call(row.method, *segments(row, UNKNOWN), data=form)
                     check_error(row, answer, 500, "dependency_unavailable")
                     assert int(answer.headers["Retry-After"]) > 0

@@ -43,7 +43,7 @@ async def storage(api: Api) -> tuple[int, int]:
 
 async def test_a_published_file_is_downloaded_unchanged(either: Api, tmp_path: Path) -> None:
     name, file = package_id(), make_file(tmp_path, size=(3 << 20) + 5)
-    await add_package(either, name)
+    await add_package(either, name, package_name=name)
     result = await run_publish(either, file, "--package", name, "--version", "1.2.3", "--chunk-size", "1", "--json")
     assert result.status == 0, result.log
     [version] = await listed(either, name)

@@ -96,9 +96,7 @@ async def test_a_full_storage_has_a_status_that_scripts_can_read(services: Servi
     assert (answer.status, answer.body["code"]) == (413, "storage_exceeded")
 
 
-@pytest.mark.parametrize(
-    ("language", "detail"), [("de", "Ein Paket mit dieser ID existiert bereits."), ("en", "A package with")]
-)
+@pytest.mark.parametrize(("language", "detail"), [("de", "Ein Paket mit dieser ID"), ("en", "A package with")])
 async def test_a_problem_has_the_language_of_the_page(tenant: Api, language: str, detail: str) -> None:
     cookie = {"Cookie": f"{(await sign_in(tenant))['Cookie']}; language={language}"}
     token = await fetch_csrf_token(tenant, cookie)
