@@ -2,7 +2,7 @@
 
 from tests.support.house import count_code, figures, folder_cycles, service_circles, sources
 
-LIMITS = {"lines of code": 25_637, "lines": 42_573, "modules": 492}
+LIMITS = {"lines of code": 25_636, "lines": 42_569, "modules": 492}
 CIRCLES = {
     ("auth_service", "catalog_service"),
     ("catalog_service", "client_registry"),
