@@ -43,11 +43,7 @@ async def new_package(request: web.Request) -> Package:
     if the caller closed the connection while the logo was decoded.
     """
     form = await read_form(request, limit=PACKAGE_FORM_LIMIT)
-    return package_of(form, await _logo(request, form) or b"")
-
-
-def package_of(form: Form, logo: bytes) -> Package:
-    """Return the package of a form. Raises InvalidField."""
+    logo = await _logo(request, form) or b""
     return Package(
         package_id=package_id(form.text("package_id", limit=ID_LIMIT)),
         package_uid=str(uuid4()),

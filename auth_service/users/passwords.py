@@ -74,14 +74,6 @@ def password_hasher() -> PasswordHasher:
     return PasswordHasher(time_cost=2, memory_cost=19456, parallelism=1)
 
 
-def has_our_parameters(password_hash: str) -> bool:
-    """Whether a hash was made with the parameters of new passwords."""
-    try:
-        return not password_hasher().check_needs_rehash(password_hash)
-    except InvalidHashError:
-        return False
-
-
 def _lower_priority() -> None:
     """Lower the priority of this thread. Only Linux has priorities of threads."""
     if sys.platform == "linux":

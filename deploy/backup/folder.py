@@ -135,8 +135,8 @@ class BackupFolder:
         path = self.path / backup.name
         if not backup.seal:
             raise BackupProblem(
-                f"{path}: has no seal. An earlier version made it, or somebody removed the seal. Choose another backup "
-                f"with --at. Only if nobody but you could write to {self.path}, add --without-seal"
+                f"{path}: has no seal, because somebody removed it. Do not restore it. Choose another backup "
+                f"with --at, and find out who can write to {self.path}"
             )
         if AUDIT in backup.manifest.missing_keys(where):
             raise BackupProblem(

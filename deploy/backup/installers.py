@@ -6,6 +6,7 @@ import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from deploy.backup.records import documents, is_plain_file
 from deploy.operator.storage import Storage
 from deploy.terminal import FileProgress
 from upload_service.content_range import parse_file_id
+from upload_service.inspection.model import State
 from upload_service.model import Damage, InstallerMissing, Status, StorageKind, Upload
+from upload_service.scanning.model import ScanState, scan_document
 from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
-from upload_service.store import to_upload
+from upload_service.store import LEASE_FREE, record_key, to_upload
 
 STORED = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"
@@ -173,3 +176,34 @@ def parse_upload(document: Document) -> Upload:
     if not is_sound:
         raise BackupProblem(f"{UPLOADS}: a record has an invalid id or file name")
     return upload
+
+
+def installer_document(upload: Upload) -> Document:
+    """The record of an installer in the folder: complete, announced, linked, and verified now."""
+    now = datetime.now(UTC)
+    return {
+        **record_key(upload),
+        "total": upload.size,
+        "offset": upload.size,
+        "fence": upload.fence,
+        "lease_until": LEASE_FREE,
+        "status": Status.LINKED,
+        "tainted": False,
+        "part": 0,
+        "home": StorageKind.FOLDER,
+        "damage": Damage.NONE,
+        "server_filename": upload.server_filename,
+        "size": upload.size,
+        "sha256": upload.sha256,
+        "version_uid": upload.version_uid,
+        "request_id": upload.request_id,
+        "announced": True,
+        "announcing_until": LEASE_FREE,
+        "inspection": State.PENDING,  # Files are inspected and scanned again; only the verdict `infected` is kept.
+        **({"scan": scan_document(ScanState.INFECTED, upload.sha256, now)} if upload.is_infected else {}),
+        "scan_due": now,
+        "scan_since": now,
+        "withheld": upload.is_withheld,
+        "checked_at": now,
+        "updated_at": now,
+    }

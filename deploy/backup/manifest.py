@@ -1,14 +1,20 @@
-"""The manifests of backups and archives, the fingerprints of keys in them, and the seal of a backup.
+"""The manifests of backups and archives, the fingerprints of keys in them, and their seals.
 
-The seal is an HMAC-SHA256 of the manifest under AUDIT_KEY, which no backup contains. The manifest has the digest of
-every file of records, and the records have the digest of every installer. A valid seal shows that nobody changed them.
+A seal is an HMAC-SHA256 of the manifest. The manifest has the digest of every file of records, and the records have the
+digest of every installer. A valid seal shows that nobody changed them; it keeps nothing secret.
+
+The key of a backup's seal is AUDIT_KEY, which no backup contains. An archive moves to an installation with other keys.
+Its seal has a key of its own, which scrypt derives from the operator's passphrase.
 """
 
 import hashlib
 import hmac
+import os
 import re
-from typing import Annotated, Literal, Self
+from dataclasses import dataclass
+from typing import Annotated, Literal, Self, TextIO
 
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from deploy.operator.stores import StoreAddresses
@@ -17,6 +23,9 @@ from deploy.operator.stores import StoreAddresses
 AUDIT, CLIENT_TOKEN = "AUDIT_KEY", "CLIENT_TOKEN_KEY"
 FINGERPRINT = b"the fingerprint of a key of pkgrepo"
 SEAL = b"the manifest of a backup of pkgrepo"  # No other HMAC under this key begins with these words.
+SCRYPT_COST = 2**17  # 128 MiB and half a second for each guess, as OWASP recommends
+SALT_SIZE = 16  # bytes
+PASSPHRASE_MINIMUM = 20  # characters
 RECORDS = re.compile(r"([a-z]{1,32})\.([a-z_]{1,64})\.bson")
 MAX_ENTRIES = 2_000_000
 
@@ -101,6 +110,42 @@ def make_seals(audit_key: SecretStr, name: str, manifest: bytes) -> list[str]:
     """The seals of the backup `name` under each of these keys, in hexadecimal; the first is for a new backup."""
     keys = audit_key.get_secret_value().split()
     return [_hmac(key, b"\n".join([SEAL, name.encode(), manifest])) for key in keys]
+
+
+@dataclass(frozen=True)
+class Passphrase:
+    """Seals archives. The operator gives the same one to the export and to the import."""
+
+    text: SecretStr
+
+    @classmethod
+    def read(cls, file: TextIO) -> Self:
+        """The first line of a file. Raises BackupProblem."""
+        try:
+            text = file.readline().strip()
+        except UnicodeDecodeError:
+            text = ""
+        if len(text) < PASSPHRASE_MINIMUM:
+            raise BackupProblem(
+                f"{file.name}: a passphrase has at least {PASSPHRASE_MINIMUM} characters in one line; "
+                "`openssl rand -hex 32` makes one"
+            )
+        return cls(SecretStr(text))
+
+    def seal(self, manifest: bytes) -> str:
+        """A seal of a manifest, in hexadecimal: a new salt, and the HMAC."""
+        return self._seal(manifest, os.urandom(SALT_SIZE))
+
+    def has_sealed(self, manifest: bytes, seal: str) -> bool:
+        try:
+            expected = self._seal(manifest, bytes.fromhex(seal[: 2 * SALT_SIZE]))
+        except ValueError:
+            return False
+        return hmac.compare_digest(expected.encode(), seal.encode())
+
+    def _seal(self, manifest: bytes, salt: bytes) -> str:
+        scrypt = Scrypt(salt=salt, length=32, n=SCRYPT_COST, r=8, p=1)
+        return salt.hex() + _hmac(scrypt.derive(self.text.get_secret_value().encode()).hex(), manifest)
 
 
 def _hmac(key: str, content: bytes) -> str:

@@ -26,16 +26,15 @@ from common.mongo import Document, MongoDatabase, long_timeout
 from common.redis import open_redis
 from common.tenants import Tenant
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
-from deploy.backup.installers import CopyOutcome, installers_of, store_copy
+from deploy.backup.installers import CopyOutcome, installer_document, installers_of, store_copy
 from deploy.backup.manifest import BackupProblem
-from deploy.backup.records import Client, documents
+from deploy.backup.records import DECODED, Client, documents
 from deploy.backup.target import RestoreMarker, claim_storage
 from deploy.operator.audit import OperatorAudit, open_operator_audit, operator_name
 from deploy.operator.schemas import migrate_imported, open_database, require_known_schemas
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
 from deploy.operator.tenants import open_operator
-from deploy.tenant_archive.validator import DECODED, installer_document
 from deploy.terminal import FileProgress
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore

@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,7 @@ Result = TypeVar("Result")
 DATABASES = ("upload", "clients", "catalog", "auth")
 MARKERS = ("auth", "restorations")  # see `RestoreMarker`; not part of a backup
 RAW = CodecOptions(document_class=RawBSONDocument)
+DECODED: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
 MAX_DOCUMENT = (16 << 20) + (16 << 10)  # bytes, MongoDB's limit
 BATCH = 500  # documents of one write
 ATTEMPTS, PAUSE = 20, 0.5  # while collections or indexes are created; seconds

@@ -14,7 +14,7 @@ from auth_service.backups.store import MongoBackupStore
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome
-from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, ArchiveManifest, BackupProblem
+from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, ArchiveManifest, BackupProblem, Passphrase
 from deploy.backup.package_restorer import PackageRestorer
 from deploy.backup.restorer import BackupRestorer
 from deploy.backup.retries import print_retries, run_with_retries
@@ -33,6 +33,7 @@ Folder = Annotated[Path, Argument(help="Folder of backups.")]
 At = Annotated[str | None, Option(help="Name of the backup. Default: the newest.")]
 WithoutSeal = Annotated[bool, Option("--without-seal", help="Do not verify that nobody changed the backup.")]
 Archive = Annotated[Path, Argument(help="Archive file.", dir_okay=False)]
+SEAL_HELP = "File with the passphrase that seals the archive, the same for export and import; - is the input."
 
 packages = typer.Typer(no_args_is_help=True)
 
@@ -146,9 +147,17 @@ def restore_package(
     _report_lacking(restored.lacking)
 
 
-def export_tenant(tenant_id: TenantId, archive: Archive, data: Data = None) -> None:
-    """Export one tenant into an archive: settings, users, packages, installers, clients, audit log."""
-    where = store_addresses(data)
+def export_tenant(
+    tenant_id: TenantId,
+    archive: Archive,
+    passphrase_file: Annotated[typer.FileText, Option(help=SEAL_HELP, metavar="FILE")],
+    data: Data = None,
+) -> None:
+    """Export one tenant into an archive: settings, users, packages, installers, clients, audit log.
+
+    The passphrase seals the archive: it shows every change, but hides nothing.
+    """
+    where, passphrase = store_addresses(data), Passphrase.read(passphrase_file)
     storage = open_storage(where.installers)
     if archive.exists():
         raise BackupProblem(f"{archive}: exists already; choose another name")
@@ -158,7 +167,7 @@ def export_tenant(tenant_id: TenantId, archive: Archive, data: Data = None) -> N
             await operator.tenants.find(tenant_id)
             await audit.add(tenant_id, "tenant_export", archive=archive.name)
         with show_progress(console) as rows, rows(tenant_id) as progress:
-            exporter = TenantExporter(archive.absolute(), tenant_id, storage, progress)
+            exporter = TenantExporter(archive.absolute(), tenant_id, passphrase, storage, progress)
             return await exporter.run(where), exporter.resumed
 
     manifest, resumed = run_until_stopped(work())
@@ -170,18 +179,22 @@ def export_tenant(tenant_id: TenantId, archive: Archive, data: Data = None) -> N
     )
 
 
-def import_tenant(archive: Archive, data: Data = None) -> None:
-    """Import a tenant from an archive while the services run. The archive's maker can sign in to that tenant."""
+def import_tenant(archive: Path, passphrase: Passphrase, data: Path | None) -> None:
+    """Import a tenant from an archive while the services run."""
     where = store_addresses(data)
     storage = open_storage(where.installers)
 
     async def work() -> tuple[ArchiveManifest, list[str]]:
         with show_progress(console) as rows, rows(archive.name) as progress:
-            importer = TenantImporter(archive, storage, progress)
+            importer = TenantImporter(archive, passphrase, storage, progress)
             return await importer.run(where), importer.other_keys
 
     manifest, other_keys = run_until_stopped(work())
-    print_line(console, f"Tenant {manifest.tenant_id} was imported with {len(manifest.files)} installers.")
+    print_line(
+        console,
+        f"Tenant {manifest.tenant_id} was imported as of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC, with "
+        f"{len(manifest.files)} installers.",
+    )
     if CLIENT_TOKEN in other_keys:
         console.print(
             "Its clients' tokens were stored under another CLIENT_TOKEN_KEY: add that key after the one here until "

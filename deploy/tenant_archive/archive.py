@@ -1,24 +1,25 @@
-"""The archive file: a tar file without compression whose first entry, the manifest, names all others.
+"""The archive file: a tar file without compression. The first entry is the manifest, the second its seal.
 
-A reader trusts nothing: each header must be the next file of the manifest, a regular file of its size, and its content
-must have the SHA-256.
+A reader parses nothing before it has verified the seal. Then each header must be the next file of the manifest, a
+regular file of its size, and its content must have the SHA-256.
 """
 
 import hashlib
 import os
 from collections.abc import AsyncGenerator
+from io import BytesIO
 from pathlib import Path
 from shutil import copyfileobj
 from tarfile import BLOCKSIZE, GNU_FORMAT, REGTYPE, HeaderError, TarInfo
 from typing import BinaryIO, Self
 
-from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
+from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, Passphrase
 from upload_service.storage.disk import sync_folder
 from upload_service.uploads.part_files import BLOCK
 
-MANIFEST = "manifest.json"
+MANIFEST, SEAL = "manifest.json", "manifest.seal"
 RECORDS, FILES = "records/", "files/"
-MAX_MANIFEST = 512 << 20  # bytes
+MAX_MANIFEST, MAX_SEAL = 512 << 20, 1024  # bytes
 END = bytes(2 * BLOCKSIZE)
 
 
@@ -52,14 +53,25 @@ class ArchiveReader(_ArchiveFile):
     def __init__(self, path: Path) -> None:
         super().__init__(path, path.open("rb"))
 
-    def manifest(self) -> tuple[ArchiveManifest, str]:
-        """Read the manifest, first of all; the manifest and its SHA-256. Raises BackupProblem."""
-        header = self._header()
-        if header.name != MANIFEST or header.size > MAX_MANIFEST:
-            raise self._mismatch("does not begin with a manifest")
-        text = self._file.read(header.size)
-        self._skip_padding(header.size)
+    def manifest(self, passphrase: Passphrase) -> tuple[ArchiveManifest, str]:
+        """Read the manifest, first of all; the manifest and its SHA-256. Raises BackupProblem without a valid seal."""
+        text = self._start(MANIFEST, MAX_MANIFEST, "does not begin with a manifest")
+        seal = self._start(SEAL, MAX_SEAL, "has no seal. Export the tenant again, with a passphrase")
+        if not passphrase.has_sealed(text, seal.decode("ascii", "replace")):
+            raise self._mismatch(
+                "its seal does not match. Either the export had another passphrase, or somebody changed the archive. "
+                "Do not import it with any other passphrase than that of its export"
+            )
         return ArchiveManifest.parse(text, str(self._path)), hashlib.sha256(text).hexdigest()
+
+    def _start(self, name: str, limit: int, problem: str) -> bytes:
+        """The content of one of the first two entries. Raises BackupProblem."""
+        header = self._header()
+        if header.name != name or header.size > limit:
+            raise self._mismatch(problem)
+        content = self._file.read(header.size)
+        self._skip_padding(header.size)
+        return content
 
     async def read(self, folder: str, entry: Entry) -> AsyncGenerator[bytes, None]:
         """Read the next entry in blocks. Raises BackupProblem if the archive differs; for a digest, at the end."""
@@ -121,6 +133,11 @@ class ArchiveWriter(_ArchiveFile):
         """Remove everything after this byte."""
         self._file.seek(position)
         self._file.truncate()
+
+    def start(self, manifest: bytes, passphrase: Passphrase) -> None:
+        """Write the manifest and its seal."""
+        for name, text in ((MANIFEST, manifest), (SEAL, passphrase.seal(manifest).encode())):
+            self.add(name, BytesIO(text), len(text))
 
     def add(self, name: str, content: BinaryIO, size: int) -> None:
         self.header(name, size)

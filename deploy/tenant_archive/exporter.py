@@ -7,7 +7,6 @@ has no company login, which has a secret, and no users of one.
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,13 +15,13 @@ from auth_service.users.store import HAS_PASSWORD
 from catalog_service.releases.store import UNREMEMBERED
 from common.mongo import Document
 from deploy.backup.installers import InstallerAltered, installers_of, verify_blocks
-from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, key_fingerprints
+from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, Passphrase, key_fingerprints
 from deploy.backup.records import Client, DatabaseSnapshot, documents, snapshot_read
 from deploy.backup.target import claim_storage
 from deploy.operator.schemas import open_database, versions
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
-from deploy.tenant_archive.archive import FILES, MANIFEST, RECORDS, ArchiveReader, ArchiveWriter, part_path
+from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveReader, ArchiveWriter, part_path
 from deploy.terminal import FileProgress
 from upload_service.model import InstallerMissing, Status
 from upload_service.uploads.store import MongoUploadStore
@@ -45,6 +44,7 @@ class TenantExporter:
 
     path: Path
     tenant_id: str
+    passphrase: Passphrase
     storage: Storage
     progress: FileProgress
     resumed: int = 0
@@ -73,7 +73,7 @@ class TenantExporter:
             return None
         with ArchiveReader(part_path(self.path)) as reader:
             try:
-                manifest, _ = reader.manifest()
+                manifest, _ = reader.manifest(self.passphrase)
                 for entry in manifest.records:
                     async for _ in reader.read(RECORDS, entry):
                         pass
@@ -106,9 +106,8 @@ class TenantExporter:
                 audit_head=_audit_head(folder),
                 files=files,
             )
-            text = manifest.model_dump_json(indent=1).encode()
             with ArchiveWriter(self.path, 0) as archive:
-                archive.add(MANIFEST, BytesIO(text), len(text))
+                archive.start(manifest.model_dump_json(indent=1).encode(), self.passphrase)
                 for entry in records:
                     with (folder / entry.name).open("rb") as file:
                         archive.add(RECORDS + entry.name, file, entry.size)

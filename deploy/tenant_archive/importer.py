@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from pymongo.errors import DuplicateKeyError
-
 from auth_service.audit.chain import ChainBroken, verify
 from auth_service.audit.model import Head, SignedHead
 from auth_service.audit.store import parse_document
@@ -20,8 +18,8 @@ from catalog_service.releases.store import MongoReleaseStore
 from common.caching.tenant_version import TenantVersions
 from common.mongo import MongoDatabase
 from common.redis import open_redis
-from deploy.backup.installers import copy_installer, has_size
-from deploy.backup.manifest import AUDIT, ArchiveManifest, BackupProblem
+from deploy.backup.installers import copy_installer, has_size, installer_document
+from deploy.backup.manifest import AUDIT, ArchiveManifest, BackupProblem, Passphrase
 from deploy.backup.records import Client, collections, restore_documents
 from deploy.backup.target import RestoreMarker, claim_storage
 from deploy.operator.audit import OperatorAudit, open_operator_audit
@@ -29,13 +27,10 @@ from deploy.operator.schemas import migrate_imported, open_database, require_kno
 from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
 from deploy.tenant_archive.archive import FILES, RECORDS, ArchiveReader
-from deploy.tenant_archive.record_rules import CHECKS
-from deploy.tenant_archive.validator import ArchiveValidator, installer_document
+from deploy.tenant_archive.records import HEADS, LOG, RESTORED, ArchiveRecords
 from deploy.terminal import FileProgress
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
-
-LOG, HEADS = "auth.audit_log.bson", "auth.audit_heads.bson"
 
 
 @dataclass
@@ -43,6 +38,7 @@ class TenantImporter:
     """One run. `other_keys` has the settings that lack a key of the archive."""
 
     path: Path
+    passphrase: Passphrase
     storage: Storage
     progress: FileProgress
     other_keys: list[str] = field(default_factory=list)
@@ -50,15 +46,15 @@ class TenantImporter:
     async def run(self, where: StoreAddresses) -> ArchiveManifest:
         """Import all of it. An interrupted run resumes when it is run again. Raises BackupProblem."""
         with ArchiveReader(self.path) as archive, TemporaryDirectory(prefix="pkgrepo-") as folder:
-            manifest, source = archive.manifest()
+            manifest, source = archive.manifest(self.passphrase)
             require_known_schemas(manifest.schemas, "the archive's ")
             self.other_keys = manifest.missing_keys(where)
-            validator = ArchiveValidator(Path(folder), manifest)
+            records = ArchiveRecords(Path(folder), manifest)
             for entry in manifest.records:
-                with (validator.folder / entry.name).open("wb") as file:
+                with (records.folder / entry.name).open("wb") as file:
                     async for block in archive.read(RECORDS, entry):
                         file.write(block)
-            tenant = validator.check()
+            tenant = records.check()
             async with (
                 open_database(where.addresses.mongo_url, "upload") as upload,
                 open_operator_audit(where) as audit,
@@ -70,12 +66,12 @@ class TenantImporter:
                 if not await marker.is_set():
                     await self._require_absent(client, tenant.tenant_id)
                     await marker.set()
-                await self._import_installers(archive, validator, upload)
-                for name in [name for name in CHECKS if name not in {LOG, HEADS}]:
+                await self._import_installers(archive, records, upload)
+                for name in RESTORED:
                     database, collection, _ = name.split(".")
-                    await restore_documents(client, database, collection, validator.documents(name))
+                    await restore_documents(client, database, collection, records.documents(name))
                 await MongoReleaseStore.withhold_again(client["catalog"], tenant.tenant_id)
-                await self._import_audit_log(validator, client, audit)
+                await self._import_audit_log(records, client, audit)
                 await migrate_imported(where, manifest.schemas)
                 ledgers = Reconciliation(MongoQuotaStore(upload), pause=0)
                 for drift in await ledgers.find_all_drift(tenant.tenant_id):
@@ -99,11 +95,9 @@ class TenantImporter:
         if folder.exists() and any(folder.iterdir()):
             raise BackupProblem(f"{tenant_id}: has installers here already; {advice}")
 
-    async def _import_installers(
-        self, archive: ArchiveReader, validator: ArchiveValidator, upload: MongoDatabase
-    ) -> None:
-        self.progress.start("copying", sum(entry.size for entry in validator.manifest.files))
-        for installer, entry in validator.installers():
+    async def _import_installers(self, archive: ArchiveReader, records: ArchiveRecords, upload: MongoDatabase) -> None:
+        self.progress.start("copying", sum(entry.size for entry in records.manifest.files))
+        for installer, entry in records.installers():
             target = self.storage.path(installer)
             if has_size(target, installer.size):
                 archive.skip(FILES, entry)
@@ -111,26 +105,21 @@ class TenantImporter:
             else:
                 await copy_installer(archive.read(FILES, entry), installer, target, self.progress)
             key = {"tenant_id": installer.tenant_id, "upload_id": installer.upload_id}
-            try:
-                await upload["uploads"].update_one(key, {"$setOnInsert": installer_document(installer)}, upsert=True)
-            except DuplicateKeyError:
-                raise BackupProblem(
-                    f"{installer.server_filename}: the archive has two records of the same file"
-                ) from None
+            await upload["uploads"].update_one(key, {"$setOnInsert": installer_document(installer)}, upsert=True)
         archive.end()
 
-    async def _import_audit_log(self, validator: ArchiveValidator, client: Client, audit: OperatorAudit) -> None:
+    async def _import_audit_log(self, records: ArchiveRecords, client: Client, audit: OperatorAudit) -> None:
         """Copy the audit log with its signatures. Under other keys, record its entries again in the same order."""
-        tenant_id = validator.manifest.tenant_id
+        tenant_id = records.manifest.tenant_id
         if AUDIT in self.other_keys:
-            for document in validator.documents(LOG):
+            for document in records.documents(LOG):
                 chained = parse_document(document)
                 if chained is None:
                     raise BackupProblem(f"{LOG}: an entry is not one of an audit log")
                 await audit.audit.record(tenant_id, chained.entry)
             return
-        await restore_documents(client, "auth", "audit_log", validator.documents(LOG))
-        for document in validator.documents(HEADS):
+        await restore_documents(client, "auth", "audit_log", records.documents(LOG))
+        for document in records.documents(HEADS):
             head = SignedHead(Head(document["sequence"], document["hash"]), document["seal"])
             await audit.store.save_head(tenant_id, head)
         try:

@@ -10,7 +10,8 @@ import typer
 from typer import Argument, Option
 
 from common.settings import BadSetting
-from deploy.cli.backup import import_tenant
+from deploy.backup.manifest import Passphrase
+from deploy.cli.backup import SEAL_HELP, import_tenant
 from deploy.cli.catalog.publish import describe_problem, open_client, problems_printed
 from deploy.cli.options import (
     DATA_HELP,
@@ -35,7 +36,8 @@ from deploy.winget_manifests.manifest_tree import SUFFIXES, find_manifests
 from deploy.winget_manifests.report import Outcome, Row, summary
 from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
 
-ARCHIVE_OPTIONS = frozenset(["data"])
+ARCHIVE_OPTIONS = frozenset(["data", "passphrase_file"])
+ARCHIVE_PANEL = "Options for an archive"
 
 
 def import_paths(
@@ -58,7 +60,10 @@ def import_paths(
     retry_timeout: RetryTimeout = 600,
     ca_file: CaFile = None,
     as_json: AsJson = False,
-    data: Annotated[Path | None, Option(help=DATA_HELP, rich_help_panel="Options for an archive")] = None,
+    passphrase_file: Annotated[
+        typer.FileText | None, Option(help=SEAL_HELP, metavar="FILE", rich_help_panel=ARCHIVE_PANEL)
+    ] = None,
+    data: Annotated[Path | None, Option(help=DATA_HELP, rich_help_panel=ARCHIVE_PANEL)] = None,
 ) -> None:
     """Publish the installers of winget manifests, or import a tenant from its archive.
 
@@ -66,11 +71,13 @@ def import_paths(
     does, with the same environment variables. Run the same command again after an interruption: it skips existing
     versions with the same SHA-256.
 
-    An archive is imported while the services run. The archive's maker can sign in to that tenant.
+    An archive is imported while the services run. It must have been exported with the same passphrase.
     """
     if archive := _archive(paths):
         _check_options(context, for_archive=True)
-        import_tenant(archive, data)
+        if not passphrase_file:
+            raise BadSetting("--passphrase-file: is required, with the passphrase of the archive's export")
+        import_tenant(archive, Passphrase.read(passphrase_file), data)
         return
     _check_options(context, for_archive=False)
     for path in paths:

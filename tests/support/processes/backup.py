@@ -10,9 +10,9 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from auth_service.audit.chain import verify
-from auth_service.users.passwords import password_hasher
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
+from deploy.backup.manifest import Passphrase
 from deploy.backup.restorer import BackupRestorer
 from deploy.local.folder import Addresses
 from deploy.operator.audit import open_operator_audit
@@ -24,16 +24,14 @@ from deploy.terminal import FileProgress
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.cluster import DATABASES, Cluster
 
+PASSPHRASE = Passphrase(SecretStr("the passphrase of all archives of the tests"))
+
 # Runs the command, and kills it before the third call of a function.
 KILLING_PROGRAM = """
 import os, signal
-from argon2 import PasswordHasher
-from auth_service.users import passwords
 import {module} as module
 from deploy.cli.main import main
 
-hasher = PasswordHasher(time_cost={time_cost}, memory_cost={memory_cost}, parallelism={parallelism})
-passwords.PasswordHasher = lambda **_: hasher
 calls, wrapped = [], module.{name}
 
 def killing(*arguments):
@@ -96,23 +94,28 @@ async def audit_heads(addresses: StoreAddresses, *tenant_ids: str) -> list[str]:
 
 async def export_tenant(cluster: Cluster, tenant_id: str, archive: Path) -> TenantExporter:
     addresses = addresses_of(cluster)
-    exporter = TenantExporter(archive, tenant_id, open_storage(addresses.installers), RecordedProgress())
+    exporter = TenantExporter(archive, tenant_id, PASSPHRASE, open_storage(addresses.installers), RecordedProgress())
     await exporter.run(addresses)
     return exporter
 
 
 async def import_archive(cluster: Cluster, archive: Path, audit_key: str = KEY) -> TenantImporter:
     addresses = addresses_of(cluster, audit_key)
-    importer = TenantImporter(archive, open_storage(addresses.installers), RecordedProgress())
+    importer = TenantImporter(archive, PASSPHRASE, open_storage(addresses.installers), RecordedProgress())
     await importer.run(addresses)
     return importer
 
 
+def passphrase_option(folder: Path) -> tuple[str, str]:
+    """The option of `pkgrepo export` and `import`, with a file in the folder."""
+    file = folder / "passphrase"
+    file.write_text(f"{PASSPHRASE.text.get_secret_value()}\n")
+    return "--passphrase-file", str(file)
+
+
 async def run_and_kill(module: str, name: str, *arguments: str, **environment: str) -> int | None:
     """Run a command and kill it at the third call of a function. Returns its status."""
-    hasher = password_hasher()  # An import accepts only hashes of these costs, which the tests may have lowered.
-    costs = {cost: getattr(hasher, cost) for cost in ("time_cost", "memory_cost", "parallelism")}
-    program = KILLING_PROGRAM.format(module=module, name=name, **costs)
+    program = KILLING_PROGRAM.format(module=module, name=name)
     process = await create_subprocess_exec(
         *(sys.executable, "-c", program, *arguments), stdout=PIPE, stderr=STDOUT, env={**os.environ, **environment}
     )

@@ -25,7 +25,7 @@ from deploy.operator.tenants import open_operator
 from deploy.tenant_archive.exporter import TenantExporter
 from deploy.tenant_archive.importer import TenantImporter
 from tests.support.factories import KEY, KEYS, make_tenant
-from tests.support.processes.backup import RecordedProgress, restore_documents
+from tests.support.processes.backup import PASSPHRASE, RecordedProgress, passphrase_option, restore_documents
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 
 TENANT = make_tenant(tenant_id="acme")
@@ -121,8 +121,10 @@ async def test_migrate_lists_what_is_missing_and_makes_it_once(
 async def test_every_command_rejects_a_newer_database(
     database: MongoDatabase, addresses: StoreAddresses, tmp_path: Path
 ) -> None:
-    archive, backups = str(tmp_path / "acme.tar"), str(tmp_path / "backups")
-    prepared = await run(addresses, ["tenant", "create", "acme"], ["export", "acme", archive], ["backup", backups])
+    archive, backups, sealed = str(tmp_path / "acme.tar"), str(tmp_path / "backups"), passphrase_option(tmp_path)
+    prepared = await run(
+        addresses, ["tenant", "create", "acme"], ["export", "acme", archive, *sealed], ["backup", backups]
+    )
     assert [status for status, _ in prepared] == [0, 0, 0]
     await set_version(database.client["clients"], 9)
     password = str(tmp_path / "password")
@@ -144,8 +146,8 @@ async def test_every_command_rejects_a_newer_database(
         ("migrate", "--check"),
         ("backup", backups),
         ("restore", backups),
-        ("export", "acme", str(tmp_path / "again.tar")),
-        ("import", archive),
+        ("export", "acme", str(tmp_path / "again.tar"), *sealed),
+        ("import", archive, *sealed),
         ("storage", "migrate", "--to", "folder"),
         ("cluster", "first-tenant", "main", "--password-file", password),
         ("up", "--data", str(tmp_path / "data"), "--port", "0"),
@@ -197,17 +199,17 @@ async def test_a_newer_archive_is_rejected_and_an_older_one_migrated(
     await add_group(database)
     storage = open_storage(addresses.installers)
     archive, newer = tmp_path / "acme.tar", tmp_path / "newer.tar"
-    await TenantExporter(archive, TENANT.tenant_id, storage, RecordedProgress()).run(addresses)
+    await TenantExporter(archive, TENANT.tenant_id, PASSPHRASE, storage, RecordedProgress()).run(addresses)
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("deploy.tenant_archive.exporter.versions", lambda _: asyncio.sleep(0, {"upload": 9}))
-        await TenantExporter(newer, TENANT.tenant_id, storage, RecordedProgress()).run(addresses)
+        await TenantExporter(newer, TENANT.tenant_id, PASSPHRASE, storage, RecordedProgress()).run(addresses)
     await drop_databases(database)
     with pytest.raises(SchemaIsNewer, match="the archive's upload: schema is newer"):
-        await TenantImporter(newer, storage, RecordedProgress()).run(addresses)
+        await TenantImporter(newer, PASSPHRASE, storage, RecordedProgress()).run(addresses)
     tenants = request.getfixturevalue("newer_program")
     elsewhere = replace(addresses, installers=tmp_path / "elsewhere")
     (tmp_path / "elsewhere").mkdir()
-    await TenantImporter(archive, open_storage(elsewhere.installers), RecordedProgress()).run(elsewhere)
+    await TenantImporter(archive, PASSPHRASE, open_storage(elsewhere.installers), RecordedProgress()).run(elsewhere)
     assert await database.client["clients"]["groups"].distinct("colour") == ["red"]
     assert tenants == []
     assert await database["tenants"].distinct("tenant_id") == [TENANT.tenant_id]

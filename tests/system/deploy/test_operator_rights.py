@@ -12,6 +12,7 @@ from pymongo import AsyncMongoClient
 from deploy.cluster.rights import MONGODB, OPERATOR
 from deploy.local import servers as local
 from tests.support.factories import KEY
+from tests.support.processes.backup import passphrase_option
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 from tests.support.servers.start import add_redis_users, mongod_with_users
 from tests.support.servers.users import as_user
@@ -98,17 +99,14 @@ async def test_the_audit_log_is_exported(installation: Installation) -> None:
 
 
 async def test_a_tenant_is_exported_and_imported(installation: Installation, tmp_path: Path) -> None:
-    tenant_id, archive = installation.tenant_id, str(tmp_path / "archive")
+    tenant_id, archive, passphrase = installation.tenant_id, str(tmp_path / "archive"), passphrase_option(tmp_path)
     *_, tenants, tokens = await installation.pkgrepo(
-        # Services in tests use cheaper hashes, and an import rejects them.
-        ("user", "password", tenant_id, "admin", "--password-stdin"),
         ("token", "create", tenant_id, "nightly", "--role", "publisher"),
-        ("export", tenant_id, archive),
+        ("export", tenant_id, archive, *passphrase),
         ("tenant", "delete", tenant_id, "--yes"),
-        ("import", archive),
+        ("import", archive, *passphrase),
         ("tenant", "list"),
         ("token", "list", tenant_id),
-        answer=f"{PASSWORD}\n",
     )
     assert tenant_id in tenants
     assert "nightly" not in tokens  # It would count in two installations.

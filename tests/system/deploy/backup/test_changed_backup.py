@@ -18,7 +18,7 @@ from common.mongo import MongoDatabase, open_database
 from common.redis import open_redis
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
-from deploy.backup.installers import UPLOADS
+from deploy.backup.installers import UPLOADS, installer_document
 from deploy.backup.manifest import BackupProblem, make_seals
 from deploy.backup.records import DATABASES
 from deploy.local import servers
@@ -26,7 +26,6 @@ from deploy.local.folder import Addresses
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import StoreAddresses
 from deploy.operator.tenants import open_operator
-from deploy.tenant_archive.validator import installer_document
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.processes.backup import RecordedProgress, restore_documents
 from tests.support.processes.pkgrepo_command import pkgrepo
@@ -180,7 +179,7 @@ async def test_a_backup_without_a_seal_is_restored_only_on_request(
     upload: MongoDatabase, where: StoreAddresses, tmp_path: Path
 ) -> None:
     (newest(tmp_path / "backups") / "manifest.seal").unlink()
-    with pytest.raises(BackupProblem, match=r"has no seal.*add --without-seal"):
+    with pytest.raises(BackupProblem, match=r"has no seal.*Do not restore it"):
         await restore_documents(tmp_path / "backups", where)
     await restore_documents(tmp_path / "backups", where, without_seal=True)
     assert await upload["uploads"].distinct("tenant_id") == ["acme"]

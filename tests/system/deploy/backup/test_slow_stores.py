@@ -14,6 +14,7 @@ from common.errors import Unavailable
 from common.mongo import open_database
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
+from deploy.backup.installers import installer_document
 from deploy.backup.manifest import BackupProblem, Entry
 from deploy.backup.records import Client, DatabaseSnapshot, snapshot_read
 from deploy.backup.retries import print_retries, run_with_retries
@@ -22,7 +23,6 @@ from deploy.local.folder import Addresses
 from deploy.operator.audit import NotRecorded
 from deploy.operator.storage import open_storage
 from deploy.operator.stores import StoreAddresses
-from deploy.tenant_archive.validator import installer_document
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.backup import RecordedProgress
 from upload_service.model import Upload

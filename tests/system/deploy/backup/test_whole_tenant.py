@@ -49,7 +49,6 @@ async def done(api: Api, method: str, *path: str, **request: Any) -> Any:
 
 
 async def user(cluster: Cluster, api: Api, name: str, role: Role) -> Api:
-    # A process of the cluster has other costs of passwords than the importer in this process.
     await cluster.services.operator.users.create(api.tenant_id, name, PASSWORD, (role,))
     return await api.signed_in(name)
 

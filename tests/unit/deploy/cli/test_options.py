@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Coroutine, Sequence
+from datetime import UTC, datetime
 from errno import EACCES
 from pathlib import Path
 from unittest.mock import Mock, patch
@@ -45,6 +46,7 @@ def test_an_unusable_file_is_named(*_: object) -> None:
     ("options", "reason"),
     [
         (["--data", "data"], "--data: cannot be used with manifests"),
+        (["--passphrase-file", "-"], "--passphrase-file: cannot be used with manifests"),
         ([], "give --installers or --fetch, or --keep-addresses"),
         (["--fetch", "--keep-addresses"], "give --installers or --fetch, or --keep-addresses"),
         (["--keep-addresses"], "set PKGREPO_TOKEN"),
@@ -80,9 +82,17 @@ def test_a_file_that_is_neither_manifest_nor_archive_is_reported(
         monkeypatch.setenv(name, f"{name.partition('_')[0].lower().replace('mongo', 'mongodb')}://127.0.0.1:1/")
     monkeypatch.setenv("INSTALLERS", str(tmp_path))
     (tmp_path / "archive.tar").write_bytes(b"neither")
-    result = CliRunner().invoke(app, ["import", str(tmp_path / "archive.tar")])
+    archive = str(tmp_path / "archive.tar")
+    result = CliRunner().invoke(app, ["import", archive, "--passphrase-file", "-"], input=f"{'a' * 20}\n")
     assert isinstance(result.exception, BackupProblem)
     assert "is not an archive" in str(result.exception)
+
+
+def test_the_import_of_an_archive_needs_its_passphrase(tmp_path: Path) -> None:
+    (tmp_path / "archive.tar").touch()
+    result = CliRunner().invoke(app, ["import", str(tmp_path / "archive.tar")])
+    assert isinstance(result.exception, BadSetting)
+    assert "--passphrase-file: is required" in str(result.exception)
 
 
 def test_texts_of_an_archive_are_escaped_on_the_terminal(
@@ -90,10 +100,11 @@ def test_texts_of_an_archive_are_escaped_on_the_terminal(
 ) -> None:
     def done(work: Coroutine[object, object, object]) -> object:
         work.close()
-        return Mock(tenant_id="acme", audit_head="3:\x1b]0;owned\x07", files=[]), [AUDIT]
+        head = "3:\x1b]0;owned\x07"
+        return Mock(tenant_id="acme", made_at=datetime.now(UTC), audit_head=head, files=[]), [AUDIT]
 
     monkeypatch.setattr(cli_backup, "store_addresses", Mock())
     monkeypatch.setattr(cli_backup, "open_storage", Mock())
     monkeypatch.setattr(cli_backup, "run_until_stopped", done)
-    cli_backup.import_tenant(Path("acme.tar"))
+    cli_backup.import_tenant(Path("acme.tar"), Mock(), None)
     assert r"its earlier head 3:\x1b]0;owned\x07" in capsys.readouterr().out
