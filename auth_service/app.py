@@ -26,8 +26,6 @@ from auth_service.backups.store import MongoBackupStore
 from auth_service.entra.keys import SigningKeys
 from auth_service.entra.service import EntraTokens
 from auth_service.login.service import Login
-from auth_service.login.throttle import Throttle
-from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.metrics import LoginMetrics, register_metrics
 from auth_service.migrations import SCHEMA
 from auth_service.oidc.client import ProviderClient
@@ -40,6 +38,8 @@ from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.settings_editor import SettingsEditor
 from auth_service.tenants.store import MongoTenantStore
+from auth_service.throttle.service import Throttle
+from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.tokens.service import Tokens
 from auth_service.tokens.store import MongoTokenStore
 from auth_service.users.passwords import Passwords
