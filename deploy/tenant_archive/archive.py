@@ -14,7 +14,7 @@ from typing import BinaryIO, Self
 
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry
 from upload_service.storage.disk import sync_folder
-from upload_service.uploads.part_files import BLOCK
+from upload_service.storage.part_files import BLOCK
 
 MANIFEST = "manifest.json"
 RECORDS, FILES = "records/", "files/"

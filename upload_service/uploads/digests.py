@@ -3,7 +3,7 @@
 import hashlib
 from collections import OrderedDict
 
-from upload_service.uploads.part_files import Digest
+from upload_service.storage.part_files import Digest
 
 MAX_DIGESTS = 4096  # of transfers
 
