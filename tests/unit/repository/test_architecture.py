@@ -25,7 +25,6 @@ ROUTE_MODULES = {
     "dashboard",
     "execute",
     "forms",
-    "migrations",
     "response",
     "routes",
     "views",
