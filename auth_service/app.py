@@ -26,10 +26,7 @@ from auth_service.backups.store import MongoBackupStore
 from auth_service.entra.keys import SigningKeys
 from auth_service.entra.service import EntraTokens
 from auth_service.login.service import Login
-from auth_service.login.throttle import Throttle
-from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.metrics import LoginMetrics, register_metrics
-from auth_service.migrations import SCHEMA
 from auth_service.oidc.client import ProviderClient
 from auth_service.oidc.service import OidcSignIn
 from auth_service.oidc.store import MongoProviderStore, RedisSignIns
@@ -37,9 +34,11 @@ from auth_service.outgoing.catalog_service import CatalogService
 from auth_service.outgoing.usage import UsageReader
 from auth_service.routes import routes
 from auth_service.settings import AuthSettings
-from auth_service.tenants.service import Tenants
-from auth_service.tenants.settings_editor import SettingsEditor
+from auth_service.store import SCHEMA
+from auth_service.tenants.service import SettingsEditor, Tenants
 from auth_service.tenants.store import MongoTenantStore
+from auth_service.throttle.service import Throttle
+from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.tokens.service import Tokens
 from auth_service.tokens.store import MongoTokenStore
 from auth_service.users.passwords import Passwords

@@ -9,8 +9,7 @@ from auth_service.metrics import LoginMetrics
 from auth_service.oidc.service import OidcSignIn
 from auth_service.outgoing.usage import UsageReader
 from auth_service.settings import AuthSettings
-from auth_service.tenants.service import Tenants
-from auth_service.tenants.settings_editor import SettingsEditor
+from auth_service.tenants.service import SettingsEditor, Tenants
 from auth_service.tokens.service import Tokens
 from auth_service.users.service import Users
 

@@ -7,7 +7,8 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 
 from auth_service.backups.store import MongoBackupStore
 from auth_service.tenants.service import Tenants
-from auth_service.users.model import BadCredentials, TooManyFailures
+from auth_service.throttle.service import TooManyFailures
+from auth_service.users.model import BadCredentials
 from common.auth.sessions import Sessions
 from common.telemetry.metrics import Metrics, gauges
 

@@ -13,7 +13,6 @@ from catalog_service.catalog.reader import read_entries
 from catalog_service.identities.service import Identities
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.metrics import count_events, count_evictions, register_metrics
-from catalog_service.migrations import SCHEMA
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
@@ -26,7 +25,7 @@ from catalog_service.retention.service import Retention
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics.service import Statistics
-from catalog_service.store import MongoCatalogStore
+from catalog_service.store import SCHEMA, MongoCatalogStore
 from catalog_service.sweeper import sweep
 from catalog_service.uploads.service import UPLOAD_FINISHED, FinishedUploads
 from catalog_service.versions.inspections import Inspections

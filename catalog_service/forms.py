@@ -15,7 +15,7 @@ from catalog_service.model.manifest.fields import parse_changes, parse_manifest
 from catalog_service.model.manifest.package import PackageManifest
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
 from catalog_service.packages.model import Order, PackageQuery
-from catalog_service.statistics.model import StatisticsFormat
+from catalog_service.statistics.views import StatisticsFormat
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, read_json
 from common.http.forms import Form, clean, flag, query_form, read_form

@@ -14,6 +14,7 @@ from catalog_service.revisions.store import InvalidateDuring, MongoRevisions
 from catalog_service.uploads.store import MongoUploadStore
 from catalog_service.versions.store import MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
+from common.mongo.schema import Schema
 
 # Revisions are deleted first, and again at the end because a concurrent write may have added them.
 COLLECTIONS = (
@@ -61,6 +62,8 @@ INDEXES: Indexes = {
         IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0),
     ],
 }
+
+SCHEMA = Schema([], INDEXES)  # It has no migrations.
 
 
 class MongoCatalogStore:

@@ -15,13 +15,13 @@ from client_registry.clients.service import Clients
 from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
 from client_registry.metrics import register_metrics
-from client_registry.migrations import SCHEMA
 from client_registry.outgoing.catalog_service import CatalogService
 from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
 from client_registry.routes import routes
 from client_registry.settings import RegistrySettings
+from client_registry.store import SCHEMA
 from common.caching.tenant_version import TenantVersions
 from common.concurrency.background import repeating
 from common.http.readiness import READINESS

@@ -44,7 +44,6 @@ from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.scrub import Scrub, limit_rate
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.metrics import ScanMetrics, TransferMetrics
-from upload_service.migrations import SCHEMA
 from upload_service.model import StorageKind
 from upload_service.outgoing.scanners import scanner_at
 from upload_service.quota.reconciliation import Reconciliation
@@ -60,12 +59,13 @@ from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.integrity import IntegrityCheck
 from upload_service.storage.migration import Mover, Staging
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
+from upload_service.store import SCHEMA
 from upload_service.uploads.chunk import ResendCheck
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.outbox import Outbox
-from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Collector, Removal
 from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions

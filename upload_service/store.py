@@ -7,6 +7,7 @@ from typing import Any
 from pymongo import ASCENDING, IndexModel, ReturnDocument
 
 from common.mongo import Document, Indexes, MongoDatabase, long_timeout
+from common.mongo.schema import Schema
 from upload_service.model import Damage, Status, StorageKind, Upload
 
 NOW = "$$NOW"  # by the clock of the database, so that replicas agree about leases and ages
@@ -51,6 +52,8 @@ INDEXES: Indexes = {
         IndexModel(["day"], expireAfterSeconds=COUNTS_LIFETIME),
     ],
 }
+
+SCHEMA = Schema([], INDEXES)  # It has no migrations.
 
 
 class UploadRecords:

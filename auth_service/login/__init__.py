@@ -1,1 +1,1 @@
-"""Sign-in and sign-out, and the throttle of failed logins."""
+"""Sign-in and sign-out."""

@@ -2,8 +2,8 @@
 
 from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
-from auth_service.login.throttle import Throttle
-from auth_service.users.model import BadCredentials, NoPassword, TooManyFailures, User, UserNotFound
+from auth_service.throttle.service import Throttle, TooManyFailures
+from auth_service.users.model import BadCredentials, NoPassword, User, UserNotFound
 from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.service import Users
 from common.auth.internal_tokens import Caller

@@ -11,7 +11,6 @@ from hashlib import sha256
 from urllib.parse import urlencode
 
 from auth_service.login.service import Login
-from auth_service.login.throttle import Throttle
 from auth_service.oidc.claims import check_binding, subject_of, user_of
 from auth_service.oidc.client import CLOCK_SKEW, ProviderClient, error_code
 from auth_service.oidc.model import (
@@ -24,6 +23,7 @@ from auth_service.oidc.model import (
     TokenRefused,
 )
 from auth_service.oidc.store import LOGOUT_TOKEN_LIFETIME, MongoProviderStore, RedisSignIns
+from auth_service.throttle.service import Throttle
 from auth_service.users.service import Users
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import Sessions

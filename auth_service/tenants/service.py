@@ -6,9 +6,11 @@ from typing import Any
 
 import orjson
 
+from auth_service.outgoing.catalog_service import CatalogService
 from auth_service.tenants.model import TenantNotFound, WouldLockOutCaller
 from auth_service.tenants.store import MongoTenantStore
 from common.auth.entra_app import EntraApp
+from common.auth.internal_tokens import Caller
 from common.caching.response_cache import ResponseCache
 from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
@@ -74,6 +76,34 @@ class Tenants:
         """Delete the tenant, its users, tokens, company login and audit log; other services delete their own data."""
         async with self._versions.invalidate_during(tenant_id):
             await self._store.delete(tenant_id)
+
+
+class SettingsEditor:
+    """Changes settings here, and the policy for releases in catalog_service first. Both services store the policy."""
+
+    def __init__(self, tenants: Tenants, catalog_service: CatalogService) -> None:
+        self._tenants = tenants
+        self._catalog_service = catalog_service
+
+    async def edit(self, caller: Caller, settings: dict[str, object], policy: Mapping[str, str]) -> Changes:
+        """Change settings, by the names of `Tenant`'s fields, and the `policy`, as the form has it.
+
+        Return old and new values. After any error, repeat the call. Raises TenantNotFound, WouldLockOutCaller, or what
+        `CatalogService` raises.
+        """
+        check_networks(caller.address, settings)
+        if not policy:
+            return await self._tenants.edit(caller.tenant_id, settings)
+        await self._tenants.find(caller.tenant_id)
+        stored = await self._catalog_service.edit_release_policy(caller, policy)
+        changes = await self._tenants.edit(caller.tenant_id, {**settings, **stored})
+        # Concurrent edits may arrive here in another order than there. The last one to store compares both.
+        while (latest := await self._catalog_service.edit_release_policy(caller, {})) != stored:
+            stored = latest
+            await self._tenants.edit(caller.tenant_id, stored)
+        # An edit of the rings can change the gates.
+        sent = settings.keys() | policy.keys()
+        return {name: values for name, values in changes.items() if name in sent or values[0] != values[1]}
 
 
 def check_networks(caller: Address, changes: Mapping[str, Any]) -> None:

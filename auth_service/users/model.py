@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from common.auth.roles import ADMINISTRATOR, Role
-from common.errors import Conflict, NotAuthenticated, NotFound, TooManyRequests
+from common.errors import Conflict, NotAuthenticated, NotFound
 
 PASSWORD_MINIMUM = 12  # characters
 PASSWORD_LIMIT = 1024  # characters
@@ -60,11 +60,3 @@ class NoPassword(Conflict):
 class BadCredentials(NotAuthenticated):
     code = "bad_credentials"
     text = "The username or the password is wrong."
-
-
-class TooManyFailures(TooManyRequests):
-    code = "too_many_failures"
-
-    def __init__(self, retry_after: int) -> None:
-        detail = f"Too many failed logins; try again in {retry_after} seconds."
-        super().__init__(detail, retry_after=retry_after, seconds=retry_after)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from auth_service.login.throttle import Throttle
+from auth_service.throttle.service import Throttle
 from auth_service.users.model import (
     USERNAME_LIMIT,
     LastAdministrator,

@@ -1,11 +1,10 @@
-"""Packages, installer files, and the errors of packages and versions."""
+"""Packages, and the errors of packages and versions."""
 
 import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 from catalog_service.model.identities import IdentityKind, identities_of
@@ -99,29 +98,6 @@ def _audit_text(value: Any) -> str:
     if isinstance(value, str) and len(value) <= AUDIT_TEXT_LIMIT:
         return value
     return f"sha256:{hashlib.sha256(content).hexdigest()}" if content else ""
-
-
-@dataclass(frozen=True)
-class InstallerFile:
-    """A file at upload_service: size in bytes, hexadecimal SHA-256 digest, and the identifiers found in it."""
-
-    size: int
-    sha256: str
-    product_code: str = ""
-    upgrade_code: str = ""
-    package_family_name: str = ""
-    signature_sha256: str = ""
-
-
-@dataclass(frozen=True)
-class FinishedUpload:
-    """A complete installer file without a known version."""
-
-    server_filename: str
-    file_id: str
-    size: int
-    sha256: str
-    finished_at: datetime
 
 
 class PackageExists(Problem):

@@ -13,6 +13,9 @@ from catalog_service.model.stages import ReleaseStatus, Stage
 from common.tenants import ALL_RINGS
 
 HISTORY_LIMIT = 200  # events of a version
+# The fields of a version's document that begins before the first ring.
+BEGIN: dict[str, Any] = {"stage": {"rings": [], "status": "active"}, "release.fence": 1, "release.in_flight": True}
+DUE_NOW: dict[str, Any] = {"release.due": True}  # for `$currentDate`
 # The operations of automatic changes in the audit log.
 AUDITED_AS = {"entered": "promote_version", "held": "hold_version", "gate": "check_gate"}
 

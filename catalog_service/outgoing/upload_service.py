@@ -7,10 +7,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from catalog_service.model.packages import InstallerFile
-from catalog_service.releases.model import CHECKS, FileChecks
-from catalog_service.retention.model import Downloads
-from catalog_service.versions.model import DamagedFile
+from catalog_service.model.installers import DamagedFile, Downloads, FileChecks, InstallerFile
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.service_client.client import ServiceClient, json_of
@@ -25,6 +22,7 @@ NAMES_BATCH = 1000  # files of one request
 CHECKS_BATCH = 100  # files of one request
 _FILE = TypeAdapter(InstallerFile)
 _DAMAGED_FILES = TypeAdapter(list[DamagedFile])
+_CHECKS = TypeAdapter(dict[str, FileChecks])
 
 
 class UploadService:
@@ -84,7 +82,7 @@ class UploadService:
             body = {"version_uids": list(version_uids[start : start + CHECKS_BATCH])}
             answer = await self._service.json(caller, "installer_checks", body)
             try:
-                checks |= CHECKS.validate_python(answer["installers"])
+                checks |= _CHECKS.validate_python(answer["installers"])
             except (ValidationError, LookupError, TypeError) as error:
                 raise Unavailable("The checks of the files cannot be read; try again soon.") from error
         return checks

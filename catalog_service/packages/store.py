@@ -18,9 +18,9 @@ from catalog_service.model.packages import (
 )
 from catalog_service.packages.model import Order, PackageQuery, PackageSummary
 from catalog_service.revisions.store import MongoRevisions
+from catalog_service.versions.store import FIRST_BATCH, older_than
 from common.mongo import Document, MongoDatabase
 
-FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
 BATCH_SIZE = 2000  # packages of one server batch
 YIELD_SIZE = 256  # packages yielded at once
 _PACKAGE = TypeAdapter(Package)
@@ -182,9 +182,3 @@ def _visible(tenant_id: str, package_ids: Collection[str] | None) -> Document:
     """Return a filter for all packages, or these, except those whose deletion has begun."""
     ids = {} if package_ids is None else {"package_id": {"$in": list(package_ids)}}
     return {"tenant_id": tenant_id, "halfway": False, **ids}
-
-
-def older_than(age: int) -> Document:
-    """Return a filter for unfinished operations older than `age` seconds, by the database's clock."""
-    limit = {"$dateSubtract": {"startDate": "$$NOW", "unit": "second", "amount": age}}
-    return {"halfway": True, "$expr": {"$lt": ["$changed_at", limit]}}

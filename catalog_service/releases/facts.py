@@ -6,10 +6,11 @@ The signer of an earlier version is remembered before its file is deleted.
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
+from catalog_service.model.installers import FileChecks
 from catalog_service.model.releases import Gate, VersionRelease
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, gates_of, kinds
-from catalog_service.releases.model import EarlierVersion, FileChecks, LastSigner
+from catalog_service.releases.model import EarlierVersion, LastSigner
 from catalog_service.releases.policy import Policy, is_same_name
 from catalog_service.releases.store import EARLIER, MongoReleaseStore
 from catalog_service.releases.transitions import CHECKED

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from catalog_service.model.installers import FileChecks, Signature
 from catalog_service.model.releases import Gate, GateState, GateStatus, VersionRelease
 from catalog_service.model.stages import ReleaseStatus
-from catalog_service.releases.model import FileChecks, Signature
 from catalog_service.releases.policy import Gates, Policy, SignatureRule, is_same_name
 from common.auth.package_patterns import matches
 

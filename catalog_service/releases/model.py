@@ -1,40 +1,9 @@
-"""The checks of installer files that gates read, and the errors of release control."""
+"""Queries of releases, earlier versions with their signers, and the errors of release control."""
 
-from dataclasses import dataclass, field
-from datetime import datetime
-
-from pydantic import TypeAdapter
+from dataclasses import dataclass
 
 from catalog_service.model.releases import GateState
 from common.errors import Conflict, Forbidden
-
-
-@dataclass(frozen=True)
-class Scan:
-    """The verdict of a scanner; `state` is `clean`, `infected`, `too_large` or another one, which is no verdict."""
-
-    state: str = ""
-    reason: str = ""
-    at: datetime | None = None
-
-
-@dataclass(frozen=True)
-class Signature:
-    """The state of a signature; `signer` is the subject of its certificate."""
-
-    state: str = ""
-    signer: str = ""
-    reason: str = ""
-    at: datetime | None = None
-
-
-@dataclass(frozen=True)
-class FileChecks:
-    """The checks of the file with this digest."""
-
-    sha256: str
-    scan: Scan = field(default_factory=Scan)
-    signature: Signature = field(default_factory=Signature)
 
 
 @dataclass(frozen=True)
@@ -96,6 +65,3 @@ class ReleaseChanged(Conflict):
 
     code = "release_changed"
     text = "The version changes at this moment; try again."
-
-
-CHECKS = TypeAdapter(dict[str, FileChecks])

@@ -5,16 +5,14 @@ from contextlib import suppress
 
 from pymongo.errors import DuplicateKeyError
 
+from catalog_service.model.releases import BEGIN, DUE_NOW
 from catalog_service.releases.policy import Policy
 from catalog_service.revisions.model import EVERY_PACKAGE
 from catalog_service.revisions.store import MongoRevisions
 from common.errors import Conflict
 from common.mongo import Document, MongoDatabase
 
-# The fields of a version that begins before the first ring.
-BEGIN: Document = {"stage": {"rings": [], "status": "active"}, "release.fence": 1, "release.in_flight": True}
 UNFINISHED: Document = {"halfway": True, "changed_at": {"$type": "date"}}  # An index has only these versions.
-DUE_NOW = {"release.due": True}  # for `$currentDate`
 UNTOLD = {"release.is_untold": True}
 PARTS: Document = {"_id": False, "tenant_id": False}  # of a policy's document
 

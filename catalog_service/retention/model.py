@@ -1,8 +1,8 @@
-"""A version as retention sees it, its downloads, and the result of a plan."""
+"""A version as retention sees it, and the result of a plan."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import date, datetime, timedelta
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from catalog_service.model.stages import ReleaseStatus, Stage
 from catalog_service.model.versions import PackageDependency
@@ -40,20 +40,6 @@ class StoredVersion:
     def deleted_at(self) -> datetime | None:
         """The earliest time of the second step; None for a version that is not retired."""
         return self.retired_at + HIDDEN_PERIOD if self.is_retired and self.retired_at else None
-
-
-@dataclass(frozen=True)
-class Downloads:
-    """The last day of a download by version uid. `since` is the day on which counting began, if any."""
-
-    since: date | None = None
-    last_days: Mapping[str, date] = field(default_factory=dict)
-
-    def may_be_downloaded(self, uid: str, first_day: date) -> bool:
-        """Whether a version was downloaded on this day or later; True also if that is unknown."""
-        if self.since is None or self.since >= first_day:
-            return True
-        return self.last_days.get(uid, date.min) >= first_day
 
 
 Expired = tuple[StoredVersion, RetentionRule]  # a version that goes, and the rule that does not keep it

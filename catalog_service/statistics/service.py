@@ -3,15 +3,39 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.statistics.model import CatalogSummary, VersionDownloads
 from catalog_service.store import MongoCatalogStore
 from common.auth.internal_tokens import Caller
 from common.errors import Problem
 from common.telemetry import log
 
 MOST_DOWNLOADED = 5  # packages of a summary
+
+
+@dataclass(frozen=True)
+class VersionDownloads:
+    """The downloads of a version by day, such as `2026-11-22`, the oldest first; days without any are left out."""
+
+    package_id: str
+    version: str
+    uid: str
+    days: Mapping[str, int]
+
+    @property
+    def downloads(self) -> int:
+        return sum(self.days.values())
+
+
+@dataclass(frozen=True)
+class CatalogSummary:
+    """The numbers of packages and versions, the downloads by day, and the most downloaded packages with theirs."""
+
+    packages: int
+    versions: int
+    days: Mapping[str, int]
+    most_downloaded: Sequence[tuple[str, int]]
 
 
 class Statistics:

@@ -2,15 +2,23 @@
 
 import csv
 from collections.abc import Sequence
+from enum import StrEnum
 from io import StringIO
 
 from aiohttp import web
 
-from catalog_service.statistics.model import StatisticsFormat, VersionDownloads
+from catalog_service.statistics.service import VersionDownloads
 from common.http.middleware import json_response
 
 CSV_HEADER = ("package_id", "version", "uid", "day", "downloads")
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # A spreadsheet runs a cell that begins with one of these.
+
+
+class StatisticsFormat(StrEnum):
+    """The form of the response of `get_statistics`."""
+
+    JSON = "json"
+    CSV = "csv"
 
 
 def statistics(versions: Sequence[VersionDownloads], form: StatisticsFormat) -> web.Response:

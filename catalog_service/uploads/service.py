@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from pydantic import TypeAdapter
 
-from catalog_service.model.packages import FinishedUpload
+from catalog_service.model.installers import FinishedUpload
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.uploads.store import MongoUploadStore
 from common.auth.internal_tokens import Caller

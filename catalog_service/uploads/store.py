@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pydantic import TypeAdapter
 from pymongo import ASCENDING
 
-from catalog_service.model.packages import FinishedUpload
+from catalog_service.model.installers import FinishedUpload
 from common.mongo import MongoDatabase
 
 _UPLOADS = TypeAdapter(list[FinishedUpload])

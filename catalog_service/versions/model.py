@@ -1,13 +1,12 @@
-"""Unfinished versions, damaged files, and the fields that a version takes from its file."""
+"""Unfinished versions, and the fields that a version takes from its file."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
 from catalog_service.model.enumerations import FileType
-from catalog_service.model.packages import InstallerFile
+from catalog_service.model.installers import InstallerFile
 from catalog_service.model.versions import PackageVersion
 from common.auth.package_patterns import EVERY_PACKAGE
 
@@ -54,18 +53,6 @@ class VersionPage:
     rows: Sequence[tuple[PackageVersion, Sequence[str]]]
     total: int
     winget_refusal: str
-
-
-@dataclass(frozen=True)
-class DamagedFile:
-    """A file that is not served any more. `version_uid`, `package_id` and `version` are "" if no version has it."""
-
-    server_filename: str
-    version_uid: str
-    damage: str
-    found_at: datetime
-    package_id: str = ""
-    version: str = ""
 
 
 def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:

@@ -13,12 +13,13 @@ from typing import Protocol
 
 from catalog_service.identities.service import Identities, normalize_names
 from catalog_service.model.identities import IdentityTaken, SharedIdentity
+from catalog_service.model.installers import DamagedFile, InstallerFile
 from catalog_service.model.manifest.rules import package_refusal, winget_refusals
 from catalog_service.model.ordering import newest_first
-from catalog_service.model.packages import InstallerFile, PackageNotFound, VersionExists, VersionNotFound
+from catalog_service.model.packages import PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import DamagedFile, HiddenVersion, PendingVersion, VersionPage, file_fields
+from catalog_service.versions.model import HiddenVersion, PendingVersion, VersionPage, file_fields
 from catalog_service.versions.store import MongoVersionStore
 from common.auth.internal_tokens import Caller
 from common.auth.package_patterns import EVERY_PACKAGE

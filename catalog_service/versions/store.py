@@ -11,7 +11,9 @@ from typing import Any
 from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
-from catalog_service.model.packages import InstallerFile, VersionExists, VersionNotFound
+from catalog_service.model.installers import InstallerFile
+from catalog_service.model.packages import VersionExists, VersionNotFound
+from catalog_service.model.releases import BEGIN, DUE_NOW
 from catalog_service.model.versions import (
     PackageVersion,
     VersionName,
@@ -20,13 +22,12 @@ from catalog_service.model.versions import (
     rule_version_of,
     version_of,
 )
-from catalog_service.packages.store import FIRST_BATCH, older_than
-from catalog_service.releases.policy_store import BEGIN, DUE_NOW
 from catalog_service.revisions.store import MongoRevisions
 from catalog_service.versions.model import HiddenVersion, PendingVersion, file_fields
 from common.auth.package_patterns import EVERY_PACKAGE
 from common.mongo import Document, MongoDatabase
 
+FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.
 BATCH_SIZE = 10_000  # version names of one server batch
 YIELD_SIZE = 1000  # names yielded at once
 NAME_FIELDS = {"_id": False, "package_id": True, "version": True, "uid": True, "stage": True}
@@ -211,6 +212,12 @@ class MongoVersionStore:
         await self._versions.delete_one(
             {"tenant_id": hidden.tenant_id, "uid": hidden.uid, "state": {"$in": ["deleting", "abandoned"]}, **_AUDITED}
         )
+
+
+def older_than(age: int) -> Document:
+    """Return a filter for unfinished operations older than `age` seconds, by the database's clock."""
+    limit = {"$dateSubtract": {"startDate": "$$NOW", "unit": "second", "amount": age}}
+    return {"halfway": True, "$expr": {"$lt": ["$changed_at", limit]}}
 
 
 async def _versions_of(documents: Sequence[Document]) -> Sequence[PackageVersion]:

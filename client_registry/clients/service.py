@@ -1,11 +1,13 @@
 """The clients of a tenant, and how a token identifies one of them."""
 
+import secrets
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from uuid import uuid4
 
-from client_registry.clients.capacity import allocate_slot
 from client_registry.clients.hostnames import SystemResolver
 from client_registry.clients.model import (
     Client,
@@ -21,6 +23,7 @@ from client_registry.clients.tokens import ClientTokens, IssuedToken
 from common.auth.internal_tokens import Caller, Deployment
 
 SIGHTING_INTERVAL = timedelta(minutes=1)
+SPARE = 64  # free slots to choose from, so that concurrent callers seldom choose the same
 SEEN_WITHIN = {"day": timedelta(days=1), "week": timedelta(days=7), "month": timedelta(days=30)}
 
 
@@ -125,3 +128,23 @@ class Clients:
                 at=now,
             )
         return client
+
+
+def allocate_slot(taken: AbstractSet[int], limit: int | None) -> int | None:
+    """A random free slot; None if there are `limit` clients.
+
+    Each client has a numbered slot of its tenant, and a unique index gives each slot to one client only. The usable
+    slots are limited, so races cannot exceed the limit and crashes cannot make a counter wrong.
+    """
+    enough = len(taken) + SPARE
+    usable = enough if limit is None else min(enough, usable_slots(taken, limit))
+    free = [slot for slot in range(usable) if slot not in taken]
+    return secrets.choice(free) if free else None
+
+
+def usable_slots(taken: AbstractSet[int], limit: int) -> int:
+    """How many slots, from 0 on, can all be taken without exceeding `limit` clients.
+
+    Fewer than `limit` if clients have higher slots, from a time with a higher limit or none.
+    """
+    return bisect_right(range(limit + 1), limit, key=lambda end: end + sum(slot >= end for slot in taken)) - 1

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from client_registry.releases.model import Installer
 from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 
@@ -13,14 +12,14 @@ class UploadService:
     def __init__(self, client: ServiceClient) -> None:
         self._client = client
 
-    async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
-        """Link an uploaded file to a release. Safe to repeat with the same uid.
+    async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> tuple[int, str]:
+        """Link an uploaded file to a release; returns its size in bytes and its SHA-256.
 
-        Refused with 404 `installer_not_found` or 407 `storage_exceeded`.
+        Safe to repeat with the same uid. Refused with 404 `installer_not_found` or 407 `storage_exceeded`.
         """
         body = {"server_filename": server_filename, "version_uid": uid}
         answer = await self._client.json(caller, "claim_installer", body)
-        return Installer(server_filename, answer["size"], answer["sha256"])
+        return answer["size"], answer["sha256"]
 
     async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None:
         """Delete the files that are linked to these releases, if any."""

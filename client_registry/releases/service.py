@@ -75,7 +75,7 @@ class Releases:
 
     async def _claim(self, caller: Caller, server_filename: str, uid: str) -> Installer:
         try:
-            return await self._files.claim_installer(caller, server_filename, uid)
+            size, sha256 = await self._files.claim_installer(caller, server_filename, uid)
         except Problem as problem:
             if isinstance(problem, UpstreamProblem) and problem.status < 500:
                 await self._store.remove(caller.tenant_id, uid)
@@ -83,3 +83,4 @@ class Releases:
                 # The file may be linked to the uid all the same, now or in a moment: the sweep releases it.
                 await self._store.abandon(caller.tenant_id, uid)
             raise
+        return Installer(server_filename, size, sha256)

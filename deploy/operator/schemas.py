@@ -3,15 +3,15 @@
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 
-from auth_service.migrations import SCHEMA as AUTH
-from catalog_service.migrations import SCHEMA as CATALOG
-from client_registry.migrations import SCHEMA as CLIENTS
+from auth_service.store import SCHEMA as AUTH
+from catalog_service.store import SCHEMA as CATALOG
+from client_registry.store import SCHEMA as CLIENTS
 from common import mongo
 from common.mongo import CALL_TIMEOUT, MongoDatabase
 from common.mongo.migration import migrate, migrate_again
 from common.mongo.schema import Schema, SchemaIsNewer, set_version, version_of
 from deploy.operator.stores import StoreAddresses
-from upload_service.migrations import SCHEMA as UPLOAD
+from upload_service.store import SCHEMA as UPLOAD
 
 SCHEMAS: dict[str, Schema] = {"auth": AUTH, "catalog": CATALOG, "upload": UPLOAD, "clients": CLIENTS}
 KNOWN = {name: schema.version for name, schema in SCHEMAS.items()}

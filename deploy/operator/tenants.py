@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
 
-from auth_service.login.throttle import Throttle
-from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.oidc.client import ProviderClient
 from auth_service.oidc.providers import Providers
 from auth_service.oidc.store import MongoProviderStore
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
+from auth_service.throttle.service import Throttle
+from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
 from auth_service.tokens.service import Tokens
 from auth_service.tokens.store import MongoTokenStore
 from auth_service.users.passwords import Passwords

@@ -15,7 +15,7 @@ from typing import BinaryIO, Self
 
 from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, Passphrase
 from upload_service.storage.disk import sync_folder
-from upload_service.uploads.part_files import BLOCK
+from upload_service.storage.part_files import BLOCK
 
 MANIFEST, SEAL = "manifest.json", "manifest.seal"
 RECORDS, FILES = "records/", "files/"

@@ -76,12 +76,16 @@ def folder_cycles() -> Sequence[tuple[str, str]]:
 
 
 def service_calls() -> Mapping[str, set[str]]:
-    """The services that each service calls: the files in its folders `outgoing`. The gateway calls all others."""
+    """The services that each service calls, by `open_service(…, service="…")` in its modules.
+
+    The gateway calls all of them, by a variable.
+    """
     calls: dict[str, set[str]] = {service: set() for service in SERVICES}
-    for module in sources():
-        path = PurePath(module)
-        if "outgoing" in path.parts and path.stem in SERVICES:
-            calls[path.parts[0]].add(path.stem)
+    for module, tree in trees().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open_service":
+                names = [word.value.value for word in node.keywords if isinstance(word.value, ast.Constant)]
+                calls[module.split("/")[0]].update(map(str, names))
     return calls
 
 

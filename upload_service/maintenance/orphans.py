@@ -19,8 +19,8 @@ from common.tenants import is_tenant_id
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.part_files import TRANSFERS
 from upload_service.storage.store import MongoFileIndex
-from upload_service.uploads.part_files import TRANSFERS
 
 BATCH = 1000
 

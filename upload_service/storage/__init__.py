@@ -1,1 +1,1 @@
-"""The storages of complete installers, and the migration between them."""
+"""The files of transfers, the storages of complete installers, and the migration between them."""

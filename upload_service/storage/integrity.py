@@ -15,7 +15,7 @@ from common.telemetry import log
 from upload_service.model import Damage, InstallerMissing, StorageKind, Upload
 from upload_service.storage.filesystem import InstallerStorage, StorageBackends
 from upload_service.storage.ownership import StorageOwnership
-from upload_service.uploads.part_files import Digest
+from upload_service.storage.part_files import Digest
 
 ATTEMPTS = 2  # to read a file, while its storage responds
 BATCH = 8  # blocks that one visit to a thread hashes

@@ -9,7 +9,7 @@ from common.http.socket_body import SocketBody
 from upload_service.content_range import ContentRange
 from upload_service.model import InstallerMissing, Status, TransferNotFound, UnexpectedChunk, Upload
 from upload_service.storage.filesystem import StorageBackends, read_blocks
-from upload_service.uploads.part_files import PartFiles
+from upload_service.storage.part_files import PartFiles
 from upload_service.uploads.store import MongoUploadStore
 
 B = TypeVar("B", bytes, bytes | SocketBody)

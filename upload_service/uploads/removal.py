@@ -6,20 +6,25 @@ A record is marked first and deleted last.
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from common.concurrency.background import with_each
 from common.errors import Unavailable
 from common.telemetry import log
-from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import StorageBackends
-from upload_service.uploads.part_files import PartFiles
+from upload_service.storage.part_files import PartFiles
 from upload_service.uploads.store import MongoUploadStore
 
-TenantStore = MongoUploadStore | MongoQuotaStore | MongoDownloadStore
 BATCH = 1000
 INTERRUPTED = 60  # seconds after which a deletion is continued
+
+
+class TenantStore(Protocol):
+    """A store that can delete the documents of a tenant."""
+
+    async def forget_tenant(self, tenant_id: str) -> None: ...
 
 
 @dataclass(frozen=True)

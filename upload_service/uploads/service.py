@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -21,14 +22,41 @@ from upload_service.model import (
 from upload_service.quota.service import IncrementalReservation, reserve
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import prepend
+from upload_service.storage.part_files import Digest
 from upload_service.uploads.chunk import Chunk, ResendCheck, expect_length, expect_next
-from upload_service.uploads.digests import Digests
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.session import UploadSession, UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
 LEASE_TIMEOUT = 20.0  # seconds that a request waits for another one of the same transfer
 LEASE_PAUSE = 0.1  # seconds between two tries
+MAX_DIGESTS = 4096  # of transfers
+
+
+class Digests:
+    """The running SHA-256 of transfers whose chunks this process has seen in order from the first byte on.
+
+    The last chunk then needs no second reading of the file.
+    """
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, tuple[int, Digest]] = OrderedDict()
+
+    def get(self, upload_id: str, offset: int) -> Digest | None:
+        """A copy of the digest of the first `offset` bytes; None if this process has not seen all of them."""
+        if not offset:
+            return hashlib.sha256()
+        known_offset, digest = self._known.get(upload_id, (0, None))
+        return digest.copy() if digest and known_offset == offset else None
+
+    def put(self, upload_id: str, offset: int, digest: Digest) -> None:
+        self._known[upload_id] = offset, digest
+        self._known.move_to_end(upload_id)
+        if len(self._known) > MAX_DIGESTS:
+            self._known.popitem(last=False)
+
+    def delete(self, upload_id: str) -> None:
+        self._known.pop(upload_id, None)
 
 
 @dataclass(frozen=True)

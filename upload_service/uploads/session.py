@@ -21,10 +21,10 @@ from upload_service.model import InstallerMissing, Status, TransferCancelled, Tr
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.file_names import ServerFilename
 from upload_service.storage.filesystem import FolderStorage
+from upload_service.storage.part_files import Digest, PartFiles, digest_of
+from upload_service.storage.part_writer import PartWriter, Reserve
+from upload_service.storage.progress_file import certain_until, clock
 from upload_service.uploads.leases.kept import KeptLeases
-from upload_service.uploads.leases.progress_file import certain_until, clock
-from upload_service.uploads.part_files import Digest, PartFiles, digest_of
-from upload_service.uploads.part_writer import PartWriter, Reserve
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.store import MongoUploadStore
 

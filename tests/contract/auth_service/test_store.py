@@ -15,7 +15,7 @@ from auth_service.audit.chain import AuditSigner
 from auth_service.audit.model import AuditEntry, ChainedEntry, Selection
 from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
-from auth_service.migrations import SCHEMA
+from auth_service.store import SCHEMA
 from auth_service.tenants.model import TenantExists, TenantNotFound
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore

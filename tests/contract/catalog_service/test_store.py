@@ -11,10 +11,9 @@ import pytest
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
+from catalog_service.model.installers import FinishedUpload, InstallerFile
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.packages import (
-    FinishedUpload,
-    InstallerFile,
     Package,
     PackageChanges,
     PackageExists,

@@ -18,10 +18,10 @@ from client_registry.clients.model import Client, ClientExists, ClientLimitExcee
 from client_registry.clients.service import Clients
 from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
-from client_registry.migrations import SCHEMA
 from client_registry.outgoing.catalog_service import CatalogService
 from client_registry.releases.model import Installer, Release, ReleaseExists
 from client_registry.releases.store import MongoReleaseStore
+from client_registry.store import SCHEMA
 from common.auth.signing import Keys
 from common.errors import Problem
 from common.mongo import Document, MongoDatabase, make_indexes

@@ -25,7 +25,7 @@ from aiohttp import ClientSession
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
-from auth_service.login.throttle_store import RedisFailureCounts
+from auth_service.throttle.store import RedisFailureCounts
 from common.auth.internal_tokens import Deployment
 from common.caching.tenant_version import TenantVersions
 from common.mongo import Document

@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from catalog_service.model.installers import FileChecks, Scan, Signature
 from catalog_service.model.releases import Approval, Release, RingEntry, VersionRelease
 from catalog_service.model.stages import ReleaseStatus, Stage
-from catalog_service.releases.model import FileChecks, Scan, Signature
 from catalog_service.releases.policy import Policy
 
 PUBLISHED = datetime(2026, 1, 2, tzinfo=UTC)

@@ -17,7 +17,7 @@ from upload_service.inspection.signatures.model import Signature, SignatureState
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.uploads.part_files import PartFiles
+from upload_service.storage.part_files import PartFiles
 
 VERSION = "1"  # of verdicts about signatures
 

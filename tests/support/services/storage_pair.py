@@ -19,10 +19,10 @@ from upload_service.storage.filesystem import FolderStorage, InstallerStorage, S
 from upload_service.storage.integrity import IntegrityCheck
 from upload_service.storage.migration import Mover, Outcome, Staging
 from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.store import INDEXES
-from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.store import MongoUploadStore
 

@@ -26,8 +26,8 @@ from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.storage.part_files import PartFiles
 from upload_service.uploads.chunk import ResendCheck
-from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.removal import Removal
 from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions

@@ -92,7 +92,7 @@ async def test_a_replica_paused_past_its_lease_changes_nothing(
     ("step", "number"),
     [
         ("part_files:PartFile.sync:hold:2", 2),
-        ("leases.progress_file:ProgressFile.write:hold:1", 2),
+        ("progress_file:ProgressFile.write:hold:1", 2),
         ("part_files:PartFile.sync:hold:3", 3),
     ],
     ids=["in the middle", "after its offset", "at the last chunk"],
@@ -100,7 +100,7 @@ async def test_a_replica_paused_past_its_lease_changes_nothing(
 async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Cluster, step: str, number: int) -> None:
     """The replica has synced the chunk, and is paused before its answer."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(6000)
-    environment = {"FAILPOINT": f"upload_service.uploads.{step}"}
+    environment = {"FAILPOINT": f"upload_service.storage.{step}"}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
     replica = await cluster.add("upload_service", environment=environment, command=command, receives_connections=False)
     fresh_one = cluster.replicas["upload_service"][0]

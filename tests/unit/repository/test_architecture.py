@@ -14,7 +14,7 @@ MODULES = [path.relative_to(ROOT).as_posix() for name in PACKAGES for path in so
 DRIVERS = {
     "motor": {"common/mongo/__init__.py", "common/mongo/schema.py"},
     "pymongo": {"common/mongo/__init__.py", "common/mongo/schema.py"},
-    "redis": {"common/redis.py", "auth_service/login/throttle_store.py"},
+    "redis": {"common/redis.py", "auth_service/throttle/store.py"},
     "aio_pika": {"common/events/broker.py", "common/events/deliveries.py"},
     "opentelemetry": {"common/telemetry/otel.py"},
     "obstore": {"upload_service/storage/s3.py", "upload_service/storage/s3_client.py"},
@@ -25,7 +25,6 @@ ROUTE_MODULES = {
     "dashboard",
     "execute",
     "forms",
-    "migrations",
     "response",
     "routes",
     "views",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from upload_service.uploads.part_files import PartFile
-from upload_service.uploads.part_writer import BATCH, PartWriter
+from upload_service.storage.part_files import PartFile
+from upload_service.storage.part_writer import BATCH, PartWriter
 
 
 async def endless_blocks() -> AsyncIterator[bytes]:

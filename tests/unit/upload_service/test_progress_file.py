@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from upload_service.uploads.leases.progress_file import ProgressFile
+from upload_service.storage.progress_file import ProgressFile
 
 SLOT = 32  # bytes
 SECOND = 4096  # the position of the second slot

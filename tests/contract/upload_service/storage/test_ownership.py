@@ -13,9 +13,9 @@ from upload_service.model import Status, StorageKind, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
+from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex
-from upload_service.uploads.part_files import PartFiles
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from tests.support.tables import each
 from upload_service.model import InstallerMissing, StorageKind, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StoredFile
+from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage
-from upload_service.uploads.part_files import PartFiles
 
 SMALL = bytes(range(256)) * 20
 LARGE = os.urandom(12 << 20)  # bytes: more than one part, but not a whole number of parts

@@ -9,8 +9,8 @@ import jwt
 import pytest
 from argon2 import Parameters, PasswordHasher, extract_parameters
 
-from auth_service.login import throttle
-from auth_service.login.throttle import NETWORK_FAILURE_LIMIT, WINDOW
+from auth_service.throttle import service as throttle
+from auth_service.throttle.service import NETWORK_FAILURE_LIMIT, WINDOW
 from auth_service.users.passwords import AT_ONCE
 from common.auth.internal_tokens import Caller
 from common.redis import RedisError, open_redis

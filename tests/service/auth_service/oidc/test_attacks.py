@@ -175,7 +175,7 @@ async def test_a_sign_in_of_a_replaced_provider_is_refused(company: Company) -> 
 async def test_sign_ins_that_only_begin_are_limited_by_network(
     company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("auth_service.login.throttle.BEGUN_LIMIT", 2)
+    monkeypatch.setattr("auth_service.throttle.service.BEGUN_LIMIT", 2)
     caller = from_other_address(company.caller)
     for _ in range(2):
         await company.begin(caller)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from catalog_service.model.packages import InstallerFile
+from catalog_service.model.installers import InstallerFile
 from catalog_service.model.versions import version_of
 from catalog_service.releases.policy import Gates, Policy
 from catalog_service.revisions.store import MongoRevisions

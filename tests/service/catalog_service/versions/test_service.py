@@ -9,7 +9,8 @@ from uuid import UUID, uuid4
 import pytest
 
 from catalog_service.identities.service import Identities
-from catalog_service.model.packages import InstallerFile, PackageNotFound
+from catalog_service.model.installers import InstallerFile
+from catalog_service.model.packages import PackageNotFound
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.store import MongoCatalogStore

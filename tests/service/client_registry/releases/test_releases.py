@@ -9,7 +9,6 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from client_registry.outgoing.upload_service import UploadService
-from client_registry.releases.model import Installer
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
 from common.auth.downloads import check_download
@@ -231,7 +230,7 @@ async def test_a_release_that_cannot_be_undone_does_not_block_others(registry: R
 
         def __init__(self) -> None: ...
 
-        async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
+        async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> tuple[int, str]:
             raise AssertionError
 
         async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None:
@@ -262,9 +261,9 @@ async def test_a_publication_undone_meanwhile_is_reported_as_failed(registry: Re
 
         def __init__(self) -> None: ...
 
-        async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> Installer:
+        async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> tuple[int, str]:
             await store.abandon(caller.tenant_id, uid)
-            return Installer(server_filename, 7, DIGEST)
+            return 7, DIGEST
 
         async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None:
             raise AssertionError

@@ -19,8 +19,8 @@ from tests.support.services.catalog import Catalog, serving_catalog
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for
 from tests.support.wait import until
 from upload_service import app as app_module
-from upload_service.migrations import SCHEMA
 from upload_service.settings import UploadSettings
+from upload_service.store import SCHEMA
 
 CONTENT = os.urandom(1000)
 UPLOADER = make_uploader()

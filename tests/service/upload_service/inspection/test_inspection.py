@@ -30,8 +30,8 @@ from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings, UploadSettings
 from upload_service.storage.filesystem import FolderStorage
+from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
-from upload_service.uploads.part_files import PartFiles
 
 LONG_AGO = "2001-01-01T00:00:00+00:00"
 NOTHING_FOUND: dict[str, Any] = {

@@ -19,8 +19,8 @@ from upload_service.model import StorageKind, Upload
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
+from upload_service.storage.part_files import PartFiles
 from upload_service.storage.store import MongoFileIndex
-from upload_service.uploads.part_files import PartFiles
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100

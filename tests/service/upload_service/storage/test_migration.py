@@ -16,7 +16,7 @@ from tests.support.services.storage_pair import FILE, StoragePair
 from upload_service.model import Damage, Status, StorageFull, StorageKind, Upload
 from upload_service.storage.filesystem import InstallerStorage, StorageBackends
 from upload_service.storage.migration import Outcome
-from upload_service.uploads.part_files import PartFile
+from upload_service.storage.part_files import PartFile
 
 BOTH_WAYS = pytest.mark.parametrize(
     ("old", "new"), [(StorageKind.FOLDER, StorageKind.S3), (StorageKind.S3, StorageKind.FOLDER)]

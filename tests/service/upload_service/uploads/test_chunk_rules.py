@@ -21,7 +21,7 @@ from upload_service.content_range import ContentRange, FileId
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.uploads.part_files import PROGRESS
+from upload_service.storage.part_files import PROGRESS
 from upload_service.uploads.store import MongoUploadStore
 
 Answer = TypeVar("Answer")

@@ -27,7 +27,7 @@ OTHER = bytes(byte ^ 1 for byte in FILE)
 @pytest.fixture
 async def replicas(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicas]:
     """Two services that keep a lease until something else ends it, and acknowledge each chunk in the record."""
-    monkeypatch.setattr("upload_service.uploads.leases.progress_file.CERTAIN_SECONDS", 0)
+    monkeypatch.setattr("upload_service.storage.progress_file.CERTAIN_SECONDS", 0)
     monkeypatch.setattr("upload_service.uploads.leases.kept.IDLE_SECONDS", LONG)
     monkeypatch.setattr("upload_service.uploads.leases.store.KEPT_SECONDS", LONG)
     async with two_replicas(settings) as both:

@@ -21,9 +21,9 @@ from tests.support.services.upload import make_uploader, sha256
 from tests.support.wait import until
 from upload_service.model import Upload
 from upload_service.settings import UploadSettings
+from upload_service.storage.part_files import PROGRESS, PartFile, PartFiles
+from upload_service.storage.progress_file import ProgressFile
 from upload_service.uploads.leases.kept import KeptLeases
-from upload_service.uploads.leases.progress_file import ProgressFile
-from upload_service.uploads.part_files import PROGRESS, PartFile, PartFiles
 from upload_service.uploads.store import MongoUploadStore
 
 LONG = 3600.0  # seconds
@@ -36,7 +36,7 @@ async def replicas(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) ->
     """Two services; their leases are certain until a test ends them."""
     monkeypatch.setattr("upload_service.uploads.leases.kept.IDLE_SECONDS", LONG)
     monkeypatch.setattr("upload_service.uploads.leases.store.KEPT_SECONDS", LONG)
-    monkeypatch.setattr("upload_service.uploads.leases.progress_file.CERTAIN_SECONDS", LONG)
+    monkeypatch.setattr("upload_service.storage.progress_file.CERTAIN_SECONDS", LONG)
     async with two_replicas(settings) as both:
         yield both
 
@@ -160,7 +160,7 @@ async def test_a_released_lease_puts_the_offset_in_the_record(replicas: Replicas
 
 
 async def test_the_record_follows_after_a_while(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.uploads.leases.progress_file.CERTAIN_SECONDS", 0)
+    monkeypatch.setattr("upload_service.storage.progress_file.CERTAIN_SECONDS", 0)
     caller = await start(replicas)
     assert (await record(replicas, caller))["offset"] == HALF + 2 * STEP
     assert not progress_of(replicas, caller).exists()
@@ -230,7 +230,7 @@ async def test_a_late_holder_acknowledges_nothing(
     late = asyncio.create_task(replicas.first.chunk(caller, "f", OTHER[end : end + 4], end, len(FILE)))
     await pause.reached()
     await expire(replicas, caller)
-    monkeypatch.setattr("upload_service.uploads.leases.progress_file.clock", lambda: 2 * LONG + os.times().elapsed)
+    monkeypatch.setattr("upload_service.storage.progress_file.clock", lambda: 2 * LONG + os.times().elapsed)
     monkeypatch.setattr("upload_service.uploads.session.clock", lambda: 2 * LONG + os.times().elapsed)
     state = await replicas.second.chunk(caller, "f", b"", end, len(FILE), end=end)  # takes over
     known = state.body["received"]

@@ -9,7 +9,7 @@ import pytest
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.wait import TIMEOUT
 from upload_service.settings import UploadSettings
-from upload_service.uploads.part_files import digest_of
+from upload_service.storage.part_files import digest_of
 
 FILE = b"installer " * 100
 SIZE = len(FILE)

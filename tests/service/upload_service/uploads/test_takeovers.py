@@ -21,7 +21,7 @@ from tests.support.wait import until
 from upload_service.model import StorageFull, Upload
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.uploads.part_files import Digest, PartFiles
+from upload_service.storage.part_files import Digest, PartFiles
 
 OTHER = FILE[:HALF] + FILE[:HALF]
 

@@ -9,9 +9,9 @@ import pytest
 from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
 from auth_service.login.service import Login
-from auth_service.login.throttle import Throttle
-from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
-from auth_service.users.model import BadCredentials, TooManyFailures, User
+from auth_service.throttle.service import Throttle, TooManyFailures
+from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
+from auth_service.users.model import BadCredentials, User
 from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
 from common.auth.sessions import Session, Sessions

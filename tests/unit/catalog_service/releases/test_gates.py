@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_service.model.installers import FileChecks
 from catalog_service.model.releases import Approval, Gate, GateState, GateStatus, VersionRelease
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, evaluate
-from catalog_service.releases.model import FileChecks
 from tests.support.samples.release_samples import (
     OTHER_SHA256,
     SHA256,

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalog_service.model.installers import Downloads
 from catalog_service.model.ordering import VersionOrder
 from catalog_service.model.stages import ReleaseStatus, Stage, is_offered
 from catalog_service.model.versions import PackageDependency
 from catalog_service.releases.policy import Policy, RetentionRule
-from catalog_service.retention.model import Downloads, StoredVersion, reason_of
+from catalog_service.retention.model import StoredVersion, reason_of
 from catalog_service.retention.plan import plan
 
 TODAY = datetime(2026, 11, 23, tzinfo=UTC)

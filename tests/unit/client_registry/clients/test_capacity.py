@@ -2,7 +2,7 @@
 
 from random import Random
 
-from client_registry.clients.capacity import allocate_slot, usable_slots
+from client_registry.clients.service import allocate_slot, usable_slots
 from tests.support.tables import each
 
 

@@ -12,7 +12,7 @@ from deploy.backup.installers import CopyOutcome, InstallerSource
 from deploy.terminal import FileProgress
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
-from upload_service.uploads.part_files import PartFiles
+from upload_service.storage.part_files import PartFiles
 
 CONTENT = b"the bytes of an installer"
 UPLOAD = Upload(

@@ -12,8 +12,8 @@ A network is an IPv4 address or the /64 network of an IPv6 address. A user's kno
 logins, so failures from elsewhere do not lock the user out there.
 """
 
-from auth_service.login.throttle_store import RedisFailureCounts, RedisKnownNetworks
-from auth_service.users.model import TooManyFailures
+from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
+from common.errors import TooManyRequests
 from common.telemetry import log
 from common.tenants import network_of
 
@@ -24,6 +24,14 @@ BEGUN_LIMIT = 1000  # Each takes memory of Redis until it is finished or expires
 BEGUN_WINDOW = 600  # seconds
 RECORDED_REFUSALS = 60  # per minute and tenant, in the audit log
 MINUTE = 60  # seconds
+
+
+class TooManyFailures(TooManyRequests):
+    code = "too_many_failures"
+
+    def __init__(self, retry_after: int) -> None:
+        detail = f"Too many failed logins; try again in {retry_after} seconds."
+        super().__init__(detail, retry_after=retry_after, seconds=retry_after)
 
 
 class Throttle:

@@ -13,7 +13,7 @@ from typing import Protocol, Self
 from upload_service.model import StorageFull, TransferDamaged, Upload
 from upload_service.storage.disk import full_disk, sync_folder
 from upload_service.storage.file_names import plain_name
-from upload_service.uploads.leases.progress_file import ProgressFile
+from upload_service.storage.progress_file import ProgressFile
 
 TRANSFERS = "transfers"  # the folder for them in the folder of a tenant
 PROGRESS = "progress"  # the name of a progress file

@@ -6,7 +6,7 @@ from contextlib import closing
 from typing import cast
 
 from common.http.socket_body import SocketBody
-from upload_service.uploads.part_files import PartFile
+from upload_service.storage.part_files import PartFile
 
 BATCH = 1 << 20  # bytes that one visit to a worker thread writes
 MAX_BLOCKS = 512  # in a batch of tiny blocks

@@ -10,12 +10,5 @@ from common.mongo.schema import Schema
 
 SCHEMA = Schema(
     [],
-    {
-        **TENANT_INDEXES,
-        **USER_INDEXES,
-        **TOKEN_INDEXES,
-        **PROVIDER_INDEXES,
-        **AUDIT_INDEXES,
-        **BACKUP_INDEXES,
-    },
+    {**TENANT_INDEXES, **USER_INDEXES, **TOKEN_INDEXES, **PROVIDER_INDEXES, **AUDIT_INDEXES, **BACKUP_INDEXES},
 )

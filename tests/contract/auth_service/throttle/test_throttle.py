@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from auth_service.login import throttle
-from auth_service.login.throttle import Throttle
-from auth_service.login.throttle_store import KNOWN_FOR, KNOWN_NETWORKS, RedisFailureCounts, RedisKnownNetworks
-from auth_service.users.model import TooManyFailures
+from auth_service.throttle import service as throttle
+from auth_service.throttle.service import Throttle, TooManyFailures
+from auth_service.throttle.store import KNOWN_FOR, KNOWN_NETWORKS, RedisFailureCounts, RedisKnownNetworks
 from common.redis import open_redis
 from tests.support.services.auth import unique_address
 

@@ -1,0 +1,1 @@
+"""The throttle of failed logins."""
