@@ -212,5 +212,7 @@ class Versions:
             equal_version = await self._store.find_equal_pending(pending)
             if equal_version is None:
                 raise
+            if pending.packages == EVERY_PACKAGE:  # A token began it, and an administrator goes on.
+                return replace(equal_version, packages=EVERY_PACKAGE)
             return equal_version
         return pending

@@ -192,6 +192,20 @@ async def test_an_interrupted_version_of_a_token_is_finished(catalog: Catalog, a
     assert [version["PRODUCTCODE"] for version in await catalog.versions(admin, SMALL)] == [CODE]
 
 
+async def test_an_administrator_finishes_an_interrupted_version_of_a_token(
+    catalog: Catalog, admin: Caller, token: Caller
+) -> None:
+    name, catalog.stubs.refusal = catalog.stubs.add_file(), Unavailable("busy")
+    form = {"productcode": CODE, "server_filename": name}
+    assert (await catalog.post_version(token, SMALL, **form)).status == 500
+    catalog.stubs.refusal = None
+    await catalog.add_version(admin, BIG, productcode=CODE)
+
+    answer = await catalog.post_version(admin, SMALL, **form)
+
+    assert answer.status == 201, answer.body
+
+
 async def test_a_hidden_package_of_an_interrupted_token_disappears(
     catalog: Catalog, token: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
