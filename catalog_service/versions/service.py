@@ -198,7 +198,7 @@ class Versions:
     async def _require_free_identities(self, pending: PendingVersion, identities: Sequence[str]) -> None:
         if pending.packages != EVERY_PACKAGE:
             key = (pending.tenant_id, pending.version.package_id)
-            await self._identities.require_free(*key, identities, pending.packages, pending.version.uid)
+            await self._identities.require_free(*key, identities, pending.packages)
 
     async def _reserve(self, tenant: Tenant, pending: PendingVersion) -> PendingVersion:
         version = pending.version

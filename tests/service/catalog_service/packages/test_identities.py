@@ -154,6 +154,20 @@ async def test_a_version_that_is_not_published_yet_keeps_its_identities(
     assert_taken(answer)
 
 
+async def test_pending_versions_of_the_own_package_do_not_allow_an_identity(
+    catalog: Catalog, admin: Caller, token: Caller
+) -> None:
+    """Otherwise two publications at once would allow each other."""
+    catalog.stubs.refusal = Unavailable("busy")
+    assert (await catalog.post_version(token, SMALL, productcode=CODE)).status == 500
+    catalog.stubs.refusal = None
+    await catalog.add_version(admin, BIG, productcode=CODE)
+
+    answer = await catalog.post_version(token, SMALL, package_version="2.0", productcode=CODE)
+
+    assert_taken(answer)
+
+
 async def test_two_tokens_do_not_take_one_name_at_once(catalog: Catalog, admin: Caller) -> None:
     async def add(number: int, publisher: str) -> int:
         form = {
