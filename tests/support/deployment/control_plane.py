@@ -63,7 +63,7 @@ class ControlPlane:
         room = {"cpu": "8", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "50"}
         status = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
         spec = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp"}}  # noqa: S108
-        manifests = [
+        manifests: list[dict[str, object]] = [
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
             for name in names
         ]
