@@ -30,9 +30,9 @@ PACKAGE_FORM_LIMIT = LOGO_LIMIT + FORM_LIMIT  # bytes
 CONNECTION_CHECK = 0.2  # seconds
 
 _NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # Commas separate ids, for example in blacklist entries.
-# Invisible letters and marks that are not of the category Cf.
-_SELECTORS = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0))
-_INVISIBLE = frozenset(map(chr, [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *_SELECTORS]))
+# Invisible characters that are not of the category Cf, also of Unicode's reserves for more of them.
+_RANGES = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000))
+_INVISIBLE = frozenset(map(chr, [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2065, 0x2800, 0x3164, 0xFFA0, *_RANGES]))
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 

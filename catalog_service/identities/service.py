@@ -36,14 +36,14 @@ class Identities:
         return await self.shared(tenant_id, version.package_id, [*version.identities, *names])
 
     async def require_free(
-        self, tenant_id: str, package_id: str, identities: Sequence[str], patterns: tuple[str, ...], uid: str = ""
+        self, tenant_id: str, package_id: str, identities: Sequence[str], patterns: tuple[str, ...]
     ) -> None:
         """Raise IdentityTaken if a package that these patterns do not match has one of the identities.
 
-        An identity that the own package has already may stay: an administrator allowed it, or it was first. The
-        package or version of this uid does not count.
+        An identity that the own package has already may stay: an administrator allowed it, or it was first. One of a
+        hidden package or pending version, such as the one to check, may not.
         """
-        owners = await self._store.owners(tenant_id, identities, uid) if identities else ()
+        owners = await self._store.owners(tenant_id, identities) if identities else ()
         own = {owner.identity for owner in owners if owner.package_id == package_id and owner.is_active}
         taken = [
             SharedIdentity.of(owner.package_id, owner.identity)

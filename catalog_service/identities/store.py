@@ -18,7 +18,7 @@ IDENTITY_INDEXES: Indexes = {
 
 @dataclass(frozen=True)
 class Owner:
-    """A package that has an identity. `is_active` is false while only pending versions have it."""
+    """A package that has an identity. `is_active` is false while it is hidden, or only pending versions have it."""
 
     package_id: str
     identity: str
@@ -38,13 +38,11 @@ class MongoIdentityStore:
         document = await self._packages.find_one(key, {"identities": True, "local_identities": True}) or {}
         return [*document.get("identities", ()), *document.get("local_identities", ())]
 
-    async def owners(self, tenant_id: str, identities: Sequence[str], uid: str = "") -> Sequence[Owner]:
-        """Return the packages that have one of these identities, leaving out the package or version of this uid."""
+    async def owners(self, tenant_id: str, identities: Sequence[str]) -> Sequence[Owner]:
+        """Return the packages that have one of these identities."""
         key = {"$in": list(identities)}
-        packages: Document = {"tenant_id": tenant_id, "package_uid": {"$ne": uid}}
-        packages["$or"] = [{"identities": key}, {"local_identities": key}]
-        versions: Document = {"tenant_id": tenant_id, "identities": key, "uid": {"$ne": uid}}
-        versions["state"] = {"$in": ["pending", "active"]}
+        packages: Document = {"tenant_id": tenant_id, "$or": [{"identities": key}, {"local_identities": key}]}
+        versions: Document = {"tenant_id": tenant_id, "identities": key, "state": {"$in": ["pending", "active"]}}
         together = {"$setUnion": ["$identities", "$local_identities"]}
         rows = await asyncio.gather(
             self._packages.aggregate(

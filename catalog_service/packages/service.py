@@ -28,7 +28,7 @@ class Packages:
         # Two tokens that add packages with one identity at once find each other's hidden package.
         await self._store.add_hidden(caller.tenant_id, package)
         try:
-            await self._require_free_identities(caller, package.package_id, package.identities, package.package_uid)
+            await self._require_free_identities(caller, package.package_id, package.identities)
         except IdentityTaken:
             await self._store.end_deletion(caller.tenant_id, package.package_uid)
             raise
@@ -74,8 +74,8 @@ class Packages:
         return await self._identities.shared(caller.tenant_id, package_id, identities_of(values))
 
     async def _require_free_identities(
-        self, caller: Caller, package_id: str, identities: Mapping[str, Sequence[str]], uid: str = ""
+        self, caller: Caller, package_id: str, identities: Mapping[str, Sequence[str]]
     ) -> None:
         """Raise IdentityTaken. `identities` are by the fields of documents."""
         every = [identity for of_field in identities.values() for identity in of_field]
-        await self._identities.require_free(caller.tenant_id, package_id, every, caller.packages, uid)
+        await self._identities.require_free(caller.tenant_id, package_id, every, caller.packages)

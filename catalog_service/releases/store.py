@@ -35,7 +35,12 @@ WITHDRAWN = [status.value for status in ReleaseStatus if Stage((), status).is_wi
 DOUBTED = [ReleaseStatus.HELD.value, ReleaseStatus.ROLLED_BACK.value]
 HAS_ENTERED: Document = {
     "server_filename": {"$ne": ""},
-    "$or": [{"stage": None}, {"stage.rings.0": {"$exists": True}}, {"stage.status": {"$in": WITHDRAWN}}],
+    "$or": [
+        {"stage": None},
+        {"stage.rings.0": {"$exists": True}},
+        {"stage.status": {"$in": WITHDRAWN}},
+        {"release.signer_counts": True},  # It was rolled back and resumed, and waits before the first ring.
+    ],
 }
 # Versions that are being deleted, and whose signers may count. They are deleted after `is_signer_remembered` is set.
 UNREMEMBERED: Document = {"state": "deleting", "is_signer_remembered": {"$ne": True}, **HAS_ENTERED}

@@ -50,7 +50,8 @@ def roll_back(version: VersionRelease, by: str, reason: str) -> VersionRelease:
     """Take a version out of all rings. When it is resumed, it begins before the first ring."""
     if version.status is ReleaseStatus.ROLLED_BACK:
         return version
-    version = replace(version, release=replace(version.release, entered=(), gates=()))
+    signer_counts = version.release.signer_counts or version.is_complete
+    version = replace(version, release=replace(version.release, entered=(), gates=(), signer_counts=signer_counts))
     return _stop(version, (), ReleaseStatus.ROLLED_BACK, "rolled_back", by, reason)
 
 

@@ -19,6 +19,7 @@ IDENTIFIERS_OF = {
     FileType.MSIX: ("package_family_name", SIGNATURE),
     FileType.APPX: ("package_family_name", SIGNATURE),
 }
+CODES_OF = {kind: tuple(name for name in names if name != SIGNATURE) for kind, names in IDENTIFIERS_OF.items()}
 
 
 @dataclass(frozen=True)

@@ -199,7 +199,7 @@ class Versions:
     async def _require_free_identities(self, pending: PendingVersion, identities: Sequence[str]) -> None:
         if pending.packages != EVERY_PACKAGE:
             key = (pending.tenant_id, pending.version.package_id)
-            await self._identities.require_free(*key, identities, pending.packages, pending.version.uid)
+            await self._identities.require_free(*key, identities, pending.packages)
 
     async def _reserve(self, tenant: Tenant, pending: PendingVersion) -> PendingVersion:
         version = pending.version
@@ -213,5 +213,7 @@ class Versions:
             equal_version = await self._store.find_equal_pending(pending)
             if equal_version is None:
                 raise
+            if pending.packages == EVERY_PACKAGE:  # A token began it, and an administrator goes on.
+                return replace(equal_version, packages=EVERY_PACKAGE)
             return equal_version
         return pending

@@ -23,7 +23,7 @@ from catalog_service.model.versions import (
     version_of,
 )
 from catalog_service.revisions.store import MongoRevisions
-from catalog_service.versions.model import HiddenVersion, PendingVersion, file_fields
+from catalog_service.versions.model import CODES_OF, HiddenVersion, PendingVersion, file_fields
 from common.auth.package_patterns import EVERY_PACKAGE
 from common.mongo import Document, MongoDatabase
 
@@ -32,7 +32,7 @@ BATCH_SIZE = 10_000  # version names of one server batch
 YIELD_SIZE = 1000  # names yielded at once
 NAME_FIELDS = {"_id": False, "package_id": True, "version": True, "uid": True, "stage": True}
 RULE_FIELDS = dict.fromkeys(("channel", "installer_type", "nested_type", "nested_paths", "product_code"), True)
-EITHER = ("uid", "published_by")  # in which equal versions may differ
+EITHER = ("uid", "published_by", "identities")  # in which equal versions may differ
 MAX_IN_LOOP = 50  # versions created on the event loop; more are created in a thread
 
 _AUDITED = {"release.unaudited.0": {"$exists": False}}  # The audit log has all automatic changes of the version.
@@ -90,8 +90,10 @@ class MongoVersionStore:
         return await self._versions.find_one({**key, "state": states}, {"_id": True}) is not None
 
     async def find_equal_pending(self, pending: PendingVersion) -> PendingVersion | None:
-        """Return a pending version that is equal except for its uid."""
+        """Return a pending version that is equal except for its uid, and for what it takes from its file."""
         fields = {name: value for name, value in document_of(pending.version).items() if name not in EITHER}
+        for name in CODES_OF.get(pending.version.installer_type, ()):
+            fields[name] = {"$in": ["", fields[name]]}  # The file was not inspected before.
         fields["installer_url"] = fields["installer_url"] or {"$in": ["", None]}  # Older documents lack the field.
         document = await self._versions.find_one(
             {"tenant_id": pending.tenant_id, "package_uid": pending.package_uid, "state": "pending", **fields}

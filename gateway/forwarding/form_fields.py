@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from common.errors import InvalidField, InvalidRequest
 from common.http.forms import field_names
-from gateway.operations import Access, Operation
+from gateway.operations import Access, Operation, is_value
 
 CHECKED = frozenset([Access.ADMINISTRATOR, Access.SESSION])
 Node = Mapping[str, Any]  # of the document
@@ -30,6 +30,11 @@ class _Fields:
     nearest: Mapping[str, str]
 
 
+def is_checked(operation: Operation) -> bool:
+    """Whether unknown fields of an operation are refused. A GET has no form, so it loses no field."""
+    return operation.access in CHECKED and operation.method != hdrs.METH_GET
+
+
 class FormFields:
     """The form fields of all operations."""
 
@@ -39,7 +44,7 @@ class FormFields:
 
     def check_body(self, operation: Operation, content_type: str, body: bytes) -> None:
         """Check the names of a whole form. Raises InvalidField."""
-        if operation.access not in CHECKED:
+        if not is_checked(operation):
             return
         names: Iterable[str] = ()
         with suppress(InvalidRequest):  # The service decides on a body that is no form.
@@ -48,7 +53,7 @@ class FormFields:
 
     def check(self, operation: Operation, names: Iterable[str]) -> None:
         """Raise InvalidField, with the nearest name, for a name that a checked operation does not have."""
-        if operation.access not in CHECKED:
+        if not is_checked(operation):
             return
         fields = self._fields_of(operation)
         for name in names:
@@ -63,7 +68,8 @@ class FormFields:
             schemas = dict(each for content in contents for each in self._properties(content["schema"]))
             winget = {schema[WINGET_NAME]: name for name, schema in schemas.items() if WINGET_NAME in schema}
             nearest = {_squeezed(alias): name for alias, name in {**winget, **{name: name for name in schemas}}.items()}
-            fields = self._fields[operation] = _Fields(frozenset(schemas), nearest)
+            in_address = (part.strip("{}") for part in operation.parts if is_value(part))  # A field may repeat them.
+            fields = self._fields[operation] = _Fields(frozenset(schemas).union(in_address), nearest)
         return fields
 
     def _properties(self, schema: Node) -> Iterator[tuple[str, Node]]:

@@ -45,7 +45,7 @@ def own_form(row: Operation, seed_data: SeedData) -> dict[str, str]:
     good, names = dict(seed_data.form), {field.name for field in fields_of(row)}
     if row.access is Access.CLIENT:
         names.discard("auth_token")
-    good |= {"file_type": "ZIP", "token": "another session's"}
+    good |= {"file_type": "ZIP", "token": "another session's", "client": "0", "version_key": "version"}
     if row.name == "add_user":
         good["username"] = "newcomer"
     return {name: value for name, value in good.items() if name in names}

@@ -65,7 +65,10 @@ def test_a_package_id_unsafe_in_files_or_paths_is_refused(text: str) -> None:
 
 @each(
     "character",
-    ["\u00ad", "\u200b", "\u200d", "\u2060", "\ufeff", "\u115f", "\u3164", "\ufe0f", "\U000e0041", "\U000e0100"],
+    [
+        *("\u00ad", "\u115f", "\u200b", "\u200d", "\u2060", "\u2065", "\u2800", "\u3164", "\ufe0f", "\ufeff", "\ufff0"),
+        *("\U000e0002", "\U000e0041", "\U000e0100", "\U000e0fff"),
+    ],
 )
 def test_an_invisible_character_in_a_package_id_is_refused(character: str) -> None:
     with pytest.raises(InvalidField, match=f"U\\+{ord(character):04X}"):

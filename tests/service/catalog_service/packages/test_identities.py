@@ -154,6 +154,20 @@ async def test_a_version_that_is_not_published_yet_keeps_its_identities(
     assert_taken(answer)
 
 
+async def test_pending_versions_of_the_own_package_do_not_allow_an_identity(
+    catalog: Catalog, admin: Caller, token: Caller
+) -> None:
+    """Otherwise two publications at once would allow each other."""
+    catalog.stubs.refusal = Unavailable("busy")
+    assert (await catalog.post_version(token, SMALL, productcode=CODE)).status == 500
+    catalog.stubs.refusal = None
+    await catalog.add_version(admin, BIG, productcode=CODE)
+
+    answer = await catalog.post_version(token, SMALL, package_version="2.0", productcode=CODE)
+
+    assert_taken(answer)
+
+
 async def test_two_tokens_do_not_take_one_name_at_once(catalog: Catalog, admin: Caller) -> None:
     async def add(number: int, publisher: str) -> int:
         form = {
@@ -190,6 +204,20 @@ async def test_an_interrupted_version_of_a_token_is_finished(catalog: Catalog, a
     await catalog.age_and_sweep()
 
     assert [version["PRODUCTCODE"] for version in await catalog.versions(admin, SMALL)] == [CODE]
+
+
+async def test_an_administrator_finishes_an_interrupted_version_of_a_token(
+    catalog: Catalog, admin: Caller, token: Caller
+) -> None:
+    name, catalog.stubs.refusal = catalog.stubs.add_file(), Unavailable("busy")
+    form = {"productcode": CODE, "server_filename": name}
+    assert (await catalog.post_version(token, SMALL, **form)).status == 500
+    catalog.stubs.refusal = None
+    await catalog.add_version(admin, BIG, productcode=CODE)
+
+    answer = await catalog.post_version(admin, SMALL, **form)
+
+    assert answer.status == 201, answer.body
 
 
 async def test_a_hidden_package_of_an_interrupted_token_disappears(

@@ -111,6 +111,23 @@ async def test_the_signer_of_all_rings_counts_after_a_roll_back(tenant: ReleaseT
         assert (await tenant.call(tenant.bob, "promote_version", uid, ring="broad")).body.get("gate") == "signature"
 
 
+@pytest.mark.parametrize("has_gate", [True, False])
+async def test_a_resumed_version_outside_of_the_rings_names_the_signer(
+    tenant: ReleaseTenant, catalog: Catalog, has_gate: bool
+) -> None:
+    if has_gate:
+        await tenant.set_policy(gates=SIGNED)
+    old = await tenant.publish_signed("1.0")
+    await tenant.set_policy(gates=SIGNED)
+    catalog.stubs.checks[old] = checks(signature="expired")  # It does not pass the gate again.
+    for operation in ("roll_back_version", "resume_version"):
+        await tenant.done(tenant.bob, operation, old)
+    new = await tenant.publish_signed("2.0", "CN=Evil")
+    assert (await tenant.stage(old), await tenant.stage(new)) == ("", "")
+    await tenant.delete_versions(old)
+    assert await tenant.signer_reason(await tenant.publish_signed("3.0", "CN=Evil")) == BEFORE_ACME
+
+
 async def delete_versions(tenant: ReleaseTenant, uid: str) -> None:
     await tenant.delete_versions(uid)
 

@@ -331,6 +331,19 @@ async def test_the_same_request_after_a_failure_continues(catalog: Catalog, call
     assert answer.audit_target["uid"] == answer.body["UID"]
 
 
+async def test_the_same_request_continues_if_the_file_is_only_now_inspected(catalog: Catalog, caller: Caller) -> None:
+    name = catalog.stubs.add_file()
+    catalog.stubs.not_inspected = catalog.stubs.refusal = Unavailable("away")
+    assert (await catalog.post_version(caller, server_filename=name)).status == 500
+    catalog.stubs.not_inspected = catalog.stubs.refusal = None
+    catalog.stubs.inspected, catalog.stubs.claim_fields = {"productcode": GUID}, {"product_code": GUID}
+
+    answer = await catalog.post_version(caller, server_filename=name)
+
+    assert answer.status == 201, answer.body
+    assert [version["PRODUCTCODE"] for version in await catalog.versions(caller)] == [GUID]
+
+
 async def test_another_request_after_a_failure_does_not_replace_it(catalog: Catalog, caller: Caller) -> None:
     catalog.stubs.refusal = Unavailable("away")
     name = catalog.stubs.add_file()
