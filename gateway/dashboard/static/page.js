@@ -92,8 +92,8 @@ const problemOf = (xhr) => {
   const page = isPage(xhr) && new DOMParser().parseFromString(xhr.responseText, "text/html");
   if (page) return { message: page.querySelector("main .problem")?.textContent ?? message("failed") };
   try {
-    const { detail, code } = JSON.parse(xhr.responseText);
-    return { message: detail, code };
+    const { detail, ...problem } = JSON.parse(xhr.responseText);
+    return { message: detail, ...problem };
   } catch {
     return { message: message("failed") };
   }
