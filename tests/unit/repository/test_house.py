@@ -2,7 +2,7 @@
 
 from tests.support.house import count_code, figures, folder_cycles, service_circles, sources
 
-LIMITS = {"lines of code": 25_904, "lines": 43_045, "modules": 497}
+LIMITS = {"lines of code": 25_887, "lines": 43_040, "modules": 496}
 CIRCLES = {
     ("auth_service", "catalog_service"),
     ("catalog_service", "client_registry"),

@@ -22,7 +22,7 @@ from catalog_service.model.enumerations import FileType
 from catalog_service.model.manifest.package import LocalTexts, PackageManifest
 from catalog_service.model.manifest.version import AppsAndFeaturesEntry, ExpectedReturnCode, ReturnResponse
 from catalog_service.model.packages import Package, package_document
-from catalog_service.model.releases import audit_entry, release_document
+from catalog_service.model.releases import Reason, audit_entry, release_document
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, document_of
 from catalog_service.releases.policy import Gates, Policy
 from common.auth.roles import Role
@@ -132,7 +132,7 @@ def version_record(version: PackageVersion | None = None, **fields: Any) -> dict
             "stage": {"rings": ["pilot"], "status": "held"},
             "release": release_document(
                 make_release(1, ["pilot"], entered={"pilot": 0}, approvals=[("bob", 1)])
-                .with_event("held", reason="infected")
+                .with_event("held", reason=Reason(("scan_infected",)))
                 .release
             ),
             **fields,
@@ -256,7 +256,10 @@ def test_an_unknown_field_is_refused(name: str) -> None:
         ("release", {"publisher": "token:"}),
         ("release", {"publisher": "token:" + "a" * 65}),
         ("release", {"history": [{"at": NOW, "event": "held", "by": "a" * 900_000}]}),
-        ("release", {"history": [{"at": NOW, "event": "held", "reason": "a" * 900_000}]}),
+        (
+            "release",
+            {"history": [{"at": NOW, "event": "held", "reason": {"params": {"text": "a" * 900_000}}}]},
+        ),
         ("release", {"approvals": [{"by": "bob", "sha256": DIGEST}]}),
         ("release", {"gates": [{"ring": "pilot", "gate": "luck", "state": "passed"}]}),
         ("release", {"unaudited": [{**AUDITED, "user": "ada"}]}),
