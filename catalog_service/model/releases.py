@@ -89,7 +89,7 @@ class Reason:
 
     @property
     def text(self) -> str:
-        return " ".join(SENTENCES[code].format(**self.params) for code in self.codes)
+        return " ".join(SENTENCES.get(code, code).format(**self.params) for code in self.codes)
 
     @property
     def members(self) -> dict[str, Any]:

@@ -252,6 +252,7 @@ def test_a_finding_that_people_may_accept_says_so_in_its_codes() -> None:
     [
         (Reason(), ""),
         (Reason.given(""), ""),
+        (Reason(("of_a_later_release",)), "of_a_later_release"),
         (Reason.given("{signer} %(x)s"), "{signer} %(x)s"),
         (Reason(("signed_by",), {"signer": "CN={count}"}), "The file is signed by CN={count}."),
     ],
