@@ -12,6 +12,7 @@ from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.model.enumerations import Switch
 from catalog_service.model.identities import SharedIdentity
 from catalog_service.model.manifest.fields import Fields, to_document
+from catalog_service.model.manifest.rules import Refusal
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.model import PackageSummary
@@ -101,7 +102,7 @@ def package_details(package: Package) -> dict[str, Any]:
 
 
 def version_details(
-    version: PackageVersion, refused: Sequence[str], shared: Sequence[SharedIdentity]
+    version: PackageVersion, refused: Sequence[Refusal], shared: Sequence[SharedIdentity]
 ) -> dict[str, Any]:
     """Return all fields of a version; `refused` has the reasons why winget clients refuse it.
 
@@ -147,7 +148,7 @@ def shared_identities(shared: Sequence[SharedIdentity]) -> list[dict[str, str]]:
 
 def version_row(
     version: PackageVersion,
-    refused: Sequence[str],
+    refused: Sequence[Refusal],
     caller: Caller,
     settings: CatalogSettings,
     downloads: Mapping[str, int] | None,

@@ -16,8 +16,40 @@ HISTORY_LIMIT = 200  # events of a version
 # The fields of a version's document that begins before the first ring.
 BEGIN: dict[str, Any] = {"stage": {"rings": [], "status": "active"}, "release.fence": 1, "release.in_flight": True}
 DUE_NOW: dict[str, Any] = {"release.due": True}  # for `$currentDate`
-# The operations of automatic changes in the audit log.
-AUDITED_AS = {"entered": "promote_version", "held": "hold_version", "gate": "check_gate"}
+# The English of each code. The dashboard has other languages in its catalogues.
+SENTENCES = {
+    "given": "{text}",
+    "cause": "({cause})",
+    "approvals": "It has {count} of {needed} approvals.",
+    "ring_before": "It has not entered the ring '{ring}' yet.",
+    "days_in_ring": "Days that it must be in the ring '{ring}': {days}.",
+    "days_published": "Days that it must be published: {days}.",
+    "version_paused": "The version is paused.",
+    "clock_went_back": "The database's clock went back.",
+    "not_looked_at": "This gate is looked at in a moment.",
+    "keep_versions": "Newer versions of its channel and architecture: at least {keep_versions}.",
+    "published_days": "Days since its publication: more than {published_days}.",
+    "downloaded_days": "Days without a download: at least {downloaded_days}.",
+    "kept_again": "It is kept again, and the next run offers it again.",
+    "scan_external": "An external installer cannot be scanned.",
+    "scan_pending": "The file is not scanned yet.",
+    "scan_clean": "The scanner calls the file clean.",
+    "scan_infected": "The scanner calls the file infected.",
+    "scan_too_large": "The file is too large for the scanner.",
+    "scan_off": "No scanner is configured.",
+    "scan_failed": "The scan failed; it is tried again.",
+    "signature_external": "The signature of an external installer cannot be verified.",
+    "signature_pending": "The signature is not verified yet.",
+    "signature_unsigned": "The file is not signed.",
+    "signature_invalid": "The signature is invalid.",
+    "signature_untrusted": "The signature is not trusted.",
+    "signature_expired": "The signature is expired.",
+    "signature_unsupported": "The signature is of a kind that is not supported.",
+    "signed_by": "The file is signed by {signer}.",
+    "not_the_publisher": "The signer is {signer}, and not {publisher}.",
+    "other_signer_before": "The signer is {signer}; the version before was signed by {previous}.",
+    "unknown_signer_before": "The signer is {signer}; the signer of the version before is not known.",
+}
 
 
 class Gate(StrEnum):
@@ -37,6 +69,36 @@ class GateStatus(StrEnum):
     FAILED = "failed"
 
 
+# The operations of automatic changes in the audit log.
+AUDITED_AS = {"entered": "promote_version", "held": "hold_version"} | {
+    f"gate_{each}": "check_gate" for each in GateStatus
+}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """The reason of a state: the codes of its sentences, and the values in them.
+
+    `members` are its members of an answer: `reason` is for a person, the others are for the pages in any language.
+    """
+
+    codes: tuple[str, ...] = ()
+    params: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def given(cls, text: str) -> "Reason":
+        """The words of a person."""
+        return cls(("given",), {"text": text}) if text else cls()
+
+    @property
+    def text(self) -> str:
+        return " ".join(SENTENCES.get(code, code).format(**self.params) for code in self.codes)
+
+    @property
+    def members(self) -> dict[str, Any]:
+        return {"reason": self.text, "codes": self.codes, "params": self.params}
+
+
 @dataclass(frozen=True)
 class GateState:
     """The state of a gate before a ring since `at`. `until` is when it ends to wait, `by` are the approvers."""
@@ -44,7 +106,7 @@ class GateState:
     ring: str
     gate: Gate
     state: GateStatus
-    reason: str = ""
+    reason: Reason = Reason()
     until: datetime | None = None
     at: datetime | None = None
     by: tuple[str, ...] = ()
@@ -76,7 +138,7 @@ class Event:
     event: str
     by: str = ""
     ring: str = ""
-    reason: str = ""
+    reason: Reason = Reason()
 
 
 @dataclass(frozen=True)
@@ -97,7 +159,7 @@ class Release:
     is_untold: bool = False
     pinned: bool = False
     signer_counts: bool = False
-    reason: str = ""
+    reason: Reason = Reason()
     retired_at: datetime | None = None
     waiting: tuple[Gate, ...] = ()
     approvals: tuple[Approval, ...] = ()
@@ -183,14 +245,14 @@ class VersionRelease:
     def with_stage(self, rings: tuple[str, ...], status: ReleaseStatus) -> "VersionRelease":
         return replace(self, stage=Stage(rings, status))
 
-    def with_event(self, event: str, by: str = "", ring: str = "", reason: str = "") -> "VersionRelease":
+    def with_event(self, event: str, by: str = "", ring: str = "", reason: Reason = Reason()) -> "VersionRelease":
         """The version with an event in its history. An automatic one goes to the audit log."""
         release = self.release
         history = (*release.history, Event(self.now, event, by, ring, reason))[-HISTORY_LIMIT:]
         unaudited = release.unaudited
         if not by:
             target = {"package_id": self.package_id, "version": self.version, "uid": self.uid}
-            details = {"ring": ring, "reason": reason}
+            details = {"ring": ring, "step": event, "reason": reason.text}
             target |= {name: text for name, text in details.items() if text}
             unaudited = (*unaudited, audit_entry(self.now.isoformat(), AUDITED_AS[event], target))
         return replace(self, release=replace(release, history=history, unaudited=unaudited))

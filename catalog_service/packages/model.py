@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from catalog_service.model.manifest.rules import Refusal
+
 
 class Order(StrEnum):
     """The sort key of packages; equal ones are sorted by id."""
@@ -33,7 +35,7 @@ class PackageQuery:
 class PackageSummary:
     """A package without its long fields, in a list. `logo` changes with the image, "" for none.
 
-    `winget_refusal` is the reason why winget clients see no version of it, "" for none.
+    `winget_refusal` is the reason why winget clients see no version of it, if any.
     """
 
     package_id: str
@@ -43,4 +45,4 @@ class PackageSummary:
     versions: int = 0
     newest_version: str = ""
     logo: str = ""
-    winget_refusal: str = ""
+    winget_refusal: Refusal | None = None

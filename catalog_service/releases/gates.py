@@ -6,9 +6,10 @@ A gate passes only if it knows that it may. An unknown state, a missing answer a
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any
 
-from catalog_service.model.installers import FileChecks, Signature
-from catalog_service.model.releases import Gate, GateState, GateStatus, VersionRelease
+from catalog_service.model.installers import FileChecks, Scan, Signature
+from catalog_service.model.releases import Gate, GateState, GateStatus, Reason, VersionRelease
 from catalog_service.model.stages import ReleaseStatus
 from catalog_service.releases.policy import Gates, Policy, SignatureRule, is_same_name
 from common.auth.package_patterns import matches
@@ -78,11 +79,18 @@ def _gates_before(policy: Policy, position: int, facts: Facts) -> Iterator[GateS
                 yield _signature(gates, facts)
 
 
-def _state(gate: Gate, state: GateStatus, reason: str = "", until: datetime | None = None) -> GateState:
-    return GateState("", gate, state, reason, until)
+def _state(
+    gate: Gate, state: GateStatus, *codes: str, until: datetime | None = None, cause: str = "", **params: Any
+) -> GateState:
+    """`cause` is a text of a scanner or a certificate."""
+    if cause:
+        codes, params = (*codes, "cause"), {**params, "cause": cause}
+    return GateState("", gate, state, Reason(codes, {name: _shown(str(text)) for name, text in params.items()}), until)
 
 
-def _approved(gate: Gate, facts: Facts, needed: int, finding: str = "", since: datetime | None = None) -> GateState:
+def _approved(
+    gate: Gate, facts: Facts, needed: int, *findings: str, since: datetime | None = None, **params: Any
+) -> GateState:
     """Passed when enough people approved this very file, not before a finding was made."""
     version = facts.version
     approvals = [
@@ -91,23 +99,23 @@ def _approved(gate: Gate, facts: Facts, needed: int, finding: str = "", since: d
         if approval.by and approval.by != version.publisher and approval.sha256 == version.sha256
     ]
     people = tuple(dict.fromkeys(approval.by for approval in approvals if since is None or approval.at >= since))
-    reason = f"{finding}It has {len(people)} of {needed} approvals."
     status = GateStatus.PASSED if len(people) >= needed else GateStatus.WAITING
-    return GateState("", gate, status, reason, by=people)
+    state = _state(gate, status, *findings, "approvals", count=len(people), needed=needed, **params)
+    return replace(state, by=people)
 
 
 def _age(rings: Sequence[str], position: int, days: int, version: VersionRelease) -> GateState:
     since = version.published_at if position == 0 else _entered(rings, position - 1, version)
+    ring = rings[position - 1] if position else ""
     if since is None:
-        reason = f"It has not entered the ring {rings[position - 1]!r} yet."
-        return _state(Gate.AGE, GateStatus.WAITING, reason)
-    until, ring = since + timedelta(days=days), f"in the ring {rings[position - 1]!r}" if position else "published"
-    reason = f"It must have been {ring} for {days} day{'s' * (days != 1)}."
+        return _state(Gate.AGE, GateStatus.WAITING, "ring_before", ring=ring)
+    until = since + timedelta(days=days)
     if version.status is ReleaseStatus.PAUSED:
-        return _state(Gate.AGE, GateStatus.WAITING, "The version is paused.", until)
+        return _state(Gate.AGE, GateStatus.WAITING, "version_paused", until=until)
     if since > version.now:
-        return _state(Gate.AGE, GateStatus.WAITING, "The database's clock went back.", until)
-    return _state(Gate.AGE, GateStatus.PASSED if version.now >= until else GateStatus.WAITING, reason, until)
+        return _state(Gate.AGE, GateStatus.WAITING, "clock_went_back", until=until)
+    status = GateStatus.PASSED if version.now >= until else GateStatus.WAITING
+    return _state(Gate.AGE, status, "days_in_ring" if ring else "days_published", until=until, ring=ring, days=days)
 
 
 def _entered(rings: Sequence[str], position: int, version: VersionRelease) -> datetime | None:
@@ -119,54 +127,46 @@ def _entered(rings: Sequence[str], position: int, version: VersionRelease) -> da
 
 
 def _scan(gates: Gates, facts: Facts) -> GateState:
-    needed = max(1, gates.approvals)
+    needed, checks = max(1, gates.approvals), facts.checks
     if facts.version.is_external:
-        return _approved(Gate.SCAN, facts, needed, "An external installer cannot be scanned. ")
-    checks = facts.checks
-    if checks is None or checks.sha256 != facts.version.sha256:
-        return _state(Gate.SCAN, GateStatus.WAITING, "There is no verdict for this file yet.")
-    scan = checks.scan
-    cause = f" ({_shown(scan.reason)})" if scan.reason else ""
+        return _approved(Gate.SCAN, facts, needed, "scan_external")
+    scan = checks.scan if checks and checks.sha256 == facts.version.sha256 else Scan()
     if scan.state == "clean":
-        return _state(Gate.SCAN, GateStatus.PASSED, "The scanner calls the file clean.")
+        return _state(Gate.SCAN, GateStatus.PASSED, "scan_clean")
     if scan.state == "infected":
-        return _state(Gate.SCAN, GateStatus.FAILED, f"The scanner calls the file infected{cause}.")
+        return _state(Gate.SCAN, GateStatus.FAILED, "scan_infected", cause=scan.reason)
     if scan.state == "too_large" and scan.at is not None:
-        return _approved(Gate.SCAN, facts, needed, "The file is too large for the scanner. ", scan.at)
-    reasons = {"off": "No scanner is configured.", "failed": f"The scan failed{cause}; it is tried again."}
-    return _state(Gate.SCAN, GateStatus.WAITING, reasons.get(scan.state, "The file is not scanned yet."))
+        return _approved(Gate.SCAN, facts, needed, "scan_too_large", since=scan.at)
+    code = {"off": "scan_off", "failed": "scan_failed"}.get(scan.state, "scan_pending")
+    return _state(Gate.SCAN, GateStatus.WAITING, code, cause=scan.reason)
 
 
 def _signature(gates: Gates, facts: Facts) -> GateState:
     checks = facts.checks
     if facts.version.is_external:
-        return _state(Gate.SIGNATURE, GateStatus.FAILED, "The signature of an external installer cannot be verified.")
-    if checks is None or checks.sha256 != facts.version.sha256:
-        return _state(Gate.SIGNATURE, GateStatus.WAITING, "The signature is not verified yet.")
-    signature = checks.signature
+        return _state(Gate.SIGNATURE, GateStatus.FAILED, "signature_external")
+    signature = checks.signature if checks and checks.sha256 == facts.version.sha256 else Signature()
     if signature.state in FAILED_SIGNATURES:
-        cause = f" ({_shown(signature.reason)})" if signature.reason else ""
-        return _state(Gate.SIGNATURE, GateStatus.FAILED, f"The signature is {signature.state}{cause}.")
+        return _state(Gate.SIGNATURE, GateStatus.FAILED, f"signature_{signature.state}", cause=signature.reason)
     if signature.state != "valid":
-        return _state(Gate.SIGNATURE, GateStatus.WAITING, "The signature is not verified yet.")
+        return _state(Gate.SIGNATURE, GateStatus.WAITING, "signature_pending")
     return _signer(gates, facts, signature)
 
 
 def _signer(gates: Gates, facts: Facts, signature: Signature) -> GateState:
     """Passed when the signer is the pinned one, and the one of the version before or approved."""
-    rule, signer = signature_rule(gates, facts.version.package_id), _shown(signature.signer)
+    rule, signer, before = signature_rule(gates, facts.version.package_id), signature.signer, facts.previous_signer
     publisher = rule.publisher if rule else ""
-    if publisher and not is_same_name(signature.signer, publisher):
-        return _state(Gate.SIGNATURE, GateStatus.FAILED, f"The signer is {signer}, and not {publisher}.")
-    before = facts.previous_signer
-    if before is None or (before and not is_same_name(signature.signer, before)):
-        finding = f"The signer is {signer}; the version before was signed by {_shown(before or '')}. "
-        if before is None:
-            finding = f"The signer is {signer}; the signer of the version before is not known. "
-        if signature.at is None:
-            return _state(Gate.SIGNATURE, GateStatus.WAITING, finding.strip())
-        return _approved(Gate.SIGNATURE, facts, max(1, gates.approvals), finding, signature.at)
-    return _state(Gate.SIGNATURE, GateStatus.PASSED, f"The file is signed by {signer}.")
+    if publisher and not is_same_name(signer, publisher):
+        return _state(Gate.SIGNATURE, GateStatus.FAILED, "not_the_publisher", signer=signer, publisher=publisher)
+    if before == "" or (before and is_same_name(signer, before)):
+        return _state(Gate.SIGNATURE, GateStatus.PASSED, "signed_by", signer=signer)
+    finding = "other_signer_before" if before else "unknown_signer_before"
+    params: dict[str, Any] = {"signer": signer, "previous": before or ""}
+    if signature.at is None:
+        return _state(Gate.SIGNATURE, GateStatus.WAITING, finding, **params)
+    needed = max(1, gates.approvals)
+    return _approved(Gate.SIGNATURE, facts, needed, finding, since=signature.at, **params)
 
 
 def _shown(text: str) -> str:

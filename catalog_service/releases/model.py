@@ -40,8 +40,8 @@ class GateWaiting(Conflict):
     code = "gate_waiting"
 
     def __init__(self, state: GateState) -> None:
-        text = f"The gate {state.gate} before the ring {state.ring!r} has not passed: {state.reason}"
-        super().__init__(text, ring=state.ring, gate=state.gate, state=state.state, cause=state.reason)
+        text = f"The gate {state.gate} before the ring {state.ring!r} has not passed: {state.reason.text}"
+        super().__init__(text, ring=state.ring, gate=state.gate, state=state.state, cause=state.reason.text)
         self.members = {"ring": state.ring, "gate": state.gate.value}
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from catalog_service.model.ordering import newest_first
-from catalog_service.model.releases import VersionRelease
+from catalog_service.model.releases import Reason, VersionRelease
 from catalog_service.model.stages import ReleaseStatus, is_offered
 from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
@@ -25,7 +25,7 @@ from common.telemetry import log
 from common.tenants import unknown_ring
 
 ATTEMPTS = 10  # to change a version; each lost attempt is another change
-INFECTED = "The scanner calls the file infected."
+INFECTED = Reason(("scan_infected",))
 Step = Callable[[Policy, VersionRelease], Awaitable[VersionRelease]]
 
 
@@ -114,7 +114,7 @@ class Releases:
 
     async def hold(self, caller: Caller, uid: str, reason: str) -> tuple[Policy, VersionRelease]:
         """Withdraw a version from all rings. Raises VersionNotFound, Unavailable if its file is not withheld yet."""
-        step = _plain(lambda version: transitions.hold(version, caller.username, reason))
+        step = _plain(lambda version: transitions.hold(version, caller.username, Reason.given(reason)))
         return await self._change(caller, uid, step)
 
     async def hold_infected(self, tenant_id: str, uid: str) -> None:
@@ -133,7 +133,7 @@ class Releases:
 
         Raises VersionNotFound, Unavailable if its file is not withheld yet.
         """
-        step = _plain(lambda version: transitions.roll_back(version, caller.username, reason))
+        step = _plain(lambda version: transitions.roll_back(version, caller.username, Reason.given(reason)))
         policy, version = await self._change(caller, uid, step)
         others = await self._versions.of_package(caller.tenant_id, version.package_id) or ()
         ordered = newest_first(other for other in others if other.channel == version.channel)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from catalog_service.model.releases import Approval, Gate, GateState, GateStatus, RingEntry, VersionRelease
+from catalog_service.model.releases import Approval, Gate, GateState, GateStatus, Reason, RingEntry, VersionRelease
 from catalog_service.model.stages import ReleaseStatus
 from catalog_service.releases.gates import Facts, evaluate, gates_of
 from catalog_service.releases.model import GateWaiting, OwnVersion, VersionStopped
@@ -40,13 +40,13 @@ def pause(version: VersionRelease, by: str) -> VersionRelease:
     return version.with_stage(version.rings, ReleaseStatus.PAUSED).with_event("paused", by)
 
 
-def hold(version: VersionRelease, by: str, reason: str) -> VersionRelease:
+def hold(version: VersionRelease, by: str, reason: Reason) -> VersionRelease:
     if version.status is ReleaseStatus.HELD and version.release.reason == reason:
         return version
     return _stop(version, version.rings, ReleaseStatus.HELD, "held", by, reason)
 
 
-def roll_back(version: VersionRelease, by: str, reason: str) -> VersionRelease:
+def roll_back(version: VersionRelease, by: str, reason: Reason) -> VersionRelease:
     """Take a version out of all rings. When it is resumed, it begins before the first ring."""
     if version.status is ReleaseStatus.ROLLED_BACK:
         return version
@@ -60,7 +60,7 @@ def resume(version: VersionRelease, by: str) -> VersionRelease:
     if version.status is ReleaseStatus.ACTIVE:
         return version
     pinned = version.release.pinned or version.status is ReleaseStatus.RETIRED
-    release = replace(version.release, reason="", retired_at=None, due=version.now, pinned=pinned)
+    release = replace(version.release, reason=Reason(), retired_at=None, due=version.now, pinned=pinned)
     version = replace(version, release=release)
     return version.with_stage(version.rings, ReleaseStatus.ACTIVE).with_event("resumed", by)
 
@@ -128,7 +128,7 @@ def require_active(version: VersionRelease) -> None:
 
 
 def _stop(
-    version: VersionRelease, rings: tuple[str, ...], status: ReleaseStatus, event: str, by: str, reason: str
+    version: VersionRelease, rings: tuple[str, ...], status: ReleaseStatus, event: str, by: str, reason: Reason
 ) -> VersionRelease:
     version = version.with_stage(rings, status).with_event(event, by, reason=reason)
     release = replace(version.release, reason=reason, retired_at=None, waiting=())
@@ -154,8 +154,7 @@ def _record_gates(version: VersionRelease, states: Sequence[GateState]) -> Versi
         known = recorded.get((state.ring, state.gate))
         before = known.state if known else GateStatus.WAITING
         if before is not state.state:
-            text = f"{state.gate} {state.state}: {state.reason}"
-            version = version.with_event("gate", "", state.ring, text)
+            version = version.with_event(f"gate_{state.state}", "", state.ring, state.reason)
     entered = {entry.ring for entry in version.release.entered}
     kept = [state for state in version.release.gates if state.ring not in open_rings and state.ring in entered]
     return replace(version, release=replace(version.release, gates=(*kept, *states)))

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
-from catalog_service.model.releases import GateState, GateStatus, VersionRelease
+from catalog_service.model.releases import GateState, GateStatus, Reason, VersionRelease
 from catalog_service.model.stages import is_offered
 from catalog_service.releases.gates import gates_of, kinds
 from catalog_service.releases.policy import Policy
 
-UNKNOWN = "This gate is looked at in a moment."
+UNKNOWN = Reason(("not_looked_at",))
 
 
 def release(policy: Policy, version: VersionRelease) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def release(policy: Policy, version: VersionRelease) -> dict[str, Any]:
         "published_at": version.published_at,
         "published_by": version.published_by,
         "status": version.status,
-        "reason": version.release.reason,
+        **version.release.reason.members,
         "pinned": version.release.pinned,
         "stage": rings[level] if level >= 0 else "",
         "next_ring": rings[level + 1] if level + 1 < len(rings) else "",
@@ -35,7 +35,10 @@ def release(policy: Policy, version: VersionRelease) -> dict[str, Any]:
 
 def release_with_history(policy: Policy, version: VersionRelease) -> dict[str, Any]:
     """Return the same with the history, newest first."""
-    return {**release(policy, version), "history": [asdict(event) for event in reversed(version.release.history)]}
+    return {
+        **release(policy, version),
+        "history": [{**asdict(event), **event.reason.members} for event in reversed(version.release.history)],
+    }
 
 
 def _ring(policy: Policy, version: VersionRelease, position: int) -> dict[str, Any]:
@@ -62,6 +65,6 @@ def _gates(policy: Policy, version: VersionRelease, position: int) -> Iterator[G
 
 
 def _gate(state: GateState) -> dict[str, Any]:
-    fields = asdict(state)
+    fields = {**asdict(state), **state.reason.members}
     del fields["ring"]
     return fields

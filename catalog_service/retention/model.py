@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from catalog_service.model.releases import Reason
 from catalog_service.model.stages import ReleaseStatus, Stage
 from catalog_service.model.versions import PackageDependency
 from catalog_service.releases.policy import RetentionRule
@@ -59,18 +60,8 @@ class Preview:
     resumed: Sequence[StoredVersion]
 
 
-def reason_of(rule: RetentionRule) -> str:
-    """The sentence that says why a version goes, in plain English."""
-    reasons = []
-    if rule.keep_versions is not None:
-        last = "the last version" if rule.keep_versions == 1 else f"one of the last {rule.keep_versions} versions"
-        reasons.append(f"It is not {last} of its channel and architecture.")
-    if rule.published_days is not None:
-        reasons.append(f"It was published more than {_days(rule.published_days)} ago.")
-    if rule.downloaded_days is not None:
-        reasons.append(f"Nobody downloaded it in the last {_days(rule.downloaded_days)}.")
-    return " ".join(reasons)
-
-
-def _days(number: int) -> str:
-    return "1 day" if number == 1 else f"{number} days"
+def reason_of(rule: RetentionRule) -> Reason:
+    """The reason why a version goes. Its codes are the limits of the rule."""
+    conditions = rule.model_dump(exclude={"packages"}, exclude_none=True)
+    limits = {name: str(limit) for name, limit in conditions.items()}
+    return Reason(tuple(limits), limits)

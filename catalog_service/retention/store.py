@@ -5,13 +5,14 @@ document for each tenant: the day of its last run, and the lease of the replica 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from itertools import groupby
 from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from catalog_service.model.releases import HISTORY_LIMIT, audit_entry
+from catalog_service.model.releases import HISTORY_LIMIT, Reason, audit_entry
 from catalog_service.model.stages import ReleaseStatus, stage_of
 from catalog_service.model.versions import PackageDependency
 from catalog_service.retention.model import HIDDEN_PERIOD, StoredVersion
@@ -53,7 +54,7 @@ class MongoRetentionStore:
             versions += map(_version_of, documents)
         return versions
 
-    async def retire(self, tenant_id: str, versions: Sequence[tuple[StoredVersion, str]]) -> int:
+    async def retire(self, tenant_id: str, versions: Sequence[tuple[StoredVersion, Reason]]) -> int:
         """Hide versions, each for a reason, unless they changed since they were read. Return their number."""
         stage = {"rings": {"$ifNull": ["$stage.rings", [ALL_RINGS]]}, "status": ReleaseStatus.RETIRED}
         unchanged: Document = {"state": "active", "release.pinned": {"$ne": True}}
@@ -62,14 +63,14 @@ class MongoRetentionStore:
     async def resume(self, tenant_id: str, versions: Sequence[StoredVersion]) -> int:
         """Offer retired versions again, unless they changed. Return their number."""
         stage = {"rings": "$stage.rings", "status": ReleaseStatus.ACTIVE}
-        return await self._step(tenant_id, [(version, "") for version in versions], _IS_RETIRED, stage, None)
+        return await self._step(tenant_id, [(version, Reason()) for version in versions], _IS_RETIRED, stage, None)
 
     async def begin_deletion(self, tenant_id: str, version: StoredVersion) -> bool:
         """Begin to delete a version that was retired for the whole period, unless it changed since it was read."""
         period = HIDDEN_PERIOD.total_seconds() * 1000
         is_over = {"$lte": [{"$add": ["$release.retired_at", period]}, "$$NOW"]}
         query = {"tenant_id": tenant_id, "uid": version.uid, "release.fence": version.fence, **_IS_RETIRED}
-        record = {"$set": {"release": {"$mergeObjects": ["$release", _record(version, "deleted", "")]}}}
+        record = {"$set": {"release": {"$mergeObjects": ["$release", _record(version, "deleted", Reason())]}}}
         async with self._revisions.record_change(tenant_id, version.package_id):
             result = await self._versions.update_one({**query, "$expr": is_over}, [record, *HIDE])
         return bool(result.modified_count)
@@ -115,7 +116,7 @@ class MongoRetentionStore:
     async def _step(
         self,
         tenant_id: str,
-        versions: Sequence[tuple[StoredVersion, str]],
+        versions: Sequence[tuple[StoredVersion, Reason]],
         condition: Document,
         stage: Document,
         retired_at: str | None,
@@ -134,23 +135,24 @@ class MongoRetentionStore:
         return changed
 
 
-def _package_of(change: tuple[StoredVersion, str]) -> str:
+def _package_of(change: tuple[StoredVersion, Reason]) -> str:
     return change[0].package_id
 
 
-def _record(version: StoredVersion, event: str, reason: str) -> Document:
+def _record(version: StoredVersion, event: str, reason: Reason) -> Document:
     """The fields of a release after a step: releases tell upload_service and the audit log of it, and try again."""
     target = {"package_id": version.package_id, "version": version.version, "uid": version.uid, "step": event}
-    target |= {"reason": reason} if reason else {}
+    target |= {"reason": reason.text} if reason.codes else {}
     at = {"$dateToString": {"date": "$$NOW", "format": "%Y-%m-%dT%H:%M:%S.%LZ"}}
     entry = {"$mergeObjects": [{"$literal": audit_entry("", OPERATION, target)}, {"at": at}]}
-    line = {"at": "$$NOW", "event": event, "by": "", "ring": "", "reason": {"$literal": reason}}
+    recorded = {"$literal": asdict(reason)}
+    line = {"at": "$$NOW", "event": event, "by": "", "ring": "", "reason": recorded}
     history = {"$concatArrays": [{"$ifNull": ["$release.history", []]}, [line]]}
     return {
         "fence": {"$add": [{"$ifNull": ["$release.fence", 0]}, 1]},
         "due": "$$NOW",
         "is_untold": not version.is_external,
-        "reason": {"$literal": reason},
+        "reason": recorded,
         "history": {"$slice": [history, -HISTORY_LIMIT]},
         "unaudited": {"$concatArrays": [{"$ifNull": ["$release.unaudited", []]}, [entry]]},
     }

@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from catalog_service.model.releases import Reason
 from catalog_service.releases.policy import RetentionRule
 from catalog_service.retention.model import Preview, StoredVersion, reason_of
 
@@ -26,7 +27,6 @@ def preview_of(preview: Preview, limit: int | None) -> bytes:
 
 
 def _row(version: StoredVersion, rule: RetentionRule | None, **dates: datetime | None) -> dict[str, Any]:
-    # The rule is for pages, which say the reason in the language of the user.
     return {
         "uid": version.uid,
         "package_id": version.package_id,
@@ -35,7 +35,6 @@ def _row(version: StoredVersion, rule: RetentionRule | None, **dates: datetime |
         "file_architect": version.architecture,
         "size": version.size,
         "published_at": version.published_at,
-        "reason": reason_of(rule) if rule else "It is kept again, and the next run offers it again.",
-        "rule": rule.model_dump() if rule else None,
+        **(reason_of(rule) if rule else Reason(("kept_again",))).members,
         **dates,
     }

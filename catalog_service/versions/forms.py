@@ -8,7 +8,7 @@ from catalog_service.model.enumerations import Architecture, FileType, Locale, S
 from catalog_service.model.external_installers import parse_address
 from catalog_service.model.identities import IdentityKind
 from catalog_service.model.manifest.fields import parse_manifest
-from catalog_service.model.manifest.rules import contradictions
+from catalog_service.model.manifest.rules import Refusal, contradictions
 from catalog_service.model.manifest.values import SHA256, Source
 from catalog_service.model.manifest.version import VersionManifest
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
@@ -34,7 +34,7 @@ def new_version(form: Form, package_id: str) -> PackageVersion:
     version = parse_version(form, package_id)
     for contradiction in contradictions(version):
         if contradiction.field in REFUSED_FIELDS:
-            raise InvalidField(contradiction.field, contradiction.reason)
+            raise InvalidField(contradiction.field, contradiction.reason, reason=contradiction.code)
     return version
 
 
@@ -74,7 +74,7 @@ def parse_version(form: Form, package_id: str) -> PackageVersion:
     )
 
 
-def form_refusals(query: Form) -> Sequence[str]:
+def form_refusals(query: Form) -> Sequence[Refusal]:
     """Return the reasons why winget clients would refuse these fields of a creation form. Raises InvalidField.
 
     Other fields, and those that are empty although required, are not checked.
@@ -94,7 +94,7 @@ def form_refusals(query: Form) -> Sequence[str]:
     )
     missing = {name for name in ("package_id", "package_version") if not (query.get(name) or "").strip()}
     checked = query.fields.keys() - missing
-    return [str(refusal) for refusal in contradictions(version) if refusal.field in checked]
+    return [refusal for refusal in contradictions(version) if refusal.field in checked]
 
 
 def form_identities(query: Form) -> Mapping[IdentityKind, Sequence[str]]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from catalog_service.model.enumerations import FileType
 from catalog_service.model.installers import InstallerFile
+from catalog_service.model.manifest.rules import Refusal
 from catalog_service.model.versions import PackageVersion
 from common.auth.package_patterns import EVERY_PACKAGE
 
@@ -48,12 +49,12 @@ class HiddenVersion:
 class VersionPage:
     """Versions with the reasons why winget refuses them, and the number of versions on all pages.
 
-    `winget_refusal` is the reason why winget clients see no version of the package, "" for none.
+    `winget_refusal` is the reason why winget clients see no version of the package, if any.
     """
 
-    rows: Sequence[tuple[PackageVersion, Sequence[str]]]
+    rows: Sequence[tuple[PackageVersion, Sequence[Refusal]]]
     total: int
-    winget_refusal: str
+    winget_refusal: Refusal | None
 
 
 def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:

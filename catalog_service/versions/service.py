@@ -14,7 +14,7 @@ from typing import Protocol
 from catalog_service.identities.service import Identities, normalize_names
 from catalog_service.model.identities import IdentityTaken, SharedIdentity
 from catalog_service.model.installers import DamagedFile, InstallerFile
-from catalog_service.model.manifest.rules import package_refusal, winget_refusals
+from catalog_service.model.manifest.rules import Refusal, package_refusal, winget_refusals
 from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import PackageVersion
@@ -77,7 +77,7 @@ class Versions:
             raise VersionNotFound(uid=uid)
         return version
 
-    async def with_refusals(self, caller: Caller, uid: str) -> tuple[PackageVersion, Sequence[str]]:
+    async def with_refusals(self, caller: Caller, uid: str) -> tuple[PackageVersion, Sequence[Refusal]]:
         """Return a version, and the reasons why winget clients refuse it, if any. Raises VersionNotFound."""
         version = await self.find(caller, uid)
         others = await self._store.of_package(caller.tenant_id, version.package_id) or ()

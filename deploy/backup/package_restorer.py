@@ -15,7 +15,7 @@ from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.model import AuditEntry, Selection
 from catalog_service.model.packages import PackageExists
-from catalog_service.model.releases import VersionRelease, release_document, release_of
+from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of
 from catalog_service.model.stages import stage_of
 from catalog_service.model.versions import version_of
 from catalog_service.releases.transitions import roll_back
@@ -314,7 +314,7 @@ def _restored(document: Document, installer: Upload | None, backup: str, is_stop
         release=release_of(document.get("release") or {}),
     )
     if is_stopped:
-        restored = roll_back(restored, operator_name(), WITHDRAWN.format(backup=backup))
+        restored = roll_back(restored, operator_name(), Reason.given(WITHDRAWN.format(backup=backup)))
     # The background loop tells upload_service of the new file, and looks at the gates.
     fence, is_untold = restored.release.fence + 1, not restored.is_external
     release = replace(restored.release, fence=fence, is_untold=is_untold, in_flight=restored.is_in_flight, due=now)

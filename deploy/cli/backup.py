@@ -141,7 +141,7 @@ def restore_package(
     for version in restored.versions:
         if version.is_withdrawn:
             status = version.status.replace("_", " ")
-            print_line(console, f"{version.version} ({version.uid}) is {status}: {version.release.reason}")
+            print_line(console, f"{version.version} ({version.uid}) is {status}: {version.release.reason.text}")
     if not restored.is_active:
         console.print("The package is inactive; set it active to offer it.")
     _report_lacking(restored.lacking)

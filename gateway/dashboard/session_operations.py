@@ -40,5 +40,5 @@ def _localized_response(language: str, problem: Problem) -> web.Response:
     status = TOO_LARGE if problem.status == STORAGE_EXCEEDED else problem.status
     detail = localized(problem, language)
     translated = UpstreamProblem(detail, status=status, code=problem.code, retry_after=problem.retry_after)
-    translated.members = problem.members
+    translated.members, translated.params = problem.members, problem.params
     return problem_response(translated)

@@ -13,8 +13,7 @@ from jinja2 import PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from gateway.dashboard.error_messages import localized, localized_identity, localized_refusal, localized_sentence
-from gateway.dashboard.gate_reasons import localized_gate
+from gateway.dashboard.error_messages import localized, localized_identity, localized_reason, localized_refusal
 from gateway.dashboard.languages import translations
 
 HEADING = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
@@ -34,10 +33,9 @@ def set_up_templates(app: web.Application) -> None:
         "file_name": _file_name,
         "label_cells": label_cells,
         "localized": _with_language(localized),
-        "localized_gate": _with_language(localized_gate),
         "localized_identity": _with_language(localized_identity),
+        "localized_reason": _with_language(localized_reason),
         "localized_refusal": _with_language(localized_refusal),
-        "localized_sentence": _with_language(localized_sentence),
         "number": _with_language(lambda value, language: format_decimal(value, locale=language)),
         "time": _with_language(_time),
     }

@@ -189,10 +189,8 @@ async def test_a_version_page_shows_why_winget_hides_the_version(visitor: Visito
     await page.get_by_role("link", name="1.0", exact=True).click()
     await expect(page.get_by_text("This version is hidden from winget")).to_be_visible()
     details = (await visitor.api.call("GET", "get_version_details", published.uid)).body
-    assert details["winget_refusals"] == [
-        "file_type_nested: is required with ZIP, and not ZIP",
-        "file_nested_path: is required with ZIP",
-    ]
+    fields = [refusal["field"] for refusal in details["winget_refusals"]]
+    assert fields == ["file_type_nested", "file_nested_path"]
     reasons = ["Nested type is required with ZIP, and not ZIP", "Path inside the archive is required with ZIP"]
     await expect(page.locator(".problem li")).to_have_text(reasons)
     await visitor.go(f"/packages/Acme.Trap/versions/{published.uid}")

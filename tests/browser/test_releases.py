@@ -20,10 +20,10 @@ pytestmark = pytest.mark.full
 RINGS = ("pilot", "broad", "everyone")
 MAX_FIRST_VISIT = 100_000  # bytes
 GATES = (
-    make_gate("approval", reason="It has 1 of 2 approvals.", by=("eve",)),
-    make_gate("age", reason="It must have been in the ring 'pilot' for 7 days.", until="2026-11-30T12:00:00+00:00"),
-    make_gate("scan", "failed", "The scanner calls the file infected (Eicar-Test-Signature)."),
-    make_gate("signature", "passed", "The file is signed by CN=Acme GmbH, O=Acme, C=DE."),
+    make_gate("approval", "waiting", "approvals", count="1", needed="2", by=("eve",)),
+    make_gate("age", "waiting", "days_in_ring", ring="pilot", days="7", until="2026-11-30T12:00:00+00:00"),
+    make_gate("scan", "failed", "scan_infected", "cause", cause="Eicar-Test-Signature"),
+    make_gate("signature", "passed", "signed_by", signer="CN=Acme GmbH, O=Acme, C=DE"),
 )
 
 

@@ -3,16 +3,20 @@
 from typing import Any
 from uuid import uuid4
 
+from catalog_service.model.releases import Reason
+
 AT = "2026-11-20T12:00:00+00:00"
 Gate = dict[str, Any]
 
 
 def make_gate(
-    gate: str, state: str = "waiting", reason: str = "", *, until: str = "", by: tuple[str, ...] = ()
+    gate: str, state: str = "waiting", *codes: str, until: str = "", by: tuple[str, ...] = (), **params: str
 ) -> Gate:
-    """A gate before a ring. A waiting one without a reason waits for an approval."""
-    reason = reason or ("It has 0 of 1 approvals." if (gate, state) == ("approval", "waiting") else "")
-    return {"gate": gate, "state": state, "reason": reason, "until": until or None, "at": AT, "by": list(by)}
+    """A gate before a ring. A waiting one of approvals waits for one."""
+    if (gate, state, codes) == ("approval", "waiting", ()):
+        codes, params = ("approvals",), {"count": "0", "needed": "1"}
+    reason = Reason(codes, params).members
+    return {"gate": gate, "state": state, **reason, "until": until or None, "at": AT, "by": list(by)}
 
 
 def make_release(
@@ -31,7 +35,7 @@ def make_release(
         "published_at": AT,
         "published_by": "bob",
         "status": "active",
-        "reason": "",
+        **Reason().members,
         "pinned": False,
         "stage": rings[entered - 1] if entered else "",
         "next_ring": next_ring,

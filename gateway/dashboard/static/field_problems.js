@@ -8,13 +8,12 @@ export const clearFieldProblems = (form) => {
   for (const note of form.querySelectorAll(".field-problem")) note.remove();
 };
 
-// Returns whether the form has the field. The message of an invalid field begins with its name in the interface.
-export const showFieldProblem = (form, { message, code }) => {
-  const [, name, reason] = /^(\w+): (.*)$/s.exec(message) ?? [];
-  const field = FIELD_OF[code] ?? name;
+// Returns whether the form has the field. The message of an invalid field begins with its name.
+export const showFieldProblem = (form, { message, code, params }) => {
+  const field = FIELD_OF[code] ?? params?.field;
   const input = field && form.elements[field];
   if (!input?.closest || input.type === "hidden") return false;
-  const note = Object.assign(document.createElement("small"), { className: "field-problem", textContent: reason ?? message });
+  const note = Object.assign(document.createElement("small"), { className: "field-problem", textContent: message.replace(`${field}: `, "") });
   note.id = `problem-${form.id}-${field}`;
   note.setAttribute("role", "alert");
   input.setAttribute("aria-invalid", "true");

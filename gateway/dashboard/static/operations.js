@@ -3,9 +3,9 @@
 
 export class Problem extends Error {
   // `status` is 0 without a response. `retryAfter` is in seconds.
-  constructor({ status, detail, code = "", retryAfter = 0 }) {
+  constructor({ status, detail, code = "", retryAfter = 0, params }) {
     super(detail);
-    Object.assign(this, { status, code, retryAfter });
+    Object.assign(this, { status, code, retryAfter, params });
   }
 }
 

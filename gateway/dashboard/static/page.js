@@ -90,10 +90,11 @@ const fillPlaceholders = (address, form) =>
 
 const problemOf = (xhr) => {
   const page = isPage(xhr) && new DOMParser().parseFromString(xhr.responseText, "text/html");
-  if (page) return { message: page.querySelector("main .problem")?.textContent ?? message("failed") };
+  const place = page && page.querySelector("main .problem");
+  if (page) return { message: place?.textContent ?? message("failed"), params: { ...place?.dataset } };
   try {
-    const { detail, code } = JSON.parse(xhr.responseText);
-    return { message: detail, code };
+    const { detail, ...problem } = JSON.parse(xhr.responseText);
+    return { message: detail, ...problem };
   } catch {
     return { message: message("failed") };
   }

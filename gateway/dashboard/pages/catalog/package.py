@@ -11,7 +11,7 @@ from yarl import URL
 
 from common.errors import NotFound
 from gateway.app_keys import SERVICES
-from gateway.dashboard.gate_reasons import SCANS, SIGNATURES
+from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest, or_none
 from gateway.dashboard.pages.catalog import releases
 from gateway.dashboard.pagination import paginate
@@ -25,6 +25,24 @@ VERSION_FIELDS = frozenset(
     {"uid", "package_id", "package_version", "channel", "file_architect", "file_type", "file_scope", "package_locale"}
     | {"winget_refusals", "shared_identities", "size", "published_at", "published_by"}
 )
+# The verdicts of upload_service about a file. Without a scanner, a scan is `off`.
+SCANS: Mapping[str, str] = {
+    "pending": _("not checked yet"),
+    "clean": _("clean"),
+    "infected": _("infected"),
+    "too_large": _("too large to check"),
+    "failed": _("the check failed"),
+    "off": _("not checked"),
+}
+SIGNATURES: Mapping[str, str] = {
+    "pending": _("not checked yet"),
+    "valid": _("valid"),
+    "unsigned": _("not signed"),
+    "invalid": _("invalid"),
+    "untrusted": _("not trusted"),
+    "expired": _("expired"),
+    "unsupported": _("not checked"),
+}
 # A word in every shell. PowerShell splits a word that begins with a dash at its dots.
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _SPECIAL_IN_QUOTES = re.compile("[$`\u201c\u201d\u201e]")  # PowerShell takes the last three for quotes.

@@ -10,7 +10,6 @@ from aiohttp import web
 
 from common.auth.roles import Permission
 from common.errors import Problem
-from gateway.dashboard.gate_reasons import GATES, STATES, waits_for_approval
 from gateway.dashboard.languages import _
 from gateway.dashboard.page_request import PageRequest
 from gateway.dashboard.pagination import paginate_operation
@@ -21,10 +20,19 @@ NAVIGATION_TIMEOUT = 1.0  # seconds; a page does not wait longer for its navigat
 WITHDRAWN = frozenset({"held", "rolled_back", "retired"})
 PAGE_SIZE = 8  # versions; one with two gates and all buttons has 2 kB, and a first visit at most 100 kB
 MAX_RELEASES = 100  # of one answer
+GATES: Mapping[str, str] = {
+    "approval": _("Approval"),
+    "age": _("Age"),
+    "scan": _("Scan"),
+    "signature": _("Signature"),
+}
+STATES: Mapping[str, str] = {"passed": _("passed"), "waiting": _("waits"), "failed": _("failed")}
 EVENTS: Mapping[str, str] = {
     "approved": _("Approved"),
     "entered": _("Ring entered"),
-    "gate": _("Gate changed"),
+    "gate_passed": _("Gate passed"),
+    "gate_waiting": _("Gate waits again"),
+    "gate_failed": _("Gate failed"),
     "paused": _("Paused"),
     "resumed": _("Resumed"),
     "held": _("Held"),
@@ -99,6 +107,11 @@ def needs_approval_of(release: Release, person: str) -> bool:
     is_own = release["published_by"] == person
     waiting = gates_of(release, "waiting")
     return not is_own and any(waits_for_approval(gate) and person not in gate["by"] for gate in waiting)
+
+
+def waits_for_approval(gate: Mapping[str, Any]) -> bool:
+    """Whether approvals let a gate pass: the gate of approvals, or another one whose finding people may accept."""
+    return gate["state"] == "waiting" and "approvals" in gate["codes"]
 
 
 def gates_of(release: Release, state: str) -> Sequence[Mapping[str, Any]]:

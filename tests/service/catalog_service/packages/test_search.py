@@ -51,7 +51,7 @@ async def test_results_have_the_newest_version_and_no_long_fields(catalog: Catal
                 "versions": 2,
                 "newest_version": "1.10",
                 "package_logo": "",
-                "winget_refusal": "",
+                "winget_refusal": None,
             }
         ],
         "total": 1,

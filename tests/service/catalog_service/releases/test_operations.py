@@ -350,7 +350,7 @@ async def test_the_history_is_newest_first(tenant: ReleaseTenant) -> None:
     history = (await tenant.release(uid))["history"]
     assert [(event["event"], event["by"], event["ring"]) for event in history] == [
         ("entered", "eve", "broad"),
-        ("gate", "", "broad"),
+        ("gate_passed", "", "broad"),
         ("approved", "bob", ""),
         ("entered", "", "pilot"),
     ]
@@ -499,6 +499,7 @@ async def test_a_file_that_turns_infected_is_held(tenant: ReleaseTenant, catalog
 
     release = await tenant.release(uid)
     assert (release["status"], release["reason"]) == ("held", "The scanner calls the file infected.")
+    assert (release["codes"], release["history"][0]["codes"]) == (["scan_infected"], ["scan_infected"])
     assert catalog.stubs.withheld[uid][1] is True
     answer = await tenant.call(tenant.bob, "resume_version", uid)
     assert (answer.status, answer.body["code"]) == (409, "version_infected")
@@ -545,8 +546,8 @@ async def test_automatic_changes_are_audited_once(tenant: ReleaseTenant, catalog
     await tenant.rounds(5)
     target = {"package_id": "acme.editor", "version": "1.0", "uid": uid, "ring": "pilot"}
     assert tenant.audited(uid) == [
-        ("check_gate", {**target, "reason": "scan passed: The scanner calls the file clean."}),
-        ("promote_version", target),
+        ("check_gate", {**target, "step": "gate_passed", "reason": "The scanner calls the file clean."}),
+        ("promote_version", {**target, "step": "entered"}),
     ]
     document = await catalog.database["versions"].find_one({"tenant_id": tenant.ada.tenant_id, "uid": uid})
     assert document

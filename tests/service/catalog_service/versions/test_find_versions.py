@@ -13,6 +13,16 @@ from tests.support.services.catalog import Catalog
 from tests.support.wait import TIMEOUT
 
 
+def refusal(field: str, code: str, reason: str) -> dict[str, str]:
+    return {"field": field, "code": code, "reason": reason, "uid": ""}
+
+
+ID_REASON = refusal(
+    "package_id", "not_in_parts", "must be two to eight parts of at most 32 characters, with dots between them"
+)
+VERSION_REASON = refusal("package_version", "forbidden_character", 'must not hold \\ / : * ? " < > |')
+
+
 @pytest.fixture
 async def caller(catalog: Catalog) -> Caller:
     """The administrator of a tenant with a package."""
@@ -90,17 +100,13 @@ async def test_a_version_that_winget_refuses_has_the_reason(catalog: Catalog, ca
 
     refusals = [row["winget_refusals"] for row in (await find_versions(catalog, caller))["versions"]]
 
-    assert refusals == [['package_version: must not hold \\ / : * ? " < > |'], []]
+    assert refusals == [[VERSION_REASON], []]
 
 
 async def test_versions_of_an_unknown_package_are_not_found(catalog: Catalog, caller: Caller) -> None:
     answer = await catalog.call(caller, "GET", "find_versions", "acme.viewer")
 
     assert (answer.status, answer.body["code"]) == (404, "package_not_found")
-
-
-ID_REASON = "package_id: must be two to eight parts of at most 32 characters, with dots between them"
-VERSION_REASON = 'package_version: must not hold \\ / : * ? " < > |'
 
 
 @pytest.mark.parametrize(
@@ -112,15 +118,18 @@ VERSION_REASON = 'package_version: must not hold \\ / : * ? " < > |'
         ({"package_id": "", "package_version": ""}, []),
         ({"package_version": "1/0"}, [VERSION_REASON]),
         ({"package_id": "SingleWordId", "package_version": "1/0"}, [ID_REASON, VERSION_REASON]),
-        ({"file_type": "ZIP", "file_nested_path": ""}, ["file_nested_path: is required with ZIP"]),
+        (
+            {"file_type": "ZIP", "file_nested_path": ""},
+            [refusal("file_nested_path", "nested_path_required", "is required with ZIP")],
+        ),
         (
             {"file_type": "MSIX", "productcode": "{01234567-89AB-CDEF-0123-456789ABCDEF}"},
-            ["productcode: is not for MSIX, APPX and fonts"],
+            [refusal("productcode", "type_without_entry", "is not for MSIX, APPX and fonts")],
         ),
     ],
 )
 async def test_fields_are_checked_against_the_rules_of_winget(
-    catalog: Catalog, caller: Caller, fields: dict[str, str], refusals: list[str]
+    catalog: Catalog, caller: Caller, fields: dict[str, str], refusals: list[dict[str, str]]
 ) -> None:
     answer = await catalog.call(caller, "GET", "check_version", params=fields)
 
@@ -128,17 +137,17 @@ async def test_fields_are_checked_against_the_rules_of_winget(
 
 
 @pytest.mark.parametrize(
-    ("package_id", "versions", "refusal"),
+    ("package_id", "versions", "expected"),
     [
-        ("acme.a", [], ""),
+        ("acme.a", [], None),
         ("single", [], ID_REASON),
         ("acme.a", [{"package_version": "1/0"}], VERSION_REASON),
-        ("acme.a", [{"package_version": "1/0"}, {"package_version": "1.0"}], ""),
-        ("acme.a", [{"channel": "beta"}], "No version is in the channel stable."),
+        ("acme.a", [{"package_version": "1/0"}, {"package_version": "1.0"}], None),
+        ("acme.a", [{"channel": "beta"}], refusal("", "no_stable_version", "No version is in the channel stable.")),
     ],
 )
 async def test_a_found_package_has_the_reason_why_winget_sees_no_version(
-    catalog: Catalog, caller: Caller, package_id: str, versions: list[dict[str, str]], refusal: str
+    catalog: Catalog, caller: Caller, package_id: str, versions: list[dict[str, str]], expected: dict[str, str] | None
 ) -> None:
     await catalog.add_package(caller, package_id)
     for version in versions:
@@ -147,4 +156,4 @@ async def test_a_found_package_has_the_reason_why_winget_sees_no_version(
     found = await catalog.call(caller, "GET", "find_packages", params={"text": package_id})
 
     (package,) = [row for row in found.body["packages"] if row["package_id"] == package_id]
-    assert package["winget_refusal"] == refusal
+    assert package["winget_refusal"] == expected

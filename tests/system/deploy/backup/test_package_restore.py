@@ -185,7 +185,7 @@ async def test_a_version_stopped_after_the_backup_returns_withdrawn(installation
 
     (version,) = (await installation.restore(api, published.package_id)).versions
 
-    assert (version.status, "after the backup" in version.release.reason) == ("rolled_back", True)
+    assert (version.status, "after the backup" in version.release.reason.text) == ("rolled_back", True)
     assert published.package_id not in await catalog(api.anonymous())
     async with api.session.get((await version_of(api, published))["INSTALLER_URL"]) as response:
         assert response.status == 404

@@ -35,15 +35,15 @@ def text_of(page: str) -> str:
 
 
 async def test_a_row_says_what_each_ring_waits_for(tenant: Api, releases: list[dict[str, Any]]) -> None:
-    releases.append(make_release(gates=(make_gate("approval", reason="0 of 2 approvals"),)))
+    releases.append(make_release(gates=(make_gate("approval", "waiting", "approvals", count="0", needed="2"),)))
     text = text_of(await load(tenant, "releases"))
     assert "Acme.Anvil 2.0 pilot x64" in text
     assert "offered" in text
-    assert "Approval: waits 0 of 2 approvals" in text
+    assert "Approval: waits It has 0 of 2 approvals." in text
 
 
 async def test_the_texts_of_a_release_are_escaped(tenant: Api, releases: list[dict[str, Any]]) -> None:
-    gate = make_gate("signature", "failed", SCRIPT, by=(SCRIPT,))
+    gate = make_gate("signature", "failed", "given", text=SCRIPT, by=(SCRIPT,))
     texts: dict[str, Any] = {
         "package_id": SCRIPT,
         "version": SCRIPT,

@@ -28,11 +28,11 @@ async def test_the_page_shows_the_next_step_and_the_reason(cluster: Cluster) -> 
     await scenario.begin_day()
     await until(scenario.is_run)
     after, german = await page(scenario.api), await page(scenario.api, "de")
-    for text in ("The next run hides 1 version (1,000 B).", "It is hidden<", "It is not the last version of its"):
+    for text in ("The next run hides 1 version (1,000 B).", "It is hidden<", "Newer versions of its channel"):
         assert text in before
     for text in ("1 version is hidden already.", "It is deleted after <time"):
         assert text in after
-    for text in ("1 Version ist schon ausgeblendet.", "Sie ist nicht die letzte Version ihres Kanals"):
+    for text in ("1 Version ist schon ausgeblendet.", "Neuere Versionen ihres Kanals"):
         assert text in german
     assert f"/versions/{scenario.old.uid}" in before
     assert scenario.new.uid not in before + after

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.model.installers import FileChecks
-from catalog_service.model.releases import Approval, Gate, GateState, GateStatus, VersionRelease
+from catalog_service.model.releases import Approval, Gate, GateState, GateStatus, Reason, VersionRelease
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, evaluate
 from tests.support.samples.release_samples import (
     OTHER_SHA256,
@@ -103,7 +103,7 @@ def test_a_later_ring_counts_days_in_the_ring_before(
 def test_the_age_waits_until_the_ring_before_is_entered() -> None:
     state = state_of({"age_days": 1}, make_release(400), ring="everyone")
     assert (state.state, state.until) == (WAITING, None)
-    assert "pilot" in state.reason
+    assert state.reason == Reason(("ring_before",), {"ring": "pilot"})
 
 
 @each(
@@ -237,8 +237,28 @@ def test_text_of_a_certificate_cannot_break_a_log() -> None:
     state = state_of(
         {"signature": "signed"}, checks=make_checks(signature="valid", signer="CN=A\0\r\n\u202e" + "x" * 999)
     )
-    assert state.reason.isprintable()
-    assert len(state.reason) < 600
+    assert state.reason.text.isprintable()
+    assert len(state.reason.text) < 600
+
+
+def test_a_finding_that_people_may_accept_says_so_in_its_codes() -> None:
+    state = state_of({"scan": True, "approvals": 0}, checks=make_checks("too_large"))
+    assert state.reason == Reason(("scan_too_large", "approvals"), {"count": "0", "needed": "1"})
+    assert state.reason.text == "The file is too large for the scanner. It has 0 of 1 approvals."
+
+
+@each(
+    ("reason", "text"),
+    [
+        (Reason(), ""),
+        (Reason.given(""), ""),
+        (Reason(("of_a_later_release",)), "of_a_later_release"),
+        (Reason.given("{signer} %(x)s"), "{signer} %(x)s"),
+        (Reason(("signed_by",), {"signer": "CN={count}"}), "The file is signed by CN={count}."),
+    ],
+)
+def test_a_value_in_a_reason_is_shown_as_it_is(reason: Reason, text: str) -> None:
+    assert reason.text == text
 
 
 def test_a_state_keeps_the_time_of_its_last_change() -> None:

@@ -3,14 +3,17 @@
 import ast
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
 from babel.messages.pofile import read_po
 
 from catalog_service.logos import service as logos
+from catalog_service.model.manifest.rules import Refusal
+from catalog_service.model.releases import SENTENCES, Reason
 from common.errors import Forbidden, InvalidField, Problem, UpstreamProblem
-from gateway.dashboard.error_messages import localized, localized_identity, localized_refusal, localized_sentence
+from gateway.dashboard.error_messages import localized, localized_identity, localized_reason, localized_refusal
 from gateway.dashboard.languages import ENGLISH, LANGUAGES
 from tests.support.tables import each
 
@@ -118,12 +121,21 @@ def test_every_english_message_is_translated() -> None:
 
 
 @each("language", OTHERS)
-def test_every_winget_refusal_is_translated(language: str) -> None:
-    rules = (ROOT / "catalog_service/model/manifest/rules.py").read_text(encoding="utf-8")
-    constants = {node.value for node in ast.walk(ast.parse(rules)) if isinstance(node, ast.Constant)}
-    sentences = {text for text in map(str, constants) if text.startswith(("is ", "must ", "holds ", "may "))}
-    assert len(sentences) > 10
-    assert sorted(sentences - messages("winget", language).keys()) == []
+def test_every_reason_and_winget_refusal_is_translated(language: str) -> None:
+    refusals = {
+        refusal.args[1] for refusal in calls()["catalog_service/model/manifest/rules.py"] if len(refusal.args) > 2
+    }
+    codes = {str(code.value) for code in refusals if isinstance(code, ast.Constant)}
+    assert len(codes) > 10
+    # The words of a person are shown as they are.
+    assert sorted((codes | SENTENCES.keys()) - errors_in(language).keys()) == ["given"]
+
+
+@each("language", OTHERS)
+def test_a_message_of_a_reason_has_the_values_of_its_sentence(language: str) -> None:
+    for code, sentence in SENTENCES.items():
+        names = set(re.findall(r"%\((\w+)\)s", errors_in(language).get(code, sentence)))
+        assert names <= set(re.findall(r"\{(\w+)\}", sentence)), code
 
 
 @each(
@@ -136,7 +148,7 @@ def test_every_winget_refusal_is_translated(language: str) -> None:
             "network: 'a: b' ist weder eine IP-Adresse",
         ),
         (Forbidden("…", reason="foreign_page"), "Das kam nicht von einer Seite Ihrer Sitzung."),
-        (InvalidField("file_nested_path", "holds a path twice"), "file_nested_path: enthält einen Pfad doppelt"),
+        (InvalidField("file_nested_path", "…", reason="path_twice"), "file_nested_path: enthält einen Pfad doppelt"),
         (InvalidField("field", "says this"), "field: says this"),
         (UpstreamProblem("Detail.", status=404, code="unheard_of"), "Detail."),
     ],
@@ -160,22 +172,46 @@ def test_a_shared_identity_is_a_sentence_with_the_label_of_its_field() -> None:
     assert localized_identity(identity, "de").startswith("Upgrade-Code: Das Paket Big.100%(a)s hat denselben Wert.")
 
 
-def test_a_winget_refusal_keeps_its_field_and_its_version() -> None:
-    uid = "3f2b8e5c-7a43-4d19-b7c8-2f4b9a1d6e70"
-    sentence = f"The version {uid} has an installer that cannot be told from this one."
-    assert localized_sentence(sentence, "de").startswith(f"Die Version {uid} hat einen Installer")
-    assert localized_sentence(sentence, ENGLISH) == sentence
-    assert localized_sentence("package_version: holds a path twice", "de").startswith("package_version: enthält")
+@each(
+    ("refusal", "language", "text"),
+    [
+        (Refusal("package_id", "nested_path_required", "is required"), ENGLISH, "Package id is required"),
+        (Refusal("file_nested_path", "nested_path_required", "…"), "de", "Pfad im Archiv wird bei ZIP benötigt"),
+        (Refusal("commands", "nested_path_required", "is required"), ENGLISH, "commands: is required"),
+        (Refusal("", "no_stable_version", "…"), "de", "Keine Version ist im Kanal stable."),
+        (Refusal("", "same_installer", "The version a.", "a"), ENGLISH, "The version a."),
+        (Refusal("", "of_a_later_release", "Later."), "de", "Later."),
+    ],
+)
+def test_a_winget_refusal_has_the_label_of_its_field(refusal: Refusal, language: str, text: str) -> None:
+    assert localized_refusal(asdict(refusal), language) == text
+
+
+def test_a_winget_refusal_names_the_other_version() -> None:
+    refusal = Refusal("", "same_installer", "…", "3f2b8e5c")
+    assert localized_refusal(asdict(refusal), "de").startswith("Die Version 3f2b8e5c hat einen Installer")
 
 
 @each(
-    ("sentence", "language", "text"),
+    ("reason", "german"),
     [
-        ("package_id: is required with ZIP", ENGLISH, "Package id is required with ZIP"),
-        ("file_nested_path: is required with ZIP", "de", "Pfad im Archiv wird bei ZIP benötigt"),
-        ("commands: is required with ZIP", ENGLISH, "commands: is required with ZIP"),
-        ("No version is in the channel stable.", "de", "Keine Version ist im Kanal stable."),
+        (Reason(), ""),
+        (Reason.given("%(x)s {y}"), "%(x)s {y}"),
+        (
+            Reason(("scan_too_large", "approvals"), {"count": "0", "needed": "1"}),
+            "Die Datei ist zu groß für die Virenprüfung. 0 von 1 Genehmigungen liegen vor.",
+        ),
+        (
+            Reason(("scan_infected", "cause"), {"cause": "Eicar (test) %s"}),
+            "Die Virenprüfung meldet die Datei als infiziert. (Eicar (test) %s)",
+        ),
     ],
 )
-def test_a_winget_refusal_has_the_label_of_its_field(sentence: str, language: str, text: str) -> None:
-    assert localized_refusal(sentence, language) == text
+def test_a_reason_is_worded_by_its_codes(reason: Reason, german: str) -> None:
+    assert localized_reason(reason.members, "de") == german
+    assert localized_reason(reason.members, ENGLISH) == reason.text
+
+
+def test_a_reason_of_a_later_release_is_shown_in_english() -> None:
+    state = {"reason": "It waits for the moon.", "codes": ["scan_clean", "moon"], "params": {}}
+    assert localized_reason(state, "de") == "It waits for the moon."
