@@ -14,7 +14,7 @@ from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.model import AuditEntry, Selection
-from catalog_service.model.packages import PackageExists
+from catalog_service.model.packages import PackageExists, id_key
 from catalog_service.model.releases import VersionRelease, release_document, release_of
 from catalog_service.model.stages import stage_of
 from catalog_service.model.versions import version_of
@@ -37,9 +37,12 @@ from deploy.operator.stores import StoreAddresses
 from deploy.operator.tenants import open_operator
 from deploy.tenant_archive.validator import DECODED, installer_document
 from deploy.terminal import FileProgress
+from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.file_names import suffix_of
+from upload_service.uploads.part_files import PartFiles
+from upload_service.uploads.removal import Removal
 from upload_service.uploads.store import MongoUploadStore
 
 PACKAGES, VERSIONS = "catalog.packages.bson", "catalog.versions.bson"
@@ -100,8 +103,13 @@ class PackageRestorer:
             target = {"package_id": self.package_id, "backup": self.backup.name, "versions": str(len(self.versions))}
             await audit.add(self.tenant_id, "package_restore", **target, **seal)
             revisions = MongoRevisions(catalog, TenantVersions(redis).invalidate_during)
-            async with revisions.record_change(self.tenant_id, self.package_id):
-                await self._add_package(catalog, package, records)
+            try:
+                async with revisions.record_change(self.tenant_id, self.package_id):
+                    await self._add_package(catalog, package, records)
+            except PackageExists:  # Somebody added one while the installers were copied.
+                await self._remove_installers(upload, installers)
+                await marker.clear()
+                raise
             await migrate_imported(where, self.backup.manifest.schemas)
             await marker.clear()
 
@@ -123,9 +131,10 @@ class PackageRestorer:
 
     async def _require_absent(self, catalog: MongoDatabase, upload: MongoDatabase, uids: Sequence[str]) -> None:
         """Raise PackageExists, or BackupProblem while the deletion is not finished."""
-        package = await catalog["packages"].find_one({"tenant_id": self.tenant_id, "package_id": self.package_id})
+        key = {"tenant_id": self.tenant_id, "id_key": id_key(self.package_id)}
+        package = await catalog["packages"].find_one(key)
         if package is not None and not package["halfway"]:
-            raise PackageExists(package_id=self.package_id)
+            raise PackageExists(package_id=package["package_id"])
         of_package = {"tenant_id": self.tenant_id, "$or": [{"package_id": self.package_id}, {"uid": {"$in": uids}}]}
         version = await catalog["versions"].find_one(of_package, {"_id": True})
         if package or version or await MongoUploadStore(upload).find_linked(self.tenant_id, uids):
@@ -223,6 +232,13 @@ class PackageRestorer:
             if row["version_uid"] in uids:
                 key = {name: row[name] for name in ("tenant_id", "version_uid", "day")}
                 await upload["download_counts"].update_one(key, {"$max": {"count": row["count"]}}, upsert=True)
+
+    async def _remove_installers(self, upload: MongoDatabase, installers: Mapping[str, Upload]) -> None:
+        """Remove what this run has stored, and release its storage."""
+        parts, quota = PartFiles(self.storage.folder), MongoQuotaStore(upload)
+        removal = Removal(MongoUploadStore(upload), quota, parts, self.storage.backends)
+        await removal.remove_or_postpone([*installers.values()])
+        await MongoDownloadStore(upload).delete(self.tenant_id, [*installers])
 
     async def _add_package(self, catalog: MongoDatabase, package: Document, records: Mapping[str, Document]) -> None:
         """Add the package and its versions at once. Raises PackageExists."""

@@ -17,6 +17,7 @@ from common.errors import StorageExceeded
 from common.mongo import open_database
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
+from deploy.backup.installers import CopyOutcome, store_copy
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.package_restorer import PackageRestorer
 from deploy.local import servers
@@ -166,6 +167,41 @@ async def test_a_package_that_exists_is_not_overwritten(installation: Installati
     with pytest.raises(PackageExists):
         await installation.restore(api, published.package_id)
     assert (await catalog(api))[published.package_id]["PACKAGE_NAME"] == "Another name"
+
+
+async def test_a_package_whose_id_looks_the_same_stops_a_restore_at_once(installation: Installation) -> None:
+    api, published = await a_package(installation)
+    await installation.back_up()
+    await call(api, "DELETE", "delete_package", published.package_id)
+    twin = published.package_id.swapcase()
+    await add_package(api, twin)
+    with pytest.raises(PackageExists, match=twin):
+        await installation.restore(api, published.package_id)
+    assert await storage_used(api) == 0
+    assert (await call(api, "GET", "get_audit_log"))[0]["operation"] == "add_package"
+
+
+async def test_a_package_added_during_the_copy_stays_and_the_copies_are_removed(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, published = await a_package(installation)
+    await installation.back_up()
+    await call(api, "DELETE", "delete_package", published.package_id)
+
+    async def copy_and_add(*arguments: Any) -> CopyOutcome:
+        await add_package(api, published.package_id)
+        return await store_copy(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("deploy.backup.package_restorer.store_copy", copy_and_add)
+        with pytest.raises(PackageExists):
+            await installation.restore(api, published.package_id)
+    assert (await catalog(api))[published.package_id]["VERSIONS"] == []
+    assert (await storage_used(api), await installation.quota_is_correct(api)) == (0, True)
+    assert not [*installation.services.installers.glob(f"{api.tenant_id}/*.exe")]
+    await call(api, "DELETE", "delete_package", published.package_id)
+    await installation.restore(api, published.package_id)
+    assert await download(api, (await version_of(api, published))["INSTALLER_URL"]) == published.content
 
 
 async def test_a_package_that_the_backup_lacks_is_named(installation: Installation) -> None:
