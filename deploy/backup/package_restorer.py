@@ -179,7 +179,8 @@ class PackageRestorer:
             if (old.tenant_id, old.status) == (self.tenant_id, Status.LINKED) and old.version_uid in records
         ]
         missing = [(old, new) for old, new in pairs if not await _is_recorded(upload, new)]
-        await self._reserve(quota, tenant, [new for _, new in missing], marker)
+        has_stored_nothing = len(missing) == len(pairs)
+        await self._reserve(quota, tenant, [new for _, new in missing], marker if has_stored_nothing else None)
         self.progress.start("copying", sum(new.size for _, new in missing))
         names = {document["server_filename"] for document in records.values()} - {""}
         lacking = dict.fromkeys(names - {old.server_filename for old, _ in pairs}, CopyOutcome.MISSING)
@@ -190,7 +191,7 @@ class PackageRestorer:
                 lacking[old.server_filename] = outcome
         self.lacking = {f"{self.tenant_id}/{name}": outcome for name, outcome in sorted(lacking.items())}
         if lacking and not self.without_damaged:
-            if len(missing) == len(pairs):
+            if has_stored_nothing:
                 await _give_back(quota, [new for _, new in missing], marker)
             raise BackupProblem(
                 f"the backup is damaged: {', '.join(self.lacking)}; repair the files in {self.folder.path / 'files'} "
@@ -202,12 +203,16 @@ class PackageRestorer:
         return {old.version_uid: new for old, new in pairs if old.server_filename not in lacking}
 
     async def _reserve(
-        self, quota: MongoQuotaStore, tenant: Tenant, uploads: Sequence[Upload], marker: RestoreMarker
+        self, quota: MongoQuotaStore, tenant: Tenant, uploads: Sequence[Upload], marker: RestoreMarker | None
     ) -> None:
-        """Reserve the storage of all installers, or of none. Raises StorageExceeded."""
+        """Reserve the storage of all installers. Raises StorageExceeded.
+
+        A run with a `marker` ends then, and reserves nothing. Another one resumes what it has stored already.
+        """
         for number, upload in enumerate(uploads):
             if not await quota.reserve(upload, upload.size, tenant.storage_quota):
-                await _give_back(quota, uploads[:number], marker)
+                if marker:
+                    await _give_back(quota, uploads[:number], marker)
                 size = sum(each.size for each in uploads)
                 raise StorageExceeded(
                     f"The installers of {self.package_id} have {size} bytes, which do not fit in the storage of "

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from aiohttp import FormData
@@ -76,6 +77,12 @@ class Installation:
     async def quota_is_correct(self, api: Api) -> bool:
         async with open_database(self.where.addresses.mongo_url, "upload") as database:
             return await Reconciliation(MongoQuotaStore(database), pause=0).find_drift(api.tenant_id) is None
+
+    async def repair_quota(self, api: Api) -> None:
+        async with open_database(self.where.addresses.mongo_url, "upload") as database:
+            ledgers = Reconciliation(MongoQuotaStore(database), pause=0)
+            for drift in await ledgers.find_all_drift(api.tenant_id):
+                await ledgers.repair(drift)
 
 
 @pytest.fixture(scope="module")
@@ -344,6 +351,28 @@ async def test_a_package_above_the_quota_is_refused_and_leaves_nothing(installat
     with pytest.raises(StorageExceeded, match=r"have 2000 bytes.*pkgrepo tenant edit"):
         await installation.restore(api, name)
     assert (await storage_used(api), await installation.quota_is_correct(api)) == (0, True)
+    await installation.services.operator.tenants.edit(api.tenant_id, {"storage_quota": 3000})
+    await installation.restore(api, name)
+    assert (await storage_used(api), await installation.quota_is_correct(api)) == (2000, True)
+
+
+async def test_a_resumed_restore_above_the_quota_can_be_resumed_again(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, name = await installation.services.tenant(storage_quota=3000), package_id()
+    await add_package(api, name)
+    for version in ("1.0", "2.0"):
+        await publish(api, name, version, content=bytes(1000))
+    await installation.back_up()
+    await call(api, "DELETE", "delete_package", name)
+    with monkeypatch.context() as patched:
+        patched.setattr(MongoQuotaStore, "charge", AsyncMock(side_effect=ConnectionAbortedError))
+        with pytest.raises(ConnectionAbortedError):
+            await installation.restore(api, name)
+    await installation.repair_quota(api)
+    await installation.services.operator.tenants.edit(api.tenant_id, {"storage_quota": 1500})
+    with pytest.raises(StorageExceeded):
+        await installation.restore(api, name)
     await installation.services.operator.tenants.edit(api.tenant_id, {"storage_quota": 3000})
     await installation.restore(api, name)
     assert (await storage_used(api), await installation.quota_is_correct(api)) == (2000, True)
