@@ -63,11 +63,11 @@ class ControlPlane:
         room = {"cpu": "8", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "50"}
         status = {"allocatable": room, "capacity": room, "conditions": [{"type": "Ready", "status": "True"}]}
         spec = {"capacity": {"storage": "2Gi"}, "accessModes": ["ReadWriteOnce"], "hostPath": {"path": "/tmp"}}  # noqa: S108
-        manifests = [
+        manifests: list[Resource] = [
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
             for name in names
         ]
-        claimed = {"metadata": {"name": names[0]}, "spec": {**spec, "claimRef": volume}}
+        claimed: Resource = {"metadata": {"name": names[0]}, "spec": {**spec, "claimRef": volume}}
         manifests.append({"apiVersion": "v1", "kind": "PersistentVolume", **claimed})
         file = self.kubeconfig.with_name(f"{names[0]}.yaml")
         file.write_text(yaml.safe_dump_all(manifests))
