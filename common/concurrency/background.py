@@ -58,7 +58,7 @@ async def with_each(name: str, items: Iterable[Item], work: Callable[[Item], Awa
         except Exception as error:  # noqa: BLE001  one bad item must not stop the others
             _log_failure(error, name=name, item=repr(item))
         if _is_cancelled():
-            return
+            raise asyncio.CancelledError  # for the caller: it may have more work
 
 
 def _log_failure(error: Exception, **fields: str) -> None:

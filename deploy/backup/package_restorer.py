@@ -14,7 +14,7 @@ from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.model import AuditEntry, Selection
-from catalog_service.model.packages import PackageExists
+from catalog_service.model.packages import PackageExists, id_key
 from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of
 from catalog_service.model.stages import stage_of
 from catalog_service.model.versions import version_of
@@ -36,9 +36,12 @@ from deploy.operator.storage import Storage
 from deploy.operator.stores import StoreAddresses
 from deploy.operator.tenants import open_operator
 from deploy.terminal import FileProgress
+from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.file_names import suffix_of
+from upload_service.storage.part_files import PartFiles
+from upload_service.uploads.removal import Removal
 from upload_service.uploads.store import MongoUploadStore
 
 PACKAGES, VERSIONS = "catalog.packages.bson", "catalog.versions.bson"
@@ -102,8 +105,13 @@ class PackageRestorer:
             target = {"package_id": self.package_id, "backup": self.backup.name, "versions": str(len(self.versions))}
             await audit.add(self.tenant_id, "package_restore", **target, **seal)
             revisions = MongoRevisions(catalog, TenantVersions(redis).invalidate_during)
-            async with revisions.record_change(self.tenant_id, self.package_id):
-                await self._add_package(catalog, package, records, marker)
+            try:
+                async with revisions.record_change(self.tenant_id, self.package_id):
+                    await self._add_package(catalog, package, records, marker)
+            except PackageExists:  # Somebody added one while the installers were copied.
+                await self._remove_installers(upload, installers)
+                await marker.clear()
+                raise
             await migrate_imported(where, self.backup.manifest.schemas)
             await marker.clear()
 
@@ -125,9 +133,10 @@ class PackageRestorer:
 
     async def _require_absent(self, catalog: MongoDatabase, upload: MongoDatabase, uids: Sequence[str]) -> None:
         """Raise PackageExists, or BackupProblem while the deletion is not finished."""
-        package = await catalog["packages"].find_one({"tenant_id": self.tenant_id, "package_id": self.package_id})
+        key = {"tenant_id": self.tenant_id, "id_key": id_key(self.package_id)}
+        package = await catalog["packages"].find_one(key)
         if package is not None and not package["halfway"]:
-            raise PackageExists(package_id=self.package_id)
+            raise PackageExists(package_id=package["package_id"])
         of_package = {"tenant_id": self.tenant_id, "$or": [{"package_id": self.package_id}, {"uid": {"$in": uids}}]}
         version = await catalog["versions"].find_one(of_package, {"_id": True})
         if package or version or await MongoUploadStore(upload).find_linked(self.tenant_id, uids):
@@ -172,7 +181,8 @@ class PackageRestorer:
             if (old.tenant_id, old.status) == (self.tenant_id, Status.LINKED) and old.version_uid in records
         ]
         missing = [(old, new) for old, new in pairs if not await _is_recorded(upload, new)]
-        await self._reserve(quota, tenant, [new for _, new in missing], marker)
+        has_stored_nothing = len(missing) == len(pairs)
+        await self._reserve(quota, tenant, [new for _, new in missing], marker if has_stored_nothing else None)
         self.progress.start("copying", sum(new.size for _, new in missing))
         names = {document["server_filename"] for document in records.values()} - {""}
         lacking = dict.fromkeys(names - {old.server_filename for old, _ in pairs}, CopyOutcome.MISSING)
@@ -183,7 +193,7 @@ class PackageRestorer:
                 lacking[old.server_filename] = outcome
         self.lacking = {f"{self.tenant_id}/{name}": outcome for name, outcome in sorted(lacking.items())}
         if lacking and not self.without_damaged:
-            if len(missing) == len(pairs):
+            if has_stored_nothing:
                 await _give_back(quota, [new for _, new in missing], marker)
             raise BackupProblem(
                 f"the backup is damaged: {', '.join(self.lacking)}; repair the files in {self.folder.path / 'files'} "
@@ -195,12 +205,16 @@ class PackageRestorer:
         return {old.version_uid: new for old, new in pairs if old.server_filename not in lacking}
 
     async def _reserve(
-        self, quota: MongoQuotaStore, tenant: Tenant, uploads: Sequence[Upload], marker: RestoreMarker
+        self, quota: MongoQuotaStore, tenant: Tenant, uploads: Sequence[Upload], marker: RestoreMarker | None
     ) -> None:
-        """Reserve the storage of all installers, or of none. Raises StorageExceeded."""
+        """Reserve the storage of all installers. Raises StorageExceeded.
+
+        A run with a `marker` ends then, and reserves nothing. Another one resumes what it has stored already.
+        """
         for number, upload in enumerate(uploads):
             if not await quota.reserve(upload, upload.size, tenant.storage_quota):
-                await _give_back(quota, uploads[:number], marker)
+                if marker:
+                    await _give_back(quota, uploads[:number], marker)
                 size = sum(each.size for each in uploads)
                 raise StorageExceeded(
                     f"The installers of {self.package_id} have {size} bytes, which do not fit in the storage of "
@@ -225,6 +239,13 @@ class PackageRestorer:
             if row["version_uid"] in uids:
                 key = {name: row[name] for name in ("tenant_id", "version_uid", "day")}
                 await upload["download_counts"].update_one(key, {"$max": {"count": row["count"]}}, upsert=True)
+
+    async def _remove_installers(self, upload: MongoDatabase, installers: Mapping[str, Upload]) -> None:
+        """Remove what this run has stored, and release its storage."""
+        parts, quota = PartFiles(self.storage.folder), MongoQuotaStore(upload)
+        removal = Removal(MongoUploadStore(upload), quota, parts, self.storage.backends)
+        await removal.remove_or_postpone([*installers.values()])
+        await MongoDownloadStore(upload).delete(self.tenant_id, [*installers])
 
     async def _add_package(
         self, catalog: MongoDatabase, package: Document, records: Mapping[str, Document], marker: RestoreMarker

@@ -12,6 +12,7 @@ from pathlib import Path
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.model import OPERATORS
+from auth_service.backups.store import MongoBackupStore
 from common.caching.tenant_version import TenantVersions
 from common.mongo import MongoDatabase, long_timeout
 from common.redis import open_redis
@@ -86,6 +87,9 @@ class BackupRestorer:
                     "the storage, and choose another backup with --at"
                 ) from None
             await self._update_uploads(upload)
+            # The backup's own records name the backup before it.
+            backups = MongoBackupStore(upload.client["auth"])
+            await backups.record(self.backup.name, self.backup.manifest.made_at)
             await _end_sessions(where)
             async with open_operator_audit(where) as audit:
                 seal = {"seal": "not verified"} if self.without_seal else {}

@@ -71,7 +71,7 @@ class ControlPlane:
             {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}}}
             for name in names
         ]
-        claimed = {"metadata": {"name": names[0]}, "spec": {**spec, "claimRef": volume}}
+        claimed: Resource = {"metadata": {"name": names[0]}, "spec": {**spec, "claimRef": volume}}
         manifests.append({"apiVersion": "v1", "kind": "PersistentVolume", **claimed})
         file = self.kubeconfig.with_name(f"{names[0]}.yaml")
         file.write_text(yaml.safe_dump_all(manifests))

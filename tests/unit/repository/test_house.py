@@ -2,7 +2,7 @@
 
 from tests.support.house import count_code, figures, folder_cycles, service_circles, sources
 
-LIMITS = {"lines of code": 25_626, "lines": 42_555, "modules": 487}
+LIMITS = {"lines of code": 25_643, "lines": 42_582, "modules": 487}
 CIRCLES = {
     ("auth_service", "catalog_service"),
     ("catalog_service", "client_registry"),

@@ -86,7 +86,7 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
     assert answer.status == 200
     assert await audit_heads(addresses_of(cluster), api.tenant_id, OPERATORS)
     given_up = await again.call("DELETE", "upload_package_version", headers={"X-File-ID": "given-up"})
-    assert given_up.status == 200
+    assert given_up.status in {200, 404}  # 404 if the collector has finished the deletion.
     uploader = Uploader(again)
     await uploader.upload(content, chunk=1000, file_id="halfway")
     await uploader.publish(work.package_id, "2.0", os.urandom(100))

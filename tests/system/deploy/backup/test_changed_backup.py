@@ -13,6 +13,7 @@ import bson
 import pytest
 from pydantic import SecretStr
 
+from auth_service.backups.store import MongoBackupStore
 from common.auth.sessions import Sessions
 from common.mongo import MongoDatabase, open_database
 from common.redis import open_redis
@@ -122,6 +123,15 @@ async def test_a_restore_ends_the_sessions_of_all_tenants(where: StoreAddresses,
         assert [await sessions.is_alive(session) for session in opened] == [True, True]
         await restore_documents(tmp_path / "backups", where)
         assert [await sessions.is_alive(session) for session in opened] == [False, False]
+
+
+async def test_the_last_backup_of_a_restored_installation_is_the_restored_one(
+    upload: MongoDatabase, where: StoreAddresses, tmp_path: Path
+) -> None:
+    await restore_documents(tmp_path / "backups", where)
+    restored = BackupFolder(tmp_path / "backups").load(None).manifest.made_at
+    last = await MongoBackupStore(upload.client["auth"]).last_success()
+    assert last == restored.replace(microsecond=restored.microsecond // 1000 * 1000)
 
 
 PATHS: Sequence[Mapping[str, str]] = (

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from aiohttp import FormData
@@ -18,6 +19,7 @@ from common.errors import StorageExceeded
 from common.mongo import open_database
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
+from deploy.backup.installers import CopyOutcome, store_copy
 from deploy.backup.manifest import BackupProblem
 from deploy.backup.package_restorer import PackageRestorer
 from deploy.local import servers
@@ -76,6 +78,12 @@ class Installation:
     async def quota_is_correct(self, api: Api) -> bool:
         async with open_database(self.where.addresses.mongo_url, "upload") as database:
             return await Reconciliation(MongoQuotaStore(database), pause=0).find_drift(api.tenant_id) is None
+
+    async def repair_quota(self, api: Api) -> None:
+        async with open_database(self.where.addresses.mongo_url, "upload") as database:
+            ledgers = Reconciliation(MongoQuotaStore(database), pause=0)
+            for drift in await ledgers.find_all_drift(api.tenant_id):
+                await ledgers.repair(drift)
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +175,41 @@ async def test_a_package_that_exists_is_not_overwritten(installation: Installati
     with pytest.raises(PackageExists):
         await installation.restore(api, published.package_id)
     assert (await catalog(api))[published.package_id]["PACKAGE_NAME"] == "Another name"
+
+
+async def test_a_package_whose_id_looks_the_same_stops_a_restore_at_once(installation: Installation) -> None:
+    api, published = await a_package(installation)
+    await installation.back_up()
+    await call(api, "DELETE", "delete_package", published.package_id)
+    twin = published.package_id.swapcase()
+    await add_package(api, twin)
+    with pytest.raises(PackageExists, match=twin):
+        await installation.restore(api, published.package_id)
+    assert await storage_used(api) == 0
+    assert (await call(api, "GET", "get_audit_log"))[0]["operation"] == "add_package"
+
+
+async def test_a_package_added_during_the_copy_stays_and_the_copies_are_removed(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, published = await a_package(installation)
+    await installation.back_up()
+    await call(api, "DELETE", "delete_package", published.package_id)
+
+    async def copy_and_add(*arguments: Any) -> CopyOutcome:
+        await add_package(api, published.package_id)
+        return await store_copy(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("deploy.backup.package_restorer.store_copy", copy_and_add)
+        with pytest.raises(PackageExists):
+            await installation.restore(api, published.package_id)
+    assert (await catalog(api))[published.package_id]["VERSIONS"] == []
+    assert (await storage_used(api), await installation.quota_is_correct(api)) == (0, True)
+    assert not [*installation.services.installers.glob(f"{api.tenant_id}/*.exe")]
+    await call(api, "DELETE", "delete_package", published.package_id)
+    await installation.restore(api, published.package_id)
+    assert await download(api, (await version_of(api, published))["INSTALLER_URL"]) == published.content
 
 
 async def test_a_package_that_the_backup_lacks_is_named(installation: Installation) -> None:
@@ -324,6 +367,28 @@ async def test_a_package_above_the_quota_is_refused_and_leaves_nothing(installat
     with pytest.raises(StorageExceeded, match=r"have 2000 bytes.*pkgrepo tenant edit"):
         await installation.restore(api, name)
     assert (await storage_used(api), await installation.quota_is_correct(api)) == (0, True)
+    await installation.services.operator.tenants.edit(api.tenant_id, {"storage_quota": 3000})
+    await installation.restore(api, name)
+    assert (await storage_used(api), await installation.quota_is_correct(api)) == (2000, True)
+
+
+async def test_a_resumed_restore_above_the_quota_can_be_resumed_again(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, name = await installation.services.tenant(storage_quota=3000), package_id()
+    await add_package(api, name)
+    for version in ("1.0", "2.0"):
+        await publish(api, name, version, content=bytes(1000))
+    await installation.back_up()
+    await call(api, "DELETE", "delete_package", name)
+    with monkeypatch.context() as patched:
+        patched.setattr(MongoQuotaStore, "charge", AsyncMock(side_effect=ConnectionAbortedError))
+        with pytest.raises(ConnectionAbortedError):
+            await installation.restore(api, name)
+    await installation.repair_quota(api)
+    await installation.services.operator.tenants.edit(api.tenant_id, {"storage_quota": 1500})
+    with pytest.raises(StorageExceeded):
+        await installation.restore(api, name)
     await installation.services.operator.tenants.edit(api.tenant_id, {"storage_quota": 3000})
     await installation.restore(api, name)
     assert (await storage_used(api), await installation.quota_is_correct(api)) == (2000, True)

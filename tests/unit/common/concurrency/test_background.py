@@ -121,10 +121,14 @@ async def test_no_item_follows_one_that_fails_when_it_is_cancelled() -> None:
         items.append(item)
         started.set()
         try:
-            await asyncio.sleep(0 if item == 2 else 3600)
+            await asyncio.sleep(3600 if len(items) == 1 else 0)
         finally:
             raise AutoReconnect("The store is away, so the lease cannot be given back.")
 
-    async with running(with_each("work", [1, 2], work)):
+    async def work_in_rounds() -> None:
+        for _ in range(2):
+            await with_each("work", [1, 2], work)
+
+    async with running(work_in_rounds()):
         await started.wait()
     assert items == [1]
