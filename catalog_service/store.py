@@ -34,11 +34,7 @@ _UNFINISHED = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
 INDEXES: Indexes = {
     "packages": [
         IndexModel([("tenant_id", ASCENDING), ("package_id", ASCENDING)], unique=True),
-        IndexModel(
-            [("tenant_id", ASCENDING), ("id_key", ASCENDING)],
-            unique=True,
-            partialFilterExpression={"id_key": {"$exists": True}},  # Packages of earlier releases have none.
-        ),
+        IndexModel([("tenant_id", ASCENDING), ("id_key", ASCENDING)], unique=True),
         *IDENTITY_INDEXES["packages"],
         IndexModel(list(SUMMARY_INDEX.items())),
         IndexModel([("changed_at", ASCENDING)], **_UNFINISHED),

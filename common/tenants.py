@@ -99,7 +99,7 @@ class Tenant:
             storage_quota=document["storage_quota"],
             max_clients=document["max_clients"],
             version_key=VersionKey(document["version_key"]),
-            strict_installers=document.get("strict_installers", False),  # Older releases do not write these nine.
+            strict_installers=document.get("strict_installers", False),  # An internal token lacks some of these.
             source_agreements=document.get("source_agreements", ""),
             login_name=document.get("login_name", ""),
             password_login=document.get("password_login", True),

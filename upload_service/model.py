@@ -44,7 +44,7 @@ class Upload:
     - `generation` tells the files of a transfer apart: 0, or the fence of the holder that copied the file.
     - `upload_id` is also the id of the quota's row and of the event, and the name of the file.
     - `original_file_id` is the X-File-ID of an upload that was deleted before it was announced.
-    - `uploader` is the username of the caller who began it; records of releases up to 0.1.0 have none.
+    - `uploader` is the username of the caller who began it.
     - `is_withheld`: its version is stopped or waits for its scan. `is_infected` is the scanner's current verdict. No
       download opens such a file.
     - `request_id` and `traceparent` are those of the request that completed it.

@@ -53,7 +53,7 @@ class Dependencies:
 class PackageVersion:
     """One installer of a package, under a version string. `size` and `sha256` are set with its file.
 
-    `published_by` is the name of a user, "" in those of earlier releases. The store sets `published_at` and `stage`.
+    `published_by` is the name of a user or an API token. The store sets `published_at` and `stage`.
     The file is `server_filename`, or an external one at `installer_url` with a declared `sha256` and `size` 0.
     """
 

@@ -25,7 +25,7 @@ FIELDS = ("tenant_id", "uid", "package_id", "version", "channel", "architecture"
 PROJECTION = {
     "_id": False,
     **dict.fromkeys((*FIELDS, "published_by", "stage", "release"), True),
-    "published_at": {"$ifNull": ["$changed_at", "$$NOW"]},  # Versions of the first releases have no date.
+    "published_at": "$changed_at",
     "now": "$$NOW",
 }
 RETRY = timedelta(seconds=1)

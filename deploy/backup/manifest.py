@@ -50,13 +50,13 @@ class Manifest(StrictModel):
     """`keys` has the fingerprints of the keys that the records were made with, by their settings.
 
     `records` are collections, each a file `<database>.<collection>.bson` of consecutive documents. `schemas` has the
-    schema version of each database; a manifest without one was made before there were migrations.
+    schema version of each database.
     """
 
     format: Literal[1] = 1
     made_at: Annotated[AwareDatetime, Field(strict=False)]
     keys: dict[str, list[str]]
-    schemas: dict[str, Annotated[int, Field(ge=0)]] = {}
+    schemas: dict[str, Annotated[int, Field(ge=0)]]
     records: Annotated[list[Entry], Field(max_length=1000)]
 
     @classmethod

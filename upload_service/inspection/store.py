@@ -1,7 +1,7 @@
 """Inspections in the collection `uploads`.
 
-`inspection` is the state; records of earlier releases have none. `inspecting_until` is the lease of the process that
-reads the file, by the clock of the database. `inspection_attempt` counts the leases, `inspected` has the findings, and
+`inspection` is the state. `inspecting_until` is the lease of the process that reads the file, by the clock of the
+database. `inspection_attempt` counts the leases, `inspected` has the findings, and
 `inspection_reason` is why there are none. `verification` is the version of the verdict about the signatures.
 """
 

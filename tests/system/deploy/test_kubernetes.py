@@ -118,7 +118,7 @@ async def test_the_scanner_s_pods_stay_on_one_node_when_one_is_replaced(installa
 async def test_pod_security_refuses_a_pod_of_root(installation: Installation) -> None:
     await installation.apply()
     with pytest.raises(KubectlFailed, match='violates PodSecurity "restricted'):
-        await installation.kubectl("run", "root", "--image", "registry.example.com/pkgrepo:0.1.0")
+        await installation.kubectl("run", "root", "--image", "registry.example.com/pkgrepo:1.0.0")
 
 
 async def test_a_scaled_service_stays_scaled_when_applied_again(installation: Installation) -> None:
