@@ -181,7 +181,7 @@ async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere
 
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
     "find_roles": {"roles": ["viewer"]},
-    "identify_client": {"client_id": "c1"},
+    "identify_client": {"client_id": "c1", "ring": ""},
     "hidden_packages": {"package_ids": ["Hidden.App"]},
     "client_version": {"Version": "1.2.3.4"},
 }

@@ -119,8 +119,8 @@ async def test_text_is_stored_in_its_normal_form(seed_data: SeedData, commands: 
 
 
 def foreign_names(row: Operation, names: set[str]) -> list[str]:
-    """The names that are no fields of an operation, however they are spelled."""
-    own = {field.name.casefold() for field in all_fields_of(row)}
+    """The names that are no fields of an operation, however they are spelled, and no parts of its address."""
+    own = {field.name.casefold() for field in all_fields_of(row)} | {part.strip("{}") for part in row.parts}
     return [name for name in sorted(names) if name.casefold() not in own]
 
 
