@@ -56,7 +56,7 @@ class Manifest(StrictModel):
     format: Literal[1] = 1
     made_at: Annotated[AwareDatetime, Field(strict=False)]
     keys: dict[str, list[str]]
-    schemas: dict[str, Annotated[int, Field(ge=0)]]
+    schemas: dict[str, Annotated[int, Field(ge=0)]] = {}
     records: Annotated[list[Entry], Field(max_length=1000)]
 
     @classmethod
