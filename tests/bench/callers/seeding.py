@@ -176,4 +176,5 @@ def _versions(tenant_id: str, numbers: range, versions: Sequence[str] = VERSIONS
                 sha256="ab" * 32,
             )
             keys = {"version_key": package_version.version, "installer_key": package_version.installer_key}
-            yield {"tenant_id": tenant_id, **document_of(package_version), **keys, "state": "active", "halfway": False}
+            state = {"state": "active", "halfway": False, "changed_at": datetime.now(UTC)}
+            yield {"tenant_id": tenant_id, **document_of(package_version), **keys, **state}

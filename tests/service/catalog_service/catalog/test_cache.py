@@ -76,6 +76,7 @@ async def seed(catalog: Catalog, caller: Caller, packages: int, description: str
         {
             "tenant_id": caller.tenant_id,
             "package_id": f"package.{number:05}",
+            "id_key": f"package.{number:05}",
             "package_uid": str(uuid4()),
             "name": str(number),
             "publisher": "Acme",
