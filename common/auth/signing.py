@@ -41,13 +41,9 @@ class Keys:
     @property
     def accepted(self) -> tuple[str, ...]:
         """Every accepted key, the signing one first."""
-        self.reload_if_due()
-        return self._keys
-
-    def reload_if_due(self) -> None:
-        """Notice a change of the file, if the last look was RELOAD_INTERVAL ago."""
         if self._file and time.monotonic() - self._checked_at >= RELOAD_INTERVAL:
             self._reload(self._file)
+        return self._keys
 
     @property
     def signing(self) -> str:

@@ -11,7 +11,6 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Generic, cast
 
 import uvloop
@@ -20,8 +19,7 @@ from aiohttp.typedefs import Middleware
 from prometheus_client.core import Metric
 
 from common.auth.internal_tokens import Callers
-from common.auth.signing import RELOAD_INTERVAL, Keys
-from common.concurrency.background import repeating
+from common.auth.signing import Keys
 from common.http.connection_limits import Runner, expect
 from common.http.middleware import observe_requests, problems
 from common.http.readiness import READINESS, add_probes, only_when_ready
@@ -178,16 +176,7 @@ def open_many_files() -> None:
 
 async def _serve(apps: list[tuple[web.Application, ServiceSettings]]) -> None:
     """Serve until cancelled. The management ports close last, so that probes see a service stopping."""
-    keys = [value for _, settings in apps for _, value in settings if isinstance(value, Keys)]
-
-    async def reload_keys() -> None:
-        for key in keys:
-            key.reload_if_due()
-
     async with AsyncExitStack() as management, AsyncExitStack() as services:
-        # Also in an idle service: operators wait for the line that it logs, before the next step of a rotation.
-        pause = partial(asyncio.sleep, RELOAD_INTERVAL)
-        await management.enter_async_context(repeating("key files", reload_keys, pause))
         for app, settings in apps:
             server = serving(app, settings.listen, drain=DRAIN_TIMEOUT)
             address = await services.enter_async_context(server)

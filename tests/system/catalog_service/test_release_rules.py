@@ -118,7 +118,8 @@ class Releases(RuleBasedStateMachine):
     @rule(number=VERSIONS, operation=st.sampled_from([*STOPPED]), user=USERS)
     def stop(self, number: int, operation: str, user: str) -> None:
         uid, model = self.choose(number)
-        answer = self.send(user, operation, uid, reason="a reason")
+        fields = {} if operation == "pause_version" else {"reason": "a reason"}
+        answer = self.send(user, operation, uid, **fields)
         is_refused = operation == "pause_version" and model.status not in {"active", "paused"}
         assert answer.status == (409 if is_refused else 200), answer.body
         if not is_refused:

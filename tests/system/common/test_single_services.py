@@ -79,17 +79,6 @@ async def test_the_management_address_answers_only_probes(environment: dict[str,
                 assert answer.status == status
 
 
-async def test_an_idle_service_logs_that_it_took_a_new_key(environment: dict[str, str]) -> None:
-    file = Path(environment["SESSION_KEY_FILE"])
-    async with run_service("gateway", environment) as process, asyncio.timeout(LIMIT):
-        assert process.stderr
-        while b"serving" not in await process.stderr.readline():
-            pass
-        file.write_text(f"{file.read_text()} another-key-for-tests-long-enough-to-be-one\n")
-        while b"key_file_taken" not in (line := await process.stderr.readline()):
-            assert line, "the service ended"
-
-
 async def test_a_missing_key_stops_the_start_with_one_line(environment: dict[str, str]) -> None:
     del environment["INTERNAL_KEY_FILE"]
     for service in SERVICES:
