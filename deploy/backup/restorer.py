@@ -13,9 +13,8 @@ from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.model import OPERATORS
 from auth_service.backups.store import MongoBackupStore
-from common.caching.tenant_version import TenantVersions
 from common.mongo import MongoDatabase, long_timeout
-from common.redis import open_redis
+from common.redis import TenantVersions, open_redis
 from deploy.backup import target
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.installers import CopyOutcome, installers_of, store_copy

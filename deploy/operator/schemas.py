@@ -8,8 +8,7 @@ from catalog_service.store import SCHEMA as CATALOG
 from client_registry.store import SCHEMA as CLIENTS
 from common import mongo
 from common.mongo import CALL_TIMEOUT, MongoDatabase
-from common.mongo.migration import migrate, migrate_again
-from common.mongo.schema import Schema, SchemaIsNewer, set_version, version_of
+from common.mongo.schema import Schema, SchemaIsNewer, migrate, migrate_again, set_version, version_of
 from deploy.operator.stores import StoreAddresses
 from upload_service.store import SCHEMA as UPLOAD
 

@@ -24,9 +24,8 @@ from catalog_service.store import MongoCatalogStore
 from client_registry.clients.store import MongoClientStore
 from common.auth.sessions import Sessions
 from common.auth.signing import Keys
-from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
-from common.redis import open_redis
+from common.redis import TenantVersions, open_redis
 from common.tenants import contains, is_tenant_id
 from deploy.local.folder import Addresses
 from deploy.operator.schemas import open_database

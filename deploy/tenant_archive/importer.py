@@ -15,9 +15,8 @@ from auth_service.audit.store import parse_document
 from auth_service.tenants.model import TenantExists
 from auth_service.tenants.store import MongoTenantStore
 from catalog_service.releases.store import MongoReleaseStore
-from common.caching.tenant_version import TenantVersions
 from common.mongo import MongoDatabase
-from common.redis import open_redis
+from common.redis import TenantVersions, open_redis
 from deploy.backup.installers import copy_installer, has_size, installer_document
 from deploy.backup.manifest import AUDIT, ArchiveManifest, BackupProblem, Passphrase
 from deploy.backup.records import Client, collections, restore_documents
