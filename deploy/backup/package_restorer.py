@@ -20,10 +20,9 @@ from catalog_service.model.stages import stage_of
 from catalog_service.model.versions import version_of
 from catalog_service.releases.transitions import roll_back
 from catalog_service.revisions.store import MongoRevisions
-from common.caching.tenant_version import TenantVersions
 from common.errors import StorageExceeded
 from common.mongo import Document, MongoDatabase, long_timeout
-from common.redis import open_redis
+from common.redis import TenantVersions, open_redis
 from common.tenants import Tenant
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.installers import CopyOutcome, installer_document, installers_of, store_copy

@@ -16,9 +16,8 @@ from pymongo.read_concern import ReadConcern
 
 from auth_service.audit.model import OPERATORS
 from auth_service.backups.store import MongoBackupStore
-from common.caching.tenant_version import TenantVersions
 from common.mongo import Document, MongoDatabase, long_timeout
-from common.redis import open_redis
+from common.redis import TenantVersions, open_redis
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.installers import CopyOutcome, installers_of, store_copy
 from deploy.backup.records import (

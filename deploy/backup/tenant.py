@@ -23,9 +23,8 @@ from auth_service.tenants.model import TenantExists
 from auth_service.tenants.store import MongoTenantStore
 from auth_service.users.store import HAS_PASSWORD
 from catalog_service.releases.store import UNREMEMBERED, MongoReleaseStore
-from common.caching.tenant_version import TenantVersions
 from common.mongo import Document, MongoDatabase
-from common.redis import open_redis
+from common.redis import TenantVersions, open_redis
 from common.tenants import Tenant, is_tenant_id
 from deploy.backup.archive import FILES, RECORDS, ArchiveReader, ArchiveWriter, part_path
 from deploy.backup.installers import (

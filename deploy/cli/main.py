@@ -105,7 +105,7 @@ app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=
 
 def _show_version(requested: bool) -> None:
     if requested:
-        from common.telemetry.version import software_version
+        from common.telemetry import software_version
 
         typer.echo(f"pkgrepo {software_version()}")
         raise typer.Exit

@@ -10,8 +10,8 @@ from rich.status import Status
 from typer import Option
 
 from common.mongo import MongoDatabase
-from common.mongo.migration import migrate as migrate_database
 from common.mongo.schema import Migrating, Schema, outstanding
+from common.mongo.schema import migrate as migrate_database
 from deploy.cli.options import INTERRUPTED, RESUMES, Data, console, run_interruptible, run_until_stopped
 from deploy.operator.stores import SCHEMAS, Storage, StoreAddresses, open_database, open_storage, store_addresses
 from upload_service.model import StorageKind

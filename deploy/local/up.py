@@ -22,12 +22,12 @@ from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
 from common.auth.internal_tokens import Deployment
-from common.events.local import LocalEvents
+from common.events import LocalEvents
 from common.http.middleware import ROUTE, BytesResponse
 from common.http.readiness import READINESS
 from common.http.server import keep_memory, management_of, open_many_files, serving
 from common.settings import load
-from common.telemetry.tracing import traces
+from common.telemetry import traces
 from deploy.local.certificates import Certificates, authority, is_wildcard, renewing, server_names
 from deploy.local.folder import SERVICES, Addresses, DataFolder
 from deploy.operator.stores import StoreAddresses, local_stores, open_database

@@ -22,8 +22,7 @@ from client_registry.store import SCHEMA as CLIENTS
 from common import mongo
 from common.auth.signing import Keys
 from common.mongo import CALL_TIMEOUT, MongoDatabase, MongoError
-from common.mongo.migration import migrate, migrate_again
-from common.mongo.schema import Schema, SchemaIsNewer, set_version, version_of
+from common.mongo.schema import Schema, SchemaIsNewer, migrate, migrate_again, set_version, version_of
 from common.settings import BadSetting, EnvironmentSettings, Key, MongoUrl, RedisUrl, load
 from deploy.local.folder import Addresses, DataFolder
 from deploy.local.servers import mongod, redis

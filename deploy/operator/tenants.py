@@ -33,10 +33,9 @@ from catalog_service.store import MongoCatalogStore
 from client_registry.clients.store import MongoClientStore
 from common.auth.sessions import Sessions
 from common.auth.signing import Keys
-from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField, Problem
 from common.mongo import MongoError
-from common.redis import open_redis
+from common.redis import TenantVersions, open_redis
 from common.tenants import Tenant, contains, is_tenant_id
 from deploy.local.folder import Addresses, generated_secret
 from deploy.operator.stores import StoreAddresses, open_database, open_storage
