@@ -25,25 +25,25 @@ class LazyCommand(NamedTuple):
 COMMANDS: Mapping[str, LazyCommand] = {
     "up": LazyCommand("up", "up", "Run MongoDB, Redis and all five services on this machine until Ctrl-C."),
     "publish": LazyCommand(
-        "catalog.publish", "publish", "Publish installers as versions of a package; prints the UID of each version."
+        "publish", "publish", "Publish installers as versions of a package; prints the UID of each version."
     ),
     "release": LazyCommand(
-        "catalog.releases", "releases", "List, approve, promote and stop versions on their way through the rings."
+        "publish", "releases", "List, approve, promote and stop versions on their way through the rings."
     ),
     "import": LazyCommand(
-        "catalog.winget",
+        "winget",
         "import_paths",
         "Publish the installers of winget manifests, or import a tenant from its archive.",
     ),
     "manifests": LazyCommand(
-        "catalog.winget",
+        "winget",
         "manifests",
         "Export the catalog as winget manifests, one folder for each version; prints the folders.",
     ),
     "tenant": LazyCommand("tenants", "tenants", "Create, list, edit and delete tenants."),
-    "user": LazyCommand("access.users", "users", "Create, list, edit and delete the users of a tenant."),
-    "token": LazyCommand("access.tokens", "tokens", "Create, list, rotate and delete the API tokens of a tenant."),
-    "audit": LazyCommand("audit", "app", "Verify and export the audit log."),
+    "user": LazyCommand("access", "users", "Create, list, edit and delete the users of a tenant."),
+    "token": LazyCommand("access", "tokens", "Create, list, rotate and delete the API tokens of a tenant."),
+    "audit": LazyCommand("maintenance", "logs", "Verify and export the audit log."),
     "backup": LazyCommand(
         "backup", "backup", "Back up databases and installers, without keys, while the services run."
     ),
@@ -77,8 +77,8 @@ COMMANDS: Mapping[str, LazyCommand] = {
         "migrate",
         "Migrate the databases while services of the previous release run. New services also do this when they start.",
     ),
-    "keys": LazyCommand("keys", "app", "Rotate the signing keys."),
-    "cluster": LazyCommand("cluster", "app", "Prepare a deployment in containers."),
+    "keys": LazyCommand("secrets", "keys", "Rotate the signing keys."),
+    "cluster": LazyCommand("secrets", "cluster", "Prepare a deployment in containers."),
 }
 # The errors that end a command with one line. A class whose module is not imported was not raised.
 FAILURES: Mapping[str, str] = {
