@@ -50,16 +50,20 @@ def run_until_stopped(work: Coroutine[object, object, Result], console: Console 
     return results[0]
 
 
-def with_stores(command: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+def with_stores(
+    command: Callable[..., Coroutine[object, object, None]],
+    run_work: Callable[[Coroutine[object, object, None]], None] = asyncio.run,
+) -> Callable[..., None]:
     """Make a command with the option --data of a function whose first parameters are stores, told by their types.
 
-    They are open while the function runs: `StoreAddresses`, `Operator` and `OperatorAudit`.
+    They are open while the function runs: `StoreAddresses`, `Storage`, `Operator` and `OperatorAudit`.
     """
-    from deploy.operator.stores import StoreAddresses, store_addresses
+    from deploy.operator.stores import Storage, StoreAddresses, open_storage, store_addresses
     from deploy.operator.tenants import Operator, OperatorAudit, open_operator, open_operator_audit
 
     openers: Mapping[object, Callable[[StoreAddresses], AbstractAsyncContextManager[object]]] = {
         StoreAddresses: nullcontext,
+        Storage: lambda where: nullcontext(open_storage(where.installers)),
         Operator: lambda where: open_operator(where.addresses),
         OperatorAudit: open_operator_audit,
     }
@@ -74,9 +78,14 @@ def with_stores(command: Callable[..., Coroutine[object, object, None]]) -> Call
                 opened = [await stack.enter_async_context(open_store(where)) for open_store in stores]
                 await command(*opened, **values)
 
-        asyncio.run(work())
+        run_work(work())
 
     return as_command(run, command, opened=len(stores))
+
+
+def resumable(command: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+    """As `with_stores`, for a command that a signal stops and a further run resumes."""
+    return with_stores(command, run_until_stopped)
 
 
 def as_command(run: Callable[..., None], command: Callable[..., object], *, opened: int) -> Callable[..., None]:
