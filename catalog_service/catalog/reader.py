@@ -8,7 +8,7 @@ from typing import Generic, Self, TypeVar
 
 from catalog_service.model.ordering import AnyVersion, newest_first
 from catalog_service.model.packages import Package
-from catalog_service.model.stages import is_offered
+from catalog_service.model.releases import is_offered
 from catalog_service.model.versions import PackageVersion, VersionName
 from common.tenants import ALL_RINGS, DEFAULT_RING
 

@@ -11,7 +11,7 @@ from catalog_service.model.enumerations import Architecture, FileType, Locale, S
 from catalog_service.model.identities import IdentityKind, identities_of
 from catalog_service.model.manifest.fields import to_document
 from catalog_service.model.manifest.version import VersionManifest
-from catalog_service.model.stages import Stage, stage_of
+from catalog_service.model.releases import Stage, stage_of
 
 _SPELT = {locale.replace("_", "-"): locale.value for locale in Locale}
 _EMPTY_MANIFEST = VersionManifest()  # shared by all versions without one

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from catalog_service.catalog.reader import EntryReader, RingReader, WholeEntry
 from catalog_service.catalog.segments import segments_of
-from catalog_service.model.stages import known_ring
+from catalog_service.model.releases import known_ring
 from catalog_service.model.versions import PackageVersion
 from catalog_service.revisions.model import StateReader
 from catalog_service.winget.contracts import LATEST, Contract

@@ -31,8 +31,8 @@ from catalog_service.model.versions import (
     version_of,
 )
 from catalog_service.packages.model import Order, PackageQuery
-from catalog_service.releases.model import LastSigner
 from catalog_service.releases.policy import Policy, RetentionRule
+from catalog_service.releases.store import LastSigner
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
 from catalog_service.versions.model import HiddenVersion, PendingVersion
 from common.mongo import MongoDatabase, make_indexes

@@ -16,7 +16,7 @@ from catalog_service.catalog.compression import ENCODINGS, PLAIN, Encoding, Gzip
 from catalog_service.catalog.files import CatalogFile, CatalogFiles
 from catalog_service.catalog.fragments import Fragment, View
 from catalog_service.catalog.snapshot import SEGMENT, Snapshot
-from catalog_service.model.stages import Stage
+from catalog_service.model.releases import Stage
 from common.concurrency.blocks import read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.samples.staged_catalogs import CALLER_RINGS, FIVE, PACKAGE_IDS, PACKAGES, RINGS, StagedCatalog

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_service.model.stages import ReleaseStatus, Stage
+from catalog_service.model.releases import ReleaseStatus, Stage
 from catalog_service.winget.installable import installable_versions
 from catalog_service.winget.search.fields import Field
 from catalog_service.winget.search.matching import Match, MatchType
