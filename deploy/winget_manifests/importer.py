@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from catalog_service.model.ordering import VersionOrder
+from catalog_service.model.versions import VersionOrder
 from common.errors import Problem
 from deploy.publish.model import Installer, NewPackage, NotPublished, Published
 from deploy.publish.problems import is_transient

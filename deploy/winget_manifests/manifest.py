@@ -8,8 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from catalog_service.model.manifest.fields import Fields, validation_errors
-from catalog_service.model.manifest.values import Source
+from catalog_service.model.manifest_fields import Fields, Source, validation_errors
 from deploy.publish.files import open_regular
 from deploy.winget_manifests.schema import files as schema
 from deploy.winget_manifests.schema.versions import NEWEST, newer_fields

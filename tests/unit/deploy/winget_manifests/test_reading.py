@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.manifest.version import VersionManifest
+from catalog_service.model.manifest import PackageManifest, VersionManifest
 from deploy.winget_manifests import yaml_reader
 from deploy.winget_manifests.manifest import Manifest, assemble_manifest, parse_file
 from deploy.winget_manifests.manifest_tree import RefusedManifest, find_manifests
