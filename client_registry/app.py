@@ -21,14 +21,12 @@ from client_registry.releases.store import MongoReleaseStore
 from client_registry.routes import routes
 from client_registry.settings import RegistrySettings
 from client_registry.store import SCHEMA
-from common.caching.tenant_version import TenantVersions
 from common.concurrency.background import repeating
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
 from common.mongo import open_database
-from common.mongo.migration import migrate
-from common.mongo.schema import register_version
-from common.redis import open_redis
+from common.mongo.schema import migrate, register_version
+from common.redis import TenantVersions, open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 

@@ -15,7 +15,7 @@ DRIVERS = {
     "motor": {"common/mongo/__init__.py", "common/mongo/schema.py"},
     "pymongo": {"common/mongo/__init__.py", "common/mongo/schema.py"},
     "redis": {"common/redis.py", "auth_service/throttle/store.py"},
-    "aio_pika": {"common/events/broker.py", "common/events/deliveries.py"},
+    "aio_pika": {"common/events/broker.py"},
     "opentelemetry": {"common/telemetry/otel.py"},
     "obstore": {"upload_service/storage/s3.py", "upload_service/storage/s3_client.py"},
 }
