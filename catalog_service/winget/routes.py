@@ -30,9 +30,9 @@ from catalog_service.winget.manifest import (
 from catalog_service.winget.requests import Query
 from common.auth.downloads import check_download
 from common.auth.internal_tokens import HIDDEN, hidden_digest
-from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
+from common.redis import TENANT_VERSION_HEADER
 
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes

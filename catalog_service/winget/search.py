@@ -22,7 +22,7 @@ from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.index import SIZE, Finder, Index, IndexSegment, Record, records_of
 from catalog_service.winget.requests import Match, Search
 from common.auth.internal_tokens import Caller
-from common.caching.tenant_cache import TenantCache, TooLarge
+from common.caching import TenantCache, TooLarge
 from common.concurrency.limits import ConcurrencyLimit, FairConcurrencyLimit
 
 STRETCH = 0.005  # seconds between two pauses
