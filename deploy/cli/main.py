@@ -84,10 +84,10 @@ COMMANDS: Mapping[str, LazyCommand] = {
 FAILURES: Mapping[str, str] = {
     "common.settings": "BadSetting",
     "common.mongo.schema": "SchemaError",
-    "deploy.backup.manifest": "BackupProblem",
+    "deploy.backup.records": "BackupProblem",
     "deploy.local.folder": "FolderProblem",
     "deploy.local.servers": "ServerUnavailable",
-    "deploy.operator.audit": "NotRecorded",
+    "deploy.operator.tenants": "NotRecorded",
 }
 STORE_FAILURES: Mapping[str, str] = {"common.mongo": "MongoError", "common.redis": "RedisError"}
 
@@ -183,7 +183,7 @@ def _reason(error: Exception) -> str | None:
     if isinstance(error, _loaded(FAILURES)):
         return visible(error)
     if isinstance(error, _loaded(STORE_FAILURES)):
-        from deploy.operator.store_failures import describe
+        from deploy.operator.stores import describe
 
         return describe(error)
     if isinstance(error, OSError):
