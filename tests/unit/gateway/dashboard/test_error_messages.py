@@ -13,8 +13,14 @@ from catalog_service.logos import service as logos
 from catalog_service.model.releases import SENTENCES, Reason
 from catalog_service.model.winget_rules import Refusal
 from common.errors import Forbidden, InvalidField, Problem, UpstreamProblem
-from gateway.dashboard.error_messages import localized, localized_identity, localized_reason, localized_refusal
-from gateway.dashboard.languages import ENGLISH, LANGUAGES
+from gateway.dashboard.templating import (
+    ENGLISH,
+    LANGUAGES,
+    localized,
+    localized_identity,
+    localized_reason,
+    localized_refusal,
+)
 from tests.support.tables import each
 
 ROOT = Path(__file__).parents[4]

@@ -1,11 +1,13 @@
-"""The commands and scripts that add a tenant as a winget source on a fleet of machines."""
+"""The commands and scripts that add a tenant as a winget source on a fleet of machines, and those for programs."""
 
 from dataclasses import dataclass
 
 import orjson
+from aiohttp import web
 
 from common.auth.internal_tokens import Caller
 from common.tenants import Tenant
+from gateway.dashboard.page_request import PageRequest
 from gateway.winget import source_identifier
 
 # The placeholder stands where each machine has its own token.
@@ -96,6 +98,16 @@ class RolloutKit:
             f"reg add {_WAU_KEY} /v WAU_ActivateGPOManagement /t REG_DWORD /d 1 /f\n"
             f"reg add {_WAU_KEY} /v WAU_WingetSourceCustom /t REG_SZ /d {self.name} /f"
         )
+
+
+async def show_rollout(page: PageRequest) -> web.Response:
+    """The commands and scripts for a fleet of machines."""
+    return page.render("rollout.html", kit=RolloutKit(page.caller))
+
+
+async def show_documentation(page: PageRequest) -> web.Response:
+    """The commands for machines, pipelines and programs."""
+    return page.render("documentation.html", kit=RolloutKit(page.caller), base_url=page.caller.base_url)
 
 
 def _quoted(text: str) -> str:

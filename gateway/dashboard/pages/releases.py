@@ -10,9 +10,7 @@ from aiohttp import web
 
 from common.auth.roles import Permission
 from common.errors import Problem
-from gateway.dashboard.languages import _
-from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.pagination import paginate_operation
+from gateway.dashboard.page_request import PageRequest, paginate_operation
 
 Release = Mapping[str, Any]  # a row of `find_releases`, or the answer of `get_release`
 
@@ -20,31 +18,10 @@ NAVIGATION_TIMEOUT = 1.0  # seconds; a page does not wait longer for its navigat
 WITHDRAWN = frozenset({"held", "rolled_back", "retired"})
 PAGE_SIZE = 8  # versions; one with two gates and all buttons has 2 kB, and a first visit at most 100 kB
 MAX_RELEASES = 100  # of one answer
-GATES: Mapping[str, str] = {
-    "approval": _("Approval"),
-    "age": _("Age"),
-    "scan": _("Scan"),
-    "signature": _("Signature"),
-}
-STATES: Mapping[str, str] = {"passed": _("passed"), "waiting": _("waits"), "failed": _("failed")}
-EVENTS: Mapping[str, str] = {
-    "approved": _("Approved"),
-    "entered": _("Ring entered"),
-    "gate_passed": _("Gate passed"),
-    "gate_waiting": _("Gate waits again"),
-    "gate_failed": _("Gate failed"),
-    "paused": _("Paused"),
-    "resumed": _("Resumed"),
-    "held": _("Held"),
-    "rolled_back": _("Rolled back"),
-    "retired": _("Retired"),
-    "pinned": _("Pinned"),
-    "unpinned": _("Unpinned"),
-}
 LISTS = ("in_flight", "all")
 
 
-async def show(page: PageRequest) -> web.Response:
+async def show_releases(page: PageRequest) -> web.Response:
     """The page. The query has `state` and `package_id` of `find_releases`."""
     state = page.request.query.get("state", "")
     query = {
@@ -64,8 +41,7 @@ async def show(page: PageRequest) -> web.Response:
 
 def template_values(page: PageRequest) -> Mapping[str, Any]:
     """The values that the template of a release needs beside the release."""
-    functions = {"actions_for": partial(actions_for, page), "is_ready": is_ready}
-    return {**functions, "events": EVENTS, "gate_names": GATES, "gate_states": STATES}
+    return {"actions_for": partial(actions_for, page), "is_ready": is_ready}
 
 
 async def fetch_in_flight(page: PageRequest, **query: str) -> Sequence[Release]:

@@ -7,7 +7,7 @@ import pytest
 
 from common.errors import Overloaded
 from common.events import Event
-from gateway.upload_events import LATER, MAX_PER_USER, MAX_QUEUED, MAX_WATCHERS, SOON, EventHub, StreamEnd
+from gateway.dashboard.pages.live_events import LATER, MAX_PER_USER, MAX_QUEUED, MAX_WATCHERS, SOON, EventHub, StreamEnd
 
 
 def make_event(tenant_id: str = "acme") -> Event:
