@@ -17,8 +17,7 @@ from catalog_service.model.releases import Gate
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.packages.search import PackageSearch
-from catalog_service.packages.service import Packages
+from catalog_service.packages.service import Packages, PackageSearch
 from catalog_service.releases.routes import routes as release_routes
 from catalog_service.releases.service import Releases
 from catalog_service.retention.routes import routes as retention_routes
@@ -28,24 +27,19 @@ from catalog_service.settings import CatalogSettings
 from catalog_service.statistics import Statistics
 from catalog_service.store import SCHEMA, MongoCatalogStore
 from catalog_service.sweeper import sweep
-from catalog_service.uploads.service import UPLOAD_FINISHED, FinishedUploads
 from catalog_service.versions.inspections import Inspections
-from catalog_service.versions.listings import Listings
-from catalog_service.versions.service import Versions
-from catalog_service.winget.manifest.entries import SourceEntries
+from catalog_service.versions.service import UPLOAD_FINISHED, FinishedUploads, Listings, Versions
+from catalog_service.winget.manifest import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
-from catalog_service.winget.search.cooperative_yield import SearchLimit
-from catalog_service.winget.search.service import WingetSearch
-from common.caching.tenant_version import TenantVersions
+from catalog_service.winget.search import SearchLimit, WingetSearch
 from common.concurrency.background import repeating
 from common.events import Count, Events, Outcome
 from common.events.broker import open_events
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
 from common.mongo import open_database
-from common.mongo.migration import migrate
-from common.mongo.schema import register_version
-from common.redis import open_redis
+from common.mongo.schema import migrate, register_version
+from common.redis import TenantVersions, open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS, Metrics, gauges
 

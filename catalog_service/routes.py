@@ -8,10 +8,10 @@ from aiohttp import web
 
 from catalog_service import app_keys, forms, views
 from catalog_service.catalog import response
-from catalog_service.catalog.fragments import View
+from catalog_service.catalog.snapshot import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
-from catalog_service.packages.search import logo_tag
+from catalog_service.packages.service import logo_tag
 from catalog_service.statistics import StatisticsFormat, csv_of
 from catalog_service.versions.forms import form_identities, form_refusals, new_version
 from common.http.forms import query_form, read_form
@@ -73,14 +73,12 @@ async def find_packages(request: web.Request) -> web.Response:
     return json_response(views.packages_page(packages, total))
 
 
-@routes.post("/{tenant_id}/unknown_package")
-async def unknown_package(request: web.Request) -> web.Response:
-    """Internal: the first of these package ids that does not exist, for client_registry; `null` if all exist."""
+@routes.post("/{tenant_id}/check_names")
+async def check_names(request: web.Request) -> web.Response:
+    """Internal: refuse `package_ids` that no package has, for a form of client_registry that the gateway has."""
     package_ids = await forms.package_ids(request)
-    unknown = await request.app[app_keys.PACKAGE_SEARCH].first_unknown(caller_of(request), package_ids)
-    if unknown is None:
-        return json_response({"package_id": None})
-    return json_response({"package_id": unknown[0], "most_similar": unknown[1]})
+    await request.app[app_keys.PACKAGE_SEARCH].check_ids(caller_of(request), package_ids)
+    return json_response({})
 
 
 @routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")

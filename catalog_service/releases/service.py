@@ -8,10 +8,9 @@ from functools import partial
 from itertools import groupby
 
 from catalog_service.model.installers import FileChecks
-from catalog_service.model.ordering import newest_first
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.releases import Gate, Reason, VersionRelease, is_offered
-from catalog_service.model.versions import PackageVersion
+from catalog_service.model.versions import PackageVersion, newest_first
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions

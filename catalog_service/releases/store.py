@@ -13,9 +13,9 @@ from datetime import UTC, datetime, timedelta
 
 from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 
+from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import VersionNotFound, id_key
 from catalog_service.model.releases import ReleaseStatus, Stage, VersionRelease, release_document, release_of, stage_of
-from catalog_service.revisions.store import MongoRevisions
 from common.errors import Conflict
 from common.mongo import Document, MongoDatabase
 from common.tenants import ALL_RINGS

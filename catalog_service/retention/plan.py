@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from catalog_service.model.installers import Downloads
-from catalog_service.model.ordering import VersionOrder
 from catalog_service.model.releases import Reason, ReleaseStatus, Stage, is_offered
-from catalog_service.model.versions import PackageDependency
+from catalog_service.model.versions import PackageDependency, VersionOrder
 from catalog_service.releases.policy import Policy, RetentionRule
 from common.auth.package_patterns import matches
 
