@@ -30,8 +30,8 @@ from tests.support.samples.signed_files import (
     unsigned,
 )
 from tests.support.tables import each
-from upload_service.inspection.signatures.model import Signature, SignatureState
-from upload_service.inspection.signatures.trust import NotTrusted, TrustStore, fingerprint, read_trusted
+from upload_service.inspection.model import Signature, SignatureState, Untrusted
+from upload_service.inspection.signatures.trust import TrustStore, fingerprint, read_trusted
 from upload_service.inspection.signatures.verification import verify_file
 
 OTHER_ROOT = make_identity("CN=Other Root", is_authority=True)
@@ -123,7 +123,7 @@ def test_an_authority_for_timestamps_is_for_nothing_else() -> None:
     usages = [ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.CODE_SIGNING]
     store = TrustStore([root().certificate])
     store.check(time_authority().certificate, (), ExtendedKeyUsageOID.TIME_STAMPING, NOW)
-    with pytest.raises(NotTrusted):
+    with pytest.raises(Untrusted):
         store.check(make_identity("CN=Time", root(), usages=usages).certificate, (), usages[0], NOW)
 
 
@@ -178,7 +178,7 @@ def test_a_changed_rsa_signature_is_invalid() -> None:
 )
 def test_a_short_key_is_untrusted(short: Key) -> None:
     store, usage = TrustStore([root().certificate]), ExtendedKeyUsageOID.CODE_SIGNING
-    with pytest.raises(NotTrusted, match="too short"):
+    with pytest.raises(Untrusted, match="too short"):
         store.check(make_identity(PUBLISHER, root(), key=short).certificate, (), usage, NOW)
 
 
