@@ -98,7 +98,9 @@ def test_a_timestamp_outside_the_validity_of_the_certificate_is_refused(at: date
 def test_a_timestamp_of_an_unknown_authority_is_untrusted() -> None:
     authority = make_identity("CN=Time", OTHER_ROOT, usages=[ExtendedKeyUsageOID.TIME_STAMPING])
     signed = sign(unsigned("exe"), authority=authority)
-    assert state(signed) is SignatureState.UNTRUSTED
+    refused = verdict(signed)
+    assert refused.state is SignatureState.UNTRUSTED
+    assert refused.reason.startswith("The certificate of the timestamp is not trusted: it leads to no trusted")
     assert state(signed, root(), OTHER_ROOT) is SignatureState.VALID
 
 
