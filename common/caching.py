@@ -1,4 +1,4 @@
-"""A cache of one value per tenant, such as its catalog. It reads only what changed since the cached revision."""
+"""Caches: a bounded one, one of other services' responses, and one of a value per tenant."""
 
 import asyncio
 import time
@@ -7,9 +7,137 @@ from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar, cast
 
 from common.concurrency.batching import SingleFlight
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class FifoCache(Generic[Key, Value]):
+    """A cache of at most `limit` entries, or of that total size. The oldest entry is dropped to make room."""
+
+    def __init__(self, limit: int, *, size: Callable[[Value], int] = lambda _: 1) -> None:
+        """`size` measures a value; one that is larger than `limit` is not cached."""
+        self._limit = limit
+        self._size = size
+        self._used = 0
+        self._values: dict[Key, Value] = {}
+
+    def get(self, key: Key) -> Value | None:
+        return self._values.get(key)
+
+    def put(self, key: Key, value: Value) -> None:
+        self._drop(key)
+        if (size := self._size(value)) > self._limit:
+            return
+        while self._used + size > self._limit:
+            self.drop_first()
+        self._values[key] = value
+        self._used += size
+
+    def drop_first(self) -> bool:
+        """Drop the oldest entry; False if there is none."""
+        for key in self._values:
+            self._drop(key)
+            return True
+        return False
+
+    def clear(self) -> None:
+        self._values.clear()
+        self._used = 0
+
+    def _drop(self, key: Key) -> None:
+        if key in self._values:
+            self._used -= self._size(self._values.pop(key))
+
+
+@dataclass(frozen=True)
+class _Entry(Generic[Value]):
+    value: Value
+    version: str | None
+    expires: float
+
+
+class ResponseCache(Generic[Key, Value]):
+    """Values by key, for `max_age` seconds. Concurrent fetches of one key and version share one request.
+
+    A caller reads the tenant's version before it fetches. The version is None while Redis does not answer. Then no
+    entry is valid, unless the cache works `without_version`. Errors are not cached.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_age: float | Callable[[Value], float],
+        limit: int,
+        without_version: bool = False,
+        size: Callable[[Value], int] = lambda _: 1,
+    ) -> None:
+        """`limit` is the greatest sum of the values' sizes."""
+        self._max_age = max_age
+        self._without_version = without_version
+        self._entries: FifoCache[Key, _Entry[Value]] = FifoCache(limit, size=lambda entry: size(entry.value))
+        self._fetches: dict[tuple[Key, str | None], asyncio.Future[Value]] = {}
+
+    def get_stale(self, key: Key) -> Value | None:
+        """The last value of a key, valid or not."""
+        entry = self._entries.get(key)
+        return entry.value if entry else None
+
+    def evict_oldest(self) -> bool:
+        """Drop the oldest entry. Returns False if there is none."""
+        return self._entries.drop_first()
+
+    def get(self, key: Key, version: str | None) -> Value | None:
+        """The valid value of a key; None if there is none. It costs less than `get_or_fetch`."""
+        entry = self._valid_entry(key, version)
+        return None if entry is None else entry.value
+
+    async def get_or_fetch(self, key: Key, version: str | None, fetch: Callable[[], Awaitable[Value]]) -> Value:
+        """The valid value of a key, fetched if there is none. Raises what `fetch` raises."""
+        while True:
+            if (entry := self._valid_entry(key, version)) is not None:
+                return entry.value
+            if version is None and not self._without_version:
+                return await fetch()
+            running = self._fetches.get((key, version))
+            if running is None:
+                return await self._fetch(key, version, fetch)
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                # The caller who fetches was cancelled, or this one.
+                if not running.cancelled() or cast("asyncio.Task[object]", asyncio.current_task()).cancelling():
+                    raise
+
+    def _valid_entry(self, key: Key, version: str | None) -> _Entry[Value] | None:
+        entry = self._entries.get(key)
+        if entry is None or time.monotonic() >= entry.expires:
+            return None
+        return entry if (entry.version == version if version is not None else self._without_version) else None
+
+    async def _fetch(self, key: Key, version: str | None, fetch: Callable[[], Awaitable[Value]]) -> Value:
+        """Fetch in the caller's own task: another task for each would cost as much as the rest of this module."""
+        began = time.monotonic()
+        answer = self._fetches[key, version] = asyncio.get_running_loop().create_future()
+        try:
+            value = await fetch()
+        except Exception as error:
+            answer.set_exception(error)
+            answer.exception()  # Perhaps nobody waits; asyncio would log an error that nobody retrieved.
+            raise
+        except BaseException:
+            answer.cancel()  # Another waiting caller fetches.
+            raise
+        finally:
+            del self._fetches[key, version]
+        max_age = self._max_age(value) if callable(self._max_age) else self._max_age
+        self._entries.put(key, _Entry(value, version, began + max_age))
+        answer.set_result(value)
+        return value
+
 
 MAX_TENANTS = 10_000  # with a cache entry, however small
 CHECK_MAX_AGE = 1.0  # seconds that a check is valid for one version of the tenant
@@ -34,17 +162,17 @@ class TenantState(Protocol):
         """Return the items that may have changed since a revision, None if that may be all."""
 
 
-Value = TypeVar("Value", bound=Revised)
+RevisedValue = TypeVar("RevisedValue", bound=Revised)
 State = TypeVar("State", bound=TenantState)
 
 
-class Reader(Protocol[Value]):
+class Reader(Protocol[RevisedValue]):
     """Reads the values that the cache keeps."""
 
-    async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> Value:
+    async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> RevisedValue:
         """Read a value as a whole, and reserve the memory that it takes so far. Raises TooLarge."""
 
-    async def update(self, tenant_id: str, value: Value, revision: str, changed: Set[str]) -> Value:
+    async def update(self, tenant_id: str, value: RevisedValue, revision: str, changed: Set[str]) -> RevisedValue:
         """Return a copy of the value with the changed items read again."""
 
 
@@ -69,19 +197,19 @@ class _VersionCheck(Generic[State]):
     check: RevisionCheck[State]
 
 
-class _Entry(Generic[Value, State]):
+class _TenantEntry(Generic[RevisedValue, State]):
     def __init__(self, tenant_id: str, check: Callable[[], Awaitable[RevisionCheck[State]]]) -> None:
         self.tenant_id = tenant_id
         self.checks = SingleFlight(check)
         self.last_check: _VersionCheck[State] | None = None
         self.lock = asyncio.Lock()
-        self.value: Value | None = None
+        self.value: RevisedValue | None = None
         self.size = 0
         self.check_number = 0  # of the check at which the value was current
         self.is_too_large = False
 
 
-class TenantCache(Generic[Value, State]):
+class TenantCache(Generic[RevisedValue, State]):
     """Keeps values within `max_size` bytes. The values of tenants without recent requests are dropped first.
 
     `on_release` receives each value that the cache drops, with its successor. `on_evict` is called when one value is
@@ -91,10 +219,10 @@ class TenantCache(Generic[Value, State]):
     def __init__(
         self,
         read_state: Callable[[str, str], Awaitable[State]],
-        reader: Reader[Value],
+        reader: Reader[RevisedValue],
         *,
         max_size: int,
-        on_release: Callable[[Value, Value | None], None] = lambda old, new: None,
+        on_release: Callable[[RevisedValue, RevisedValue | None], None] = lambda old, new: None,
         on_evict: Callable[[], None] = lambda: None,
     ) -> None:
         """`read_state` receives the tenant and the cached revision, whose changes it may leave out."""
@@ -104,7 +232,7 @@ class TenantCache(Generic[Value, State]):
         self._on_release = on_release
         self._on_evict = on_evict
         self._numbers = count(1)
-        self._entries: OrderedDict[str, _Entry[Value, State]] = OrderedDict()
+        self._entries: OrderedDict[str, _TenantEntry[RevisedValue, State]] = OrderedDict()
         self._reading = asyncio.Lock()  # Only one value at a time takes memory that is not counted yet.
         self.size = 0  # bytes of all values
 
@@ -138,7 +266,7 @@ class TenantCache(Generic[Value, State]):
         """Return the lock to hold around `get` and `recount`."""
         return self._entry(tenant_id).lock
 
-    async def get(self, tenant_id: str, check: RevisionCheck[State]) -> Value | None:
+    async def get(self, tenant_id: str, check: RevisionCheck[State]) -> RevisedValue | None:
         """Return the value as it was at the check, or later; None if it is too large. The caller holds the lock."""
         entry = self._entry(tenant_id)
         if entry.is_too_large:
@@ -155,14 +283,14 @@ class TenantCache(Generic[Value, State]):
             self._evict_others(entry)
         return entry.value
 
-    def recount(self, tenant_id: str, value: Value) -> None:
+    def recount(self, tenant_id: str, value: RevisedValue) -> None:
         """Count a value again that has grown, and drop others if it needs the room."""
         entry = self._entry(tenant_id)
         if entry.value is value:
             self._set(entry, value, value.size)
             self._evict_others(entry)
 
-    async def _read(self, entry: _Entry[Value, State], state: State) -> Value:
+    async def _read(self, entry: _TenantEntry[RevisedValue, State], state: State) -> RevisedValue:
         """Read the current value, or update the cached one. Raises TooLarge."""
         value = entry.value  # Another tenant may evict it while this reads.
         changed = state.since(value.revision) if value is not None else None
@@ -176,15 +304,15 @@ class TenantCache(Generic[Value, State]):
         async with self._reading:
             return await self._reader.read_all(entry.tenant_id, state.revision, partial(self._reserve, entry))
 
-    def _reserve(self, entry: _Entry[Value, State], size: int) -> None:
+    def _reserve(self, entry: _TenantEntry[RevisedValue, State], size: int) -> None:
         if size > self._max_size:
             raise TooLarge
         self._set(entry, None, size)
         self._evict_others(entry)
 
-    def _entry(self, tenant_id: str) -> _Entry[Value, State]:
+    def _entry(self, tenant_id: str) -> _TenantEntry[RevisedValue, State]:
         if tenant_id not in self._entries:
-            self._entries[tenant_id] = _Entry(tenant_id, partial(self._check, tenant_id))
+            self._entries[tenant_id] = _TenantEntry(tenant_id, partial(self._check, tenant_id))
             if len(self._entries) > MAX_TENANTS:
                 oldest = next(iter(self._entries.values()))
                 self._set(oldest, None, 0)
@@ -197,7 +325,7 @@ class TenantCache(Generic[Value, State]):
         number, revision = next(self._numbers), entry.value.revision if entry and entry.value else ""
         return RevisionCheck(number, await self._read_state(tenant_id, revision))
 
-    def _set(self, entry: _Entry[Value, State], value: Value | None, size: int) -> None:
+    def _set(self, entry: _TenantEntry[RevisedValue, State], value: RevisedValue | None, size: int) -> None:
         old, entry.value = entry.value, value
         if old is not None and old is not value:
             self._on_release(old, value)
@@ -205,7 +333,7 @@ class TenantCache(Generic[Value, State]):
             self.size += size - entry.size
             entry.size = size
 
-    def _evict_others(self, entry: _Entry[Value, State]) -> None:
+    def _evict_others(self, entry: _TenantEntry[RevisedValue, State]) -> None:
         for other in self._entries.values():
             if self.size <= self._max_size:
                 return

@@ -13,7 +13,7 @@ from shutil import copyfileobj
 from tarfile import BLOCKSIZE, GNU_FORMAT, REGTYPE, HeaderError, TarInfo
 from typing import BinaryIO, Self
 
-from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, Passphrase
+from deploy.backup.records import ArchiveManifest, BackupProblem, Entry, Passphrase
 from upload_service.storage.disk import sync_folder
 from upload_service.storage.part_files import BLOCK
 

@@ -1,11 +1,12 @@
-"""The licences of the packages of `requirements.lock`, listed in `LICENSES.md`."""
+"""The licences of the packages of `requirements.lock`, listed in `deploy/LICENSES.md`: `make licenses`."""
 
 import re
 from importlib.metadata import metadata
 from pathlib import Path
 
-LISTING = Path(__file__).with_name("LICENSES.md")
-LOCK = Path(__file__).parent.parent / "requirements.lock"
+ROOT = Path(__file__).parents[2]
+LISTING = ROOT / "deploy" / "LICENSES.md"
+LOCK = ROOT / "requirements.lock"
 KNOWN = {
     # Packages for another system or an older Python.
     "async-timeout": "Apache-2.0",

@@ -17,10 +17,10 @@ import pytest
 from pydantic import SecretStr
 
 from common.tenants import RingRule, Tenant
+from deploy.backup.archive import FILES, RECORDS, SEAL, ArchiveReader, ArchiveWriter
 from deploy.backup.installers import UPLOADS, installer_document
-from deploy.backup.manifest import ArchiveManifest, BackupProblem, Entry, Passphrase
-from deploy.tenant_archive.archive import FILES, RECORDS, SEAL, ArchiveReader, ArchiveWriter
-from deploy.tenant_archive.records import HEADS, LOG, RESTORED, TENANT, ArchiveRecords
+from deploy.backup.records import ArchiveManifest, BackupProblem, Entry, Passphrase
+from deploy.backup.tenant import HEADS, LOG, RESTORED, TENANT, ArchiveRecords
 from tests.support.servers.entra import APP
 from tests.support.tables import each
 from upload_service.store import to_upload
@@ -34,7 +34,7 @@ NAMES = (*RESTORED, LOG, HEADS, TENANT, UPLOADS)
 
 @pytest.fixture(autouse=True)
 def cheap_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.backup.manifest.SCRYPT_COST", 2)
+    monkeypatch.setattr("deploy.backup.records.SCRYPT_COST", 2)
 
 
 def entry(name: str, content: bytes) -> Entry:
