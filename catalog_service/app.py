@@ -16,8 +16,7 @@ from catalog_service.metrics import count_events, count_evictions, register_metr
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.packages.search import PackageSearch
-from catalog_service.packages.service import Packages
+from catalog_service.packages.service import Packages, PackageSearch
 from catalog_service.releases.loop import ReleaseLoop
 from catalog_service.releases.routes import routes as release_routes
 from catalog_service.releases.service import Releases
@@ -27,14 +26,11 @@ from catalog_service.settings import CatalogSettings
 from catalog_service.statistics.service import Statistics
 from catalog_service.store import SCHEMA, MongoCatalogStore
 from catalog_service.sweeper import sweep
-from catalog_service.uploads.service import UPLOAD_FINISHED, FinishedUploads
 from catalog_service.versions.inspections import Inspections
-from catalog_service.versions.listings import Listings
-from catalog_service.versions.service import Versions
-from catalog_service.winget.manifest.entries import SourceEntries
+from catalog_service.versions.service import UPLOAD_FINISHED, FinishedUploads, Listings, Versions
+from catalog_service.winget.manifest import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
-from catalog_service.winget.search.cooperative_yield import SearchLimit
-from catalog_service.winget.search.service import WingetSearch
+from catalog_service.winget.search import SearchLimit, WingetSearch
 from common.concurrency.background import repeating
 from common.events import Events
 from common.events.broker import open_events

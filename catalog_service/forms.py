@@ -10,11 +10,17 @@ from uuid import uuid4
 from aiohttp import web
 
 from catalog_service.app_keys import LOGOS
-from catalog_service.logos.model import LOGO_LIMIT
-from catalog_service.model.manifest.fields import parse_changes, parse_manifest
-from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
-from catalog_service.packages.model import Order, PackageQuery
+from catalog_service.logos import LOGO_LIMIT
+from catalog_service.model.manifest import PackageManifest
+from catalog_service.model.manifest_fields import parse_changes, parse_manifest
+from catalog_service.model.packages import (
+    Order,
+    Package,
+    PackageChanges,
+    PackageNotFound,
+    PackageQuery,
+    VersionNotFound,
+)
 from catalog_service.statistics.views import StatisticsFormat
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, read_json

@@ -9,10 +9,10 @@ from aiohttp import web
 
 from catalog_service import app_keys, forms, views
 from catalog_service.catalog import response
-from catalog_service.catalog.fragments import View
+from catalog_service.catalog.snapshot import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
-from catalog_service.packages.search import logo_tag
+from catalog_service.packages.service import logo_tag
 from catalog_service.retention.views import preview_of
 from catalog_service.statistics.views import statistics
 from catalog_service.versions.forms import form_identities, form_refusals, new_version

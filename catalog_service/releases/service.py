@@ -3,10 +3,9 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from catalog_service.model.ordering import newest_first
 from catalog_service.model.releases import Reason, VersionRelease
 from catalog_service.model.stages import ReleaseStatus, is_offered
-from catalog_service.model.versions import PackageVersion
+from catalog_service.model.versions import PackageVersion, newest_first
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.facts import FactsReader, checked_gates_ahead, service_of

@@ -13,11 +13,11 @@ from datetime import UTC, datetime, timedelta
 
 from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 
+from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import VersionNotFound, id_key
 from catalog_service.model.releases import VersionRelease, release_document, release_of
 from catalog_service.model.stages import ReleaseStatus, Stage, stage_of
 from catalog_service.releases.model import EarlierVersion, LastSigner, ReleaseChanged, ReleaseQuery
-from catalog_service.revisions.store import MongoRevisions
 from common.mongo import Document, MongoDatabase
 from common.tenants import ALL_RINGS
 

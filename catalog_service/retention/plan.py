@@ -6,8 +6,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from catalog_service.model.installers import Downloads
-from catalog_service.model.ordering import VersionOrder
 from catalog_service.model.stages import ReleaseStatus, Stage, is_offered
+from catalog_service.model.versions import VersionOrder
 from catalog_service.releases.policy import Policy, RetentionRule
 from catalog_service.retention.model import Expired, StoredVersion
 from common.auth.package_patterns import matches
