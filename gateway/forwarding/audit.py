@@ -28,7 +28,7 @@ from gateway.routing.target import Target
 MAX_REFUSALS = 60  # a minute and caller that are recorded
 MINUTE = 60.0  # seconds
 MAX_CALLERS = 10_000  # that are counted at once; beyond that, the oldest minute ends early
-ANSWER_TIMEOUT = 1.0  # seconds that a caller waits for the log; the entry is written after that, too
+TIMEOUT = 1.0  # seconds that a caller waits for the log; the entry is written after that, too
 RETRY_DELAY = 1.0  # seconds
 CLOSE_TIMEOUT = 5.0  # seconds that the gateway's shutdown waits for the log
 MAX_PENDING = 10_000  # entries; beyond that, the oldest are in the gateway's own log only
@@ -138,7 +138,7 @@ class AuditRecorder:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
                 if status < 500:  # A caller who waited for an unavailable service waits no longer.
-                    await asyncio.wait({task}, timeout=ANSWER_TIMEOUT)
+                    await asyncio.wait({task}, timeout=TIMEOUT)
 
     async def retry_pending(self) -> None:
         """Send the pending entries again, and one for each caller whose refused writes were left out."""
