@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from catalog_service.model.enumerations import FileType, Locale
-from catalog_service.model.manifest.rules import contradictions, winget_refusals
 from catalog_service.model.versions import Dependencies, PackageVersion
+from catalog_service.model.winget_rules import contradictions, winget_refusals
 from catalog_service.versions.forms import new_version
 from common.errors import InvalidField
 from common.http.forms import Form

@@ -1,23 +1,144 @@
-"""Searches the packages of each tenant in an index that is cached."""
+"""Searches the packages of each tenant in an index that is cached.
+
+On a segment of the index, all conditions go through the packages in the order of their numbers. Each one looks for its
+next match only from the first package on that all others can still match. A condition that matches nearly everything,
+or nearly nothing, therefore costs little beside another one. No condition passes the same text twice. Scans come first:
+many whole values, such as markets, can match everything, and segments without the others are skipped before.
+"""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence, Set
-from contextlib import aclosing
+from contextlib import aclosing, asynccontextmanager
+from operator import attrgetter
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
-from catalog_service.catalog.reader import EntryReader, RingReader, WholeEntry
-from catalog_service.catalog.segments import segments_of
-from catalog_service.model.stages import known_ring
+from catalog_service.catalog.reader import EntryReader, RingReader, WholeEntry, segments_of
+from catalog_service.catalog.revision_store import StateReader
+from catalog_service.model.releases import known_ring
 from catalog_service.model.versions import PackageVersion
-from catalog_service.revisions.model import StateReader
 from catalog_service.winget.contracts import LATEST, Contract
-from catalog_service.winget.search.cooperative_yield import CooperativeYield
-from catalog_service.winget.search.evaluation import candidate_segments, matching_numbers
-from catalog_service.winget.search.index import SIZE, Index, IndexSegment, Record
-from catalog_service.winget.search.records import records_of
-from catalog_service.winget.search.requests import Search
+from catalog_service.winget.index import SIZE, Finder, Index, IndexSegment, Record, records_of
+from catalog_service.winget.requests import Match, Search
+from common.auth.internal_tokens import Caller
 from common.caching import TenantCache, TooLarge
-from common.concurrency.limits import FairConcurrencyLimit
+from common.concurrency.limits import ConcurrencyLimit, FairConcurrencyLimit
+
+STRETCH = 0.005  # seconds between two pauses
+SEARCHES_OF_NETWORK = 2  # searches at once that scan texts, from one network, in a process
+SEARCHES_OF_TENANT = 4  # the same of one tenant
+SEARCHES_WAITING = 1024  # waiting searches of each network and of each tenant; more are refused
+SEARCH_TIMEOUT = 3.0  # seconds
+
+
+class SearchLimit:
+    """Limits the searches that scan texts, for each network and for each tenant.
+
+    A search waits in a short queue. One network, or one tenant, cannot use up the processor time of a replica.
+    """
+
+    def __init__(self) -> None:
+        # An entry exists while a search holds it.
+        self._networks: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
+        self._tenants: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
+
+    @asynccontextmanager
+    async def acquire(self, caller: Caller) -> AsyncIterator[None]:
+        """Run a search of this caller within the limits. Raises Overloaded."""
+        network = self._networks.setdefault(
+            caller.network, ConcurrencyLimit(SEARCHES_OF_NETWORK, waiting=SEARCHES_WAITING)
+        )
+        tenant = self._tenants.setdefault(
+            caller.tenant_id, ConcurrencyLimit(SEARCHES_OF_TENANT, waiting=SEARCHES_WAITING)
+        )
+        async with network.acquire(SEARCH_TIMEOUT), tenant.acquire(SEARCH_TIMEOUT):
+            yield
+
+
+class CooperativeYield:
+    """Lets other tasks run between two pieces of work."""
+
+    def __init__(self) -> None:
+        self._began = time.perf_counter()
+
+    async def pause(self) -> None:
+        """Yield to other tasks if the last pause was a while ago."""
+        if time.perf_counter() - self._began >= STRETCH:
+            await asyncio.sleep(0)
+            self._began = time.perf_counter()
+
+
+class _Cursor:
+    """Finds the packages that one of several matches has."""
+
+    def __init__(self, matches: Sequence[Match], segment: IndexSegment) -> None:
+        self._matches = matches
+        self._segment = segment
+        self._finders: list[Finder] = []
+        self._following: list[int] = []  # the last result of each finder
+        self._next = len(segment.records)  # the least of them
+        self.has_begun = False
+
+    async def begin(self, number: int, cooperative: CooperativeYield) -> None:
+        """Run each finder once. Later runs are short, because they go on from there."""
+        self._finders = [finder for match in self._matches for finder in match.finders(self._segment)]
+        for finder in self._finders:
+            await cooperative.pause()
+            self._following.append(finder(number))
+        self._next = min(self._following, default=self._next)
+        self.has_begun = True
+
+    def first(self, number: int) -> int:
+        """Return the first matching package from a number on; the numbers of the calls ascend."""
+        if self._next < number:
+            for index, finder in enumerate(self._finders):
+                if self._following[index] < number:
+                    self._following[index] = finder(number)
+                if self._following[index] == number:  # The other finders can find nothing before it.
+                    self._next = number
+                    return number
+            self._next = min(self._following)
+        return self._next
+
+
+async def matching_numbers(search: Search, segment: IndexSegment, cooperative: CooperativeYield) -> Sequence[int]:
+    """Return the numbers of the matching packages in ascending order; other tasks run between two matches."""
+    conditions = [(match,) for match in sorted(search.filters, key=attrgetter("of_whole_values"))]
+    cursors = [_Cursor(matches, segment) for matches in (*conditions, search.either) if matches]
+    end = len(segment.records)
+    return await _intersection(cursors, end, cooperative) if cursors else range(end)
+
+
+def candidate_segments(search: Search, segments: Sequence[IndexSegment]) -> Sequence[IndexSegment]:
+    """Return the segments that may have matching packages: the others lack all of a need's lines and pieces."""
+    for lines, pieces in search.needs():
+        segments = [
+            segment
+            for segment in segments
+            if not segment.lines.isdisjoint(lines) or (pieces and any(map(segment.texts.may_have, pieces)))
+        ]
+    return segments
+
+
+async def _intersection(cursors: Sequence[_Cursor], end: int, cooperative: CooperativeYield) -> Sequence[int]:
+    """Return the numbers that all cursors find."""
+    order, numbers, number = list(cursors), list[int](), 0
+    while number < end:
+        for index, cursor in enumerate(order):
+            await cooperative.pause()
+            if not cursor.has_begun:
+                await cursor.begin(number, cooperative)
+            following = cursor.first(number)
+            if following != number:
+                order.insert(0, order.pop(index))  # The rarest matches come first.
+                break
+        else:
+            numbers.append(number)
+            following = number + 1
+        number = following
+    return numbers
+
 
 UNCACHED_READS = 4  # catalogs too large for the cache that are read at once, one of each tenant
 

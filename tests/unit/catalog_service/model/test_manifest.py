@@ -8,11 +8,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_service.model.manifest.fields import Fields, parse_changes, parse_manifest, to_document
-from catalog_service.model.manifest.lists import Aliases, Listed, Records
-from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.manifest.values import Choice, Day, Flag, ReturnCode, Text
-from catalog_service.model.manifest.version import VersionManifest
+from catalog_service.model.manifest import PackageManifest, VersionManifest
+from catalog_service.model.manifest_fields import (
+    Aliases,
+    Choice,
+    Day,
+    Fields,
+    Flag,
+    Listed,
+    Records,
+    ReturnCode,
+    Text,
+    parse_changes,
+    parse_manifest,
+    to_document,
+)
 from common.errors import InvalidField
 from common.http.forms import Form
 from tests.support.samples.openapi import DOCUMENT, resolve_ref

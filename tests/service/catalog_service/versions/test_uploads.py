@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from catalog_service.uploads import service
+from catalog_service.versions import service
 from common.auth.internal_tokens import Caller
 from common.events import Count, Event, Events, EventsUnavailable, Handle, Listener
 from common.events.broker import open_events
