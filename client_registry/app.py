@@ -15,7 +15,6 @@ from client_registry.clients.service import Clients
 from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
 from client_registry.metrics import register_metrics
-from client_registry.outgoing.catalog_service import CatalogService
 from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
@@ -51,9 +50,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         upload_service = await stack.enter_async_context(
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
-        catalog_service = await stack.enter_async_context(
-            open_service(settings.catalog_service_url, service="catalog_service", keys=settings.catalog_service_key)
-        )
         readiness.check("mongodb", lambda: database.command("ping"))
         register_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
@@ -63,7 +59,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         store = MongoClientStore(database)
         app[CLIENTS] = Clients(store, ClientTokens(settings.client_token_key), resolver)
         register_metrics(app[METRICS], store)
-        app[BLACKLIST] = Blacklist(MongoBlacklistStore(database), CatalogService(catalog_service))
+        app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
         releases = app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))
         await stack.enter_async_context(
             repeating("sweeper", releases.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)

@@ -76,7 +76,14 @@ def audit(
 
     Call it before the write, so that refused writes are described too. `changes` has old and new values by name.
     """
-    request[AUDIT] = {
+    request[AUDIT] = audit_details(changes, **target)
+
+
+def audit_details(
+    changes: Mapping[str, tuple[str, str]] | None = None, /, **target: str | Sequence[str]
+) -> dict[str, Any]:
+    """The description of a write for the audit log, see `audit`."""
+    return {
         "target": {name: value if isinstance(value, str) else _listed(value) for name, value in target.items()},
         "changes": changes or {},
     }

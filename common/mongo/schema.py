@@ -30,6 +30,8 @@ COLLECTION = "schema"
 NAME: Document = {"_id": "schema"}  # of its only document
 
 Done = Callable[[int], None]
+LEASE = 30_000  # milliseconds without renewal until another process may take over
+RENEWAL = 5.0  # seconds
 
 
 class SchemaError(Exception):
@@ -149,9 +151,6 @@ def _is_same(model: IndexModel, existing: Mapping[str, Any]) -> bool:
     del expected["name"]
     return {name: value for name, value in existing.items() if name != "v"} == expected
 
-
-LEASE = 30_000  # milliseconds without renewal until another process may take over
-RENEWAL = 5.0  # seconds
 
 Report = Callable[[str], None]
 

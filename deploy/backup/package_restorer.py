@@ -14,11 +14,11 @@ from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.model import AuditEntry, Selection
+from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import PackageExists, id_key
 from catalog_service.model.releases import Reason, VersionRelease, release_document
 from catalog_service.releases.store import to_version
 from catalog_service.releases.transitions import roll_back
-from catalog_service.revisions.store import MongoRevisions
 from common.errors import StorageExceeded
 from common.mongo import Document, MongoDatabase, long_timeout
 from common.redis import TenantVersions, open_redis

@@ -22,6 +22,7 @@ DRIVERS = {
 # The layers of a service. A module imports its own layer and the layers to its right.
 LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
 ROUTE_MODULES = {
+    "composed",
     "dashboard",
     "execute",
     "forms",
@@ -29,7 +30,7 @@ ROUTE_MODULES = {
     "routes",
     "views",
 }
-MODEL_MODULES = {"model", "settings", "operations", "policy", "content_range", "file_names"}
+MODEL_MODULES = {"model", "settings", "operations", "policy", "plan", "content_range", "file_names"}
 
 
 @cache
