@@ -1,13 +1,11 @@
 """Migrates a database; a lease allows one process at a time."""
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
-from common.concurrency.background import running
-from common.concurrency.lease import keep_lease
+from common.concurrency.lease import run_leased
 from common.mongo import Document, MongoDatabase, MongoError, make_indexes
 from common.mongo.schema import BATCH, COLLECTION, NAME, Migrating, Migration, Schema, outstanding
 from common.telemetry import log
@@ -66,11 +64,8 @@ class Lease:
 
     async def during(self, work: Coroutine[Any, Any, None]) -> None:
         """Do `work` and renew the lease. Raises Migrating, and cancels the work, when another process has the lease."""
-        async with keep_lease(self._renew, RENEWAL, database=self._name) as renewal, running(work) as working:
-            await asyncio.wait({working, renewal}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise Migrating(self._name)
-            await working
+        if not await run_leased(work, self._renew, RENEWAL, database=self._name):
+            raise Migrating(self._name)
 
     async def _renew(self) -> bool:
         return await self._change(self._ours, {"until": {"$add": ["$$NOW", LEASE]}})
