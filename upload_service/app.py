@@ -15,8 +15,7 @@ from common.events.broker import open_events
 from common.http.readiness import READINESS, Readiness
 from common.http.server import Service, service_app
 from common.mongo import MongoDatabase, MongoError, open_database
-from common.mongo.migration import migrate
-from common.mongo.schema import register_version
+from common.mongo.schema import migrate, register_version
 from common.telemetry.metrics import METRICS
 from common.work import Worker
 from upload_service.app_keys import (

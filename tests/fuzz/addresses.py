@@ -7,7 +7,7 @@ from urllib.parse import quote, urlsplit
 
 from yarl import URL
 
-from catalog_service.model.external_installers import parse_address
+from catalog_service.model.installers import parse_address
 from common.auth.internal_tokens import Deployment
 from common.errors import InvalidField, Problem
 from common.tenants import bounds, contains, is_public, is_tenant_id, parse_network, plain_address

@@ -15,8 +15,7 @@ from uuid import uuid4
 from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
 from common.http.socket_body import SocketBody
-from common.telemetry import request_id
-from common.telemetry.tracing import traces
+from common.telemetry import request_id, traces
 from upload_service.model import InstallerMissing, Status, TransferCancelled, TransferDamaged, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.file_names import ServerFilename

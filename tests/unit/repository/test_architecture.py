@@ -15,13 +15,14 @@ DRIVERS = {
     "motor": {"common/mongo/__init__.py", "common/mongo/schema.py", "common/work.py"},
     "pymongo": {"common/mongo/__init__.py", "common/mongo/schema.py", "common/work.py"},
     "redis": {"common/redis.py", "auth_service/throttle/store.py"},
-    "aio_pika": {"common/events/broker.py", "common/events/deliveries.py"},
+    "aio_pika": {"common/events/broker.py"},
     "opentelemetry": {"common/telemetry/otel.py"},
     "obstore": {"upload_service/storage/s3.py", "upload_service/storage/s3_client.py"},
 }
 # The layers of a service. A module imports its own layer and the layers to its right.
 LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
 ROUTE_MODULES = {
+    "composed",
     "dashboard",
     "execute",
     "forms",
@@ -29,7 +30,7 @@ ROUTE_MODULES = {
     "routes",
     "views",
 }
-MODEL_MODULES = {"model", "settings", "operations", "policy", "content_range", "file_names"}
+MODEL_MODULES = {"model", "settings", "operations", "policy", "plan", "content_range", "file_names"}
 
 
 @cache
