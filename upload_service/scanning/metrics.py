@@ -1,34 +1,36 @@
-"""The metrics of files that wait for a scan, and of the scanner."""
+"""The metrics of scans, of files that wait for one, and of the scanner."""
 
 import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from pymongo import ASCENDING
 
-from common.mongo import MongoDatabase
 from common.telemetry.metrics import Metrics
-from upload_service.scanning.model import ScanFailed, Scanner
-from upload_service.store import NOW, WAITING_FOR_SCAN
+from upload_service.scanning.model import ScanFailed, Scanner, ScanState
+from upload_service.scanning.store import MongoScanStore
 
 CHECK_TIMEOUT = 1.5  # seconds; less than those of a source
+RESULTS = (ScanState.CLEAN, ScanState.INFECTED, ScanState.TOO_LARGE, ScanState.FAILED)
 
 
-def register_scan_metrics(metrics: Metrics, database: MongoDatabase, scanner: Scanner) -> None:
+class ScanMetrics:
+    """The scans that ended."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.scans = metrics.counter("pkgrepo_scans_total", "Scans of installers, by their result.", "state")
+        for state in RESULTS:  # An increase from nothing would be none.
+            self.scans.labels(state)
+
+
+def register_scan_metrics(metrics: Metrics, store: MongoScanStore, scanner: Scanner) -> None:
     """Add the metrics that are read when they are scraped."""
-    uploads = database["uploads"]
 
     async def waiting() -> Sequence[Metric]:
-        age = {"age": {"$subtract": [NOW, "$scan_since"]}}
-        number, oldest = await asyncio.gather(
-            uploads.count_documents({"tenant_id": {"$gt": ""}, **WAITING_FOR_SCAN}),
-            uploads.find_one({"scan_since": {"$exists": True}}, age, sort=[("scan_since", ASCENDING)]),
-        )
-        seconds = oldest["age"] / 1000 if oldest else 0.0
+        number, age = await store.queue.backlog()
         return [
             GaugeMetricFamily("pkgrepo_scans_waiting", "Installers that wait for a scan.", number),
-            GaugeMetricFamily("pkgrepo_scan_lag_seconds", "How long the oldest of them waits; 0 without one.", seconds),
+            GaugeMetricFamily("pkgrepo_scan_lag_seconds", "How long the oldest of them waits; 0 without one.", age),
         ]
 
     async def engine() -> Sequence[Metric]:
