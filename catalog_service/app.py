@@ -92,9 +92,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             releases, store.releases, store.policies, installers, audit
         )
         identities = Identities(store.identities)
-        versions = app[app_keys.VERSIONS] = Versions(
-            store.versions, installers, store.packages.package_uid, store.uploads.link, releases, identities
-        )
+        versions = app[app_keys.VERSIONS] = Versions(store.versions, store.uploads, installers, releases, identities)
         retention = app[app_keys.RETENTION] = Retention(
             store.retention, store.policies.find, store.revisions.state, versions, installers, audit
         )
