@@ -18,7 +18,7 @@ from catalog_service.catalog.snapshot import (
     View,
     segment_size,
 )
-from catalog_service.model.stages import known_ring
+from catalog_service.model.releases import known_ring
 from catalog_service.model.versions import VersionName
 from common.caching import RevisionCheck, TenantCache, TooLarge
 from common.concurrency.blocks import Block

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from catalog_service.model.packages import Package
-from catalog_service.model.stages import is_offered
+from catalog_service.model.releases import is_offered
 from catalog_service.model.versions import AnyVersion, PackageVersion, VersionName, newest_first
 from common.tenants import ALL_RINGS, DEFAULT_RING
 

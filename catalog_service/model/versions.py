@@ -17,7 +17,7 @@ from catalog_service.model.identities import IdentityKind, identities_of
 from catalog_service.model.installers import InstallerFile
 from catalog_service.model.manifest import VersionManifest
 from catalog_service.model.manifest_fields import to_document
-from catalog_service.model.stages import Stage, stage_of
+from catalog_service.model.releases import Stage, stage_of
 from common.auth.package_patterns import EVERY_PACKAGE
 
 _SPELT = {locale.replace("_", "-"): locale.value for locale in Locale}

@@ -10,8 +10,7 @@ from catalog_service.model.installers import Downloads
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases.policy import Policy
-from catalog_service.retention.model import Preview, reason_of
-from catalog_service.retention.plan import plan
+from catalog_service.retention.plan import Preview, plan, reason_of
 from catalog_service.retention.store import Deletion, MongoRetentionStore
 from catalog_service.versions.service import Versions
 from common.auth.internal_tokens import Caller

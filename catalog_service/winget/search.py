@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 from catalog_service.catalog.reader import EntryReader, RingReader, WholeEntry, segments_of
 from catalog_service.catalog.revision_store import StateReader
-from catalog_service.model.stages import known_ring
+from catalog_service.model.releases import known_ring
 from catalog_service.model.versions import PackageVersion
 from catalog_service.winget.contracts import LATEST, Contract
 from catalog_service.winget.index import SIZE, Finder, Index, IndexSegment, Record, records_of

@@ -16,8 +16,7 @@ from pymongo.errors import DuplicateKeyError
 from auth_service.audit.model import AuditEntry, Selection
 from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import PackageExists, id_key
-from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of
-from catalog_service.model.stages import stage_of
+from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of, stage_of
 from catalog_service.model.versions import version_of
 from catalog_service.releases.transitions import roll_back
 from common.errors import StorageExceeded

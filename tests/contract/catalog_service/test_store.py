@@ -34,8 +34,8 @@ from catalog_service.model.versions import (
     document_of,
     version_of,
 )
-from catalog_service.releases.model import LastSigner
 from catalog_service.releases.policy import Policy, RetentionRule
+from catalog_service.releases.store import LastSigner
 from catalog_service.store import INDEXES, MongoCatalogStore
 from common.mongo import MongoDatabase, make_indexes
 from tests.support.factories import make_tenant

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from catalog_service.catalog.reader import CatalogEntry, Entry, WholeEntry
 from catalog_service.catalog.revision_store import EVERY_PACKAGE, CatalogState, Change
-from catalog_service.model.stages import ReleaseStatus, Stage
+from catalog_service.model.releases import ReleaseStatus, Stage
 from catalog_service.model.versions import PackageVersion, VersionName
 from common.tenants import ALL_RINGS
 from tests.support.samples.winget_factories import make_entry, make_version

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_service.model.stages import ReleaseStatus, Stage
+from catalog_service.model.releases import ReleaseStatus, Stage
 from catalog_service.winget.contracts import installable_versions
 from catalog_service.winget.index import Field
 from catalog_service.winget.requests import Match, MatchType, Search

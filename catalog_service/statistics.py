@@ -1,9 +1,12 @@
 """Statistics of a tenant: upload_service counts the downloads, the catalog knows the versions."""
 
 import asyncio
+import csv
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from io import StringIO
 
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.store import MongoCatalogStore
@@ -12,6 +15,15 @@ from common.errors import Problem
 from common.telemetry import log
 
 MOST_DOWNLOADED = 5  # packages of a summary
+CSV_HEADER = ("package_id", "version", "uid", "day", "downloads")
+_FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")  # A spreadsheet runs a cell that begins with one of these.
+
+
+class StatisticsFormat(StrEnum):
+    """The form of the response of `get_statistics`."""
+
+    JSON = "json"
+    CSV = "csv"
 
 
 @dataclass(frozen=True)
@@ -70,3 +82,15 @@ class Statistics:
         for name in await self._store.versions.names_of(caller.tenant_id, list(by_version)) if by_version else ():
             by_package[name.package_id] += by_version[name.uid]
         return CatalogSummary(packages, versions, by_day, by_package.most_common(MOST_DOWNLOADED))
+
+
+def csv_of(versions: Sequence[VersionDownloads]) -> str:
+    """One row per version and day. Spreadsheets take each cell for text."""
+    text = StringIO()
+    rows = csv.writer(text)
+    rows.writerow(CSV_HEADER)
+    for version in versions:
+        texts = (version.package_id, version.version, version.uid)
+        cells = [f"'{cell}" if cell.startswith(_FORMULA_STARTS) else cell for cell in texts]
+        rows.writerows([*cells, day, downloads] for day, downloads in version.days.items())
+    return text.getvalue()

@@ -1,13 +1,28 @@
-"""The response of `preview_retention`."""
+"""The operation of retention."""
 
+import asyncio
 from datetime import datetime
 from typing import Any
 
 import orjson
+from aiohttp import web
 
+from catalog_service.app_keys import RETENTION
 from catalog_service.model.releases import Reason
 from catalog_service.releases.policy import RetentionRule
-from catalog_service.retention.model import Preview, StoredVersion, reason_of
+from catalog_service.retention.plan import Preview, StoredVersion, reason_of
+from common.http.forms import query_form
+from common.http.middleware import caller_of
+
+routes = web.RouteTableDef()
+
+
+@routes.get("/{tenant_id}/preview_retention")
+async def preview_retention(request: web.Request) -> web.Response:
+    limit = query_form(request).integer("limit", default=0) or None
+    preview = await request.app[RETENTION].preview(caller_of(request))
+    body = await asyncio.to_thread(preview_of, preview, limit)  # It may have all versions of the tenant.
+    return web.Response(body=body, content_type="application/json")
 
 
 def preview_of(preview: Preview, limit: int | None) -> bytes:
