@@ -16,7 +16,7 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from catalog_service.catalog import response as answers
+from catalog_service.catalog import routes as answers
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.revision_store import CatalogState, MongoRevisions
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
@@ -185,7 +185,7 @@ async def test_unchanged_versions_need_one_small_query_and_others_two(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until = int(time.time()) + 3600
-    monkeypatch.setattr("catalog_service.views.expiry_time", lambda _: until)
+    monkeypatch.setattr("catalog_service.versions.routes.expiry_time", lambda _: until)
     for package_id in ("acme.editor", "acme.viewer"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id)
