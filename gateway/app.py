@@ -19,9 +19,7 @@ from common.telemetry.metrics import METRICS, Metrics
 from gateway import app_keys as keys
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.entra_directory import EntraDirectory
-from gateway.auth.token_directory import TokenDirectory
-from gateway.auth.user_directory import UserDirectory
+from gateway.auth.directories import EntraDirectory, TokenDirectory, UserDirectory
 from gateway.caching.catalogs import CatalogCache
 from gateway.caching.package_responses import PackageResponseCache
 from gateway.dashboard.pages.live_events import EVENT_HUB, EventHub

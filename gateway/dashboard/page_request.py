@@ -25,8 +25,7 @@ from gateway.auth.authenticator import TENANT_VERSION
 from gateway.dashboard.static_files import asset_url
 from gateway.dashboard.templating import LANGUAGE_COOKIE, LANGUAGES, language_of
 from gateway.forwarding.execute import check_permission
-from gateway.routing.client_address import is_https
-from gateway.routing.target import Target, find_operation
+from gateway.routing.target import Target, find_operation, is_https
 
 PAGE_HEADERS = {
     "Content-Security-Policy": (

@@ -15,7 +15,7 @@ from gateway.app_keys import SERVICES, SESSIONS
 from gateway.dashboard.page_request import PageRequest, cookie_name, render_template, safe_next_url, tenant_path
 from gateway.dashboard.templating import language_of, localized
 from gateway.operations import AUTH, CREDENTIALS_LIMIT
-from gateway.routing.client_address import is_https, is_same_origin
+from gateway.routing.target import is_https, is_same_origin
 
 TIMEOUT = 15.0  # seconds
 PROVIDER_TIMEOUT = 20.0  # seconds: auth_service asks the provider three times at most
