@@ -93,7 +93,13 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             store.versions, installers, store.packages.package_uid, store.uploads.link, releases, identities
         )
         retention = app[app_keys.RETENTION] = Retention(
-            store.retention, store.policies.find, store.revisions.state, versions, installers, audit
+            store.retention,
+            store.policies.find,
+            store.revisions.state,
+            store.releases,
+            releases.run_due,
+            versions,
+            installers,
         )
         app[app_keys.STATISTICS] = Statistics(installers, store)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, identities)

@@ -16,8 +16,7 @@ from pymongo.errors import DuplicateKeyError
 from auth_service.audit.model import AuditEntry, Selection
 from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import PackageExists, id_key
-from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of, stage_of
-from catalog_service.model.versions import version_of
+from catalog_service.model.releases import Reason, VersionRelease, release_document, version_release_of
 from catalog_service.releases.transitions import roll_back
 from common.errors import StorageExceeded
 from common.mongo import Document, MongoDatabase, long_timeout
@@ -312,22 +311,14 @@ async def _give_back(quota: MongoQuotaStore, uploads: Sequence[Upload], marker: 
 
 def _restored(document: Document, installer: Upload | None, backup: str, is_stopped: bool) -> VersionRelease:
     """A version as it is offered after the restore."""
-    version, now = version_of(document), datetime.now(UTC)
-    restored = VersionRelease(
-        tenant_id=document["tenant_id"],
-        uid=version.uid,
-        package_id=version.package_id,
-        version=version.version,
-        channel=version.channel,
-        architecture=version.architecture,
-        server_filename=installer.server_filename if installer else "",
-        sha256=version.sha256,
-        published_by=version.published_by,
-        published_at=document.get("changed_at") or now,
-        now=now,
-        stage=stage_of(document.get("stage")),
-        release=release_of(document.get("release") or {}),
-    )
+    now = datetime.now(UTC)
+    fields = {
+        "published_by": document.get("published_by") or "",
+        "published_at": document.get("changed_at") or now,
+        "server_filename": installer.server_filename if installer else "",
+        "now": now,
+    }
+    restored = version_release_of({**document, **fields})
     if is_stopped:
         restored = roll_back(restored, operator_name(), Reason.given(WITHDRAWN.format(backup=backup)))
     # The background loop tells upload_service of the new file, and looks at the gates.
