@@ -134,7 +134,7 @@ async def load_page_request(request: web.Request, caller: Caller, *, attended: b
     check = sessions.check if attended and UNATTENDED not in request.headers else sessions.validate
     try:
         session = await check(caller.tenant_id, token)
-        user = request[CALLER] = await request.app[USER_DIRECTORY].identify(caller, session, request[TENANT_VERSION])
+        user = request[CALLER] = await request.app[USER_DIRECTORY].by_session(caller, session, request[TENANT_VERSION])
     except NotAuthenticated:
         return None
     return PageRequest(request, user, session, token, language_of(request))
