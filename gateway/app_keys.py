@@ -9,7 +9,7 @@ from common.events import Events
 from common.service_client.client import ServiceClient
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.user_directory import UserDirectory
+from gateway.auth.directories import UserDirectory
 from gateway.caching.catalogs import CatalogCache
 from gateway.caching.package_responses import PackageResponseCache
 from gateway.forwarding.audit import AuditRecorder

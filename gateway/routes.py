@@ -10,8 +10,7 @@ from gateway.dashboard.page_request import url_without_alias
 from gateway.dashboard.routes import dispatch_dashboard, dispatch_page
 from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
-from gateway.routing.client_address import caller_address
-from gateway.routing.target import NoSuchOperation, Target
+from gateway.routing.target import NoSuchOperation, Target, caller_address
 
 
 async def dispatch(request: web.Request) -> web.StreamResponse:

@@ -333,7 +333,7 @@ _VERSION = TypeAdapter(VersionRelease)
 
 def version_release_of(document: Mapping[str, Any]) -> VersionRelease:
     """Return the version of a document with these fields. Further ones are ignored."""
-    return _VERSION.validate_python(document)
+    return _VERSION.validate_python({"published_by": "", **document})
 
 
 def release_document(release: Release) -> dict[str, Any]:

@@ -24,8 +24,7 @@ from common.tenants import ALL_RINGS
 FIELDS = ("tenant_id", "uid", "package_id", "version", "channel", "architecture", "server_filename", "sha256")
 PROJECTION = {
     "_id": False,
-    **dict.fromkeys((*FIELDS, "stage", "release"), True),
-    "published_by": {"$ifNull": ["$published_by", ""]},
+    **dict.fromkeys((*FIELDS, "published_by", "stage", "release"), True),
     "published_at": "$changed_at",
     "is_deleted": {"$eq": ["$state", "deleting"]},
     "now": "$$NOW",

@@ -23,11 +23,15 @@ from upload_service.scanning.model import ScanState, scan_document
 from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
-from upload_service.store import LEASE_FREE, record_key, to_upload
+from upload_service.store import LEASE_FREE, SCAN, record_key, to_upload
 
 STORED = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"
 _UPLOAD_ID = re.compile("[0-9a-f]{32}")
+
+
+WriteBlocks = Callable[[AsyncGenerator[bytes, None], Upload], Awaitable[None]]
+"""Writes an installer from its blocks. Raises InstallerAltered, and as the blocks."""
 
 
 class InstallerAltered(Exception):
@@ -122,15 +126,15 @@ class InstallerSource:
     find: Callable[[Upload], Awaitable[Upload | None]]
     backends: StorageBackends
 
-    async def copy(self, upload: Upload, target: Path, progress: FileProgress) -> CopyOutcome:
-        """Copy an installer, also if it moves to another storage meanwhile.
+    async def copy(self, upload: Upload, write: WriteBlocks, progress: FileProgress) -> CopyOutcome:
+        """Copy an installer, also if it moves to another storage meanwhile; `write` begins again then.
 
         Raises Unavailable or OSError, unless the scrub has found out that only this installer cannot be read.
         """
         done = progress.done
         while True:
             try:
-                await copy_installer(self.backends.of(upload).read(upload, 0, upload.size), upload, target, progress)
+                await write(self.backends.of(upload).read(upload, 0, upload.size), upload)
             except (InstallerMissing, InstallerAltered) as problem:
                 progress.update(done)
                 current = await self.find(upload)
@@ -200,8 +204,7 @@ def installer_document(upload: Upload) -> Document:
         "announcing_until": LEASE_FREE,
         "inspection": State.PENDING,  # Files are inspected and scanned again; only the verdict `infected` is kept.
         **({"scan": scan_document(ScanState.INFECTED, upload.sha256, now)} if upload.is_infected else {}),
-        "scan_due": now,
-        "scan_since": now,
+        "work": {SCAN: {"due": now, "since": now}},
         "withheld": upload.is_withheld,
         "checked_at": now,
         "updated_at": now,

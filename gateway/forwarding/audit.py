@@ -1,10 +1,15 @@
-"""Sends administrators' writes and attempted writes to the audit log, and retries while the log does not answer."""
+"""Sends administrators' writes and attempted writes to the audit log, and retries while the log does not answer.
+
+The refused writes of one caller are limited, so that nobody hides the refusals of others.
+"""
 
 import asyncio
 import re
+import time
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -17,10 +22,12 @@ from common.errors import Overloaded, Problem
 from common.service_client.client import ServiceClient
 from common.telemetry import log, request_id
 from gateway.forwarding.proxy import AUDIT_DETAILS
-from gateway.forwarding.refusals import RefusalCounts, Refusals
 from gateway.operations import is_value
 from gateway.routing.target import Target
 
+MAX_REFUSALS = 60  # a minute and caller that are recorded
+MINUTE = 60.0  # seconds
+MAX_CALLERS = 10_000  # that are counted at once; beyond that, the minute ends early
 TIMEOUT = 1.0  # seconds that a caller waits for the log; the entry is written after that, too
 RETRY_DELAY = 1.0  # seconds
 CLOSE_TIMEOUT = 5.0  # seconds that the gateway's shutdown waits for the log
@@ -30,6 +37,56 @@ SECRETS = frozenset(["{auth_token}"])  # path parts whose values must not be rec
 _API_TOKEN = re.compile(PATTERN)  # Users paste a whole token where its id belongs.
 
 Entry = dict[str, Any]
+
+
+@dataclass
+class Refusals:
+    """The refused writes of one user or API token in a minute; `caller`, `status` and `request_id` are of the last."""
+
+    caller: Caller
+    status: int = 0
+    request_id: str = ""
+    count: int = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many are not recorded one by one."""
+        return max(0, self.count - MAX_REFUSALS)
+
+
+class RefusalCounts:
+    """Counts refused writes by caller, in minutes that all callers share."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], Refusals] = {}
+        self._ended: list[Refusals] = []
+        self._ends_at = 0.0
+
+    def count(self, caller: Caller, status: int) -> bool:
+        """Count one refusal. Returns whether to record it."""
+        key = (caller.tenant_id, caller.username)
+        is_full = len(self._counts) >= MAX_CALLERS and key not in self._counts
+        if is_full or time.monotonic() >= self._ends_at:
+            self.end_minute()
+        refusals = self._counts.setdefault(key, Refusals(caller))
+        refusals.caller, refusals.status, refusals.request_id = caller, status, request_id()
+        refusals.count += 1
+        if refusals.left_out == 1:
+            log.warning("refusals_not_recorded", tenant_id=caller.tenant_id, user=caller.username)
+        return refusals.left_out == 0
+
+    def take_ended(self) -> list[Refusals]:
+        """Return what the minutes left out that ended since the last call."""
+        if time.monotonic() >= self._ends_at:
+            self.end_minute()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def end_minute(self) -> None:
+        """End the minute now: it is over, too many callers were counted, or the process stops."""
+        self._ended += [refusals for refusals in self._counts.values() if refusals.left_out]
+        self._counts.clear()
+        self._ends_at = time.monotonic() + MINUTE
 
 
 class AuditRecorder:
@@ -89,7 +146,7 @@ class AuditRecorder:
     async def close(self) -> None:
         """Wait for running deliveries, and retry the pending entries once within `CLOSE_TIMEOUT`."""
         await asyncio.gather(*self._tasks)
-        self._refusals.end_all()
+        self._refusals.end_minute()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.retry_pending()
