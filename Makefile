@@ -76,7 +76,7 @@ locks:  ## renew the locks; wants `uv`
 	uv pip compile --universal --generate-hashes --no-annotate --no-header --upgrade --group pyproject.toml:fuzz -o requirements-fuzz.lock
 
 licenses: $(VENV)/.test  ## list the licences of what is installed, after new locks
-	$(BIN)/python -m tests.support.licenses
+	$(BIN)/python -m deploy.licenses
 
 audit: $(TOOLS)/.tools  ## ask PyPI whether anything locked is known to be vulnerable
 	@for lock in requirements.lock requirements-test.lock requirements-tools.lock requirements-fuzz.lock; do \

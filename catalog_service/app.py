@@ -35,14 +35,16 @@ from catalog_service.winget.manifest.entries import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
 from catalog_service.winget.search.cooperative_yield import SearchLimit
 from catalog_service.winget.search.service import WingetSearch
+from common.caching.tenant_version import TenantVersions
 from common.concurrency.background import repeating
 from common.events import Events
 from common.events.broker import open_events
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
 from common.mongo import open_database
-from common.mongo.schema import migrate, register_version
-from common.redis import TenantVersions, open_redis
+from common.mongo.migration import migrate
+from common.mongo.schema import register_version
+from common.redis import open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 

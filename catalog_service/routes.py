@@ -75,12 +75,14 @@ async def find_packages(request: web.Request) -> web.Response:
     return json_response(views.packages_page(packages, total))
 
 
-@routes.post("/{tenant_id}/check_names")
-async def check_names(request: web.Request) -> web.Response:
-    """Internal: refuse `package_ids` that no package has, for a form of client_registry that the gateway has."""
+@routes.post("/{tenant_id}/unknown_package")
+async def unknown_package(request: web.Request) -> web.Response:
+    """Internal: the first of these package ids that does not exist, for client_registry; `null` if all exist."""
     package_ids = await forms.package_ids(request)
-    await request.app[app_keys.PACKAGE_SEARCH].check_ids(caller_of(request), package_ids)
-    return json_response({})
+    unknown = await request.app[app_keys.PACKAGE_SEARCH].first_unknown(caller_of(request), package_ids)
+    if unknown is None:
+        return json_response({"package_id": None})
+    return json_response({"package_id": unknown[0], "most_similar": unknown[1]})
 
 
 @routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")

@@ -15,7 +15,8 @@ from common.events.broker import open_events
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
 from common.mongo import MongoDatabase, MongoError, open_database
-from common.mongo.schema import migrate, register_version
+from common.mongo.migration import migrate
+from common.mongo.schema import register_version
 from common.telemetry.metrics import METRICS
 from upload_service.app_keys import (
     CLAIMS,

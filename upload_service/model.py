@@ -39,7 +39,6 @@ class Upload:
     - `total`, `offset` and `size` are bytes. The first `offset` bytes are stored and never change. `total` is 0 while
       the length of a file sent in one request is unknown.
     - `fence` counts the leases, and after them the claims.
-    - `kept_fence` is a lease that its holder keeps between two chunks, or 0. Its progress file may have a later offset.
     - `needs_copy`: a lease expired before its holder released it. That holder may still write to the file.
     - `generation` tells the files of a transfer apart: 0, or the fence of the holder that copied the file.
     - `upload_id` is also the id of the quota's row and of the event, and the name of the file.
@@ -50,7 +49,7 @@ class Upload:
     - `request_id` and `traceparent` are those of the request that completed it.
     - `is_cancelled`: the transfer takes no more chunks.
     - `certain_until`: no other process can have a lease that is kept since an earlier chunk, until this time by
-      `progress_file.clock`. A cancellation may have come unseen. 0 for a lease that is not kept.
+      `uploads.store.clock`. A cancellation may have come unseen. 0 for a lease that is not kept.
     """
 
     tenant_id: str
@@ -59,7 +58,6 @@ class Upload:
     total: int
     offset: int = 0
     fence: int = 0
-    kept_fence: int = 0
     status: Status = Status.OPEN
     needs_copy: bool = False
     is_cancelled: bool = False

@@ -14,7 +14,7 @@ from catalog_service.catalog.snapshot import RetainedBytes, Segment, Snapshot, s
 from catalog_service.model.stages import known_ring
 from catalog_service.model.versions import VersionName
 from catalog_service.revisions.model import CatalogState, StateReader
-from common.caching import RevisionCheck, TenantCache, TooLarge
+from common.caching.tenant_cache import RevisionCheck, TenantCache, TooLarge
 from common.concurrency.blocks import Block
 from common.telemetry import log
 

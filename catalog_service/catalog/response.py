@@ -11,7 +11,7 @@ from catalog_service.catalog.compression import ENCODINGS, PLAIN
 from catalog_service.catalog.fragments import View
 from catalog_service.revisions.model import CatalogState
 from common.auth.internal_tokens import HIDDEN, hidden_digest
-from common.caching import RevisionCheck
+from common.caching.tenant_cache import RevisionCheck
 from common.concurrency.blocks import Block, FileRange, read_blocks
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import caller_of

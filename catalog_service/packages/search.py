@@ -15,21 +15,12 @@ from catalog_service.model.versions import PackageVersion
 from catalog_service.packages.model import PackageQuery, PackageSummary
 from catalog_service.packages.store import MongoPackageStore
 from common.auth.internal_tokens import Caller
-from common.errors import InvalidField, NotFound
+from common.errors import NotFound
 
 
 class LogoNotFound(NotFound):
     code = "logo_not_found"
     text = "The package {package_id!r} has no logo."
-
-
-class PackageUnknown(InvalidField):
-    """No package has an id of the form. `nearest` is the most similar id that exists, "" for none."""
-
-    def __init__(self, package_id: str, nearest: str) -> None:
-        message = f"there is no package {package_id!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
-        reason = "package_unknown_but_similar" if nearest else "package_unknown"
-        super().__init__("package_ids", message, reason=reason, package_id=package_id, nearest=nearest)
 
 
 class PackageSearch:
@@ -60,13 +51,13 @@ class PackageSearch:
             packages.append(row)
         return packages, total
 
-    async def check_ids(self, caller: Caller, package_ids: Sequence[str]) -> None:
-        """Raise PackageUnknown for the first id that no package has."""
+    async def first_unknown(self, caller: Caller, package_ids: Sequence[str]) -> tuple[str, str] | None:
+        """Return the first id that no package has, and the most similar id that exists or ""; None if all exist."""
         existing = await self._packages.ids(caller.tenant_id, package_ids)
         unknown = next((package_id for package_id in package_ids if package_id not in existing), None)
-        if unknown is not None:
-            all_ids = await self._packages.ids(caller.tenant_id)
-            raise PackageUnknown(unknown, await asyncio.to_thread(_most_similar, unknown, all_ids))
+        if unknown is None:
+            return None
+        return unknown, await asyncio.to_thread(_most_similar, unknown, await self._packages.ids(caller.tenant_id))
 
     async def logo(self, caller: Caller, package_id: str) -> bytes:
         """Return the logo, a PNG image. Raises PackageNotFound, or LogoNotFound if the package has none."""

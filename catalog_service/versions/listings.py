@@ -9,7 +9,7 @@ from catalog_service.catalog.cache import CatalogCache
 from catalog_service.model.versions import PackageVersion
 from catalog_service.versions.service import Versions
 from common.auth.internal_tokens import Caller
-from common.caching import FifoCache
+from common.caching.bounded_cache import FifoCache
 
 MEMORY = 8 << 20  # bytes
 OVERHEAD = 512  # bytes of a cache entry beside its body

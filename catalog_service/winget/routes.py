@@ -24,9 +24,9 @@ from catalog_service.winget.search.index import Record
 from catalog_service.winget.search.requests import Query
 from common.auth.downloads import check_download
 from common.auth.internal_tokens import HIDDEN, hidden_digest
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse, caller_of
-from common.redis import TENANT_VERSION_HEADER
 
 routes = web.RouteTableDef()
 BODY_LIMIT = 64 << 10  # bytes

@@ -15,9 +15,10 @@ import jwt
 
 from common.auth.session_scripts import CLOSE_ALL, OPEN, TOUCH
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
+from common.caching.tenant_version import tenant_version_key
 from common.concurrency.batching import Batcher
 from common.errors import NotAuthenticated
-from common.redis import Redis, ScriptRunner, tenant_version_key
+from common.redis import Redis, ScriptRunner
 
 AUDIENCE = "session"
 

@@ -18,7 +18,7 @@ from common.http.aiohttp_private import send_response
 from common.mongo import MongoError
 from common.redis import RedisError
 from common.telemetry import begin_request, log, request_id
-from common.telemetry.metrics import BROKEN_OFF, OTHER, RequestMetrics
+from common.telemetry.service_metrics import BROKEN_OFF, OTHER, RequestMetrics
 from common.tenants import Address
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
@@ -36,7 +36,7 @@ PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.
 # The interface gives this status another meaning than HTTP does.
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
-REVISION_HEADER = "X-Internal-Revision"  # of a response that gateways may cache, see `common.redis`
+REVISION_HEADER = "X-Internal-Revision"  # of a response that gateways may cache, see `common.caching.tenant_version`
 AUDIT_LIST_LIMIT = 200_000  # bytes of a list in `AUDIT_HEADER`; `common.service_client` accepts more
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 
@@ -76,14 +76,7 @@ def audit(
 
     Call it before the write, so that refused writes are described too. `changes` has old and new values by name.
     """
-    request[AUDIT] = audit_details(changes, **target)
-
-
-def audit_details(
-    changes: Mapping[str, tuple[str, str]] | None = None, /, **target: str | Sequence[str]
-) -> dict[str, Any]:
-    """The description of a write for the audit log, see `audit`."""
-    return {
+    request[AUDIT] = {
         "target": {name: value if isinstance(value, str) else _listed(value) for name, value in target.items()},
         "changes": changes or {},
     }

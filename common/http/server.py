@@ -27,8 +27,10 @@ from common.http.service_auth import require_internal_token
 from common.http.tracing import tracing_middlewares
 from common.mongo import MongoError
 from common.settings import BadSetting, ServiceSettings, Settings, load
-from common.telemetry import configure_logs, log, software_version, traces
+from common.telemetry import configure_logs, log
 from common.telemetry.metrics import METRICS, Metrics, gauges, metrics_handler
+from common.telemetry.tracing import traces
+from common.telemetry.version import software_version
 
 KEEP_ALIVE = 75  # seconds; aiohttp's default of an hour would keep slow senders connected
 SHUTDOWN_TIMEOUT = 10  # seconds for running requests to end

@@ -8,7 +8,9 @@ from aiohttp.typedefs import Handler, Middleware
 from common.auth.internal_tokens import Callers, UntrustedCaller
 from common.http.middleware import FAILURE, OPEN_PATHS, ROUTE, route_of, tenant_of
 from common.http.service_auth import authenticate_caller
-from common.telemetry import TRACEPARENT, request_id, traces
+from common.telemetry import request_id
+from common.telemetry.spans import TRACEPARENT
+from common.telemetry.tracing import traces
 
 
 def tracing_middlewares(callers: Callers | None = None) -> list[Middleware]:

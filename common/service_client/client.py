@@ -20,7 +20,8 @@ from common.service_client.connections import base_url, connector
 from common.service_client.problems import json_of, raise_problem
 from common.service_client.replicas import Replicas
 from common.service_client.transport import HEADER_LIMIT, SMALL, HttpReply, HttpTransport, Response
-from common.telemetry import request_id, traces
+from common.telemetry import request_id
+from common.telemetry.tracing import traces
 
 __all__ = ["HEADER_LIMIT", "SMALL", "Response", "ServiceClient", "json_of", "open_service", "raise_problem"]
 

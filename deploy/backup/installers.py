@@ -13,8 +13,9 @@ from pathlib import Path
 from common.errors import Problem, Unavailable
 from common.mongo import Document
 from common.tenants import is_tenant_id
-from deploy.backup.records import BackupProblem, documents, is_plain_file
-from deploy.operator.stores import Storage
+from deploy.backup.manifest import BackupProblem
+from deploy.backup.records import documents, is_plain_file
+from deploy.operator.storage import Storage
 from deploy.terminal import FileProgress
 from upload_service.content_range import parse_file_id
 from upload_service.inspection.model import State

@@ -7,7 +7,7 @@ from aiohttp import web
 from common.auth.api_tokens import PREFIX
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import SessionCheck, Sessions
-from common.caching import FifoCache
+from common.caching.bounded_cache import FifoCache
 from common.errors import InvalidRequest, NotAuthenticated
 from common.http.bodies import read_body
 from common.http.forms import URLENCODED, Form, read_form, urlencoded_form

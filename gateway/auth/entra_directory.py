@@ -11,7 +11,7 @@ import orjson
 
 from common.auth.entra_app import EntraApp
 from common.auth.internal_tokens import Caller
-from common.caching import ResponseCache
+from common.caching.response_cache import ResponseCache
 from common.errors import NotAuthenticated, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import RingRule

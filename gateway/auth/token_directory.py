@@ -8,7 +8,7 @@ from hashlib import sha256
 from common.auth.api_tokens import USER_PREFIX, ApiToken
 from common.auth.internal_tokens import Caller
 from common.auth.roles import Role
-from common.caching import ResponseCache
+from common.caching.response_cache import ResponseCache
 from common.errors import Forbidden, NotAuthenticated, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import contains

@@ -5,7 +5,7 @@ from functools import partial
 from common.auth.internal_tokens import Caller
 from common.auth.roles import Role
 from common.auth.sessions import Session
-from common.caching import ResponseCache
+from common.caching.response_cache import ResponseCache
 from common.errors import NotAuthenticated
 from common.service_client.client import ServiceClient
 

@@ -16,7 +16,8 @@ from aiohttp import web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
-from common.caching import FifoCache, ResponseCache
+from common.caching.bounded_cache import FifoCache
+from common.caching.response_cache import ResponseCache
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
 from common.http.zero_copy import send_file

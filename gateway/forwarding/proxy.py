@@ -8,12 +8,12 @@ from aiohttp import ClientError, web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import Caller
+from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT
 from common.http.middleware import AUDIT_HEADER, BytesResponse
 from common.http.zero_copy import splice
-from common.redis import TENANT_VERSION_HEADER
 from common.service_client.caller_body import CallerBody
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, raise_problem
 from common.service_client.detached_body import detach_body

@@ -1,8 +1,10 @@
 """The files of transfers, in the folder that all replicas share. Everything here blocks: call it in a worker thread."""
 
+import errno
 import glob
 import hashlib
 import os
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -13,11 +15,12 @@ from typing import Protocol, Self
 from upload_service.model import StorageFull, TransferDamaged, Upload
 from upload_service.storage.disk import full_disk, sync_folder
 from upload_service.storage.file_names import plain_name
-from upload_service.storage.progress_file import ProgressFile
 
 TRANSFERS = "transfers"  # the folder for them in the folder of a tenant
-PROGRESS = "progress"  # the name of a progress file
+PROGRESS = "progress"  # the name of the log of offsets, beside the file
 BLOCK = 1 << 20  # bytes
+LOG_END = 8 << 10  # bytes at the end of a log that are read; an entry has 15
+_ENTRY = re.compile(rb"\n([0-9]{13})\n")  # A part of an entry is none, and the next one does not continue it.
 
 
 class Digest(Protocol):
@@ -38,21 +41,17 @@ class PartFiles:
         """The file of a transfer. Raises ValueError for a record with a name that leads to another folder."""
         return self._transfers(upload) / plain_name(f"{upload.upload_id}.{upload.generation}") / self._name(upload)
 
-    def open(self, upload: Upload, digest: Digest | None, *, record: bool = False) -> "PartFile":
+    def open(self, upload: Upload, digest: Digest | None) -> "PartFile":
         """The file of a transfer, truncated to its offset; `digest` is updated with what is written from there.
 
-        `record` gives it a progress file. Raises StorageFull and TransferDamaged.
+        Raises StorageFull and TransferDamaged.
         """
-        return PartFile(
-            self.path(upload), upload.offset, digest, self._progress(upload, upload.fence) if record else None
-        )
+        return PartFile(self.path(upload), upload.offset, digest)
 
     def progress(self, upload: Upload) -> Upload:
-        """A transfer as read from its record, with the offset that the holder of a kept lease has acknowledged."""
-        if not upload.kept_fence:
-            return upload
-        offset = self._progress(upload, upload.kept_fence).read()
-        return replace(upload, offset=max(upload.offset, offset), kept_fence=0)
+        """An open transfer as read from its record, with the offset of its log, which the record follows."""
+        offset = _last_offset(self.path(upload).with_name(PROGRESS))
+        return replace(upload, offset=max(upload.offset, offset))
 
     def copy(self, upload: Upload, generation: int) -> Digest:
         """Copy the acknowledged bytes to another generation and return their digest. A failure leaves no copy.
@@ -102,9 +101,6 @@ class PartFiles:
         with suppress(FileNotFoundError):  # Another process may have been faster.
             folder.rmdir()
 
-    def _progress(self, upload: Upload, fence: int) -> ProgressFile:
-        return ProgressFile(self.path(upload).with_name(PROGRESS), fence, upload.certain_until)
-
     def _folders(self, upload: Upload) -> Iterator[Path]:
         return self._transfers(upload).glob(f"{plain_name(glob.escape(upload.upload_id))}.*")
 
@@ -118,11 +114,10 @@ class PartFiles:
 class PartFile:
     """A growing file, truncated to `offset` when it is opened. Its bytes are on the disk after `sync`.
 
-    `record` also writes its length to the progress file, as long as the lease is certain.
+    `log` then adds its length to the log of offsets: only those bytes count that the log or the record has.
     """
 
-    def __init__(self, path: Path, offset: int, digest: Digest | None, progress: ProgressFile | None = None) -> None:
-        self._progress = progress
+    def __init__(self, path: Path, offset: int, digest: Digest | None) -> None:
         self._path = path
         self._start = self._position = offset
         self._digest = digest
@@ -163,24 +158,17 @@ class PartFile:
                 for path in (folder, *list(folder.parents)[:3]):
                     sync_folder(path)
 
-    @property
-    def can_record(self) -> bool:
-        return self._progress is not None and self._progress.is_certain
-
-    def record(self) -> bool:
-        """Write the length to the progress file if the lease is certain; after `sync`.
+    def log(self) -> None:
+        """Add the length to the log of offsets, on the disk; after `sync`.
 
         Raises StorageFull, and TransferDamaged if another process took the transfer over.
         """
-        if self._progress is None or not self._progress.is_certain:
-            return False
         self._start = self._position  # No failure may truncate it from here on: another process may know the length.
         with _disk_errors():
-            self._progress.write(self._position)
-        return True
+            _log_offset(self._path.with_name(PROGRESS), self._position)
 
     def truncate(self) -> None:
-        """Drop the bytes that were written since the file was opened, unless its length was recorded."""
+        """Drop the bytes that were written since the file was opened, unless its length was logged."""
         os.ftruncate(self._descriptor, self._start)
 
     def close(self) -> None:
@@ -194,6 +182,34 @@ def digest_of(path: Path) -> str:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:
         raise TransferDamaged from None
+
+
+def _log_offset(path: Path, offset: int) -> None:
+    """Add an entry to a log, and wait until it is on the disk. A failure leaves no entry."""
+    entry = b"\n%013d\n" % offset
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            if os.write(descriptor, entry) < len(entry):
+                raise OSError(errno.ENOSPC, "The entry has no room.")
+            os.fdatasync(descriptor)
+            if not size:
+                sync_folder(path.parent)
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _last_offset(path: Path) -> int:
+    """The offset in the last whole entry of a log; 0 without one."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_END))
+        entries: list[bytes] = _ENTRY.findall(file.read())
+        return int(entries[-1]) if entries else 0
+    return 0
 
 
 @contextmanager

@@ -19,14 +19,15 @@ class PartWriter:
 
     A large block that is still in the socket is received, written and synced by one visit.
     `open_file` runs in the worker thread as well. A write that fails truncates the file to its length before.
+    `logs` adds the new length to the log of offsets.
     """
 
-    def __init__(self, open_file: Callable[[], PartFile]) -> None:
+    def __init__(self, open_file: Callable[[], PartFile], *, logs: bool = False) -> None:
         self._open_file = open_file
+        self._logs = logs
         self._file: PartFile | None = None
         self._visit: asyncio.Future[None] | None = None
         self._is_synced = False
-        self.is_recorded = False  # Whether the progress file has the new length.
 
     async def write(
         self, blocks: AsyncIterator[bytes] | AsyncIterator[bytes | SocketBody], reserve: Reserve | None = None
@@ -56,7 +57,7 @@ class PartWriter:
                 count += len(block)
             if reserve:
                 await reserve(count)
-            if batch or not self._is_synced or (self._file and self._file.can_record):
+            if batch or not self._is_synced or self._logs:
                 await self._start_visit(batch, last=True)
             await self._end_visit()
             self._close()
@@ -91,8 +92,8 @@ class PartWriter:
     def _write_last(self, blocks: Sequence[bytes | memoryview]) -> None:
         if blocks or not self._is_synced:
             self._write_batch(blocks, last=True)
-        if self._file is not None:
-            self.is_recorded = self._file.record()
+        if self._logs and self._file is not None:
+            self._file.log()
         self._close()
 
     def _close(self) -> None:

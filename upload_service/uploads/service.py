@@ -84,7 +84,7 @@ class Transfers:
     async def _find(self, tenant_id: str, file_id: FileId) -> Upload | None:
         """The state of a transfer, with the chunks that were acknowledged since the last update of its record."""
         upload = await self.store.find(tenant_id, file_id)
-        while upload and upload.status is Status.OPEN and upload.kept_fence:
+        while upload and upload.status is Status.OPEN:
             current = await asyncio.to_thread(self.sessions.parts.progress, upload)
             if current.offset > upload.offset:
                 return current
@@ -231,7 +231,7 @@ class Transfers:
         # Without a digest another process saw a chunk: the chunks alternate, and a kept lease would delay each.
         keep = digest is not None and not span.is_last
         blocks = expect_length(session.upload, span, chunk.large_blocks(span.length))
-        await session.write(blocks, digest, record=keep)
+        await session.write(blocks, digest, logs=not span.is_last)
         if span.is_last:
             self.digests.delete(upload_id)
             return await session.finish(span.total, chunk.suffix, digest)

@@ -16,7 +16,7 @@ from catalog_service.winget.search.evaluation import candidate_segments, matchin
 from catalog_service.winget.search.index import SIZE, Index, IndexSegment, Record
 from catalog_service.winget.search.records import records_of
 from catalog_service.winget.search.requests import Search
-from common.caching import TenantCache, TooLarge
+from common.caching.tenant_cache import TenantCache, TooLarge
 from common.concurrency.limits import FairConcurrencyLimit
 
 UNCACHED_READS = 4  # catalogs too large for the cache that are read at once, one of each tenant

@@ -27,8 +27,9 @@ from pymongo.asynchronous.collection import AsyncCollection
 
 from auth_service.throttle.store import RedisFailureCounts
 from common.auth.internal_tokens import Deployment
+from common.caching.tenant_version import TenantVersions
 from common.mongo import Document
-from common.redis import TenantVersions, open_redis
+from common.redis import open_redis
 from deploy.local.folder import SERVICES, Addresses
 from deploy.operator.tenants import open_operator
 from tests.support.factories import KEY

@@ -26,7 +26,8 @@ from catalog_service.sweeper import sweep
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.auth.roles import Permission, PermissionMissing
 from common.errors import NotFound, Problem
-from common.events import Events, LocalEvents
+from common.events import Events
+from common.events.local import LocalEvents
 from common.http.middleware import json_response, problems
 from common.http.server import serving
 from common.mongo import Document, MongoDatabase, open_database

@@ -15,7 +15,7 @@ from aiohttp import ClientConnectionError, ClientSession, UnixConnector, web
 from common.http.connection_limits import Runner
 from common.http.readiness import add_probes
 from common.http.server import serving
-from common.telemetry import software_version
+from common.telemetry.version import software_version
 from tests.support.factories import make_caller
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica_client import connect_to_replica

@@ -14,8 +14,8 @@ from pymongo import AsyncMongoClient
 
 from common.auth.api_tokens import PATTERN
 from deploy.local.folder import Addresses
+from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.stores import StoreAddresses
-from deploy.operator.tenants import OperatorAudit, open_operator_audit
 from tests.support.factories import KEY, make_tenant
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
 from tests.support.system.services import Services, bearer

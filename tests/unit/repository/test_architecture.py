@@ -15,14 +15,13 @@ DRIVERS = {
     "motor": {"common/mongo/__init__.py", "common/mongo/schema.py"},
     "pymongo": {"common/mongo/__init__.py", "common/mongo/schema.py"},
     "redis": {"common/redis.py", "auth_service/throttle/store.py"},
-    "aio_pika": {"common/events/broker.py"},
+    "aio_pika": {"common/events/broker.py", "common/events/deliveries.py"},
     "opentelemetry": {"common/telemetry/otel.py"},
     "obstore": {"upload_service/storage/s3.py", "upload_service/storage/s3_client.py"},
 }
 # The layers of a service. A module imports its own layer and the layers to its right.
 LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
 ROUTE_MODULES = {
-    "composed",
     "dashboard",
     "execute",
     "forms",

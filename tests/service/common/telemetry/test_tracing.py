@@ -20,7 +20,8 @@ from common.http.tracing import tracing_middlewares
 from common.mongo import MongoError, open_database
 from common.redis import ScriptRunner, open_redis
 from common.service_client.client import open_service
-from common.telemetry import TRACEPARENT, traces
+from common.telemetry.spans import TRACEPARENT
+from common.telemetry.tracing import traces
 from common.tenants import Tenant
 from tests.support.factories import KEY, KEYS, make_caller
 from tests.support.servers.otlp_server import Collector, Span, run_collector

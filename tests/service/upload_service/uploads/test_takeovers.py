@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.auth.internal_tokens import Caller
-from common.events import LocalEvents
+from common.events.local import LocalEvents
 from common.mongo import MongoDatabase
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
@@ -190,7 +190,7 @@ async def complete_before_rename(replicas: Replicas, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patched:
         patched.setattr(FolderStorage, "finalize", die)
         assert (await replicas.first.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")).status == 500
-    assert replicas.first.files(caller) == ["upload_f.part"]
+    assert replicas.first.files(caller) == ["progress", "upload_f.part"]
     return caller, (await replicas.second.state(caller, "f")).body["server_filename"]
 
 

@@ -353,7 +353,7 @@ async def test_a_catalog_whose_files_cannot_be_read_is_an_error(
 
 
 async def test_tenants_without_recent_requests_are_removed(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.caching.MAX_TENANTS", 3)
+    monkeypatch.setattr("common.caching.tenant_cache.MAX_TENANTS", 3)
     catalogs = cache_of(large)
     before = await catalogs.check("acme")
     for tenant_id in ("one", "two", "three", "four"):

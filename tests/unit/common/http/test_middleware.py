@@ -12,7 +12,7 @@ from common.http.connection_limits import CATCH_ALL_ROUTE, expect
 from common.http.middleware import BytesResponse, observe_requests, problems
 from common.http.readiness import add_probes
 from common.http.server import serving
-from common.telemetry.metrics import RequestMetrics
+from common.telemetry.service_metrics import RequestMetrics
 from tests.support.tables import each
 
 REQUESTS = {

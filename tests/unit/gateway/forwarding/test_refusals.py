@@ -2,7 +2,7 @@
 
 import pytest
 
-from common.telemetry import of_request
+from common.telemetry.logs import of_request
 from gateway.forwarding import refusals
 from gateway.forwarding.refusals import RefusalCounts
 from tests.support.factories import make_caller, make_tenant

@@ -100,7 +100,7 @@ async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) 
     searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     await ids(searches, "one")
     size = searches.size
-    monkeypatch.setattr("common.caching.MAX_TENANTS", 1)
+    monkeypatch.setattr("common.caching.tenant_cache.MAX_TENANTS", 1)
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
     catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))
@@ -173,7 +173,7 @@ async def test_a_query_is_not_shared_during_a_change() -> None:
 
 
 async def test_a_shared_query_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.caching.CHECK_MAX_AGE", 0)
+    monkeypatch.setattr("common.caching.tenant_cache.CHECK_MAX_AGE", 0)
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
     searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     for queries in range(1, 4):

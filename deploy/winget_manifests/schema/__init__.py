@@ -1,0 +1,1 @@
+"""The schema of manifests, and the forms made from it."""
