@@ -18,22 +18,10 @@ from common.mongo import MongoDatabase, MongoError, open_database
 from common.mongo.migration import migrate
 from common.mongo.schema import register_version
 from common.telemetry.metrics import METRICS
-from upload_service.app_keys import (
-    CLAIMS,
-    DOWNLOAD_COUNTER,
-    DOWNLOAD_STORE,
-    DOWNLOADS,
-    INSPECTOR,
-    INSTALLER_CHECKS,
-    LOCAL_EVENTS,
-    QUOTA,
-    SCRUB_STORE,
-    SETTINGS,
-    TRANSFER_METRICS,
-    TRANSFERS,
-)
-from upload_service.downloads.counter import DownloadCounter
-from upload_service.downloads.service import Downloads
+from upload_service import routes
+from upload_service.downloads import routes as download_routes
+from upload_service.downloads.routes import DOWNLOAD_COUNTER, DOWNLOAD_STORE, DOWNLOADS
+from upload_service.downloads.service import DownloadCounter, Downloads
 from upload_service.downloads.store import MongoDownloadStore
 from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.installer_files import InstallerFiles
@@ -43,31 +31,29 @@ from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.scrub import Scrub, limit_rate
 from upload_service.maintenance.store import MongoScrubStore
-from upload_service.metrics import ScanMetrics, TransferMetrics
 from upload_service.model import StorageKind
 from upload_service.outgoing.scanners import scanner_at
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.routes import routes
+from upload_service.routes import CLAIMS, INSPECTOR, INSTALLER_CHECKS, QUOTA, SCRUB_STORE
 from upload_service.scanning.checks import InstallerChecks
 from upload_service.scanning.checks_store import MongoCheckStore
-from upload_service.scanning.metrics_store import register_scan_metrics
+from upload_service.scanning.metrics_store import ScanMetrics, register_scan_metrics
 from upload_service.scanning.service import Scans
 from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.storage.integrity import IntegrityCheck
+from upload_service.storage.integrity import IntegrityCheck, StorageOwnership
 from upload_service.storage.migration import Mover, Staging
-from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.store import SCHEMA
-from upload_service.uploads.chunk import ResendCheck
-from upload_service.uploads.claims import Claims
+from upload_service.uploads import routes as upload_routes
+from upload_service.uploads.claims import Claims, Collector, Removal
 from upload_service.uploads.outbox import Outbox
-from upload_service.uploads.removal import Collector, Removal
-from upload_service.uploads.service import Transfers
+from upload_service.uploads.routes import TRANSFER_METRICS, TRANSFERS, TransferMetrics
+from upload_service.uploads.service import ResendCheck, Transfers
 from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
@@ -84,6 +70,9 @@ STORAGE_TIMEOUT = 1  # seconds for the object storage in a readiness check; all 
 SCANNERS = 2  # files that a replica scans at once
 READERS = 2  # files read again at once
 
+SETTINGS = web.AppKey("settings", UploadSettings)
+LOCAL_EVENTS: web.AppKey[Events | None] = web.AppKey("local_events")
+
 Step = Callable[[], Awaitable[None]]
 Work = tuple[str, Step, Step]  # name, step, pause after it
 
@@ -93,7 +82,7 @@ def create_app(settings: UploadSettings, events: Events | None = None) -> web.Ap
     app = service_app(
         "upload_service",
         settings.upload_service_key,
-        routes,
+        [*upload_routes.routes, *download_routes.routes, *routes.routes],
         connect,
         access_log=settings.access_log,
         open_operations=frozenset({"download"}),

@@ -1,7 +1,10 @@
-"""Uploads and the errors about them."""
+"""Uploads, the names of their files, and the errors about them."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import PurePath
+from typing import NewType
 
 from common.errors import Conflict, InvalidRequest, NotFound, Problem
 
@@ -217,3 +220,29 @@ class TransferDamaged(Problem):
     status = 500
     code = "transfer_damaged"
     text = "The stored part of this transfer is damaged; begin again under another X-File-ID."
+
+
+ServerFilename = NewType("ServerFilename", str)
+
+FONTS = (".ttf", ".otf", ".ttc", ".otc", ".fnt")
+SUFFIXES = ("", ".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip", *FONTS)
+
+_SERVER_FILENAME = re.compile(r"[0-9a-f]{32}(?:" + "|".join(re.escape(suffix) for suffix in SUFFIXES) + r")")
+
+
+def parse_server_filename(text: str) -> ServerFilename | None:
+    """The name if it has the form that this service gives names, else None."""
+    return ServerFilename(text) if _SERVER_FILENAME.fullmatch(text) else None
+
+
+def plain_name(text: str) -> str:
+    """The name of one file or folder. Raises ValueError for a name that leads to another folder."""
+    if text in {"", ".", ".."} or not {"/", "\\", "\0"}.isdisjoint(text):
+        raise ValueError("not one plain name")
+    return text
+
+
+def suffix_of(file_name: str) -> str:
+    """The ending of a file's name if it is an installer's, else ""."""
+    suffix = PurePath(file_name).suffix.lower()
+    return suffix if suffix in SUFFIXES else ""

@@ -20,10 +20,12 @@ import os
 import select
 import socket
 import time
+from collections.abc import AsyncIterator
 from typing import Protocol, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from multipart import MultipartError, MultipartSegment, PushMultipartParser, parse_options_header
 
 from common.errors import InvalidRequest
 from common.http import bodies
@@ -218,3 +220,56 @@ async def _finish(visit: "asyncio.Future[None]") -> None:
 
 def _broken() -> InvalidRequest:
     return InvalidRequest("The body is broken or ended early.")
+
+
+HEAD_END = b"\r\n\r\n"
+MAX_HEAD = 16 << 10  # bytes
+MAX_HEADS = 64  # before that of the file; a form has a dozen
+END = len(b"--\r\n")  # after the last delimiter
+
+
+async def large_part_events(
+    request: web.Request, name: str, length: int | None
+) -> AsyncIterator[MultipartSegment | bytes | SocketBody | None]:
+    """As `multipart_events`. The event after the head of a file `name` may be one that is still in the socket.
+
+    Such a file has `length` bytes. If that is unknown, the last `FORM_LIMIT` bytes of the body are never part of it.
+    """
+    blocks, buffer, position = bodies.body(request), b"", 0
+    heads = MAX_HEADS if SocketBody.can_receive(request) else 0
+    _, options = parse_options_header(request.headers.get("Content-Type", ""))
+    try:
+        parser = PushMultipartParser(options.get("boundary", ""), max_segment_count=bodies.FIELDS_LIMIT)
+        delimiter = b"\r\n--" + parser.boundary
+        while True:
+            while not buffer or (heads and HEAD_END not in buffer and len(buffer) < MAX_HEAD):
+                block = await anext(blocks, b"")
+                buffer += block
+                position += len(block)
+                if not block:
+                    heads = 0
+                    break
+            if not buffer:
+                break
+            piece, end, buffer = buffer.partition(HEAD_END) if heads else (buffer, b"", b"")
+            heads = heads - 1 if end else 0
+            event = None
+            if not parser.closed:
+                for event in parser.parse(piece + end):
+                    yield event
+            if not heads or not isinstance(event, MultipartSegment) or not _is_file(event, name):
+                continue
+            limit = (request.content_length or 0) - position + len(buffer)  # bytes that follow the head
+            limit = limit - bodies.FORM_LIMIT if length is None else min(limit, length + len(delimiter) + END)
+            if limit - len(buffer) >= LEAST:
+                part = SocketBody(request, buffer, limit, delimiter)
+                yield part
+                buffer, heads = part.rest, 0
+        parser.close()
+    except (MultipartError, UnicodeError):
+        raise InvalidRequest("The multipart body is malformed.") from None
+
+
+def _is_file(segment: MultipartSegment, name: str) -> bool:
+    """Whether a part is a file of this name. The parser checks a length of its own."""
+    return segment.name == name and bool(segment.filename) and segment.header("Content-Length") is None

@@ -29,8 +29,8 @@ from deploy.backup.installers import installers_of
 from deploy.backup.manifest import AUDIT, BackupManifest, BackupProblem, Entry, make_seals
 from deploy.backup.records import documents, is_plain_file, open_plain_file
 from deploy.operator.stores import StoreAddresses
-from upload_service.storage.disk import sync_folder
-from upload_service.storage.file_names import plain_name
+from upload_service.model import plain_name
+from upload_service.storage.part_files import sync_folder
 
 MANIFEST, SEAL = "manifest.json", "manifest.seal"
 

@@ -19,11 +19,10 @@ from deploy.operator.storage import Storage
 from deploy.terminal import FileProgress
 from upload_service.content_range import parse_file_id
 from upload_service.inspection.model import State
-from upload_service.model import Damage, InstallerMissing, Status, StorageKind, Upload
+from upload_service.model import Damage, InstallerMissing, Status, StorageKind, Upload, parse_server_filename
 from upload_service.scanning.model import ScanState, scan_document
-from upload_service.storage.disk import sync_folder
-from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
+from upload_service.storage.part_files import sync_folder
 from upload_service.store import LEASE_FREE, record_key, to_upload
 
 STORED = (Status.COMPLETE, Status.LINKED)

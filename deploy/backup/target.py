@@ -11,7 +11,7 @@ from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import MARKERS, Client, collections
 from deploy.local.folder import SERVICES
 from deploy.operator.storage import Storage
-from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.integrity import StorageOwnership
 from upload_service.storage.store import MongoFileIndex
 
 UNAUTHORIZED = 13  # MongoDB's code

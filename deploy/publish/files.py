@@ -12,7 +12,7 @@ from pathlib import Path
 
 from catalog_service.model.enumerations import Architecture, FileType
 from deploy.publish.problems import FileChanged, FileUnusable
-from upload_service.storage.file_names import FONTS
+from upload_service.model import FONTS
 
 BLOCK = 4 << 20  # bytes
 _TYPES = {

@@ -1,4 +1,4 @@
-"""The metrics of files that wait for a scan, and of the scanner."""
+"""The metrics of scans, of files that wait for one, and of the scanner."""
 
 import asyncio
 from collections.abc import Sequence
@@ -9,10 +9,20 @@ from pymongo import ASCENDING
 
 from common.mongo import MongoDatabase
 from common.telemetry.metrics import Metrics
-from upload_service.scanning.model import ScanFailed, Scanner
+from upload_service.scanning.model import ScanFailed, Scanner, ScanState
 from upload_service.store import NOW, WAITING_FOR_SCAN
 
 CHECK_TIMEOUT = 1.5  # seconds; less than those of a source
+SCAN_RESULTS = (ScanState.CLEAN, ScanState.INFECTED, ScanState.TOO_LARGE, ScanState.FAILED)
+
+
+class ScanMetrics:
+    """The scans that ended."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.scans = metrics.counter("pkgrepo_scans_total", "Scans of installers, by their result.", "state")
+        for state in SCAN_RESULTS:  # An increase from nothing would be none.
+            self.scans.labels(state)
 
 
 def register_scan_metrics(metrics: Metrics, database: MongoDatabase, scanner: Scanner) -> None:

@@ -14,8 +14,8 @@ from functools import partial
 from common.concurrency.lease import keep_lease
 from common.errors import Problem
 from common.telemetry import log
-from upload_service.metrics import ScanMetrics
 from upload_service.model import Upload
+from upload_service.scanning.metrics_store import ScanMetrics
 from upload_service.scanning.model import Engine, ScanFailed, ScanLease, Scanner, ScanState, Verdict
 from upload_service.scanning.store import MongoScanStore
 from upload_service.storage.filesystem import StorageBackends

@@ -3,30 +3,152 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from common.auth.internal_tokens import Caller
 from common.errors import BodyTooLarge, InvalidRequest, StorageExceeded, Unavailable
+from common.http.socket_body import SocketBody
 from upload_service.content_range import ContentRange, FileId
 from upload_service.model import (
+    InstallerMissing,
     Status,
     StorageFull,
     TransferCancelled,
     TransferComplete,
     TransferNotFound,
+    UnexpectedChunk,
     Upload,
     add_expected_offset,
 )
-from upload_service.quota.service import IncrementalReservation, reserve
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.filesystem import prepend
-from upload_service.storage.part_files import Digest
-from upload_service.uploads.chunk import Chunk, ResendCheck, expect_length, expect_next
-from upload_service.uploads.removal import Removal
+from upload_service.storage.filesystem import StorageBackends, prepend, read_blocks
+from upload_service.storage.part_files import Digest, PartFiles
+from upload_service.uploads.claims import Removal
 from upload_service.uploads.session import UploadSession, UploadSessions
 from upload_service.uploads.store import MongoUploadStore
+
+MAX_AHEAD = 64 << 20  # bytes
+
+
+async def reserve(store: MongoQuotaStore, upload: Upload, size: int, quota: int | None) -> None:
+    """Reserve `size` bytes for an upload. Raises StorageExceeded and TooManyUploads."""
+    if not await store.reserve(upload, size, quota):
+        raise StorageExceeded(f"A file of {size} bytes does not fit in the tenant's storage.")
+
+
+@dataclass
+class IncrementalReservation:
+    """A reservation for a file of unknown length, made in steps. `max_size` is its limit in bytes, if it is known."""
+
+    store: MongoQuotaStore
+    upload: Upload
+    quota: int | None
+    max_size: int | None
+    reserved: int = 0
+
+    async def ensure(self, size: int) -> None:
+        """Reserve at least `size` bytes, and a step more if the quota allows. Raises StorageExceeded."""
+        if size <= self.reserved:
+            return
+        ahead = size + MAX_AHEAD if self.max_size is None else max(size, min(size + MAX_AHEAD, self.max_size))
+        if await self.store.reserve(self.upload, ahead, self.quota):
+            self.reserved = ahead
+            return
+        await reserve(self.store, self.upload, size, self.quota)
+        self.reserved = size
+
+
+B = TypeVar("B", bytes, bytes | SocketBody)
+
+
+class Chunk(Protocol):
+    """The body of a request. `suffix` is the ending of the file's name, known after all blocks were read."""
+
+    suffix: str
+
+    def blocks(self) -> AsyncIterator[bytes]: ...
+
+    def large_blocks(self, length: int | None) -> AsyncIterator[bytes | SocketBody]:
+        """As `blocks`; a body of `length` bytes, or of unknown length, may be a block that is still in the socket."""
+
+
+def expect_total(upload: Upload, span: ContentRange) -> None:
+    """Raise UnexpectedChunk if the chunk belongs to a file of another length."""
+    if span.total != upload.total:
+        raise UnexpectedChunk(f"The total was {upload.total} bytes before, not {span.total}", upload)
+
+
+def expect_next(upload: Upload, span: ContentRange) -> None:
+    """Raise UnexpectedChunk unless the chunk continues the transfer."""
+    expect_total(upload, span)
+    if span.start != upload.offset:
+        kind = "leaves a gap" if span.start > upload.offset else "overlaps what is stored"
+        raise UnexpectedChunk(f"A chunk that begins with byte {span.start} {kind}", upload)
+
+
+async def expect_length(upload: Upload, span: ContentRange, blocks: AsyncIterator[B]) -> AsyncIterator[B]:
+    """The blocks of a chunk. Raises UnexpectedChunk if they are longer or shorter than its range."""
+    count = 0
+    async for block in blocks:
+        if count + len(block) > span.length:
+            raise UnexpectedChunk(f"The body is longer than its range of {span.length} bytes", upload)
+        yield block
+        count += len(block)  # The length of a block in the socket is known from now on.
+    if count != span.length:
+        raise UnexpectedChunk(f"The body has {count} bytes, its range {span.length}", upload)
+
+
+@dataclass(frozen=True)
+class ResendCheck:
+    """Compares a chunk that was sent before with the stored bytes."""
+
+    store: MongoUploadStore
+    parts: PartFiles
+    backends: StorageBackends
+
+    async def expect_same(self, upload: Upload, span: ContentRange, chunk: Chunk) -> None:
+        """Read the whole chunk. Raises UnexpectedChunk if its total or its bytes differ from the stored ones."""
+        expect_total(upload, span)
+        if upload.status is Status.OPEN:
+            stored = read_blocks(self.parts.path(upload), span.start, span.length)
+        else:
+            stored = self._read_installer(upload, span)
+        if not await same_bytes(expect_length(upload, span, chunk.blocks()), stored):
+            raise UnexpectedChunk("These bytes came before, and were others", upload)
+
+    async def _read_installer(self, upload: Upload, span: ContentRange) -> AsyncGenerator[bytes, None]:
+        """The stored bytes, also of a file that moves to its other storage before the first block is read."""
+        has_begun = False
+        try:
+            async for block in self.backends.of(upload).read(upload, span.start, span.length):
+                has_begun = True
+                yield block
+        except InstallerMissing:
+            moved = await self.store.find(upload.tenant_id, upload.file_id)
+            if moved is None or moved.is_gone:
+                raise TransferNotFound from None
+            if has_begun or moved.storage is upload.storage:
+                raise
+            async for block in self.backends.of(moved).read(moved, span.start, span.length):
+                yield block
+
+
+async def same_bytes(blocks: AsyncIterator[bytes], stored: AsyncGenerator[bytes, None]) -> bool:
+    """Whether both are the same bytes; `blocks` is read to its end in any case."""
+    same, known = True, bytearray()
+    async with aclosing(stored):
+        async for block in blocks:
+            while same and len(known) < len(block):
+                more = await anext(stored, b"")
+                known += more
+                same = bool(more)
+            same = same and known.startswith(block)
+            del known[: len(block)]
+    return same
+
 
 LEASE_TIMEOUT = 20.0  # seconds that a request waits for another one of the same transfer
 LEASE_PAUSE = 0.1  # seconds between two tries

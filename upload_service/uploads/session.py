@@ -18,13 +18,11 @@ from common.http.socket_body import SocketBody
 from common.mongo import MongoError
 from common.telemetry import log, request_id
 from common.telemetry.tracing import traces
-from upload_service.model import InstallerMissing, Status, TransferCancelled, TransferDamaged, Upload
+from upload_service.model import InstallerMissing, ServerFilename, Status, TransferCancelled, TransferDamaged, Upload
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.file_names import ServerFilename
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.storage.part_files import Digest, PartFiles, digest_of
-from upload_service.storage.part_writer import PartWriter, Reserve
-from upload_service.uploads.removal import Removal
+from upload_service.storage.part_files import Digest, PartFiles, PartWriter, Reserve, digest_of
+from upload_service.uploads.claims import Removal
 from upload_service.uploads.store import MongoUploadStore, clock
 
 IDLE_SECONDS = 0.5  # that a chunk at another replica waits for at most; 0 keeps no lease

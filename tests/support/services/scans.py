@@ -11,8 +11,8 @@ from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from common.telemetry.metrics import Metrics
 from tests.support.services.upload import UploadApi, folder_backends, serving_uploads
-from upload_service.metrics import ScanMetrics
 from upload_service.model import Upload
+from upload_service.scanning.metrics_store import ScanMetrics
 from upload_service.scanning.model import Engine, ScanFailed, Scanner, ScanState, Verdict
 from upload_service.scanning.service import Scans
 from upload_service.scanning.store import MongoScanStore

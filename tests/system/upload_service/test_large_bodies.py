@@ -22,9 +22,9 @@ from gateway.forwarding.proxy import SPLICE_THRESHOLD, relay
 from tests.support.factories import KEYS, make_caller
 from tests.support.system.raw_http import read_one_answer, read_slowly, shrink_send_buffer
 from tests.support.system.stub_service import serve_handler
+from upload_service.downloads.routes import ByteRange, send_installer
 from upload_service.downloads.service import OpenFile
 from upload_service.model import Upload
-from upload_service.views import ByteRange, send_installer
 
 SOON = 60  # seconds; reached only when something hangs
 SIZE = SPLICE_THRESHOLD * 4 + 3

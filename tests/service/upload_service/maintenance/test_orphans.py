@@ -18,7 +18,7 @@ from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
-from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
+from upload_service.storage.integrity import StorageIsNotOurs, StorageOwnership
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.store import MongoUploadStore
@@ -209,7 +209,7 @@ async def test_a_folder_of_another_database_loses_nothing(setup: Setup, mongo_ur
         await MongoFileIndex(empty).create_storage_id()
         await other_setup.collect()
         await empty.client.drop_database(empty.name)
-    assert setup.api.files(caller) == sorted([name, "progress", "upload_f.part"])
+    assert setup.api.files(caller) == sorted([name, "upload_f.part"])
     assert remains.exists()
     await setup.identity.check(StorageKind.FOLDER)
 

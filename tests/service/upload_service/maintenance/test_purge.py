@@ -22,7 +22,7 @@ from tests.support.wait import until
 from upload_service.model import Status
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.uploads.removal import Collector, forget_tenant
+from upload_service.uploads.claims import Collector, forget_tenant
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100

@@ -16,9 +16,9 @@ from tests.support.system.stub_service import serve_handler
 from tests.support.tables import every_cell
 from tests.support.wait import TIMEOUT
 from upload_service.content_range import ContentRange
-from upload_service.forms import ChunkForm, InstallerForm
 from upload_service.model import Upload
-from upload_service.uploads.chunk import expect_length
+from upload_service.uploads.routes import ChunkForm, InstallerForm
+from upload_service.uploads.service import expect_length
 
 Answer = tuple[int, object]
 
