@@ -46,8 +46,7 @@ from auth_service.users.service import Users
 from auth_service.users.store import MongoUserStore
 from common.auth.sessions import Sessions
 from common.caching.tenant_version import TenantVersions
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.migration import migrate
 from common.mongo.schema import register_version

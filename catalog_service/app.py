@@ -39,8 +39,7 @@ from common.caching.tenant_version import TenantVersions
 from common.concurrency.background import repeating
 from common.events import Events
 from common.events.broker import open_events
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.migration import migrate
 from common.mongo.schema import register_version

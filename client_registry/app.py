@@ -24,8 +24,7 @@ from client_registry.settings import RegistrySettings
 from client_registry.store import SCHEMA
 from common.caching.tenant_version import TenantVersions
 from common.concurrency.background import repeating
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.migration import migrate
 from common.mongo.schema import register_version

@@ -12,8 +12,7 @@ from common.concurrency.background import repeating
 from common.errors import Unavailable
 from common.events import Events
 from common.events.broker import open_events
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import MongoDatabase, MongoError, open_database
 from common.mongo.migration import migrate
 from common.mongo.schema import register_version

@@ -15,7 +15,7 @@ from catalog_service.model.stages import known_ring
 from catalog_service.model.versions import VersionName
 from catalog_service.revisions.model import CatalogState, StateReader
 from common.caching.tenant_cache import RevisionCheck, TenantCache, TooLarge
-from common.concurrency.blocks import Block
+from common.http.zero_copy.sources import Block
 from common.telemetry import log
 
 

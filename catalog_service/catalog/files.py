@@ -15,7 +15,7 @@ from queue import SimpleQueue
 from threading import Thread
 from weakref import finalize
 
-from common.concurrency.blocks import FileRange
+from common.http.zero_copy.sources import FileRange
 
 MIN_SIZE = 4096  # bytes that a file takes on disk
 RESERVE = 1 << 30  # bytes that stay free on the disk, or a tenth of a small one

@@ -18,7 +18,7 @@ from catalog_service.catalog.files import CatalogFiles
 from catalog_service.catalog.fragments import Fragment, View, ViewKind, same_views
 from catalog_service.catalog.reader import Rings
 from catalog_service.catalog.segments import find_positions, replaced_segments
-from common.concurrency.blocks import Block, FileRange, read_blocks
+from common.http.zero_copy.sources import Block, FileRange, read_blocks
 
 SEGMENT = 256  # packages; a segment of twice as many is split
 MAX_RANGES = 16  # of a file in a view; more take longer to send than a copy

@@ -17,9 +17,16 @@ from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import documents, is_plain_file
 from deploy.operator.storage import Storage
 from deploy.terminal import FileProgress
-from upload_service.content_range import parse_file_id
 from upload_service.inspection.model import State
-from upload_service.model import Damage, InstallerMissing, Status, StorageKind, Upload, parse_server_filename
+from upload_service.model import (
+    Damage,
+    InstallerMissing,
+    Status,
+    StorageKind,
+    Upload,
+    parse_file_id,
+    parse_server_filename,
+)
 from upload_service.scanning.model import ScanState, scan_document
 from upload_service.storage.filesystem import StorageBackends, read_blocks
 from upload_service.storage.part_files import sync_folder

@@ -13,9 +13,9 @@ from typing import BinaryIO, cast
 
 from aiohttp import ClientError, ClientPayloadError
 
-from common.concurrency.byte_sources import splice_to_file
+from common.http.zero_copy.responses import detach_body
+from common.http.zero_copy.sources import splice_to_file
 from common.service_client.client import BLOCK_TIMEOUT, Response
-from common.service_client.detached_body import detach_body
 from common.telemetry import log
 
 BLOCK = 256 << 10  # bytes; a longer catalog is in a file

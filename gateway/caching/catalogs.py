@@ -20,7 +20,7 @@ from common.caching.bounded_cache import FifoCache
 from common.caching.response_cache import ResponseCache
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
-from common.http.zero_copy import send_file
+from common.http.zero_copy.responses import send_file
 from common.service_client.client import Response, ServiceClient, raise_problem
 from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION

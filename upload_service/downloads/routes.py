@@ -10,7 +10,7 @@ from aiohttp import ETag, web
 
 from common.errors import Problem
 from common.http.middleware import CALLER
-from common.http.zero_copy import send_blocks, send_file, splice
+from common.http.zero_copy.responses import send_blocks, send_file, splice
 from common.telemetry import log
 from upload_service.downloads.service import Address, DownloadCounter, Downloads, ObjectBody, OpenFile
 from upload_service.downloads.store import MongoDownloadStore

@@ -16,7 +16,7 @@ from prometheus_client import Counter
 from common.auth.downloads import check_download
 from common.auth.signing import Keys
 from common.errors import Forbidden
-from common.service_client.detached_body import DetachedBody
+from common.http.zero_copy.responses import DetachedBody
 from common.telemetry import log
 from upload_service.downloads.store import Download, MongoDownloadStore
 from upload_service.model import (
@@ -39,6 +39,8 @@ from upload_service.uploads.store import MongoUploadStore
 MIN_SPLICED = 1 << 20  # bytes; a smaller body is read on a connection that is kept
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
+BATCH = 1000  # downloads of one write
+MAX_WAITING = 100_000  # downloads, while the database does not answer
 
 
 @dataclass(frozen=True)
@@ -164,10 +166,6 @@ class Downloads:
 
 def _read_on(storage: InstallerStorage, upload: Upload, end: int, position: int) -> AsyncGenerator[bytes, None]:
     return storage.read(upload, position, end - position)
-
-
-BATCH = 1000  # downloads of one write
-MAX_WAITING = 100_000  # downloads, while the database does not answer
 
 
 class DownloadCounter:

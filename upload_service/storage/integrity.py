@@ -30,6 +30,9 @@ LENGTH = 32  # bytes of an id
 SAMPLE = 1000  # files of a storage without an id that are looked up in the records
 
 _ID_FILE = Upload(tenant_id=FOLDER, file_id=NAME, upload_id=NAME, total=0, server_filename=NAME)
+ATTEMPTS = 2  # to read a file, while its storage responds
+BATCH = 8  # blocks that one visit to a thread hashes
+AfterBlock = Callable[[int], Awaitable[None]]
 
 
 class StorageIsNotOurs(Exception):
@@ -108,12 +111,6 @@ def _write_file(path: Path, text: str) -> None:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())
-
-
-ATTEMPTS = 2  # to read a file, while its storage responds
-BATCH = 8  # blocks that one visit to a thread hashes
-
-AfterBlock = Callable[[int], Awaitable[None]]
 
 
 @dataclass(frozen=True)

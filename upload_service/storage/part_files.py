@@ -16,8 +16,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, Self, cast
 
-from common.http.socket_body import SocketBody
+from common.http.zero_copy.socket_body import SocketBody
 from upload_service.model import StorageFull, TransferDamaged, Upload, plain_name
+
+TRANSFERS = "transfers"  # the folder for them in the folder of a tenant
+PROGRESS = "progress"  # the name of the log of offsets, beside the file
+BLOCK = 1 << 20  # bytes
+LOG_END = 8 << 10  # bytes at the end of a log that are read; an entry has 15
+_ENTRY = re.compile(rb"\n([0-9]{13})\n")  # A part of an entry is none, and the next one does not continue it.
+BATCH = 1 << 20  # bytes that one visit to a worker thread writes
+MAX_BLOCKS = 512  # in a batch of tiny blocks
+Reserve = Callable[[int], Awaitable[None]]
 
 
 def sync_folder(path: Path) -> None:
@@ -38,13 +47,6 @@ def full_disk() -> Iterator[None]:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise StorageFull from error
         raise
-
-
-TRANSFERS = "transfers"  # the folder for them in the folder of a tenant
-PROGRESS = "progress"  # the name of the log of offsets, beside the file
-BLOCK = 1 << 20  # bytes
-LOG_END = 8 << 10  # bytes at the end of a log that are read; an entry has 15
-_ENTRY = re.compile(rb"\n([0-9]{13})\n")  # A part of an entry is none, and the next one does not continue it.
 
 
 class Digest(Protocol):
@@ -244,12 +246,6 @@ def _disk_errors() -> Iterator[None]:
             yield
     except FileNotFoundError:
         raise TransferDamaged from None
-
-
-BATCH = 1 << 20  # bytes that one visit to a worker thread writes
-MAX_BLOCKS = 512  # in a batch of tiny blocks
-
-Reserve = Callable[[int], Awaitable[None]]
 
 
 class PartWriter:

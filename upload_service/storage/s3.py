@@ -34,6 +34,15 @@ RETRIES: "RetryConfig" = {
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=2), "base": 2},
 }
 MAX_LOG_TEXT = 500  # characters
+PART = 5 << 20  # bytes, the minimum of S3; a larger file is put in parts
+CONCURRENT_PARTS = 3  # the library buffers twice as many
+MAX_PARTS = 10_000  # of one object, a limit of S3
+BLOCK = 1 << 20  # bytes
+TIMEOUT = 2.5  # seconds for a request that a caller waits for
+BLOCK_TIMEOUT = 25.0  # seconds until the next bytes of a file arrive
+REDIRECT_LIFETIME = timedelta(minutes=5)  # in which a redirected download must begin
+# A browser that is redirected here saves the file and never displays it.
+_HEADERS: "Attributes" = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
 
 
 def open_store(storage: ObjectStorage) -> S3Store:
@@ -117,18 +126,6 @@ def _cause(details: str) -> str:
 
 def _without_query(text: str) -> str:
     return re.sub(r"\?\S*", "", text)[:MAX_LOG_TEXT]
-
-
-PART = 5 << 20  # bytes, the minimum of S3; a larger file is put in parts
-CONCURRENT_PARTS = 3  # the library buffers twice as many
-MAX_PARTS = 10_000  # of one object, a limit of S3
-BLOCK = 1 << 20  # bytes
-TIMEOUT = 2.5  # seconds for a request that a caller waits for
-BLOCK_TIMEOUT = 25.0  # seconds until the next bytes of a file arrive
-REDIRECT_LIFETIME = timedelta(minutes=5)  # in which a redirected download must begin
-
-# A browser that is redirected here saves the file and never displays it.
-_HEADERS: "Attributes" = {"Content-Type": "application/octet-stream", "Content-Disposition": "attachment"}
 
 
 class S3Storage:

@@ -12,10 +12,9 @@ from prometheus_client import Counter
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, field_text
 from common.http.middleware import audit, caller_of, json_response
-from common.http.socket_body import SocketBody, large_part_events
+from common.http.zero_copy.socket_body import SocketBody, large_part_events
 from common.telemetry.metrics import Metrics
-from upload_service.content_range import ContentRange, parse_file_id
-from upload_service.model import Status, Upload, suffix_of
+from upload_service.model import ContentRange, Status, Upload, parse_file_id, suffix_of
 from upload_service.uploads.service import Transfers
 
 OTHER_PARTS_LIMIT = 1 << 16  # bytes of the parts beside a chunk

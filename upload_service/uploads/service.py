@@ -2,17 +2,18 @@
 
 import asyncio
 import hashlib
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from common.auth.internal_tokens import Caller
+from common.caching.bounded_cache import FifoCache
 from common.errors import BodyTooLarge, InvalidRequest, StorageExceeded, Unavailable
-from common.http.socket_body import SocketBody
-from upload_service.content_range import ContentRange, FileId
+from common.http.zero_copy.socket_body import SocketBody
 from upload_service.model import (
+    ContentRange,
+    FileId,
     InstallerMissing,
     Status,
     StorageFull,
@@ -31,17 +32,15 @@ from upload_service.uploads.session import UploadSession, UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
 MAX_AHEAD = 64 << 20  # bytes
-
-
-async def reserve(store: MongoQuotaStore, upload: Upload, size: int, quota: int | None) -> None:
-    """Reserve `size` bytes for an upload. Raises StorageExceeded and TooManyUploads."""
-    if not await store.reserve(upload, size, quota):
-        raise StorageExceeded(f"A file of {size} bytes does not fit in the tenant's storage.")
+B = TypeVar("B", bytes, bytes | SocketBody)
+LEASE_TIMEOUT = 20.0  # seconds that a request waits for another one of the same transfer
+LEASE_PAUSE = 0.1  # seconds between two tries
+MAX_DIGESTS = 4096  # of transfers
 
 
 @dataclass
-class IncrementalReservation:
-    """A reservation for a file of unknown length, made in steps. `max_size` is its limit in bytes, if it is known."""
+class Reservation:
+    """The part of the quota for a file, made in steps. `max_size` is the file's limit in bytes, if it is known."""
 
     store: MongoQuotaStore
     upload: Upload
@@ -50,18 +49,15 @@ class IncrementalReservation:
     reserved: int = 0
 
     async def ensure(self, size: int) -> None:
-        """Reserve at least `size` bytes, and a step more if the quota allows. Raises StorageExceeded."""
+        """Reserve at least `size` bytes, and a step more if the quota allows. Raises StorageExceeded and others."""
         if size <= self.reserved:
             return
         ahead = size + MAX_AHEAD if self.max_size is None else max(size, min(size + MAX_AHEAD, self.max_size))
-        if await self.store.reserve(self.upload, ahead, self.quota):
-            self.reserved = ahead
-            return
-        await reserve(self.store, self.upload, size, self.quota)
-        self.reserved = size
-
-
-B = TypeVar("B", bytes, bytes | SocketBody)
+        for amount in (ahead, size):
+            if await self.store.reserve(self.upload, amount, self.quota):
+                self.reserved = amount
+                return
+        raise StorageExceeded(f"A file of {size} bytes does not fit in the tenant's storage.")
 
 
 class Chunk(Protocol):
@@ -150,37 +146,6 @@ async def same_bytes(blocks: AsyncIterator[bytes], stored: AsyncGenerator[bytes,
     return same
 
 
-LEASE_TIMEOUT = 20.0  # seconds that a request waits for another one of the same transfer
-LEASE_PAUSE = 0.1  # seconds between two tries
-MAX_DIGESTS = 4096  # of transfers
-
-
-class Digests:
-    """The running SHA-256 of transfers whose chunks this process has seen in order from the first byte on.
-
-    The last chunk then needs no second reading of the file.
-    """
-
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[int, Digest]] = OrderedDict()
-
-    def get(self, upload_id: str, offset: int) -> Digest | None:
-        """A copy of the digest of the first `offset` bytes; None if this process has not seen all of them."""
-        if not offset:
-            return hashlib.sha256()
-        known_offset, digest = self._known.get(upload_id, (0, None))
-        return digest.copy() if digest and known_offset == offset else None
-
-    def put(self, upload_id: str, offset: int, digest: Digest) -> None:
-        self._known[upload_id] = offset, digest
-        self._known.move_to_end(upload_id)
-        if len(self._known) > MAX_DIGESTS:
-            self._known.popitem(last=False)
-
-    def delete(self, upload_id: str) -> None:
-        self._known.pop(upload_id, None)
-
-
 @dataclass(frozen=True)
 class Transfers:
     """Stores installers that arrive in chunks, or in one request."""
@@ -190,7 +155,8 @@ class Transfers:
     sessions: UploadSessions
     resends: ResendCheck
     removal: Removal
-    digests: Digests = field(default_factory=Digests)
+    # By upload id: the running digest of so many bytes. The last chunk then needs no second reading of the file.
+    digests: FifoCache[str, tuple[int, Digest]] = field(default_factory=lambda: FifoCache(MAX_DIGESTS))
 
     async def find(self, caller: Caller, file_id: FileId) -> Upload:
         """The state of a transfer.
@@ -260,7 +226,7 @@ class Transfers:
             if upload.offset:
                 return await self._store_chunk(session, span, chunk)
             async with session.removed_on_failure():
-                await reserve(self.quota, upload, span.total, caller.tenant.storage_quota)
+                await Reservation(self.quota, upload, caller.tenant.storage_quota, span.total).ensure(span.total)
                 return await self._store_chunk(session, span, chunk)
 
     async def store_whole(self, caller: Caller, file: Chunk, *, min_size: int, max_size: int | None) -> Upload | None:
@@ -280,7 +246,7 @@ class Transfers:
         digest = hashlib.sha256()
         upload = await self.sessions.create(caller.tenant_id, caller.username)
         async with self.sessions.hold(upload) as session, session.removed_on_failure():
-            reservation = IncrementalReservation(self.quota, upload, caller.tenant.storage_quota, max_size=max_size)
+            reservation = Reservation(self.quota, upload, caller.tenant.storage_quota, max_size)
             await reservation.ensure(min_size)
             size = await session.write(prepend(first, blocks), digest, reservation.ensure)
             await self.quota.shrink(upload, size)
@@ -348,16 +314,22 @@ class Transfers:
         """Write the next chunk to the disk, then acknowledge it in one update."""
         upload_id = session.upload.upload_id
         if session.upload.needs_copy:
-            self.digests.put(upload_id, span.start, await session.copy_part())
-        digest = self.digests.get(upload_id, span.start)
+            self.digests.put(upload_id, (span.start, await session.copy_part()))
+        digest = self._digest(session.upload)
         # Without a digest another process saw a chunk: the chunks alternate, and a kept lease would delay each.
         keep = digest is not None and not span.is_last
         blocks = expect_length(session.upload, span, chunk.large_blocks(span.length))
         await session.write(blocks, digest, logs=not span.is_last)
         if span.is_last:
-            self.digests.delete(upload_id)
             return await session.finish(span.total, chunk.suffix, digest)
         upload = await session.advance(span.end + 1, keep=keep)
         if digest is not None:
-            self.digests.put(upload_id, upload.offset, digest)
+            self.digests.put(upload_id, (upload.offset, digest))
         return upload
+
+    def _digest(self, upload: Upload) -> Digest | None:
+        """A copy of the digest of the stored bytes; None if this process has not seen all of them in order."""
+        if not upload.offset:
+            return hashlib.sha256()
+        offset, digest = self.digests.get(upload.upload_id) or (0, None)
+        return digest.copy() if digest and offset == upload.offset else None

@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
-from common.http.socket_body import SocketBody
+from common.http.zero_copy.socket_body import SocketBody
 from common.mongo import MongoError
 from common.telemetry import log, request_id
 from common.telemetry.tracing import traces
@@ -28,13 +28,8 @@ from upload_service.uploads.store import MongoUploadStore, clock
 IDLE_SECONDS = 0.5  # that a chunk at another replica waits for at most; 0 keeps no lease
 
 Key = tuple[str, str]  # tenant_id, file_id
-
-
-@dataclass(frozen=True)
-class _Kept:
-    upload: Upload
-    until: float  # by the clock of the event loop
-    timer: asyncio.TimerHandle
+Result = TypeVar("Result")
+RENEWAL_SECONDS = 3.0  # A lease lasts 15, a kept one 6 since its last update, at most 1.5 before the chunk.
 
 
 @dataclass(frozen=True)
@@ -49,22 +44,21 @@ class KeptLeases:
     """
 
     store: MongoUploadStore
-    _kept: dict[Key, _Kept] = field(default_factory=dict)
+    _kept: dict[Key, tuple[Upload, asyncio.TimerHandle]] = field(default_factory=dict)
     _releases: set[asyncio.Task[None]] = field(default_factory=set)
 
     def keep(self, upload: Upload) -> None:
         """Keep the lease of a transfer until its next chunk comes."""
-        loop, key = asyncio.get_running_loop(), (upload.tenant_id, upload.file_id)
-        timer = loop.call_later(IDLE_SECONDS, self._begin_release, key)
-        self._kept[key] = _Kept(upload, loop.time() + IDLE_SECONDS, timer)
+        key = upload.tenant_id, upload.file_id
+        timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._begin_release, key)
+        self._kept[key] = upload, timer
 
     def take(self, tenant_id: str, file_id: str) -> Upload | None:
         """The leased transfer if its lease is kept here; the caller has the lease from then on."""
         key = tenant_id, file_id
         kept = self._kept.get(key)
-        if kept is None or kept.until < asyncio.get_running_loop().time():  # It was paused; the timer releases it.
-            return None
-        return self._remove(key)
+        is_due = kept is not None and kept[1].when() < asyncio.get_running_loop().time()
+        return None if is_due else self._remove(key)  # After a pause of the process, the timer releases it.
 
     async def give_back(self, tenant_id: str, file_id: str) -> None:
         """Release the lease of a transfer if it is kept here."""
@@ -84,22 +78,17 @@ class KeptLeases:
             task.add_done_callback(self._releases.discard)
 
     def _remove(self, key: Key) -> Upload | None:
-        kept = self._kept.pop(key, None)
-        if kept is None:
+        if key not in self._kept:
             return None
-        kept.timer.cancel()
-        return kept.upload
+        upload, timer = self._kept.pop(key)
+        timer.cancel()
+        return upload
 
     async def _release(self, upload: Upload) -> None:
         try:
             await self.store.release(upload)
         except MongoError as error:  # The lease expires, and the next holder copies the file first.
             log.warning("lease_not_released", error=type(error).__name__, upload_id=upload.upload_id)
-
-
-Result = TypeVar("Result")
-
-RENEWAL_SECONDS = 3.0  # A lease lasts 15, a kept one 6 since its last update, at most 1.5 before the chunk.
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from common.errors import Problem
-from common.http.readiness import CHECK_TIMEOUT, READINESS
+from common.http.server import CHECK_TIMEOUT, READINESS
 from common.service_client.client import ServiceClient
 from gateway.app_keys import SERVICES
 from gateway.dashboard.languages import _

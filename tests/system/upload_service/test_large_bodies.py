@@ -16,7 +16,7 @@ from aiohttp import ClientPayloadError, ClientSession, web
 
 from common.errors import Problem, Unavailable
 from common.http.middleware import problem_response
-from common.service_client.caller_body import CallerBody
+from common.http.zero_copy.request_bodies import CallerBody
 from common.service_client.client import open_service
 from gateway.forwarding.proxy import SPLICE_THRESHOLD, relay
 from tests.support.factories import KEYS, make_caller
@@ -249,7 +249,7 @@ async def test_a_body_whose_network_fails_is_rejected(file: Path, monkeypatch: p
     def fail(*_: object) -> int:
         raise OSError(number, "a fault of a test")
 
-    monkeypatch.setattr("common.service_client.splicing.splice_nonblocking", fail)
+    monkeypatch.setattr("common.http.zero_copy.sources.splice_nonblocking", fail)
     body = file.read_bytes()
     async with taking() as taken, asyncio.timeout(SOON):
         url = urlsplit(taken.address)

@@ -29,7 +29,7 @@ ROUTE_MODULES = {
     "routes",
     "views",
 }
-MODEL_MODULES = {"model", "settings", "operations", "policy", "content_range", "file_names"}
+MODEL_MODULES = {"model", "settings", "operations", "policy"}
 
 
 @cache

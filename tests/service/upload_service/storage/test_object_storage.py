@@ -14,7 +14,7 @@ from aiohttp import ClientPayloadError
 from yarl import URL
 
 from common.auth.internal_tokens import Caller
-from common.http.zero_copy import splice
+from common.http.zero_copy.responses import splice
 from common.mongo import MongoDatabase, open_database
 from tests.support.api import Answer
 from tests.support.servers.clamd import answers, fake_clamd

@@ -14,7 +14,7 @@ import pytest
 from pymongo.errors import AutoReconnect
 
 from common.auth.internal_tokens import Caller
-from common.http.socket_body import LEAST
+from common.http.zero_copy.socket_body import LEAST
 from tests.support.api import Answer
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
 from tests.support.services.upload import make_uploader, sha256

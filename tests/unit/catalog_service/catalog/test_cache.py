@@ -22,7 +22,7 @@ from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.snapshot import SEGMENT, Segment, Snapshot
 from catalog_service.model.packages import Package
 from catalog_service.revisions.model import CatalogState, Change
-from common.concurrency.blocks import FileRange, read_blocks
+from common.http.zero_copy.sources import FileRange, read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.tables import each
 from tests.support.wait import until

@@ -17,7 +17,7 @@ from catalog_service.catalog.files import CatalogFile, CatalogFiles
 from catalog_service.catalog.fragments import Fragment, View
 from catalog_service.catalog.snapshot import SEGMENT, Snapshot
 from catalog_service.model.stages import Stage
-from common.concurrency.blocks import read_blocks
+from common.http.zero_copy.sources import read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.samples.staged_catalogs import CALLER_RINGS, FIVE, PACKAGE_IDS, PACKAGES, RINGS, StagedCatalog
 from tests.support.tables import each
