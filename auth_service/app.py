@@ -45,12 +45,10 @@ from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
 from auth_service.users.store import MongoUserStore
 from common.auth.sessions import Sessions
-from common.caching.tenant_version import TenantVersions
 from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
-from common.mongo.migration import migrate
-from common.mongo.schema import register_version
-from common.redis import open_redis
+from common.mongo.schema import migrate, register_version
+from common.redis import TenantVersions, open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 

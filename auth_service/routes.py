@@ -19,12 +19,11 @@ from auth_service.tenants.service import to_audit_text
 from auth_service.tokens.model import MAX_OVERLAP, TokenNotFound
 from auth_service.users.model import PASSWORD_LIMIT
 from common.auth.roles import ADMINISTRATOR
-from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.bodies import read_json
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
-from common.telemetry import request_id
-from common.telemetry.version import software_version
+from common.redis import TENANT_VERSION_HEADER
+from common.telemetry import request_id, software_version
 
 LOGOUT_TOKEN_LIMIT = 16_000  # characters
 routes = web.RouteTableDef()

@@ -1,6 +1,5 @@
 """The operations of catalog_service."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -9,12 +8,11 @@ from aiohttp import web
 
 from catalog_service import app_keys, forms, views
 from catalog_service.catalog import response
-from catalog_service.catalog.fragments import View
+from catalog_service.catalog.snapshot import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
-from catalog_service.packages.search import logo_tag
-from catalog_service.retention.views import preview_of
-from catalog_service.statistics.views import statistics
+from catalog_service.packages.service import logo_tag
+from catalog_service.statistics import StatisticsFormat, csv_of
 from catalog_service.versions.forms import form_identities, form_refusals, new_version
 from common.http.forms import query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
@@ -75,14 +73,12 @@ async def find_packages(request: web.Request) -> web.Response:
     return json_response(views.packages_page(packages, total))
 
 
-@routes.post("/{tenant_id}/unknown_package")
-async def unknown_package(request: web.Request) -> web.Response:
-    """Internal: the first of these package ids that does not exist, for client_registry; `null` if all exist."""
+@routes.post("/{tenant_id}/check_names")
+async def check_names(request: web.Request) -> web.Response:
+    """Internal: refuse `package_ids` that no package has, for a form of client_registry that the gateway has."""
     package_ids = await forms.package_ids(request)
-    unknown = await request.app[app_keys.PACKAGE_SEARCH].first_unknown(caller_of(request), package_ids)
-    if unknown is None:
-        return json_response({"package_id": None})
-    return json_response({"package_id": unknown[0], "most_similar": unknown[1]})
+    await request.app[app_keys.PACKAGE_SEARCH].check_ids(caller_of(request), package_ids)
+    return json_response({})
 
 
 @routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")
@@ -175,7 +171,11 @@ async def get_finished_uploads(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_statistics")
 async def get_statistics(request: web.Request) -> web.Response:
     days, form = forms.statistics_query(request)
-    return statistics(await request.app[app_keys.STATISTICS].downloads(caller_of(request), days), form)
+    versions = await request.app[app_keys.STATISTICS].downloads(caller_of(request), days)
+    if form is StatisticsFormat.CSV:
+        headers = {"Content-Disposition": 'attachment; filename="statistics.csv"'}
+        return web.Response(text=csv_of(versions), content_type="text/csv", charset="utf-8", headers=headers)
+    return json_response([{**vars(version), "downloads": version.downloads} for version in versions])
 
 
 @routes.post("/{tenant_id}/catalog_summary")
@@ -183,14 +183,6 @@ async def catalog_summary(request: web.Request) -> web.Response:
     """Internal: the numbers of the catalog and the downloads of 30 days, for the gateway's overview."""
     summary = await request.app[app_keys.STATISTICS].summary(caller_of(request), forms.STATISTICS_DAYS)
     return json_response(asdict(summary))
-
-
-@routes.get("/{tenant_id}/preview_retention")
-async def preview_retention(request: web.Request) -> web.Response:
-    limit = forms.preview_limit(request)
-    preview = await request.app[app_keys.RETENTION].preview(caller_of(request))
-    body = await asyncio.to_thread(preview_of, preview, limit)  # It may have all versions of the tenant.
-    return web.Response(body=body, content_type="application/json")
 
 
 @routes.get("/{tenant_id}/get_damaged_installers")

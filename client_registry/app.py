@@ -15,20 +15,17 @@ from client_registry.clients.service import Clients
 from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
 from client_registry.metrics import register_metrics
-from client_registry.outgoing.catalog_service import CatalogService
 from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
 from client_registry.routes import routes
 from client_registry.settings import RegistrySettings
 from client_registry.store import SCHEMA
-from common.caching.tenant_version import TenantVersions
 from common.concurrency.background import repeating
 from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
-from common.mongo.migration import migrate
-from common.mongo.schema import register_version
-from common.redis import open_redis
+from common.mongo.schema import migrate, register_version
+from common.redis import TenantVersions, open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 
@@ -52,9 +49,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         upload_service = await stack.enter_async_context(
             open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
         )
-        catalog_service = await stack.enter_async_context(
-            open_service(settings.catalog_service_url, service="catalog_service", keys=settings.catalog_service_key)
-        )
         readiness.check("mongodb", lambda: database.command("ping"))
         register_version(app[METRICS], database)
         await stack.enter_async_context(readiness.preparing("schema", partial(migrate, database, SCHEMA)))
@@ -64,7 +58,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         store = MongoClientStore(database)
         app[CLIENTS] = Clients(store, ClientTokens(settings.client_token_key), resolver)
         register_metrics(app[METRICS], store)
-        app[BLACKLIST] = Blacklist(MongoBlacklistStore(database), CatalogService(catalog_service))
+        app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
         releases = app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))
         await stack.enter_async_context(
             repeating("sweeper", releases.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)

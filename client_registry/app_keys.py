@@ -6,7 +6,7 @@ from client_registry.blacklist.service import Blacklist
 from client_registry.clients.service import Clients
 from client_registry.releases.service import Releases
 from client_registry.settings import RegistrySettings
-from common.caching.tenant_version import TenantVersions
+from common.redis import TenantVersions
 
 SETTINGS = web.AppKey("settings", RegistrySettings)
 CLIENTS = web.AppKey("clients", Clients)

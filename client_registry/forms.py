@@ -12,7 +12,7 @@ from client_registry.clients.model import ClientNotFound, ClientQuery, uuid_text
 from client_registry.releases.service import release_version
 from common.errors import InvalidField
 from common.http.bodies import read_json
-from common.http.forms import MAX_INTEGER, Form, flag, query_form
+from common.http.forms import MAX_INTEGER, Form, query_form
 from common.tenants import RING_LIMIT, parse_network, unknown_ring
 
 TOKEN_LIMIT = 4096
@@ -77,11 +77,6 @@ def client_of_entry(form: Form) -> str:
     if name and form.get("client_id"):
         raise InvalidField("hostname", "is not for a form with client_id", reason="name_and_id")
     return name
-
-
-def allows_unknown(form: Form) -> bool:
-    """Whether the form accepts packages that do not exist, by default not. Raises InvalidField."""
-    return flag("allow_unknown", form.get("allow_unknown") or "false")
 
 
 def new_group(form: Form) -> tuple[str, tuple[str, ...]]:

@@ -91,16 +91,13 @@ async def get_blacklist(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_blacklist_entry")
 @invalidates_caches
 async def add_blacklist_entry(request: web.Request) -> web.Response:
-    form, caller, blacklist = await read_form(request), caller_of(request), request.app[BLACKLIST]
+    form, caller = await read_form(request), caller_of(request)
     entry = forms.new_entry(form)
     audit(request, **views.audit_target(entry))
     if name := forms.client_of_entry(form):
         entry = replace(entry, client_id=await request.app[CLIENTS].id_of(caller.tenant_id, name))
-    target = views.audit_target(entry)
-    if not forms.allows_unknown(form):
-        await blacklist.check_packages(caller, entry.package_ids)
-    await blacklist.add_entry(caller.tenant_id, entry)
-    audit(request, entry_id=entry.entry_id, **target)
+    await request.app[BLACKLIST].add_entry(caller.tenant_id, entry)
+    audit(request, entry_id=entry.entry_id, **views.audit_target(entry))
     return json_response({"Message": "Blacklist entry was added successfully!", "entry_id": entry.entry_id}, status=201)
 
 
@@ -122,12 +119,9 @@ async def get_blacklist_groups(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_blacklist_group")
 @invalidates_caches
 async def add_blacklist_group(request: web.Request) -> web.Response:
-    form, caller, blacklist = await read_form(request), caller_of(request), request.app[BLACKLIST]
-    name, package_ids = forms.new_group(form)
+    name, package_ids = forms.new_group(await read_form(request))
     audit(request, name=name, package_ids=package_ids)
-    if not forms.allows_unknown(form):
-        await blacklist.check_packages(caller, package_ids)
-    group = await blacklist.add_group(caller.tenant_id, name, package_ids)
+    group = await request.app[BLACKLIST].add_group(caller_of(request).tenant_id, name, package_ids)
     audit(request, group_id=group.group_id, name=group.name, package_ids=package_ids)
     return json_response({"Message": "Blacklist group was added successfully!", "group_id": group.group_id}, status=201)
 

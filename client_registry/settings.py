@@ -18,9 +18,7 @@ class RegistrySettings(ServiceSettings):
     client_token_key: Key
     client_registry_key: Key = of_internal_key()
     upload_service_key: Key = of_internal_key()
-    catalog_service_key: Key = of_internal_key()
     download_key: Key
     download_url: Origin = ""
     download_lifetime: int = Field(default=3600, ge=1)
     upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
-    catalog_service_url: ServiceUrl = "http://127.0.0.1:8082"

@@ -40,6 +40,7 @@ class Operation:
     """One row. `path` begins with the fixed parts, the operation's name; parts in braces are the caller's values.
 
     A caller with a Bearer token needs the `permission`, which `common.auth.roles` gives to roles.
+    `checked_by` is the service that first checks names of its own in the form, see `gateway.forwarding.composed`.
     `timeout` is how many seconds the service may take to answer. `one_call` operations may bring their installer in the
     same multipart form, see `one_call`. The gateway writes `audited` operations to the audit log. `streamed` operations
     have bodies or responses of any length. Other bodies have at most `body_limit` bytes and are read before the service
@@ -53,6 +54,7 @@ class Operation:
     permission: Permission
     timeout: float = 3.0
     audited: bool = False
+    checked_by: str = ""
     one_call: bool = False
     streamed: bool = False
     body_limit: int = FORM_LIMIT
@@ -175,10 +177,10 @@ OPERATIONS: tuple[Operation, ...] = (
     _write_clients("POST", "rotate_client_token/{client_id}", CLIENTS),
     # Blacklist (5.2)
     _read_clients("GET", "get_blacklist", CLIENTS),
-    _write_clients("POST", "add_blacklist_entry", CLIENTS),
+    _write_clients("POST", "add_blacklist_entry", CLIENTS, checked_by=CATALOG),
     _write_clients("DELETE", "delete_blacklist_entry/{entry_id}", CLIENTS),
     _read_clients("GET", "get_blacklist_groups", CLIENTS),
-    _write_clients("POST", "add_blacklist_group", CLIENTS),
+    _write_clients("POST", "add_blacklist_group", CLIENTS, checked_by=CATALOG),
     _write_clients("DELETE", "delete_blacklist_group/{group_id}", CLIENTS),
     # Client releases, tenant, users, API tokens, audit
     _write_settings("POST", "publish_client", CLIENTS, timeout=INSTALLER_TIMEOUT, one_call=True),

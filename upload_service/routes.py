@@ -12,12 +12,11 @@ from common.http.bodies import read_json
 from common.http.middleware import caller_of, json_response
 from upload_service.downloads.routes import DOWNLOAD_COUNTER, DOWNLOAD_STORE
 from upload_service.inspection.inspector import Inspector
-from upload_service.inspection.model import Inspection, State
-from upload_service.inspection.signatures.model import Signature, SignatureState
+from upload_service.inspection.model import Inspection, Signature, SignatureState, State
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.scanning.checks import InstallerCheck, InstallerChecks
-from upload_service.scanning.checks_store import Withholding
+from upload_service.scanning.service import InstallerCheck, InstallerChecks
+from upload_service.scanning.store import Withholding
 from upload_service.uploads.claims import Claims
 
 TOP_VERSIONS = 300  # whose downloads `download_totals` answers

@@ -12,7 +12,7 @@ from auth_service.oidc.client import fetch_keys
 from auth_service.oidc.http import bad_answer, get_json
 from auth_service.oidc.model import Provider, ProviderUnavailable
 from auth_service.settings import PUBLIC_ENTRA
-from common.caching.bounded_cache import FifoCache
+from common.caching import FifoCache
 from common.errors import Problem
 from common.telemetry import log
 

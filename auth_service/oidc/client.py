@@ -20,7 +20,7 @@ from auth_service.oidc.model import (
     RefusedByProvider,
     TokenRefused,
 )
-from common.caching.bounded_cache import FifoCache
+from common.caching import FifoCache
 from common.concurrency.limits import ConcurrencyLimit
 
 KEY_TYPES = {"RS256": "RSA", "ES256": "EC"}  # by the algorithms that tokens may have

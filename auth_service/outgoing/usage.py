@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from functools import partial
 
 from common.auth.internal_tokens import Caller
-from common.caching.response_cache import ResponseCache
+from common.caching import ResponseCache
 from common.service_client.client import ServiceClient
 
 MAX_AGE = 30.0  # seconds: the longest delay of a change whose new version did not reach Redis

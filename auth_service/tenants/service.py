@@ -11,9 +11,9 @@ from auth_service.tenants.model import TenantNotFound, WouldLockOutCaller
 from auth_service.tenants.store import MongoTenantStore
 from common.auth.entra_app import EntraApp
 from common.auth.internal_tokens import Caller
-from common.caching.response_cache import ResponseCache
-from common.caching.tenant_version import TenantVersions
+from common.caching import ResponseCache
 from common.errors import InvalidField
+from common.redis import TenantVersions
 from common.tenants import Address, RingRule, Tenant, contains, is_tenant_id
 
 MAX_AGE = 3.0  # seconds: the longest delay of a change whose new version did not reach Redis

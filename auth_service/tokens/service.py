@@ -8,8 +8,8 @@ from auth_service.tokens.store import MongoTokenStore
 from common.auth.api_tokens import ApiToken, digest_of, new_token, new_token_id
 from common.auth.internal_tokens import Caller
 from common.auth.roles import PermissionMissing, permissions_of
-from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
+from common.redis import TenantVersions
 
 
 class Tokens:

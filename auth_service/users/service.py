@@ -17,9 +17,9 @@ from auth_service.users.passwords import Passwords, new_password
 from auth_service.users.store import MongoUserStore
 from common.auth.roles import ADMINISTRATOR, Role
 from common.auth.sessions import Sessions
-from common.caching.tenant_version import TenantVersions
 from common.errors import InvalidField
 from common.mongo import Document
+from common.redis import TenantVersions
 
 # The path of `delete_user` ends with the name, and no path may end with `.` or `..`.
 _USERNAME = re.compile(rf"(?!\.{{1,2}}$)[A-Za-z0-9._@+-]{{1,{USERNAME_LIMIT}}}")

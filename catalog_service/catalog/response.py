@@ -8,10 +8,10 @@ from aiohttp import web
 
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
-from catalog_service.catalog.fragments import View
-from catalog_service.revisions.model import CatalogState
+from catalog_service.catalog.revision_store import CatalogState
+from catalog_service.catalog.snapshot import View
 from common.auth.internal_tokens import HIDDEN, hidden_digest
-from common.caching.tenant_cache import RevisionCheck
+from common.caching import RevisionCheck
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import caller_of
 from common.http.zero_copy.responses import send_blocks

@@ -3,7 +3,7 @@
 from aiohttp import web
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind, hidden_digest
-from common.caching.bounded_cache import FifoCache
+from common.caching import FifoCache
 from common.http.middleware import caller_of
 from common.service_client.client import ServiceClient
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from common.errors import Conflict, InvalidField, NotFound
+from common.errors import Conflict, NotFound
 from common.tenants import Address, contains
 
 
@@ -30,15 +30,6 @@ class Group:
     name: str
     package_ids: tuple[str, ...]
     created_at: datetime
-
-
-class PackageUnknown(InvalidField):
-    """No package has this id. `nearest` is the most similar id that exists, "" for none."""
-
-    def __init__(self, package_id: str, nearest: str) -> None:
-        message = f"there is no package {package_id!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
-        reason = "package_unknown_but_similar" if nearest else "package_unknown"
-        super().__init__("package_ids", message, reason=reason, package_id=package_id, nearest=nearest)
 
 
 class EntryNotFound(NotFound):

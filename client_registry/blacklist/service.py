@@ -4,24 +4,17 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
-from client_registry.blacklist.model import Entry, EntryNotFound, Group, GroupNotFound, PackageUnknown
+from client_registry.blacklist.model import Entry, EntryNotFound, Group, GroupNotFound
 from client_registry.blacklist.store import MongoBlacklistStore
 from client_registry.clients.model import uuid_text
-from client_registry.outgoing.catalog_service import CatalogService
 from common.auth.internal_tokens import Caller, Kind
 
 
 class Blacklist:
     """Manages entries and groups, and computes the packages that are hidden from a caller."""
 
-    def __init__(self, store: MongoBlacklistStore, catalog: CatalogService) -> None:
+    def __init__(self, store: MongoBlacklistStore) -> None:
         self._store = store
-        self._catalog = catalog
-
-    async def check_packages(self, caller: Caller, package_ids: Sequence[str]) -> None:
-        """Raises PackageUnknown for a package that does not exist, Unavailable if catalog_service does not answer."""
-        if package_ids and (unknown := await self._catalog.first_unknown(caller, package_ids)):
-            raise PackageUnknown(*unknown)
 
     async def entries(self, tenant_id: str) -> Sequence[Entry]:
         """A tenant's entries, oldest first."""

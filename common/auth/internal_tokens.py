@@ -20,7 +20,7 @@ import orjson
 from common.auth.package_patterns import EVERY_PACKAGE, matches
 from common.auth.roles import Permission, PermissionMissing, Role, roles_of
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
-from common.caching.bounded_cache import FifoCache
+from common.caching import FifoCache
 from common.errors import NotAuthenticated
 from common.tenants import ALL_RINGS, Address, Tenant, network_of
 

@@ -15,10 +15,9 @@ import jwt
 
 from common.auth.session_scripts import CLOSE_ALL, OPEN, TOUCH
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
-from common.caching.tenant_version import tenant_version_key
 from common.concurrency.batching import Batcher
 from common.errors import NotAuthenticated
-from common.redis import Redis, ScriptRunner
+from common.redis import Redis, ScriptRunner, tenant_version_key
 
 AUDIENCE = "session"
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import jwt
 from jwt.types import Options
 
-from common.caching.bounded_cache import FifoCache
+from common.caching import FifoCache
 from common.telemetry import log
 
 LENGTH = 32  # characters of a key, at least

@@ -1,4 +1,4 @@
-"""Events from one service to others, over RabbitMQ (`broker`) or inside one process (`local`).
+"""Events from one service to others, over RabbitMQ (`broker`) or inside one process (`LocalEvents`).
 
 `publish` returns once the event is stored. A handler may get an event twice and must change nothing the second time.
 """
@@ -13,12 +13,11 @@ from typing import Any, Protocol, Self
 import orjson
 
 from common.errors import Unavailable
-from common.telemetry import log, of_request
-from common.telemetry.spans import TRACEPARENT
-from common.telemetry.tracing import traces
+from common.telemetry import TRACEPARENT, log, of_request, traces
 
 Handle = Callable[["Event"], Awaitable[None]]
 Listener = Callable[["Event"], None]
+IN_PROCESS = "in_process"
 
 
 class Outcome(StrEnum):
@@ -117,3 +116,33 @@ async def handle_event(handle: Handle, event: Event, system: str) -> None:
     with of_request(event.request_id), traces.process_span(system, event.type, event.traceparent):
         await handle(event)
         log.info("event_handled", type=event.type, event_id=event.event_id, tenant_id=event.tenant_id)
+
+
+class LocalEvents:
+    """Delivers events at once. If a handler fails, `publish` fails, and the publisher tries again later."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[str, dict[str, tuple[Handle, Count]]] = {}
+        self._listeners: dict[str, list[Listener]] = {}
+
+    async def publish(self, event: Event) -> None:
+        handlers = self._handlers.get(event.type, {})
+        if not handlers:
+            raise EventsUnavailable(f"Nobody listens for {event.type} yet.")
+        with traced_event(event, IN_PROCESS) as traced:
+            for queue, (handle, count) in handlers.items():
+                try:
+                    await handle_event(handle, traced, IN_PROCESS)
+                except Exception as error:
+                    count(Outcome.FAILED)
+                    log.error("event_failed", queue=queue, event_id=event.event_id, exc_info=error)
+                    raise EventsUnavailable(f"{queue} could not take the event.") from error
+                count(Outcome.HANDLED)
+            for listener in self._listeners.get(event.type, ()):
+                listener(traced)
+
+    async def subscribe(self, queue: str, event_type: str, handle: Handle, count: Count = lambda _: None) -> None:
+        self._handlers.setdefault(event_type, {})[queue] = handle, count
+
+    async def listen_ephemeral(self, event_type: str, listener: Listener) -> None:
+        self._listeners.setdefault(event_type, []).append(listener)

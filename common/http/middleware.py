@@ -19,10 +19,8 @@ from common.errors import Overloaded, Problem, Unavailable, UpstreamProblem
 from common.http.aiohttp_private import send_response
 from common.mongo import MongoError
 from common.redis import RedisError
-from common.telemetry import begin_request, log, request_id
-from common.telemetry.service_metrics import BROKEN_OFF, OTHER, RequestMetrics
-from common.telemetry.spans import TRACEPARENT
-from common.telemetry.tracing import traces
+from common.telemetry import TRACEPARENT, begin_request, log, request_id, traces
+from common.telemetry.metrics import BROKEN_OFF, OTHER, RequestMetrics
 from common.tenants import Address
 
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
@@ -40,7 +38,7 @@ PLAIN_METHODS = frozenset({hdrs.METH_GET, hdrs.METH_POST, hdrs.METH_PATCH, hdrs.
 # The interface gives this status another meaning than HTTP does.
 TITLES = {407: "Storage Exceeded"}
 AUDIT_HEADER = "X-Internal-Audit"
-REVISION_HEADER = "X-Internal-Revision"  # of a response that gateways may cache, see `common.caching.tenant_version`
+REVISION_HEADER = "X-Internal-Revision"  # of a response that gateways may cache, see `common.redis`
 AUDIT_LIST_LIMIT = 200_000  # bytes of a list in `AUDIT_HEADER`; `common.service_client` accepts more
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
 PENDING: web.AppKey[Mapping[str, str]] = web.AppKey("pending")  # unfinished preparations and their progress
@@ -82,7 +80,14 @@ def audit(
 
     Call it before the write, so that refused writes are described too. `changes` has old and new values by name.
     """
-    request[AUDIT] = {
+    request[AUDIT] = audit_details(changes, **target)
+
+
+def audit_details(
+    changes: Mapping[str, tuple[str, str]] | None = None, /, **target: str | Sequence[str]
+) -> dict[str, Any]:
+    """The description of a write for the audit log, see `audit`."""
+    return {
         "target": {name: value if isinstance(value, str) else _listed(value) for name, value in target.items()},
         "changes": changes or {},
     }

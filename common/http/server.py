@@ -34,10 +34,8 @@ from common.http.middleware import (
 from common.mongo import MongoError
 from common.mongo.schema import SchemaError
 from common.settings import BadSetting, ServiceSettings, Settings, load
-from common.telemetry import configure_logs, log
+from common.telemetry import configure_logs, log, software_version, traces
 from common.telemetry.metrics import METRICS, Metrics, gauges, metrics_handler
-from common.telemetry.tracing import traces
-from common.telemetry.version import software_version
 
 CHECK_TIMEOUT = 2  # seconds
 RETRY_PAUSE = 1  # seconds

@@ -10,8 +10,7 @@ from pymongo import IndexModel
 from pymongo.errors import ConnectionFailure, PyMongoError, WriteError
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from common.telemetry.spans import NOOP_SPAN, NoopSpan
-from common.telemetry.tracing import traces
+from common.telemetry import NOOP_SPAN, NoopSpan, traces
 
 MongoError = PyMongoError
 WriteRejected = WriteError  # MongoDB rejects it however often it is tried.

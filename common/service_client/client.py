@@ -31,8 +31,7 @@ from common.service_client.transport import (
     RequestBody,
     Response,
 )
-from common.telemetry import log, request_id
-from common.telemetry.tracing import traces
+from common.telemetry import log, request_id, traces
 
 __all__ = ["HEADER_LIMIT", "SMALL", "Response", "ServiceClient", "json_of", "open_service", "raise_problem"]
 

@@ -13,9 +13,8 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from common.telemetry.logs import TRACE_ID
-from common.telemetry.spans import NOOP_SPAN, TRACEPARENT, NoopSpan
-from common.telemetry.version import software_version
+from common.settings import BadSetting
+from common.telemetry import NOOP_SPAN, TRACE_ID, TRACEPARENT, NoopSpan, software_version
 
 CLOSE_TIMEOUT = 2.0  # seconds
 CLIENT_ERROR, SERVER_ERROR = 400, 500  # the lowest status that is an error of a client span, of a server span
@@ -27,11 +26,15 @@ class Spans:
     """Creates the spans of one process. The library's `OTEL_*` variables apply, the service name included."""
 
     def __init__(self, service: str, endpoint: str) -> None:
+        """Raises BadSetting for a bad setting of the library."""
         ours = {SERVICE_NAME: service, SERVICE_VERSION: software_version()}
-        resource = Resource.create({**ours, **OTELResourceDetector().detect().attributes})
         url = os.environ.get(OTEL_EXPORTER_OTLP_TRACES_ENDPOINT) or f"{endpoint.rstrip('/')}/v1/traces"
-        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url)))
+        try:
+            resource = Resource.create({**ours, **OTELResourceDetector().detect().attributes})
+            self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
+            self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(url)))
+        except ValueError as error:
+            raise BadSetting(str(error)) from None
         self._tracer = self._provider.get_tracer("pkgrepo")
 
     def close(self) -> None:

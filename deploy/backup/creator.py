@@ -1,22 +1,36 @@
-"""Creates a backup while the services run.
+"""Creates a backup while the services run, and waits for a store that is slow or away.
 
 Installers are copied first. Then all records are read from one snapshot, and the installers that were added meanwhile
 are copied. If an installer of these records was deleted meanwhile, the records are read again.
 """
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
+import stamina
+import stamina.instrumentation
+
+from common.errors import Unavailable
+from common.mongo import MongoError
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome, InstallerSource, has_size, installers_of, is_intact
-from deploy.backup.manifest import BackupManifest, BackupProblem, Entry, key_fingerprints
-from deploy.backup.records import Client, DatabaseSnapshot, collections, snapshot_read
-from deploy.backup.target import claim_storage
-from deploy.operator.schemas import open_database, versions
-from deploy.operator.storage import Storage
-from deploy.operator.stores import StoreAddresses
+from deploy.backup.records import (
+    BackupManifest,
+    BackupProblem,
+    Client,
+    DatabaseSnapshot,
+    Entry,
+    collections,
+    key_fingerprints,
+    snapshot_read,
+)
+from deploy.backup.restorer import claim_storage
+from deploy.operator.stores import Storage, StoreAddresses, describe, is_temporary, open_database, versions
+from deploy.operator.tenants import NotRecorded
 from deploy.terminal import FileProgress
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Status, Upload
@@ -110,3 +124,42 @@ async def _write_records(client: Client, folder: Path, snapshot: DatabaseSnapsho
             entries.append(await snapshot.export(database, collection, folder, query))
         if names == await collections(client):
             return entries
+
+
+RETRIES = 8  # with pauses of about 2, 4, 8, 16, 32, 60 and 60 seconds: longer than a restart of MongoDB
+Result = TypeVar("Result")
+
+_retrying = stamina.AsyncRetryingCaller(
+    attempts=RETRIES, timeout=None, wait_initial=2.0, wait_max=60.0, wait_jitter=1.0
+).on(lambda error: bool(_passing_cause(error)))
+
+
+async def run_with_retries(work: Callable[[], Awaitable[Result]]) -> Result:
+    """The result of the work, which can be repeated. Raises BackupProblem after the last attempt."""
+    try:
+        return await _retrying(work)
+    except (MongoError, NotRecorded, Unavailable) as error:
+        if cause := _passing_cause(error):
+            raise BackupProblem(
+                f"{cause}. Gave up after {RETRIES} attempts. Run the same command again when the store answers; "
+                "installers that were copied are not copied again"
+            ) from error
+        raise
+
+
+def print_retries(print_line: Callable[[str], None]) -> None:
+    """Print a line before each further attempt."""
+
+    def on_retry(details: stamina.instrumentation.RetryDetails) -> None:
+        print_line(f"{_passing_cause(details.caused_by)}. Trying again in {details.wait_for:.0f} s.")
+
+    stamina.instrumentation.set_on_retry_hooks([on_retry])
+
+
+def _passing_cause(error: BaseException | None) -> str:
+    """The cause of a failure that may pass by itself, in one sentence without a full stop; "" for any other."""
+    if isinstance(error, NotRecorded):
+        error = error.__context__  # the failure of the audit log
+    if isinstance(error, Unavailable):
+        return error.detail.removesuffix(".")
+    return describe(error) if isinstance(error, MongoError) and is_temporary(error) else ""

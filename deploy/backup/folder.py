@@ -2,7 +2,7 @@
 
     files/<tenant>/<file>       installers, shared by all backups
     <time>/manifest.json        written last: it completes the backup
-    <time>/manifest.seal        an HMAC of the manifest, see `deploy.backup.manifest`
+    <time>/manifest.seal        an HMAC of the manifest, see `deploy.backup.records`
     <time>/<records>.bson
     .making/                    the unfinished backup
 
@@ -26,8 +26,16 @@ from pydantic import SecretStr
 from auth_service.audit.model import OPERATORS
 from common.tenants import is_tenant_id
 from deploy.backup.installers import installers_of
-from deploy.backup.manifest import AUDIT, BackupManifest, BackupProblem, Entry, make_seals
-from deploy.backup.records import documents, is_plain_file, open_plain_file
+from deploy.backup.records import (
+    AUDIT,
+    BackupManifest,
+    BackupProblem,
+    Entry,
+    documents,
+    is_plain_file,
+    make_seals,
+    open_plain_file,
+)
 from deploy.operator.stores import StoreAddresses
 from upload_service.model import plain_name
 from upload_service.storage.part_files import sync_folder

@@ -13,9 +13,8 @@ from pathlib import Path
 from common.errors import Problem, Unavailable
 from common.mongo import Document
 from common.tenants import is_tenant_id
-from deploy.backup.manifest import BackupProblem
-from deploy.backup.records import documents, is_plain_file
-from deploy.operator.storage import Storage
+from deploy.backup.records import BackupProblem, documents, is_plain_file
+from deploy.operator.stores import Storage
 from deploy.terminal import FileProgress
 from upload_service.inspection.model import State
 from upload_service.model import (
@@ -30,7 +29,7 @@ from upload_service.model import (
 from upload_service.scanning.model import ScanState, scan_document
 from upload_service.storage.filesystem import StorageBackends, read_blocks
 from upload_service.storage.part_files import sync_folder
-from upload_service.store import LEASE_FREE, record_key, to_upload
+from upload_service.store import LEASE_FREE, SCAN, record_key, to_upload
 
 STORED = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"
@@ -207,8 +206,7 @@ def installer_document(upload: Upload) -> Document:
         "announcing_until": LEASE_FREE,
         "inspection": State.PENDING,  # Files are inspected and scanned again; only the verdict `infected` is kept.
         **({"scan": scan_document(ScanState.INFECTED, upload.sha256, now)} if upload.is_infected else {}),
-        "scan_due": now,
-        "scan_since": now,
+        "work": {SCAN: {"due": now, "since": now}},
         "withheld": upload.is_withheld,
         "checked_at": now,
         "updated_at": now,

@@ -14,27 +14,21 @@ from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.model import AuditEntry, Selection
+from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import PackageExists, id_key
-from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of
-from catalog_service.model.stages import stage_of
+from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of, stage_of
 from catalog_service.model.versions import version_of
 from catalog_service.releases.transitions import roll_back
-from catalog_service.revisions.store import MongoRevisions
-from common.caching.tenant_version import TenantVersions
 from common.errors import StorageExceeded
 from common.mongo import Document, MongoDatabase, long_timeout
-from common.redis import open_redis
+from common.redis import TenantVersions, open_redis
 from common.tenants import Tenant
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.installers import CopyOutcome, installer_document, installers_of, store_copy
-from deploy.backup.manifest import BackupProblem
-from deploy.backup.records import DECODED, Client, documents
-from deploy.backup.target import RestoreMarker, claim_storage
-from deploy.operator.audit import OperatorAudit, open_operator_audit, operator_name
-from deploy.operator.schemas import migrate_imported, open_database, require_known_schemas
-from deploy.operator.storage import Storage
-from deploy.operator.stores import StoreAddresses
-from deploy.operator.tenants import open_operator
+from deploy.backup.records import DECODED, BackupProblem, Client, documents
+from deploy.backup.restorer import RestoreMarker, claim_storage
+from deploy.operator.stores import Storage, StoreAddresses, migrate_imported, open_database, require_known_schemas
+from deploy.operator.tenants import OperatorAudit, open_operator, open_operator_audit, operator_name
 from deploy.terminal import FileProgress
 from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import Status, Upload, suffix_of

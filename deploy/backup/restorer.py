@@ -1,35 +1,45 @@
 """Restores a backup: installers first, then records, tenants last, so that nobody can sign in before all is there.
 
 The backup may have been in a place where others can write. Its seal shows whether anybody changed it. File names are
-always checked, because they lead to places on this machine.
+always checked, because they lead to places on this machine. The databases and the storage are checked first.
 """
 
 import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from uuid import uuid4
 
-from pymongo.errors import DuplicateKeyError
+from motor.motor_asyncio import AsyncIOMotorClientSession
+from pymongo.errors import DuplicateKeyError, OperationFailure
+from pymongo.read_concern import ReadConcern
 
 from auth_service.audit.model import OPERATORS
 from auth_service.backups.store import MongoBackupStore
-from common.caching.tenant_version import TenantVersions
-from common.mongo import MongoDatabase, long_timeout
-from common.redis import open_redis
-from deploy.backup import target
+from common.mongo import Document, MongoDatabase, long_timeout
+from common.redis import TenantVersions, open_redis
 from deploy.backup.folder import BackupFolder, StoredBackup, check_records
 from deploy.backup.installers import CopyOutcome, installers_of, store_copy
-from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, BackupProblem
-from deploy.backup.records import DATABASES, Client, documents, restore_documents
-from deploy.operator.audit import open_operator_audit
-from deploy.operator.schemas import migrate_restored, open_database, require_known_schemas
-from deploy.operator.storage import Storage
-from deploy.operator.stores import StoreAddresses
-from deploy.operator.tenants import open_operator
+from deploy.backup.records import (
+    AUDIT,
+    CLIENT_TOKEN,
+    DATABASES,
+    MARKERS,
+    BackupProblem,
+    Client,
+    collections,
+    documents,
+    restore_documents,
+)
+from deploy.local.folder import SERVICES
+from deploy.operator.stores import Storage, StoreAddresses, migrate_restored, open_database, require_known_schemas
+from deploy.operator.tenants import open_operator, open_operator_audit
 from deploy.terminal import FileProgress
 from upload_service.model import Status
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.integrity import StorageOwnership
+from upload_service.storage.store import MongoFileIndex
 
 CONSEQUENCES = {
     AUDIT: "`pkgrepo audit verify` reports earlier entries as altered, until the old key is added after the new one",
@@ -70,11 +80,11 @@ class BackupRestorer:
         check_records(records, self.backup.manifest.records)
         async with open_database(where.addresses.mongo_url, "upload") as upload:
             source = hashlib.sha256(self.backup.manifest.model_dump_json().encode()).hexdigest()
-            marker = target.RestoreMarker(upload.client, target.WHOLE_INSTALLATION, source)
-            self.services_stopped = await target.no_service_connected(upload.client)
+            marker = RestoreMarker(upload.client, WHOLE_INSTALLATION, source)
+            self.services_stopped = await no_service_connected(upload.client)
             if not await marker.is_set():
-                await target.require_empty(upload.client, self.storage)
-                await target.claim_storage(self.storage, upload)
+                await require_empty(upload.client, self.storage)
+                await claim_storage(self.storage, upload)
                 await marker.set()
             await self._restore_installers(records)
             await self._restore_records(upload.client, records)
@@ -119,7 +129,7 @@ class BackupRestorer:
         for database in DATABASES:
             for entry in sorted(self.backup.manifest.records, key=lambda entry: entry.name == "auth.tenants.bson"):
                 collection = entry.name.split(".")[1]
-                if entry.name.startswith(f"{database}.") and (database, collection) != target.IDENTITY:
+                if entry.name.startswith(f"{database}.") and (database, collection) != IDENTITY:
                     await restore_documents(client, database, collection, documents(records / entry.name))
 
     async def _update_uploads(self, upload: MongoDatabase) -> None:
@@ -147,3 +157,81 @@ async def _end_sessions(where: StoreAddresses) -> None:
         await operator.sessions.close_tenant("*")
         for tenant in await operator.tenants.list():
             await TenantVersions(redis).bump(tenant.tenant_id)
+
+
+UNAUTHORIZED = 13  # MongoDB's code
+IDENTITY = ("upload", "storage")  # A service writes it to an empty database when it starts.
+WHOLE_INSTALLATION = "*"  # no tenant has this id
+
+
+async def no_service_connected(client: Client) -> bool:
+    """False if MongoDB does not show its connections, else True. Raises BackupProblem if a service is connected."""
+    pipeline: list[Document] = [
+        {"$currentOp": {"allUsers": True, "idleConnections": True}},
+        {"$match": {"appName": {"$in": list(SERVICES)}}},
+    ]
+    admin = client.get_database("admin", read_concern=ReadConcern("local"))
+    try:
+        names = sorted({connection["appName"] async for connection in admin.aggregate(pipeline)})
+    except OperationFailure as error:
+        if error.code != UNAUTHORIZED:
+            raise
+        return False
+    if names:
+        raise BackupProblem(f"{', '.join(names)}: connected to the databases; stop every service first")
+    return True
+
+
+async def require_empty(client: Client, storage: Storage) -> None:
+    """Raise BackupProblem if a database has any record, or a storage any installer. Raises Unavailable."""
+    for database, collection in await collections(client):
+        if (database, collection) != IDENTITY and await client[database][collection].find_one({}, {"_id": True}):
+            raise BackupProblem(
+                f"the databases are not empty, {database}.{collection} has records; restore into new databases"
+            )
+    for kind in storage.backends.kinds:
+        async for stored in storage.backends.get(kind).list_files():
+            name = f"{stored.tenant_id}/{stored.server_filename}"
+            raise BackupProblem(f"the storage `{kind}` is not empty: it has {name}; restore into a new storage")
+
+
+async def claim_storage(storage: Storage, upload: MongoDatabase) -> None:
+    """Assign storage that belongs to no database to this one, under a new id.
+
+    A restore does not take the id of the backup, so the storage of the earlier installation, such as a bucket, stays
+    its own. Raises BackupProblem if storage belongs to another database, and Unavailable.
+    """
+    identity = StorageOwnership(MongoFileIndex(upload), storage.backends, storage.folder)
+    for kind in storage.backends.kinds:
+        if not await identity.is_ours(kind):
+            raise BackupProblem(f"the storage `{kind}` does not belong to this database: their ids differ")
+
+
+class RestoreMarker:
+    """A record while a tenant, a package or WHOLE_INSTALLATION is restored; only the same source may resume."""
+
+    run_id = ""  # of the open run: the same when it resumes, and no other run's
+    is_committed = False  # whether that run has written all of its records
+
+    def __init__(self, client: Client, what: str, source: str) -> None:
+        database, collection = MARKERS
+        self._markers = client[database][collection]
+        self._key, self._source = {"_id": what}, {"source": source}
+
+    async def is_set(self) -> bool:
+        """Whether a run from this source began and did not finish."""
+        document = await self._markers.find_one({**self._key, **self._source})
+        self.run_id = document.get("run_id", "") if document else ""
+        self.is_committed = document is not None and document.get("is_committed", False)
+        return document is not None
+
+    async def mark_committed(self, session: AsyncIOMotorClientSession) -> None:
+        """Note within the transaction of the records that they are written."""
+        await self._markers.update_one(self._key, {"$set": {"is_committed": True}}, session=session)
+
+    async def set(self) -> None:
+        self.run_id = uuid4().hex
+        await self._markers.replace_one(self._key, {**self._source, "run_id": self.run_id}, upsert=True)
+
+    async def clear(self) -> None:
+        await self._markers.delete_one(self._key)

@@ -16,9 +16,8 @@ from auth_service.audit.model import OPERATORS, Head, Selection
 from auth_service.forms import time
 from common.errors import InvalidField
 from deploy.cli.options import Data, console, error_console
-from deploy.operator.audit import open_operator_audit
 from deploy.operator.stores import StoreAddresses, store_addresses
-from deploy.operator.tenants import open_operator
+from deploy.operator.tenants import open_operator, open_operator_audit
 
 app = typer.Typer(no_args_is_help=True)
 

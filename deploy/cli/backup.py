@@ -11,22 +11,17 @@ from typer import Argument, Option
 
 from auth_service.audit.model import OPERATORS
 from auth_service.backups.store import MongoBackupStore
-from deploy.backup.creator import BackupCreator
+from deploy.backup.creator import BackupCreator, print_retries, run_with_retries
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome
-from deploy.backup.manifest import AUDIT, CLIENT_TOKEN, ArchiveManifest, BackupProblem, Passphrase
 from deploy.backup.package_restorer import PackageRestorer
+from deploy.backup.records import AUDIT, CLIENT_TOKEN, ArchiveManifest, BackupProblem, Passphrase
 from deploy.backup.restorer import BackupRestorer
-from deploy.backup.retries import print_retries, run_with_retries
+from deploy.backup.tenant import TenantExporter, TenantImporter
 from deploy.cli.options import Data, TenantId, console, run_until_stopped
 from deploy.local.folder import DataFolder
-from deploy.operator.audit import open_operator_audit
-from deploy.operator.schemas import open_database
-from deploy.operator.storage import open_storage
-from deploy.operator.stores import offline_stores, store_addresses
-from deploy.operator.tenants import open_operator
-from deploy.tenant_archive.exporter import TenantExporter
-from deploy.tenant_archive.importer import TenantImporter
+from deploy.operator.stores import offline_stores, open_database, open_storage, store_addresses
+from deploy.operator.tenants import open_operator, open_operator_audit
 from deploy.terminal import print_line, show_progress
 
 Folder = Annotated[Path, Argument(help="Folder of backups.")]

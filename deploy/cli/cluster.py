@@ -10,11 +10,9 @@ from typer import Option
 from common.settings import load
 from common.tenants import is_tenant_id
 from deploy.cli.options import TenantId, console, run_recorded
-from deploy.cluster.mongodb import prepare
-from deploy.cluster.owners import prepare_backup_folder
-from deploy.cluster.rights import OtherStores
-from deploy.cluster.secrets import ClusterSecrets
-from deploy.local.first_tenant import ADMINISTRATOR, create_first_tenant
+from deploy.cluster.rights import OtherStores, prepare
+from deploy.cluster.secrets import ClusterSecrets, prepare_backup_folder
+from deploy.operator.tenants import ADMINISTRATOR, create_first_tenant
 
 app = typer.Typer(no_args_is_help=True)
 

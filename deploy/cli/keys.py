@@ -13,8 +13,7 @@ from common.settings import BadSetting
 from deploy.cli.options import console
 from deploy.local.folder import Addresses, DataFolder
 from deploy.operator.key_files import KeyFiles
-from deploy.operator.schemas import open_database
-from deploy.operator.stores import store_addresses
+from deploy.operator.stores import open_database, store_addresses
 from deploy.operator.tenants import open_operator
 from deploy.terminal import print_line
 

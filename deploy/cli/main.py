@@ -84,10 +84,10 @@ COMMANDS: Mapping[str, LazyCommand] = {
 FAILURES: Mapping[str, str] = {
     "common.settings": "BadSetting",
     "common.mongo.schema": "SchemaError",
-    "deploy.backup.manifest": "BackupProblem",
+    "deploy.backup.records": "BackupProblem",
     "deploy.local.folder": "FolderProblem",
     "deploy.local.servers": "ServerUnavailable",
-    "deploy.operator.audit": "NotRecorded",
+    "deploy.operator.tenants": "NotRecorded",
 }
 STORE_FAILURES: Mapping[str, str] = {"common.mongo": "MongoError", "common.redis": "RedisError"}
 
@@ -105,7 +105,7 @@ app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=
 
 def _show_version(requested: bool) -> None:
     if requested:
-        from common.telemetry.version import software_version
+        from common.telemetry import software_version
 
         typer.echo(f"pkgrepo {software_version()}")
         raise typer.Exit
@@ -183,7 +183,7 @@ def _reason(error: Exception) -> str | None:
     if isinstance(error, _loaded(FAILURES)):
         return visible(error)
     if isinstance(error, _loaded(STORE_FAILURES)):
-        from deploy.operator.store_failures import describe
+        from deploy.operator.stores import describe
 
         return describe(error)
     if isinstance(error, OSError):

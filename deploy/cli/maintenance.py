@@ -16,11 +16,8 @@ from auth_service.audit.model import OPERATORS
 from catalog_service.store import MongoCatalogStore
 from common.telemetry import configure_logs
 from deploy.cli.options import INTERRUPTED, Data, console, error_console, run_interruptible
-from deploy.operator.audit import open_operator_audit
-from deploy.operator.schemas import open_database
-from deploy.operator.storage import Storage, open_storage
-from deploy.operator.stores import StoreAddresses, store_addresses
-from deploy.operator.tenants import open_operator
+from deploy.operator.stores import Storage, StoreAddresses, open_database, open_storage, store_addresses
+from deploy.operator.tenants import open_operator, open_operator_audit
 from deploy.terminal import folding_table
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore

@@ -10,12 +10,10 @@ from rich.status import Status
 from typer import Option
 
 from common.mongo import MongoDatabase
-from common.mongo.migration import migrate as migrate_database
 from common.mongo.schema import Migrating, Schema, outstanding
+from common.mongo.schema import migrate as migrate_database
 from deploy.cli.options import INTERRUPTED, RESUMES, Data, console, run_interruptible, run_until_stopped
-from deploy.operator.schemas import SCHEMAS, open_database
-from deploy.operator.storage import Storage, open_storage
-from deploy.operator.stores import StoreAddresses, store_addresses
+from deploy.operator.stores import SCHEMAS, Storage, StoreAddresses, open_database, open_storage, store_addresses
 from upload_service.model import StorageKind
 from upload_service.storage.migration import Mover, Outcome
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore

@@ -9,8 +9,7 @@ from rich.console import Console
 from typer import Argument, Exit, Option
 
 if TYPE_CHECKING:
-    from deploy.operator.audit import OperatorAudit
-    from deploy.operator.tenants import Operator
+    from deploy.operator.tenants import Operator, OperatorAudit
 
 INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
 RESUMES = "Run the same command again to resume."
@@ -66,9 +65,8 @@ def run_with_operator(work: Callable[["Operator"], Awaitable[Result]], data: Pat
 
 def run_recorded(work: Callable[["Operator", "OperatorAudit"], Awaitable[Result]], data: Path | None) -> Result:
     """The result of work that the audit log records."""
-    from deploy.operator.audit import open_operator_audit
     from deploy.operator.stores import store_addresses
-    from deploy.operator.tenants import open_operator
+    from deploy.operator.tenants import open_operator, open_operator_audit
 
     async def run() -> Result:
         where = store_addresses(data)

@@ -14,9 +14,8 @@ from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.cli.access.entra import entra
 from deploy.cli.access.oidc import oidc
 from deploy.cli.options import Data, TenantId, error_console, run_recorded, run_with_operator
-from deploy.operator.audit import OperatorAudit, open_operator_audit
 from deploy.operator.stores import StoreAddresses, store_addresses
-from deploy.operator.tenants import Operator, delete_tenant, locked_out
+from deploy.operator.tenants import Operator, OperatorAudit, delete_tenant, locked_out, open_operator_audit
 from deploy.terminal import folding_table
 
 tenants = typer.Typer(no_args_is_help=True)

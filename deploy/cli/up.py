@@ -11,12 +11,10 @@ from typer import BadParameter, Option
 from common.auth.internal_tokens import Deployment
 from common.http.server import until_stopped
 from common.telemetry import configure_logs
+from deploy.local.certificates import is_host
 from deploy.local.demo import publish_samples
 from deploy.local.folder import DataFolder
-from deploy.local.host_names import is_host
-from deploy.local.logs import open_log
-from deploy.local.up import RunningService, run_all
-from deploy.local.welcome import print_welcome
+from deploy.local.up import RunningService, open_log, print_welcome, run_all
 
 console = Console(highlight=False, soft_wrap=True)
 

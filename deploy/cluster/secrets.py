@@ -21,12 +21,29 @@ from auth_service.settings import AuthSettings
 from catalog_service.settings import CatalogSettings
 from client_registry.settings import RegistrySettings
 from common.settings import BadSetting, ServiceSettings
-from deploy.cluster.owners import OWNERS, ROOT, SERVICES_USER
 from deploy.cluster.rights import ADMINISTRATOR, HEALTH, OPERATOR, STORES, Credential, OtherStores, Store, names_of
 from deploy.local.folder import new_key, write_secret
 from deploy.operator.stores import StoreSettings
 from gateway.settings import GatewaySettings
 from upload_service.settings import UploadSettings
+
+ROOT = 0
+SERVICES_USER = 10001  # of our image
+STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
+# The folders of secrets of other owners than SERVICES_USER.
+OWNERS = {"mongodb": STORES_USER, "redis": STORES_USER, "rabbitmq": STORES_USER, "grafana": 472}
+
+
+def prepare_backup_folder(path: Path) -> None:
+    """Create the folder of backups; give an empty folder of root to the services' user. Raises OSError.
+
+    A container engine creates a missing folder as root. Any other folder stays as it is.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    if path.stat().st_uid == ROOT and not any(path.iterdir()):
+        path.chmod(0o700)
+        os.chown(path, SERVICES_USER, SERVICES_USER)
+
 
 SETTINGS: Mapping[str, type[ServiceSettings]] = {
     "gateway": GatewaySettings,

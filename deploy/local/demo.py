@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from aiohttp import ClientResponseError, ClientSession, FormData, TCPConnector
 from PIL import Image, ImageDraw, ImageFont
 
-from deploy.local.first_tenant import ADMINISTRATOR
+from deploy.operator.tenants import ADMINISTRATOR
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,19 @@
-"""Runs all five services in one process, over unix sockets, with bundled stores."""
+"""Runs all five services in one process, over unix sockets, with bundled stores, a log file and a welcome text."""
 
+import hashlib
+import os
+import shlex
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from io import BufferedWriter, FileIO, TextIOWrapper
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
 from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
+from rich.console import Console
 
 from auth_service.app import create_app as create_auth_service
 from auth_service.settings import AuthSettings
@@ -16,25 +22,19 @@ from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry
 from client_registry.settings import RegistrySettings
 from common.auth.internal_tokens import Deployment
-from common.events.local import LocalEvents
+from common.events import LocalEvents
 from common.http.middleware import ROUTE, BytesResponse
 from common.http.server import READINESS, keep_memory, management_of, open_many_files, serving
 from common.settings import load
-from common.telemetry.tracing import traces
-from deploy.local.first_tenant import create_first_tenant
+from common.telemetry import traces
+from deploy.local.certificates import Certificates, authority, is_wildcard, renewing, server_names
 from deploy.local.folder import SERVICES, Addresses, DataFolder
-from deploy.local.host_names import authority, is_wildcard, server_names
-from deploy.operator.audit import open_operator_audit
-from deploy.operator.schemas import open_database
-from deploy.operator.stores import StoreAddresses, local_stores
-from deploy.operator.tenants import open_operator
+from deploy.operator.stores import StoreAddresses, local_stores, open_database
+from deploy.operator.tenants import ADMINISTRATOR, create_first_tenant, open_operator, open_operator_audit
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from upload_service.app import create_app as create_upload_service
 from upload_service.settings import UploadSettings
-
-if TYPE_CHECKING:
-    from deploy.local.certificates import Certificates
 
 DEMO_TENANT = "demo"
 SINGLE_TENANT = "main"
@@ -52,7 +52,7 @@ class RunningService:
     base_url: str
     local_url: str
     password: str | None
-    certificates: "Certificates | None"
+    certificates: Certificates | None
 
 
 @asynccontextmanager
@@ -91,16 +91,14 @@ async def run_all(
         yield RunningService(tenant_id, f"{base_url}/{prefix}", f"{local_url}/{prefix}", password, certificates)
 
 
-async def _certificates(stack: AsyncExitStack, folder: DataFolder, names: Sequence[str]) -> "Certificates":
+async def _certificates(stack: AsyncExitStack, folder: DataFolder, names: Sequence[str]) -> Certificates:
     """The certificates in the folder, renewed while the stack is open."""
-    from deploy.local.certificates import Certificates, renewing  # noqa: PLC0415  a library of the extra `local`
-
     certificates = Certificates(folder.certificates, names)
     await stack.enter_async_context(renewing(certificates))
     return certificates
 
 
-def _offer_ca_certificate(app: web.Application, certificates: "Certificates") -> None:
+def _offer_ca_certificate(app: web.Application, certificates: Certificates) -> None:
     """Answer CA_PATH to everyone: a machine fetches the certificate before it trusts the server."""
 
     @web.middleware
@@ -120,7 +118,7 @@ async def _serve(
     stores: dict[str, str],
     listen: str,
     deployment: Deployment,
-    certificates: "Certificates | None",
+    certificates: Certificates | None,
 ) -> str:
     """Serve all five services; the address of the gateway."""
     sockets = {name: f"unix:{folder.socket(name)}" for name in SERVICES}
@@ -158,3 +156,68 @@ async def _serve(
         management = management_of(gateway, *apps.values())
         await stack.enter_async_context(serving(management, settings.management_listen))
     return address
+
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+LIMIT = 16 << 20  # bytes of the file, and of the previous one
+
+
+class RotatingFile(FileIO):
+    """A file that is moved to `NAME.1` before it exceeds LIMIT."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, "ab")
+        self._path = path
+
+    def write(self, data: "ReadableBuffer", /) -> int:
+        if os.fstat(self.fileno()).st_size + memoryview(data).nbytes > LIMIT:
+            self._path.replace(self._path.with_name(f"{self._path.name}.1"))
+            with FileIO(self._path, "ab") as new:
+                os.dup2(new.fileno(), self.fileno(), inheritable=False)
+        return super().write(data)
+
+
+def open_log(path: Path) -> TextIO:
+    """Open the log for appending text; each flush writes complete lines."""
+    return TextIOWrapper(BufferedWriter(RotatingFile(path)), encoding="utf-8")
+
+
+def print_welcome(console: Console, service: RunningService, folder: DataFolder) -> None:
+    base, local, password = service.base_url, service.local_url, folder.password
+    console.print(f"\n[bold]{base}[/bold] is ready. Logs: {folder.logs}")
+    if service.password:
+        console.print(f"Administrator [bold]{ADMINISTRATOR}[/bold], password [bold]{service.password}[/bold]")
+        console.print(f"The password is shown once. It is stored in {password}")
+    elif password.exists():
+        console.print(f"Administrator {ADMINISTRATOR}. The first password is stored in {password}")
+    curl = f"curl --cacert {shlex.quote(str(folder.ca_certificate))}" if service.certificates else "curl"
+    console.print(
+        f"\nIn a browser: {base}/dashboard\n\nFrom a terminal:\n\n"
+        f"TOKEN=$({curl} -s {local}/login -d username={ADMINISTRATOR} "
+        f"--data-urlencode {shlex.quote(f'password@{password}')}"
+        """ | sed -E 's/.*"message":"([^"]+)".*/\\1/')\n"""
+        f'{curl} -X POST -H "Authorization: Bearer $TOKEN" {local}/get_packages\n'
+        f'{curl} -H "Authorization: Bearer $TOKEN" {local}/server_information\n\n'
+        f"{_windows_lines(service)}Press Ctrl-C to stop.",
+        markup=False,
+    )
+
+
+def _windows_lines(service: RunningService) -> str:
+    """The two lines for PowerShell; empty without TLS, which winget requires."""
+    if service.certificates is None:
+        return ""
+    origin = "{0.scheme}://{0.netloc}".format(urlsplit(service.base_url))
+    digest = hashlib.sha256(service.certificates.ca_certificate).hexdigest().upper()
+    replaced = "The CA certificate is new. Import it again on each machine.\n\n"
+    return (
+        f"{replaced if service.certificates.ca_was_replaced else ''}"
+        "On Windows, in PowerShell as administrator. The first line checks and imports the CA certificate:\n\n"
+        f"curl.exe -sko ca.crt {origin}{CA_PATH}; if ((Get-FileHash ca.crt).Hash -eq '{digest}') "
+        "{ Import-Certificate -FilePath ca.crt -CertStoreLocation Cert:\\LocalMachine\\Root } "
+        "else { throw 'ca.crt is not from this server' }\n"
+        f"winget source add --name {service.tenant_id} --arg {service.base_url}/winget --type Microsoft.Rest "
+        "--trust-level trusted\n\n"
+    )

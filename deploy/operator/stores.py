@@ -1,17 +1,40 @@
-"""The addresses of the stores for operators' commands: from the folder of a running `up`, or the environment."""
+"""The stores for operators' commands: addresses, databases, the storage of installers, and causes of failures.
 
-from collections.abc import AsyncIterator
+The addresses are of the folder of a running `up`, or of the environment. A command does not touch a database of a newer
+schema.
+"""
+
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import SecretStr
+from pymongo.errors import ConnectionFailure, OperationFailure, ServerSelectionTimeoutError
+from redis.exceptions import AuthenticationError, NoPermissionError
+from redis.exceptions import ConnectionError as RedisUnreachable
+from redis.exceptions import TimeoutError as RedisTimeout
 
 from auth_service.settings import AuditKey
+from auth_service.store import SCHEMA as AUTH
+from catalog_service.store import SCHEMA as CATALOG
+from client_registry.store import SCHEMA as CLIENTS
+from common import mongo
 from common.auth.signing import Keys
+from common.mongo import CALL_TIMEOUT, MongoDatabase, MongoError
+from common.mongo.schema import Schema, SchemaIsNewer, migrate, migrate_again, set_version, version_of
 from common.settings import BadSetting, EnvironmentSettings, Key, MongoUrl, RedisUrl, load
 from deploy.local.folder import Addresses, DataFolder
 from deploy.local.servers import mongod, redis
+from upload_service.model import StorageKind, Upload
+from upload_service.settings import StorageSettings
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
+from upload_service.storage.integrity import AfterBlock, IntegrityCheck, StorageOwnership
+from upload_service.storage.migration import Staging
+from upload_service.storage.part_files import PartFiles
+from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.storage.store import MongoFileIndex
+from upload_service.store import SCHEMA as UPLOAD
 
 
 class StoreSettings(EnvironmentSettings):
@@ -83,3 +106,121 @@ async def local_stores(folder: DataFolder) -> AsyncIterator[tuple[str, str]]:
 
 def _of_folder(folder: DataFolder, addresses: Addresses) -> StoreAddresses:
     return StoreAddresses(addresses, folder.installers, folder.audit_key, Keys(folder.key("client-token")))
+
+
+SCHEMAS: dict[str, Schema] = {"auth": AUTH, "catalog": CATALOG, "upload": UPLOAD, "clients": CLIENTS}
+KNOWN = {name: schema.version for name, schema in SCHEMAS.items()}
+
+
+@asynccontextmanager
+async def open_database(url: str, name: str, *, timeout: float = CALL_TIMEOUT) -> AsyncIterator[MongoDatabase]:
+    """Open a service's database. Raises SchemaIsNewer if any service's schema is newer than this program."""
+    async with mongo.open_database(url, name, timeout=timeout) as database:
+        require_known_schemas(await versions(database))
+        yield database
+
+
+async def versions(database: MongoDatabase) -> dict[str, int]:
+    """The schema version of each service's database, on the server of this one."""
+    return {name: await version_of(database.client[name]) for name in KNOWN}
+
+
+async def migrate_restored(where: StoreAddresses, schema_versions: Mapping[str, int]) -> None:
+    """Migrate records that were restored into empty databases; `schema_versions` are of their databases."""
+    for name, schema in SCHEMAS.items():
+        async with mongo.open_database(where.addresses.mongo_url, name) as database:
+            await set_version(database, schema_versions.get(name, 0))
+            await migrate(database, schema)
+
+
+async def migrate_imported(where: StoreAddresses, schema_versions: Mapping[str, int]) -> None:
+    """Migrate records that were imported into databases of the current schema."""
+    for name, schema in SCHEMAS.items():
+        async with mongo.open_database(where.addresses.mongo_url, name) as database:
+            await migrate_again(database, schema, schema_versions.get(name, 0))
+
+
+def require_known_schemas(versions: Mapping[str, int], prefix: str = "") -> None:
+    """Raise SchemaIsNewer for a newer schema; the message has `prefix` before the database's name."""
+    for name, version in versions.items():
+        known = KNOWN.get(name, 0)
+        if version > known:
+            raise SchemaIsNewer(f"{prefix}{name}", version, known)
+
+
+@dataclass(frozen=True)
+class Storage:
+    """`folder` is shared by all replicas, `chosen` is the kind of storage for new installers."""
+
+    folder: Path
+    backends: StorageBackends
+    staging: Staging
+    chosen: StorageKind
+
+    def path(self, upload: Upload) -> Path:
+        """The path of an installer in the folder. Raises ValueError for a record whose names lead elsewhere."""
+        return FolderStorage(self.folder, PartFiles(self.folder)).path(upload)
+
+    def integrity_check(self, index: MongoFileIndex, after_block: AfterBlock) -> IntegrityCheck:
+        """A check of stored files, which calls `after_block` with the length of each block that it reads."""
+        return IntegrityCheck(self.backends, StorageOwnership(index, self.backends, self.folder), after_block)
+
+    def require(self, kind: StorageKind) -> None:
+        """Raise BadSetting if the settings lack this storage."""
+        if kind not in self.backends.kinds:
+            raise BadSetting("S3_URL: is missing; set it as for the upload service")
+
+
+def open_storage(installers: Path | None) -> Storage:
+    """Open the storage; `installers` is the folder. Raises BadSetting without a folder."""
+    if installers is None:
+        raise BadSetting("INSTALLERS: set it to the folder of installers")
+    settings, parts = load(StorageSettings), PartFiles(installers)
+    folder = FolderStorage(installers, parts)
+    objects = S3Storage(settings.object_storage) if settings.object_storage else None
+    return Storage(installers, storage_backends(folder, objects), Staging(folder, parts), settings.installer_storage)
+
+
+UNAUTHORIZED, AUTHENTICATION_FAILED = 13, 18  # MongoDB's codes
+
+
+def is_temporary(error: MongoError) -> bool:
+    """Whether the call may succeed later: MongoDB was slow, or it is restarted, elects a primary, or is unreachable."""
+    return error.timeout or isinstance(error, ConnectionFailure)
+
+
+def describe(error: Exception) -> str:
+    """The cause of a MongoError or RedisError, without the driver's text, which may have addresses."""
+    if isinstance(error, MongoError):
+        store, setting, cause = "MongoDB", "MONGO_URL", _mongo_cause(error)
+    else:
+        store, setting, cause = "Redis", "REDIS_URL", _redis_cause(error)
+    code = f" {error.code}" if isinstance(error, OperationFailure) else ""
+    return f"{store} {cause.format(setting=setting)} ({type(error).__name__}{code})"
+
+
+def _mongo_cause(error: MongoError) -> str:
+    if isinstance(error, OperationFailure) and error.code == AUTHENTICATION_FAILED:
+        return _NOT_SIGNED_IN
+    if isinstance(error, OperationFailure) and error.code == UNAUTHORIZED:
+        return _MISSING_RIGHT
+    if error.timeout and not isinstance(error, ServerSelectionTimeoutError):
+        return _SLOW
+    return _UNREACHABLE if isinstance(error, ConnectionFailure) else _OTHER
+
+
+def _redis_cause(error: Exception) -> str:
+    if isinstance(error, AuthenticationError):
+        return _NOT_SIGNED_IN
+    if isinstance(error, NoPermissionError):
+        return _MISSING_RIGHT
+    if isinstance(error, RedisTimeout):
+        return _SLOW
+    return _UNREACHABLE if isinstance(error, RedisUnreachable) else _OTHER
+
+
+_NOT_SIGNED_IN = "refuses the user or the password; check {setting}"
+_MISSING_RIGHT = "refuses the command, because the user of {setting} lacks a right"
+_SLOW = "did not answer in time; it is overloaded, or the network is slow"
+_OTHER = "refused a command; check {setting}"
+_UNREACHABLE = "is not reached, or has no primary; check {setting} and whether it runs"

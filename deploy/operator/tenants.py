@@ -1,17 +1,26 @@
-"""Tenants and their users, directly in the stores."""
+"""Tenants and their users, directly in the stores, and the audit log in which each command is recorded."""
 
 import asyncio
+import getpass
+import json
+import os
 import secrets
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from uuid import uuid4
 
+from auth_service.audit.chain import AuditSigner
+from auth_service.audit.model import OPERATORS, AuditEntry, Selection
+from auth_service.audit.service import Audit
+from auth_service.audit.store import MongoAuditStore
 from auth_service.oidc.client import ProviderClient
 from auth_service.oidc.providers import Providers
 from auth_service.oidc.store import MongoProviderStore
-from auth_service.tenants.service import Tenants
+from auth_service.tenants.model import TenantExists
+from auth_service.tenants.service import Changes, Tenants
 from auth_service.tenants.store import MongoTenantStore
 from auth_service.throttle.service import Throttle
 from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
@@ -24,13 +33,12 @@ from catalog_service.store import MongoCatalogStore
 from client_registry.clients.store import MongoClientStore
 from common.auth.sessions import Sessions
 from common.auth.signing import Keys
-from common.caching.tenant_version import TenantVersions
-from common.errors import InvalidField
-from common.redis import open_redis
-from common.tenants import contains, is_tenant_id
-from deploy.local.folder import Addresses
-from deploy.operator.schemas import open_database
-from deploy.operator.storage import open_storage
+from common.errors import InvalidField, Problem
+from common.mongo import MongoError
+from common.redis import TenantVersions, open_redis
+from common.tenants import Tenant, contains, is_tenant_id
+from deploy.local.folder import Addresses, generated_secret
+from deploy.operator.stores import StoreAddresses, open_database, open_storage
 from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
@@ -109,3 +117,80 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         stores = (MongoUploadStore(upload), MongoQuotaStore(upload), MongoDownloadStore(upload))
         await forget_installers(tenant_id, storage.backends, *stores)
     return known
+
+
+RECENT_ENTRIES = 100
+OPERATOR_PREFIX = "operator/"  # before a name; the slash tells it from an administrator's
+
+
+class NotRecorded(Exception):
+    """The audit log rejected or lost the entry of a completed action; the text is one line and contains the entry."""
+
+
+@dataclass(frozen=True)
+class OperatorAudit:
+    """The logs of all tenants and of the operators."""
+
+    audit: Audit
+    store: MongoAuditStore
+    signer: AuditSigner
+
+    async def add(self, tenant_id: str, operation: str, changes: Changes | None = None, /, **target: str) -> None:
+        """Record an action of the operator, before or after it. Raises NotRecorded."""
+        # "pkgrepo" is recorded instead of an administrator's address.
+        entry = AuditEntry(operation, operator_name(), "pkgrepo", 200, uuid4().hex, target, changes or {})
+        try:
+            await self.audit.record(tenant_id, entry)
+        except (MongoError, Problem):
+            text = json.dumps({"tenant_id": tenant_id, **vars(entry)}, default=str)
+            raise NotRecorded(f"the audit log does not answer and lacks this entry: {text}") from None
+
+    async def recent_addresses(self, tenant_id: str) -> set[str]:
+        """The addresses of the administrators in the newest entries of a tenant's log."""
+        entries = self.audit.select(tenant_id, Selection(limit=RECENT_ENTRIES))
+        return {entry.entry.ip async for entry in entries if entry}
+
+    async def add_deletion(self, tenant_id: str) -> None:
+        """Record the deletion of a tenant in the operators' log, with the head of the log that is deleted."""
+        head = await self.store.newest(tenant_id)
+        await self.add(OPERATORS, "tenant_delete", tenant_id=tenant_id, audit_head=str(head))
+
+
+@asynccontextmanager
+async def open_operator_audit(where: StoreAddresses) -> AsyncIterator[OperatorAudit]:
+    """Open the audit log. Raises BadSetting if its key is unknown."""
+    signer = AuditSigner(where.require_audit_key().get_secret_value())
+    async with open_database(where.addresses.mongo_url, "auth") as database:
+        store = MongoAuditStore(database)
+        yield OperatorAudit(Audit(store, signer), store, signer)
+
+
+def operator_name() -> str:
+    """The user of this machine."""
+    try:
+        return f"{OPERATOR_PREFIX}{getpass.getuser()}"
+    except (KeyError, OSError):  # a user without a name, as in a container
+        return f"{OPERATOR_PREFIX}{os.getuid()}"
+
+
+ADMINISTRATOR = "admin"
+
+
+async def create_first_tenant(
+    operator: Operator, audit: OperatorAudit, tenant_id: str, password_file: Path
+) -> str | None:
+    """Create the tenant and its administrator if they do not exist; the password if the administrator is new.
+
+    The password is read from the file, or generated and written to it. A tenant without users, of an interrupted start,
+    gets its administrator.
+    """
+    try:
+        await operator.tenants.create(Tenant(tenant_id))
+        await audit.add(tenant_id, "tenant_create")
+    except TenantExists:
+        if await operator.users.list(tenant_id):
+            return None
+    password = generated_secret(password_file, 18).read_text(encoding="utf-8").strip()
+    await operator.users.create(tenant_id, ADMINISTRATOR, password)
+    await audit.add(tenant_id, "user_create", username=ADMINISTRATOR)
+    return password

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import yaml
 
-from deploy.winget_manifests.manifest import assemble_manifest, parse_file
-from deploy.winget_manifests.schema.versions import newer_fields
-from deploy.winget_manifests.yaml_reader import ManifestRefused
+from deploy.winget_manifests.manifest import ManifestRefused, assemble_manifest, parse_file
+from deploy.winget_manifests.schema import newer_fields
 
 _LOGO_URL = re.compile(r"/icon/[^/]+/[0-9a-f]{64}\.png\?expires=")
 WRITTEN_VERSIONS = (10, 12, 28)  # 1.x; a manifest gets the first that has all its fields

@@ -1,24 +1,101 @@
-"""Publishes manifests package by package, several at once. Existing versions are left unchanged."""
+"""Publishes manifests package by package, several at once, and reports a row for each manifest and installer.
+
+Existing versions are left unchanged.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from itertools import groupby
+from pathlib import Path
+from typing import Any
 
-from catalog_service.model.ordering import VersionOrder
+from catalog_service.model.versions import VersionOrder
 from common.errors import Problem
-from deploy.publish.model import Installer, NewPackage, NotPublished, Published
-from deploy.publish.problems import is_transient
+from deploy.publish.client import RetryingClient
+from deploy.publish.model import Installer, NewPackage, NotPublished, Published, is_transient
 from deploy.publish.publisher import Catalog
-from deploy.publish.retrying_client import RetryingClient
-from deploy.winget_manifests import report
-from deploy.winget_manifests.manifest import Manifest
-from deploy.winget_manifests.manifest_tree import RefusedManifest
-from deploy.winget_manifests.report import Row, WouldPublish
-from deploy.winget_manifests.schema.installer_form import ManifestInstaller, manifest_installers
-from deploy.winget_manifests.schema.package_form import new_package
+from deploy.winget_manifests.forms import ManifestInstaller, manifest_installers, new_package
+from deploy.winget_manifests.manifest import Manifest, ManifestRefused, RefusedManifest
 from deploy.winget_manifests.sources import InstallerSources
-from deploy.winget_manifests.yaml_reader import ManifestRefused
+
+
+class Outcome(StrEnum):
+    PUBLISHED = "published"
+    EXISTING = "there"
+    NEW = "new"  # would be published without --dry-run
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True)
+class WouldPublish:
+    """An installer that would be published without --dry-run."""
+
+    installer: Installer
+
+
+@dataclass(frozen=True)
+class Row:
+    """An installer, or a refused manifest. `size` is in bytes, 0 for a file that was not read."""
+
+    manifest: Path
+    outcome: Outcome
+    package_id: str = ""
+    version: str = ""
+    architecture: str = ""
+    url: str = ""
+    sha256: str = ""
+    uid: str = ""
+    size: int = 0
+    notes: Sequence[str] = ()
+    problem: Problem | None = None
+
+    @property
+    def label(self) -> str:
+        """The manifest, and which installer of it."""
+        installer = " ".join(filter(None, (self.package_id, self.version, self.architecture)))
+        return f"{self.manifest}: {installer}" if installer else str(self.manifest)
+
+    def document(self) -> dict[str, Any]:
+        """Return the row as `--json` shows it, without empty fields."""
+        problem = self.problem
+        fields = {
+            "manifest": str(self.manifest),
+            "outcome": self.outcome,
+            "package": self.package_id,
+            "version": self.version,
+            "architecture": self.architecture,
+            "url": self.url,
+            "sha256": self.sha256,
+            "uid": self.uid,
+            "size": self.size,
+            "notes": list(self.notes),
+            "error": {"code": problem.code, "detail": problem.detail} if problem else None,
+        }
+        return {name: value for name, value in fields.items() if value}
+
+
+def of_refused(refused: RefusedManifest) -> Row:
+    return Row(refused.path, Outcome.REFUSED, refused.package_id, refused.version, problem=refused)
+
+
+def of_published(manifest: Manifest, source: ManifestInstaller, result: Published | NotPublished | WouldPublish) -> Row:
+    installer = source.installer
+    names = (installer.package_id, installer.version, installer.architecture, installer.url, installer.sha256)
+    row = Row(manifest.path, Outcome.NEW, *names, notes=source.notes)
+    if isinstance(result, WouldPublish):
+        return row
+    if isinstance(result, NotPublished):
+        return replace(row, outcome=Outcome.REFUSED, problem=result.problem)
+    outcome = Outcome.PUBLISHED if result.created else Outcome.EXISTING
+    return replace(row, outcome=outcome, uid=result.uid, size=result.size)
+
+
+def summary(rows: Sequence[Row]) -> dict[str, int]:
+    """Count the rows of each outcome."""
+    return {outcome.value: sum(row.outcome is outcome for row in rows) for outcome in Outcome}
+
 
 AnyManifest = Manifest | RefusedManifest
 Result = Published | NotPublished | WouldPublish
@@ -73,7 +150,7 @@ class ManifestImport:
 
     async def _publish_and_release(self, package: Sequence[AnyManifest]) -> None:
         try:
-            self.rows += [report.of_refused(refused) for refused in package if isinstance(refused, RefusedManifest)]
+            self.rows += [of_refused(refused) for refused in package if isinstance(refused, RefusedManifest)]
             await self._publish([manifest for manifest in package if isinstance(manifest, Manifest)])
         finally:
             self._slots.release()
@@ -86,7 +163,7 @@ class ManifestImport:
                 sources += [(manifest, installer) for installer in self._installers(manifest)]
             except ManifestRefused as problem:
                 refused = RefusedManifest(manifest.path, problem.detail, manifest.package_id, manifest.version)
-                self.rows.append(report.of_refused(refused))
+                self.rows.append(of_refused(refused))
         if not sources:
             return
         newest, _ = max(sources, key=lambda source: VersionOrder(source[0].version))
@@ -96,7 +173,7 @@ class ManifestImport:
             results = await self._publish_installers(installers[0].package_id, new_package(newest), installers)
         except Problem as problem:
             results = [NotPublished(installer, problem) for installer in installers]
-        self.rows += [report.of_published(*source, result) for source, result in zip(sources, results, strict=True)]
+        self.rows += [of_published(*source, result) for source, result in zip(sources, results, strict=True)]
         for result in results:
             if isinstance(result, NotPublished) and is_transient(result.problem):
                 self.gave_up = result.problem

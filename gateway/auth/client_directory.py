@@ -5,8 +5,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from common.auth.internal_tokens import Caller, hidden_digest
-from common.caching.bounded_cache import FifoCache
-from common.caching.response_cache import ResponseCache
+from common.caching import FifoCache, ResponseCache
 from common.service_client.client import ServiceClient, raise_problem
 from gateway.auth.rings import ring_of
 

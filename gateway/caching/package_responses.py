@@ -9,11 +9,11 @@ from typing import NamedTuple
 from aiohttp import web
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
-from common.caching.response_cache import ResponseCache
-from common.caching.tenant_version import TENANT_VERSION_HEADER
+from common.caching import ResponseCache
 from common.errors import Overloaded, UpstreamProblem
 from common.http.bodies import read_body
 from common.http.middleware import REVISION_HEADER, BytesResponse
+from common.redis import TENANT_VERSION_HEADER
 from common.service_client.client import SMALL, ServiceClient, raise_problem
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory

@@ -9,6 +9,7 @@ from common.http.middleware import BytesResponse
 from gateway import winget
 from gateway.app_keys import AUDIT_RECORDER, AUTHENTICATOR, CATALOGS, CLIENT_DIRECTORY, PACKAGE_RESPONSES, SERVICES
 from gateway.auth.authenticator import TENANT_VERSION
+from gateway.forwarding.composed import check_names
 from gateway.forwarding.one_call import one_call
 from gateway.forwarding.proxy import forward
 from gateway.operations import UPLOAD, Access, CacheKind
@@ -44,6 +45,8 @@ async def _execute(request: web.Request, caller: Caller, target: Target) -> web.
         raise InvalidRequest("A compressed body is not accepted.")
     if (response := await _cached(request, caller, target)) is not None:
         return response
+    if operation.checked_by:
+        return await check_names(request, caller, target)
     if operation.one_call and request.content_type == "multipart/form-data":
         return await one_call(request, services[UPLOAD], service, caller, target)
     return await forward(request, service, caller, target)

@@ -8,13 +8,13 @@ from aiohttp import ClientError, web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import Caller
-from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT
 from common.http.middleware import AUDIT_HEADER, BytesResponse
 from common.http.zero_copy.request_bodies import CallerBody
 from common.http.zero_copy.responses import detach_body, splice
+from common.redis import TENANT_VERSION_HEADER
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, raise_problem
 from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION

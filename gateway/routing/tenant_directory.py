@@ -3,7 +3,7 @@
 from functools import partial
 
 from common.auth.internal_tokens import Caller
-from common.caching.response_cache import ResponseCache
+from common.caching import ResponseCache
 from common.errors import Forbidden, NotFound, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import Address, Tenant, is_tenant_id

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from common.auth.internal_tokens import Caller
-from common.caching.bounded_cache import FifoCache
+from common.caching import FifoCache
 from common.errors import BodyTooLarge, InvalidRequest, StorageExceeded, Unavailable
 from common.http.zero_copy.socket_body import SocketBody
 from upload_service.model import (

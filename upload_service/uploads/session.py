@@ -16,8 +16,7 @@ from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
 from common.http.zero_copy.socket_body import SocketBody
 from common.mongo import MongoError
-from common.telemetry import log, request_id
-from common.telemetry.tracing import traces
+from common.telemetry import log, request_id, traces
 from upload_service.model import InstallerMissing, ServerFilename, Status, TransferCancelled, TransferDamaged, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import FolderStorage

@@ -8,8 +8,7 @@ from typer import Option
 
 from common.auth.entra_app import EntraApp
 from deploy.cli.options import Data, TenantId, run_recorded, run_with_operator
-from deploy.operator.audit import OperatorAudit
-from deploy.operator.tenants import Operator
+from deploy.operator.tenants import Operator, OperatorAudit
 
 entra = typer.Typer(no_args_is_help=True)
 console = Console(highlight=False, soft_wrap=True)

@@ -11,8 +11,7 @@ from auth_service.oidc.model import Provider
 from common.auth.roles import Role, parse_roles
 from common.tenants import Tenant, parse_network
 from deploy.cli.options import CaFile, Data, TenantId, run_recorded, run_with_operator
-from deploy.operator.audit import OperatorAudit
-from deploy.operator.tenants import Operator
+from deploy.operator.tenants import Operator, OperatorAudit
 from deploy.terminal import visible
 
 oidc = typer.Typer(no_args_is_help=True)

@@ -15,8 +15,7 @@ from common.auth.package_patterns import EVERY_PACKAGE
 from common.auth.roles import ADMINISTRATOR, Role
 from common.http.forms import Form
 from deploy.cli.options import Data, TenantId, run_recorded, run_with_operator
-from deploy.operator.audit import OperatorAudit, operator_name
-from deploy.operator.tenants import Operator
+from deploy.operator.tenants import Operator, OperatorAudit, operator_name
 from deploy.terminal import folding_table, visible
 
 tokens = typer.Typer(no_args_is_help=True)

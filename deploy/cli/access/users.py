@@ -13,8 +13,7 @@ from typer import Argument, Option
 from auth_service.users.model import User
 from common.auth.roles import ADMINISTRATOR, Role, parse_roles
 from deploy.cli.options import Data, TenantId, run_recorded, run_with_operator
-from deploy.operator.audit import OperatorAudit
-from deploy.operator.tenants import Operator
+from deploy.operator.tenants import Operator, OperatorAudit
 from deploy.terminal import folding_table, visible
 
 users = typer.Typer(no_args_is_help=True)

@@ -15,13 +15,11 @@ from catalog_service.model.enumerations import Architecture, FileType, Locale, S
 from common.errors import Problem
 from common.settings import BadSetting, load
 from deploy.cli.options import RESUMES, AsJson, CaFile, ChunkSize, RetryTimeout, Url, error_console, run_until_stopped
-from deploy.publish import options
-from deploy.publish.http_client import Credentials, open_http_client
-from deploy.publish.model import NewPackage, NotPublished, Published
-from deploy.publish.options import InstallerOptions
-from deploy.publish.problems import is_transient
+from deploy.publish import files as installer_files
+from deploy.publish.client import Credentials, RetryingClient, open_http_client
+from deploy.publish.files import InstallerOptions
+from deploy.publish.model import NewPackage, NotPublished, Published, is_transient
 from deploy.publish.publisher import Publisher
-from deploy.publish.retrying_client import RetryingClient
 from deploy.terminal import json_text, print_line, show_progress, visible
 
 
@@ -75,8 +73,8 @@ def publish(
     Run the same command again after an interruption: it resumes. An existing version with the same bytes is a success.
     """
     more = [
-        *options.switches(switch or ()),
-        *options.package_dependencies(needs_package or ()),
+        *installer_files.switches(switch or ()),
+        *installer_files.package_dependencies(needs_package or ()),
         *(("dep_windows_features", name) for name in needs_feature or ()),
         *(("dep_windows_libraries", name) for name in needs_library or ()),
         *(("dep_external", name) for name in needs or ()),
@@ -88,7 +86,7 @@ def publish(
     installer_options = InstallerOptions(
         version, architecture or (), file_type or (), product_code or (), scope, locale, channel, nested_type, more
     )
-    installers = options.installers(files, package, installer_options)
+    installers = installer_files.installers(files, package, installer_options)
     new_package = _new_package(package_name, publisher, description, logo)
 
     async def work() -> list[Published | NotPublished]:

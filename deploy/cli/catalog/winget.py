@@ -10,7 +10,8 @@ import typer
 from typer import Argument, Option
 
 from common.settings import BadSetting
-from deploy.backup.manifest import Passphrase
+from deploy.backup.archive import is_archive
+from deploy.backup.records import Passphrase
 from deploy.cli.backup import SEAL_HELP, import_tenant
 from deploy.cli.catalog.publish import describe_problem, open_client, problems_printed
 from deploy.cli.options import (
@@ -27,14 +28,11 @@ from deploy.cli.options import (
     run_until_stopped,
 )
 from deploy.publish.publisher import AT_ONCE, Publisher
-from deploy.tenant_archive.archive import is_archive
 from deploy.terminal import json_text, print_line, show_progress, visible
 from deploy.winget_manifests.exporter import ExportedManifest, ManifestExport
-from deploy.winget_manifests.fetcher import open_fetcher
-from deploy.winget_manifests.importer import DryRun, ManifestImport
-from deploy.winget_manifests.manifest_tree import SUFFIXES, find_manifests
-from deploy.winget_manifests.report import Outcome, Row, summary
-from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
+from deploy.winget_manifests.importer import DryRun, ManifestImport, Outcome, Row, summary
+from deploy.winget_manifests.manifest import SUFFIXES, find_manifests
+from deploy.winget_manifests.sources import InstallersFolder, InstallerSources, open_fetcher
 
 ARCHIVE_OPTIONS = frozenset(["data", "passphrase_file"])
 ARCHIVE_PANEL = "Options for an archive"

@@ -24,8 +24,8 @@ from auth_service.tokens.store import MongoTokenStore
 from auth_service.users.model import LastAdministrator, User, UserExists
 from auth_service.users.store import MongoUserStore
 from common.auth.roles import ADMINISTRATOR, Role
-from common.caching.tenant_version import TenantVersions
 from common.mongo import Document, MongoDatabase, make_indexes
+from common.redis import TenantVersions
 from common.tenants import Tenant, VersionKey
 from tests.support.factories import KEY, make_tenant
 from tests.support.services.tenant_first import TenantFilterCheck

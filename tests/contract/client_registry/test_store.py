@@ -18,7 +18,6 @@ from client_registry.clients.model import Client, ClientExists, ClientLimitExcee
 from client_registry.clients.service import Clients
 from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
-from client_registry.outgoing.catalog_service import CatalogService
 from client_registry.releases.model import Installer, Release, ReleaseExists
 from client_registry.releases.store import MongoReleaseStore
 from client_registry.store import SCHEMA
@@ -68,13 +67,6 @@ def blacklist(database: MongoDatabase) -> MongoBlacklistStore:
 @pytest.fixture
 def releases(database: MongoDatabase) -> MongoReleaseStore:
     return MongoReleaseStore(database)
-
-
-class NoCatalog(CatalogService):
-    """A catalog that nothing asks."""
-
-    def __init__(self) -> None:
-        pass
 
 
 class NoResolver(SystemResolver):
@@ -374,7 +366,7 @@ async def test_every_command_begins_with_the_tenant(
     releases: MongoReleaseStore,
     listener: TenantFilterCheck,
 ) -> None:
-    caller, entries = make_caller(make_tenant(max_clients=5)), Blacklist(blacklist, NoCatalog())
+    caller, entries = make_caller(make_tenant(max_clients=5)), Blacklist(blacklist)
     clients, tenant_id = Clients(store, ClientTokens(KEYS), NoResolver()), caller.tenant_id
     client, token = await clients.add(caller, "pc")
     group = await entries.add_group(tenant_id, "Browsers", ["a"])

@@ -16,7 +16,6 @@ async def served_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Regis
 
 @pytest.fixture
 def registry(served_registry: Registry) -> Registry:
-    """The service. At the start of a test, every package exists, and no file."""
+    """The service. At the start of a test, there is no file."""
     served_registry.uploads.reset()
-    served_registry.catalog.unknown = {}
     return served_registry

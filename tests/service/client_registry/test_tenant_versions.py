@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from common.auth.internal_tokens import Caller
-from common.caching.tenant_version import TenantVersions
-from common.redis import Redis, RedisError, open_redis
+from common.redis import Redis, RedisError, TenantVersions, open_redis
 from gateway.operations import CLIENTS, OPERATIONS
 from tests.support.factories import make_caller
 from tests.support.services.registry import Registry, serving_registry

@@ -12,14 +12,12 @@ from pydantic import SecretStr
 from auth_service.audit.chain import verify
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
-from deploy.backup.manifest import Passphrase
+from deploy.backup.records import Passphrase
 from deploy.backup.restorer import BackupRestorer
+from deploy.backup.tenant import TenantExporter, TenantImporter
 from deploy.local.folder import Addresses
-from deploy.operator.audit import open_operator_audit
-from deploy.operator.storage import open_storage
-from deploy.operator.stores import StoreAddresses
-from deploy.tenant_archive.exporter import TenantExporter
-from deploy.tenant_archive.importer import TenantImporter
+from deploy.operator.stores import StoreAddresses, open_storage
+from deploy.operator.tenants import open_operator_audit
 from deploy.terminal import FileProgress
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.cluster import DATABASES, Cluster

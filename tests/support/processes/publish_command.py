@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from deploy.publish.http_client import Credentials, HttpClient, open_http_client
+from deploy.publish.client import Credentials, HttpClient, open_http_client
 from tests.support.processes.fork_server import Program, start_program
 from tests.support.system.services import PASSWORD, Api
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from aiohttp import ClientError, ClientSession, ClientTimeout, UnixConnector
 
-from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT, STOP_TIMEOUT, NotStarted
+from deploy.local.servers import POLL_INTERVAL, START_TIMEOUT, STOP_TIMEOUT, NotStarted
 from tests.support.processes.fork_server import Program, start_program
 
 SHOWN_LINES = 20  # of a log, in the text of an error

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy.local.processes import NotStarted, run_server
+from deploy.local.servers import NotStarted, run_server
 from tests.support.deployment.observability import find_program
 from tests.support.servers.ports import free_port, wait_for_answer
 

@@ -8,7 +8,7 @@ import socket
 import tempfile
 from itertools import cycle, islice
 
-from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT
+from deploy.local.servers import POLL_INTERVAL, START_TIMEOUT
 
 RANGE = range(20_000, 32_000)  # below Linux's ports for outgoing connections
 _PORTS = islice(cycle(RANGE), secrets.randbelow(len(RANGE)), None)  # endless

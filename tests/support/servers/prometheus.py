@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 from aiohttp import ClientSession
 
-from deploy.local.processes import run_server
+from deploy.local.servers import run_server
 from tests.support.deployment.observability import OBSERVABILITY, find_program
 from tests.support.servers.ports import free_port, wait_for_answer
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deploy.cluster.rights import RABBITMQ, rabbitmq_definitions
-from deploy.local.processes import NotStarted, run_server
+from deploy.local.servers import NotStarted, run_server
 from tests.support.servers.ports import free_port, wait_for_answer
 from tests.support.servers.users import credentials
 

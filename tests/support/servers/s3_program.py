@@ -17,7 +17,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from deploy.local.processes import POLL_INTERVAL, START_TIMEOUT
+from deploy.local.servers import POLL_INTERVAL, START_TIMEOUT
 from tests.support.servers.object_storage import BUCKET, ObjectServer
 from tests.support.servers.ports import free_port
 

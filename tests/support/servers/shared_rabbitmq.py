@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from deploy.local.processes import NotStarted
+from deploy.local.servers import NotStarted
 from tests.support.servers.ports import free_port, wait_for_answer
 from tests.support.servers.rabbitmq import AMQP_HEADER, METHOD_ON_CHANNEL_0, is_installed, run_node, url_of
 

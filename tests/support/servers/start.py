@@ -14,10 +14,9 @@ from unittest.mock import patch
 import pytest
 
 from common.redis import open_redis
-from deploy.cluster.mongodb import prepare, update_users
-from deploy.cluster.rights import MONGODB, REDIS
+from deploy.cluster.rights import MONGODB, REDIS, prepare, update_users
 from deploy.local import servers as local
-from deploy.local.processes import NotStarted
+from deploy.local.servers import NotStarted
 from tests.support.servers import rabbitmq as debian
 from tests.support.servers.containers import published_port
 from tests.support.servers.ports import wait_for_answer

@@ -16,9 +16,8 @@ from PIL import Image
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASE_LOOP, RELEASES, RETENTION, STORE, VERSIONS
+from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASES, RETENTION, STORE, VERSIONS
 from catalog_service.catalog.cache import CatalogCache
-from catalog_service.releases.loop import ReleaseLoop
 from catalog_service.releases.service import Releases
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
@@ -26,8 +25,7 @@ from catalog_service.sweeper import sweep
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.auth.roles import Permission, PermissionMissing
 from common.errors import NotFound, Problem
-from common.events import Events
-from common.events.local import LocalEvents
+from common.events import Events, LocalEvents
 from common.http.middleware import json_response, problems
 from common.http.server import serving
 from common.mongo import Document, MongoDatabase, open_database
@@ -230,7 +228,6 @@ class Catalog:
     catalogs: CatalogCache
     store: MongoCatalogStore
     releases: Releases
-    release_loop: ReleaseLoop
     run_retention: Callable[[], Awaitable[None]]
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
@@ -365,7 +362,6 @@ async def serving_catalog(
             app[CATALOG_CACHE],
             store,
             app[RELEASES],
-            app[RELEASE_LOOP],
             app[RETENTION].run_due,
         )
 

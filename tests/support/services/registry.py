@@ -63,32 +63,13 @@ class StubUploadService:
         return body
 
 
-@dataclass
-class StubCatalogService:
-    """A stub of catalog_service. Only the `unknown` packages do not exist; each has its most similar id or ""."""
-
-    unknown: Mapping[str, str] = field(default_factory=dict)
-
-    def app(self) -> web.Application:
-        app = web.Application()
-        app.router.add_post("/{tenant_id}/unknown_package", self._unknown_package)
-        return app
-
-    async def _unknown_package(self, request: web.Request) -> web.Response:
-        for package_id in (await request.json())["package_ids"]:
-            if package_id in self.unknown:
-                return json_response({"package_id": package_id, "most_similar": self.unknown[package_id]})
-        return json_response({"package_id": None})
-
-
 @dataclass(frozen=True)
 class Registry:
-    """A running client_registry: `api` calls it, `database` is its own, `uploads` and `catalog` are stubs."""
+    """A running client_registry: `api` calls it, `database` is its own, `uploads` is a stub."""
 
     api: ServiceApi
     database: MongoDatabase
     uploads: StubUploadService
-    catalog: StubCatalogService
     settings: RegistrySettings
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
@@ -124,10 +105,9 @@ class Registry:
 @asynccontextmanager
 async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
     """Run client_registry on its own database."""
-    uploads, catalog = StubUploadService(), StubCatalogService()
+    uploads = StubUploadService()
     async with AsyncExitStack() as stack:
         upload_service = await stack.enter_async_context(serving(uploads.app(), "127.0.0.1:0"))
-        catalog_service = await stack.enter_async_context(serving(catalog.app(), "127.0.0.1:0"))
         settings = RegistrySettings(
             internal_key=KEYS,
             client_token_key=KEYS,
@@ -136,7 +116,6 @@ async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Regi
             redis_url=redis_url,
             database=f"test_clients_{uuid4().hex[:12]}",
             upload_service_url=upload_service,
-            catalog_service_url=catalog_service,
         )
         address = await stack.enter_async_context(serving(create_app(settings), "127.0.0.1:0"))
         session = await stack.enter_async_context(ClientSession(max_field_size=HEADER_LIMIT))
@@ -144,4 +123,4 @@ async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Regi
         stack.callback(mongo.close)
         stack.push_async_callback(mongo.drop_database, settings.database)
         api = ServiceApi(session, address, "client_registry")
-        yield Registry(api, mongo[settings.database], uploads, catalog, settings)
+        yield Registry(api, mongo[settings.database], uploads, settings)

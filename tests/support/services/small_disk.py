@@ -16,8 +16,7 @@ from pathlib import Path
 
 from aiohttp import ClientError, ClientSession
 
-from common.events import Event
-from common.events.local import LocalEvents
+from common.events import Event, LocalEvents
 from common.http.server import serving, until_stopped
 from common.settings import load
 from tests.support.api import ServiceApi

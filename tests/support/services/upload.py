@@ -15,8 +15,7 @@ from aiohttp import BytesIOPayload, ClientSession, MultipartWriter
 from common.auth.downloads import download_url
 from common.auth.internal_tokens import Caller
 from common.auth.signing import Keys
-from common.events import Event, Events
-from common.events.local import LocalEvents
+from common.events import Event, Events, LocalEvents
 from common.http.server import management_of, serving
 from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant

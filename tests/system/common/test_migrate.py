@@ -16,14 +16,11 @@ from common.mongo.schema import Done, Migration, Schema, SchemaIsNewer, set_vers
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.records import DATABASES
+from deploy.backup.tenant import TenantExporter, TenantImporter
 from deploy.local import servers
 from deploy.local.folder import Addresses
-from deploy.operator.schemas import KNOWN, SCHEMAS
-from deploy.operator.storage import open_storage
-from deploy.operator.stores import StoreAddresses
+from deploy.operator.stores import KNOWN, SCHEMAS, StoreAddresses, open_storage
 from deploy.operator.tenants import open_operator
-from deploy.tenant_archive.exporter import TenantExporter
-from deploy.tenant_archive.importer import TenantImporter
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.processes.backup import PASSPHRASE, RecordedProgress, passphrase_option, restore_documents
 from tests.support.processes.pkgrepo_command import pkgrepo_commands
@@ -201,7 +198,7 @@ async def test_a_newer_archive_is_rejected_and_an_older_one_migrated(
     archive, newer = tmp_path / "acme.tar", tmp_path / "newer.tar"
     await TenantExporter(archive, TENANT.tenant_id, PASSPHRASE, storage, RecordedProgress()).run(addresses)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("deploy.tenant_archive.exporter.versions", lambda _: asyncio.sleep(0, {"upload": 9}))
+        patched.setattr("deploy.backup.tenant.versions", lambda _: asyncio.sleep(0, {"upload": 9}))
         await TenantExporter(newer, TENANT.tenant_id, PASSPHRASE, storage, RecordedProgress()).run(addresses)
     await drop_databases(database)
     with pytest.raises(SchemaIsNewer, match="the archive's upload: schema is newer"):

@@ -14,7 +14,7 @@ from aiohttp import ClientConnectionError, ClientSession, UnixConnector, web
 
 from common.http.connection_limits import Runner
 from common.http.server import add_probes, serving
-from common.telemetry.version import software_version
+from common.telemetry import software_version
 from tests.support.factories import make_caller
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.replica_client import connect_to_replica

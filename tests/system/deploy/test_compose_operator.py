@@ -13,7 +13,7 @@ import pytest
 from docker import DockerClient
 from yarl import URL
 
-from deploy.cluster.owners import SERVICES_USER
+from deploy.cluster.secrets import SERVICES_USER
 from tests.support.deployment.compose import STORE_IMAGES, STORES, ComposeProject, copy_of, run_compose
 from tests.support.faults.callers import CountingApi, run_callers
 from tests.support.system.publishing import add_package, download, package_id, publish, version_of

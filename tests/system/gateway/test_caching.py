@@ -9,9 +9,8 @@ import pytest
 from aiohttp import web
 
 from common.auth.internal_tokens import HIDDEN, hidden_digest
-from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.middleware import REVISION_HEADER, json_response
-from common.redis import Redis, open_redis
+from common.redis import TENANT_VERSION_HEADER, Redis, open_redis
 from tests.support.system.gateways import at_gateway, run_gateway
 from tests.support.system.publishing import add_package, catalog, publish
 from tests.support.system.services import Api, Services

@@ -5,8 +5,8 @@ from typing import Any
 
 from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, sign
 from common.auth.roles import ADMINISTRATOR
-from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.http.middleware import AUDIT_HEADER
+from common.redis import TENANT_VERSION_HEADER
 from common.tenants import Tenant
 from gateway.operations import OPERATIONS
 from tests.support.factories import KEY, make_tenant

@@ -47,7 +47,7 @@ NAMES: Mapping[str, Mapping[str, Sequence[str]]] = {
         "redis.asyncio:ConnectionPool": ("get_connection",),
         "redis.asyncio:Connection": ("read_response", "send_command"),
     },
-    "common/telemetry/logs.py": {"structlog.contextvars": ("STRUCTLOG_KEY_PREFIX",)},
+    "common/telemetry/__init__.py": {"structlog.contextvars": ("STRUCTLOG_KEY_PREFIX",)},
 }
 USES = [(module, owner, name) for module, owners in NAMES.items() for owner, names in owners.items() for name in names]
 BOUNDED = ("aiohttp", "redis", "aio-pika", "structlog")

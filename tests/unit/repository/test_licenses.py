@@ -4,7 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from deploy import licenses
+from tests.support import licenses
 from tests.support.tables import each
 
 ROOT = Path(__file__).parents[3]

@@ -15,9 +15,8 @@ from redis.asyncio import Redis
 
 from common.auth.sessions import Session, SessionCheck, Sessions
 from common.auth.signing import ALGORITHM
-from common.caching.tenant_version import TenantVersions
 from common.errors import NotAuthenticated
-from common.redis import CONNECTIONS, RedisError, open_redis
+from common.redis import CONNECTIONS, RedisError, TenantVersions, open_redis
 from deploy.local import servers
 from gateway.auth.client_directory import MAX_AGE
 from tests.support.factories import KEY, KEYS

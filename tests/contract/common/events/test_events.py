@@ -14,13 +14,11 @@ import pytest
 from yarl import URL
 
 from common.errors import Unavailable
-from common.events import Event, Events, EventsUnavailable, Outcome
-from common.events.broker import RabbitEvents, open_events
-from common.events.deliveries import MAX_DELIVERIES
-from common.events.local import LocalEvents
+from common.events import Event, Events, EventsUnavailable, LocalEvents, Outcome
+from common.events.broker import MAX_DELIVERIES, RabbitEvents, open_events
 from common.mongo import WriteRejected
+from common.telemetry import traces
 from common.telemetry.metrics import Metrics
-from common.telemetry.tracing import traces
 from tests.support.servers.otlp_server import run_collector
 from tests.support.servers.proxy import Mode, run_proxy
 from tests.support.tables import each
@@ -285,7 +283,7 @@ async def test_over_rabbitmq_the_next_consumer_handles_an_interrupted_event(
 async def test_over_rabbitmq_an_event_waits_for_an_unavailable_store(
     rabbitmq_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.events.deliveries.RETRY_PAUSE", 0.01)
+    monkeypatch.setattr("common.events.broker.RETRY_PAUSE", 0.01)
     tries, name = 3 * MAX_DELIVERIES, make_name()
     handler = RecordingHandler()
 

@@ -10,16 +10,17 @@ from pymongo import ASCENDING, IndexModel
 from pymongo.errors import OperationFailure
 
 from common.mongo import MongoDatabase, open_database
-from common.mongo import migration as migrating_module
 from common.mongo import schema as schema_module
-from common.mongo.migration import Lease, migrate, migrate_again
 from common.mongo.schema import (
     Done,
+    Lease,
     Migrating,
     Migration,
     Schema,
     SchemaIsNewer,
     in_batches,
+    migrate,
+    migrate_again,
     outstanding,
     set_version,
     version_of,
@@ -115,7 +116,7 @@ async def test_a_migration_interrupted_after_any_batch_continues(
     database: MongoDatabase, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(schema_module, "BATCH", 2)
-    monkeypatch.setattr(migrating_module, "LEASE", -1)  # A killed process does not release its lease.
+    monkeypatch.setattr(schema_module, "LEASE", -1)  # A killed process does not release its lease.
     monkeypatch.setattr(Lease, "release", lambda _: asyncio.sleep(0))
     await fill(database)
 
@@ -152,7 +153,7 @@ async def test_a_lease_stays_with_a_live_holder_and_expires_for_a_dead_one(
 async def test_a_lease_is_renewed_during_a_slow_migration(
     database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrating_module, "RENEWAL", 0.01)
+    monkeypatch.setattr(schema_module, "RENEWAL", 0.01)
 
     async def until(database: MongoDatabase) -> datetime:
         (lease,) = await database["schema"].find({}).to_list(None)
@@ -172,7 +173,7 @@ async def test_a_lease_is_renewed_during_a_slow_migration(
 async def test_a_process_without_its_lease_stops_and_records_nothing(
     database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrating_module, "RENEWAL", 0.01)
+    monkeypatch.setattr(schema_module, "RENEWAL", 0.01)
     ended = []
 
     async def slow(database: MongoDatabase, _: Done) -> None:

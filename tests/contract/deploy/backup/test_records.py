@@ -11,10 +11,10 @@ import pytest
 from pymongo.errors import OperationFailure
 
 from common.mongo import MongoDatabase, open_database
-from deploy.backup.manifest import BackupProblem
 from deploy.backup.records import (
     TOO_OLD,
     UNAVAILABLE,
+    BackupProblem,
     DatabaseSnapshot,
     documents,
     restore_documents,

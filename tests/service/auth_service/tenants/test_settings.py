@@ -9,9 +9,9 @@ import pytest
 
 from auth_service.tenants.service import to_audit_text
 from common.auth.internal_tokens import Caller
-from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.errors import Problem
 from common.http.middleware import AUDIT_HEADER
+from common.redis import TENANT_VERSION_HEADER
 from common.service_client.client import HEADER_LIMIT
 from common.tenants import RingRule
 from tests.support.api import Answer

@@ -59,19 +59,25 @@ async def test_results_have_the_newest_version_and_no_long_fields(catalog: Catal
 
 
 @pytest.mark.parametrize(
-    ("package_ids", "unknown"),
+    ("package_ids", "refusal"),
     [
-        (["Zed.Editor", "acme.axb"], {"package_id": None}),
-        (["Zed.Editor", "zed.editr", "acme.b"], {"package_id": "zed.editr", "most_similar": "Zed.Editor"}),
-        (["Nothing.Like.It"], {"package_id": "Nothing.Like.It", "most_similar": ""}),
+        (["Zed.Editor", "zed.editr", "acme.b"], "there is no package 'zed.editr'; did you mean 'Zed.Editor'?"),
+        (["Nothing.Like.It"], "there is no package 'Nothing.Like.It'"),
     ],
 )
-async def test_the_first_unknown_package_has_its_most_similar_id(
-    catalog: Catalog, caller: Caller, package_ids: list[str], unknown: dict[str, str | None]
+async def test_the_first_unknown_package_is_refused_with_its_most_similar_id(
+    catalog: Catalog, caller: Caller, package_ids: list[str], refusal: str
 ) -> None:
-    answer = await catalog.call(caller, "POST", "unknown_package", json={"package_ids": package_ids})
+    answer = await catalog.call(caller, "POST", "check_names", json={"package_ids": package_ids})
 
-    assert answer.body == unknown
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert answer.body["detail"] == f"package_ids: {refusal}"
+
+
+async def test_existing_packages_are_not_refused(catalog: Catalog, caller: Caller) -> None:
+    answer = await catalog.call(caller, "POST", "check_names", json={"package_ids": ["Zed.Editor", "acme.axb"]})
+
+    assert answer.status == 200
 
 
 @pytest.mark.parametrize(

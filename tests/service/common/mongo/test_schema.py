@@ -13,8 +13,7 @@ from structlog.testing import capture_logs
 
 from common.events import Event, EventsUnavailable
 from common.mongo import Document, MongoDatabase, open_database
-from common.mongo.migration import Lease
-from common.mongo.schema import Done, Migration, Schema, set_version, version_of
+from common.mongo.schema import Done, Lease, Migration, Schema, set_version, version_of
 from tests.support.services.catalog import Catalog, serving_catalog
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for
 from tests.support.wait import until

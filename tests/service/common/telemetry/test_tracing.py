@@ -18,8 +18,7 @@ from common.http.server import serving
 from common.mongo import MongoError, open_database
 from common.redis import ScriptRunner, open_redis
 from common.service_client.client import open_service
-from common.telemetry.spans import TRACEPARENT
-from common.telemetry.tracing import traces
+from common.telemetry import TRACEPARENT, traces
 from common.tenants import Tenant
 from tests.support.factories import KEY, KEYS, make_caller
 from tests.support.servers.otlp_server import Collector, Span, run_collector

@@ -7,8 +7,7 @@ import pytest
 from pymongo import AsyncMongoClient
 from pymongo.errors import OperationFailure
 
-from deploy.cluster.mongodb import prepare
-from deploy.cluster.rights import MONGODB
+from deploy.cluster.rights import MONGODB, prepare
 from tests.support.servers.start import mongod_with_users
 from tests.support.servers.users import PASSWORD, credentials
 

@@ -11,7 +11,7 @@ from redis.exceptions import RedisError
 from common.auth.sessions import Sessions
 from common.redis import open_redis
 from deploy.cluster.rights import HEALTH, REDIS, redis_acl
-from deploy.local.processes import run_server
+from deploy.local.servers import run_server
 from tests.support.factories import KEYS
 from tests.support.servers.users import as_user, credentials
 from tests.support.wait import until

@@ -11,8 +11,7 @@ from common.mongo import MongoDatabase, open_database
 from deploy.cli import maintenance
 from deploy.cli.maintenance import ScrubRun
 from deploy.local.folder import Addresses
-from deploy.operator.storage import Storage
-from deploy.operator.stores import StoreAddresses
+from deploy.operator.stores import Storage, StoreAddresses
 from tests.support.servers.object_faults import ObjectFaults
 from tests.support.services.storage_pair import StoragePair
 from upload_service.model import Damage, StorageKind

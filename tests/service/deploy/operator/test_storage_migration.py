@@ -10,8 +10,7 @@ from common.mongo import MongoDatabase
 from deploy.cli import migrate as cli_migrate
 from deploy.cli.migrate import StorageMigration
 from deploy.local.folder import Addresses
-from deploy.operator.storage import Storage
-from deploy.operator.stores import StoreAddresses
+from deploy.operator.stores import Storage, StoreAddresses
 from tests.support.servers.object_faults import ObjectFaults
 from tests.support.services.storage_pair import StoragePair
 from upload_service.model import StorageKind

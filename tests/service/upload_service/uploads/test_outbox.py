@@ -6,9 +6,8 @@ from uuid import uuid4
 import aio_pika
 import pytest
 
-from common.events import Event
+from common.events import Event, LocalEvents
 from common.events.broker import open_events
-from common.events.local import LocalEvents
 from common.mongo import MongoDatabase
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.wait import TIMEOUT, until

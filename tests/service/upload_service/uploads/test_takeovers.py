@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from common.auth.internal_tokens import Caller
-from common.events.local import LocalEvents
+from common.events import LocalEvents
 from common.mongo import MongoDatabase
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
 from tests.support.services.upload import make_uploader, serving_uploads, sha256

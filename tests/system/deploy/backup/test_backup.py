@@ -13,8 +13,7 @@ import pytest
 from auth_service.audit.model import OPERATORS
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import installers_of
-from deploy.backup.manifest import BackupProblem, Entry
-from deploy.backup.records import Client, DatabaseSnapshot, snapshot_read
+from deploy.backup.records import BackupProblem, Client, DatabaseSnapshot, Entry, snapshot_read
 from deploy.local.folder import DataFolder
 from deploy.operator.stores import offline_stores
 from tests.support.factories import KEY

@@ -20,12 +20,10 @@ from common.redis import open_redis
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import UPLOADS, installer_document
-from deploy.backup.manifest import BackupProblem, make_seals
-from deploy.backup.records import DATABASES
+from deploy.backup.records import DATABASES, BackupProblem, make_seals
 from deploy.local import servers
 from deploy.local.folder import Addresses
-from deploy.operator.storage import open_storage
-from deploy.operator.stores import StoreAddresses
+from deploy.operator.stores import StoreAddresses, open_storage
 from deploy.operator.tenants import open_operator
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.processes.backup import RecordedProgress, restore_documents

@@ -20,13 +20,12 @@ from common.mongo import open_database
 from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome, store_copy
-from deploy.backup.manifest import BackupProblem
 from deploy.backup.package_restorer import PackageRestorer
+from deploy.backup.records import BackupProblem
 from deploy.local import servers
 from deploy.local.folder import Addresses
-from deploy.operator.audit import open_operator_audit
-from deploy.operator.storage import open_storage
-from deploy.operator.stores import StoreAddresses
+from deploy.operator.stores import StoreAddresses, open_storage
+from deploy.operator.tenants import open_operator_audit
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.backup import RecordedProgress

@@ -12,17 +12,14 @@ from pymongo.errors import NetworkTimeout, OperationFailure
 
 from common.errors import Unavailable
 from common.mongo import open_database
-from deploy.backup.creator import BackupCreator
+from deploy.backup.creator import BackupCreator, print_retries, run_with_retries
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import installer_document
-from deploy.backup.manifest import BackupProblem, Entry
-from deploy.backup.records import Client, DatabaseSnapshot, snapshot_read
-from deploy.backup.retries import print_retries, run_with_retries
+from deploy.backup.records import BackupProblem, Client, DatabaseSnapshot, Entry, snapshot_read
 from deploy.local import servers
 from deploy.local.folder import Addresses
-from deploy.operator.audit import NotRecorded
-from deploy.operator.storage import open_storage
-from deploy.operator.stores import StoreAddresses
+from deploy.operator.stores import StoreAddresses, open_storage
+from deploy.operator.tenants import NotRecorded
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.backup import RecordedProgress
 from upload_service.model import Upload

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from deploy.backup.manifest import AUDIT, BackupProblem, Passphrase
+from deploy.backup.archive import ArchiveReader, part_path
+from deploy.backup.records import AUDIT, BackupProblem, Passphrase
+from deploy.backup.tenant import TenantExporter
 from deploy.local.demo import SAMPLES
-from deploy.operator.storage import open_storage
+from deploy.operator.stores import open_storage
 from deploy.operator.tenants import delete_tenant
-from deploy.tenant_archive.archive import ArchiveReader, part_path
-from deploy.tenant_archive.exporter import TenantExporter
 from tests.support.faults.invariants import missing_versions, violations
 from tests.support.processes.backup import (
     RecordedProgress,
@@ -206,13 +206,13 @@ async def test_a_killed_export_and_import_continue_where_they_stopped(
     api, versions = published
     archive, passphrase = tmp_path / "tenant.tar", passphrase_option(tmp_path)
     environment = cluster.environment
-    exporter = ("deploy.tenant_archive.exporter", "verify_blocks", "export", api.tenant_id, str(archive))
+    exporter = ("deploy.backup.tenant", "verify_blocks", "export", api.tenant_id, str(archive))
     assert await run_and_kill(*exporter, *passphrase, **environment) == -9
     assert not archive.exists()
     assert (await export_tenant(cluster, api.tenant_id, archive)).resumed == 2
     assert not part_path(archive).exists()
     await forget(cluster, api)
-    importer = ("deploy.tenant_archive.importer", "copy_installer", "import", str(archive))
+    importer = ("deploy.backup.tenant", "copy_installer", "import", str(archive))
     assert await run_and_kill(*importer, *passphrase, **environment) == -9
     assert len(list((cluster.stores.installers / api.tenant_id).glob("*"))) == 2
     assert (await api.anonymous().call("POST", "get_packages")).status == 404
@@ -227,7 +227,7 @@ async def test_an_export_restarts_if_its_versions_were_deleted(
     api, (first, *others) = published
     archive = tmp_path / "tenant.tar"
     with monkeypatch.context() as stopped:
-        stopped.setattr("deploy.tenant_archive.exporter.verify_blocks", None)
+        stopped.setattr("deploy.backup.tenant.verify_blocks", None)
         with pytest.raises(TypeError):  # where the first installer was to be written
             await export_tenant(cluster, api.tenant_id, archive)
     assert part_path(archive).exists()
@@ -279,7 +279,7 @@ async def test_an_interrupted_export_begins_again_under_another_passphrase(
 ) -> None:
     archive, other = tmp_path / "tenant.tar", Passphrase(SecretStr("another passphrase of the operator"))
     with monkeypatch.context() as stopped:
-        stopped.setattr("deploy.tenant_archive.exporter.verify_blocks", None)
+        stopped.setattr("deploy.backup.tenant.verify_blocks", None)
         with pytest.raises(TypeError):  # where the first installer was to be written
             await export_tenant(cluster, published[0].tenant_id, archive)
     where = addresses_of(cluster)

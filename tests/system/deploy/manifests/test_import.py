@@ -10,16 +10,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from catalog_service.model.manifest.fields import Fields
+from catalog_service.model.manifest_fields import Fields
 from common.auth.internal_tokens import Deployment
 from common.tenants import VersionKey
+from deploy.publish.client import RetryingClient
 from deploy.publish.publisher import Publisher
-from deploy.publish.retrying_client import RetryingClient
 from deploy.terminal import FileProgress
-from deploy.winget_manifests.importer import DryRun, ManifestImport
-from deploy.winget_manifests.manifest import Manifest
-from deploy.winget_manifests.manifest_tree import find_manifests
-from deploy.winget_manifests.report import Row
+from deploy.winget_manifests.importer import DryRun, ManifestImport, Row
+from deploy.winget_manifests.manifest import Manifest, find_manifests
 from deploy.winget_manifests.sources import InstallersFolder, InstallerSources
 from tests.support.processes.publish_command import open_cli_client, run_publish, start_publish
 from tests.support.servers.certificates import make_certificate

@@ -12,10 +12,9 @@ import pytest
 from catalog_service.model.enumerations import Architecture, FileType
 from common.errors import UpstreamProblem
 from common.mongo import open_database
-from deploy.publish.http_client import HttpClient
+from deploy.publish.client import HttpClient, RetryingClient, TransferState
 from deploy.publish.model import GENERATIONS, Installer, NotPublished, Published
 from deploy.publish.publisher import Publisher
-from deploy.publish.retrying_client import RetryingClient, TransferState
 from deploy.terminal import FileProgress
 from tests.support.processes.publish_command import open_cli_client
 from tests.support.system.publishing import INSTALLER, add_package, download, package_id, send_chunk

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from catalog_service import views
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import PLAIN, Encoding, Gzip, Part, Zstd
-from catalog_service.catalog.files import CatalogFiles
-from catalog_service.catalog.fragments import Fragment, View
 from catalog_service.catalog.reader import CatalogEntry
-from catalog_service.catalog.snapshot import SEGMENT, Segment, Snapshot
+from catalog_service.catalog.revision_store import CatalogState, Change
+from catalog_service.catalog.snapshot import SEGMENT, CatalogFiles, Fragment, Segment, Snapshot, View
 from catalog_service.model.packages import Package
-from catalog_service.revisions.model import CatalogState, Change
 from common.http.zero_copy.sources import FileRange, read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.tables import each
@@ -353,7 +351,7 @@ async def test_a_catalog_whose_files_cannot_be_read_is_an_error(
 
 
 async def test_tenants_without_recent_requests_are_removed(large: Revisions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.caching.tenant_cache.MAX_TENANTS", 3)
+    monkeypatch.setattr("common.caching.MAX_TENANTS", 3)
     catalogs = cache_of(large)
     before = await catalogs.check("acme")
     for tenant_id in ("one", "two", "three", "four"):

@@ -11,7 +11,7 @@ from yarl import URL
 from common.http.connection_limits import CATCH_ALL_ROUTE, expect
 from common.http.middleware import BytesResponse, observe_requests, problems
 from common.http.server import add_probes, serving
-from common.telemetry.service_metrics import RequestMetrics
+from common.telemetry.metrics import RequestMetrics
 from tests.support.tables import each
 
 REQUESTS = {

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from common.http.server import management_of, serving, watched_app
-from common.telemetry.version import software_version
+from common.telemetry import software_version
 from tests.support.tables import each
 
 

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from deploy.backup.folder import BackupFolder, check_records
 from deploy.backup.installers import UPLOADS
-from deploy.backup.manifest import BackupManifest, BackupProblem, Entry
+from deploy.backup.records import BackupManifest, BackupProblem, Entry
 from tests.support.factories import KEY
 from tests.support.tables import each
 

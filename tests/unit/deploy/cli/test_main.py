@@ -21,7 +21,7 @@ from redis.exceptions import ConnectionError as RedisUnreachable
 from redis.exceptions import TimeoutError as RedisTimeout
 from typer.testing import CliRunner
 
-from common.telemetry.version import software_version
+from common.telemetry import software_version
 from deploy.cli.main import COMMANDS, FAILURES, app, main
 from deploy.cluster.secrets import SETTINGS
 from deploy.operator.status import PORTS
@@ -29,7 +29,7 @@ from tests.support.tables import each
 
 ROOT = Path(__file__).parents[4]
 PRODUCT = ("common", "deploy", "gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
-VERSION = {"common", "common.telemetry", "common.telemetry.logs", "common.telemetry.version"}
+VERSION = {"common", "common.telemetry"}
 LIBRARIES = ("aiohttp", "motor", "pydantic", "pymongo", "redis", "uvloop")
 
 

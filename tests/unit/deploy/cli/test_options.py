@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from common.settings import BadSetting
-from deploy.backup.manifest import AUDIT, BackupProblem
+from deploy.backup.records import AUDIT, BackupProblem
 from deploy.cli import backup as cli_backup
 from deploy.cli.main import app, main
 from tests.support.tables import each

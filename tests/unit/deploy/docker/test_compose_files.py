@@ -14,8 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 from deploy.cli.cluster import app as cluster_commands
-from deploy.cluster.owners import SERVICES_USER, prepare_backup_folder
-from deploy.cluster.secrets import SETTINGS, ClusterSecrets
+from deploy.cluster.secrets import SERVICES_USER, SETTINGS, ClusterSecrets, prepare_backup_folder
 from tests.support.deployment.kubernetes import NAMES, patches, pods, unpatched_resources
 from tests.support.tables import each
 
@@ -163,7 +162,7 @@ def test_backup_folder_of_root_is_given_to_the_user_of_the_services(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed_owners: list[tuple[Path, int, int]] = []
-    monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid())
+    monkeypatch.setattr("deploy.cluster.secrets.ROOT", os.geteuid())
     monkeypatch.setattr("os.chown", lambda *owner: changed_owners.append(owner))
     folder = tmp_path / "backups"
     prepare_backup_folder(folder)
@@ -172,7 +171,7 @@ def test_backup_folder_of_root_is_given_to_the_user_of_the_services(
 
 
 def test_backup_folder_of_root_with_other_files_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid())
+    monkeypatch.setattr("deploy.cluster.secrets.ROOT", os.geteuid())
     tmp_path.chmod(0o755)
     (tmp_path / "of another program").touch()
     prepare_backup_folder(tmp_path)
@@ -180,7 +179,7 @@ def test_backup_folder_of_root_with_other_files_stays_as_it_is(tmp_path: Path, m
 
 
 def test_backup_folder_of_another_owner_stays_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("deploy.cluster.owners.ROOT", os.geteuid() + 1)
+    monkeypatch.setattr("deploy.cluster.secrets.ROOT", os.geteuid() + 1)
     tmp_path.chmod(0o750)
     prepare_backup_folder(tmp_path)
     assert (tmp_path.stat().st_uid, tmp_path.stat().st_mode & 0o777) == (os.geteuid(), 0o750)

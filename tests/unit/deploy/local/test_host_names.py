@@ -2,14 +2,14 @@
 
 import pytest
 
-from deploy.local import host_names
-from deploy.local.host_names import LOOPBACK, is_host, server_names
+from deploy.local import certificates
+from deploy.local.certificates import LOOPBACK, is_host, server_names
 from tests.support.tables import each
 
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_names, "local_addresses", lambda: iter(["192.168.7.20"]))
+    monkeypatch.setattr(certificates, "local_addresses", lambda: iter(["192.168.7.20"]))
     monkeypatch.setattr("socket.gethostname", lambda: "Build-7")
     monkeypatch.setattr("socket.getfqdn", lambda: "build-7.example")
 

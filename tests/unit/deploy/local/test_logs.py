@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.local import logs
+from deploy.local import up
 
 
 def test_a_large_log_is_rotated_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "LIMIT", 1000)
+    monkeypatch.setattr(up, "LIMIT", 1000)
     path = tmp_path / "some.log"
-    with logs.open_log(path) as log:
+    with up.open_log(path) as log:
         for number in range(100):
             print(f"line {number:4}, and ä to be more than ASCII", file=log, flush=True)
     files = [path.with_name("some.log.1"), path]
@@ -24,6 +24,6 @@ def test_a_large_log_is_rotated_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_new_start_appends_to_the_log(tmp_path: Path) -> None:
     path = tmp_path / "some.log"
     for text in ("first\n", "second\n"):
-        with logs.open_log(path) as log:
+        with up.open_log(path) as log:
             log.write(text)
     assert path.read_text() == "first\nsecond\n"

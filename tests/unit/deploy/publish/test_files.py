@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from deploy.publish.files import BLOCK, open_file
-from deploy.publish.problems import FileChanged, FileUnusable
+from deploy.publish.model import FileChanged, FileUnusable
 from deploy.terminal import READING, show_progress
 
 

@@ -11,10 +11,9 @@ import stamina
 from aiohttp import web
 
 from common.errors import UpstreamProblem
-from deploy.publish import http_client
-from deploy.publish.http_client import Credentials, HttpClient, open_http_client
-from deploy.publish.problems import NotTheInterface, Unreachable, Untrusted
-from deploy.publish.retrying_client import RetryingClient
+from deploy.publish import client as client_module
+from deploy.publish.client import Credentials, HttpClient, RetryingClient, open_http_client
+from deploy.publish.model import NotTheInterface, Unreachable, Untrusted
 from tests.support.servers.certificates import make_certificate
 from tests.support.tables import each
 
@@ -128,7 +127,7 @@ async def test_retries_end_if_the_server_stays_unreachable() -> None:
 
 
 async def test_a_server_that_never_answers_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_client, "STALL_TIMEOUT", 0.05)
+    monkeypatch.setattr(client_module, "STALL_TIMEOUT", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         base = f"http://127.0.0.1:{silent.getsockname()[1]}/acme"
         async with open_http_client(base, None, CREDENTIALS) as client:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from catalog_service.model.enumerations import Architecture, FileType, Switch
-from deploy.publish import files, model, options
+from deploy.publish import files, model
 from deploy.publish.model import Installer
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
@@ -61,7 +61,7 @@ def test_the_command_sends_the_suffixes_that_the_server_stores() -> None:
 def test_the_command_accepts_the_switches_of_the_interface() -> None:
     described = [name for name in DOCUMENT["components"]["schemas"]["VersionFields"]["properties"] if "switch_" in name]
     switches = [f"{name.removeprefix('switch_')}=/x" for name in described]
-    assert options.switches(switches) == [(name, "/x") for name in described]
+    assert files.switches(switches) == [(name, "/x") for name in described]
     assert len(described) == len(Switch)
 
 

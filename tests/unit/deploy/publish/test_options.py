@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from catalog_service.model.enumerations import Architecture, FileType
 from common.settings import BadSetting
 from deploy.cli.main import app
-from deploy.publish.options import InstallerOptions, installers, package_dependencies, switches
+from deploy.publish.files import InstallerOptions, installers, package_dependencies, switches
 from tests.support.tables import each
 
 GUIDE = (Path(__file__).parents[4] / "deploy" / "docs" / "publishing.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from aiohttp import web
 from pydantic import SecretStr
 
 from common.errors import UpstreamProblem
-from deploy.publish.http_client import Credentials, HttpClient, open_http_client
+from deploy.publish.client import Credentials, HttpClient, open_http_client
 
 
 class SessionServer:

@@ -15,10 +15,9 @@ from aiohttp import web
 
 from catalog_service.model.enumerations import Architecture, FileType
 from common.http.outbound import AddressForbidden
-from deploy.publish.model import Installer
-from deploy.publish.problems import is_transient
+from deploy.publish.model import Installer, is_transient
 from deploy.terminal import FileProgress
-from deploy.winget_manifests.fetcher import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
+from deploy.winget_manifests.sources import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
 from tests.support.servers.certificates import make_certificate
 from tests.support.tables import each
 

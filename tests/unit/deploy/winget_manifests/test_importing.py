@@ -9,11 +9,10 @@ import pytest
 import yaml
 
 from catalog_service.model.enumerations import Architecture, FileType
-from deploy.publish.model import Installer, NewPackage, NotPublished, Published
-from deploy.publish.problems import OtherBytes, Unreachable
+from deploy.publish.model import Installer, NewPackage, NotPublished, OtherBytes, Published, Unreachable
 from deploy.winget_manifests.exporter import ManifestExport
 from deploy.winget_manifests.importer import ManifestImport, Result
-from deploy.winget_manifests.manifest_tree import find_manifests
+from deploy.winget_manifests.manifest import find_manifests
 from deploy.winget_manifests.sources import InstallerMissing, InstallersFolder, InstallerSources
 from tests.support.winget.manifests import make_manifest
 

@@ -7,14 +7,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.manifest.version import VersionManifest
-from deploy.winget_manifests import yaml_reader
-from deploy.winget_manifests.manifest import Manifest, assemble_manifest, parse_file
-from deploy.winget_manifests.manifest_tree import RefusedManifest, find_manifests
-from deploy.winget_manifests.schema.installer_form import manifest_installers
-from deploy.winget_manifests.schema.package_form import new_package
-from deploy.winget_manifests.yaml_reader import ManifestRefused
+from catalog_service.model.manifest import PackageManifest, VersionManifest
+from deploy.winget_manifests import manifest as manifest_module
+from deploy.winget_manifests.forms import manifest_installers, new_package
+from deploy.winget_manifests.manifest import (
+    Manifest,
+    ManifestRefused,
+    RefusedManifest,
+    assemble_manifest,
+    find_manifests,
+    parse_file,
+)
 from tests.support.tables import each
 from tests.support.winget.manifest_fields import INSTALLER, TEXTS
 from tests.support.winget.manifests import (
@@ -147,7 +150,7 @@ def test_an_error_is_refused_with_its_field(reason: str, change: Change) -> None
 
 
 def test_texts_that_look_like_numbers_and_dates_stay_texts() -> None:
-    assert yaml_reader.parse_yaml(b"a: 1.10\nb: 2026-11-22\nc: 0x1F\nd: no\ne: ~\nf: '~'\ng:\n- 1_000\n") == {
+    assert manifest_module.parse_yaml(b"a: 1.10\nb: 2026-11-22\nc: 0x1F\nd: no\ne: ~\nf: '~'\ng:\n- 1_000\n") == {
         "a": "1.10",
         "b": "2026-11-22",
         "c": "0x1F",

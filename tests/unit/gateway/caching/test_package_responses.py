@@ -12,9 +12,9 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from common.auth.internal_tokens import HIDDEN, Caller, Deployment, hidden_digest
-from common.caching.tenant_version import TENANT_VERSION_HEADER
 from common.errors import Overloaded, UpstreamProblem
 from common.http.middleware import REVISION_HEADER, problem_response
+from common.redis import TENANT_VERSION_HEADER
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION

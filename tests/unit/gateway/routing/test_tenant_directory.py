@@ -49,7 +49,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1000.0
-        monkeypatch.setattr("common.caching.response_cache.time", self)
+        monkeypatch.setattr("common.caching.time", self)
 
     def monotonic(self) -> float:
         return self.now

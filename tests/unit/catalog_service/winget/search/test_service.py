@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from catalog_service.catalog.reader import WholeEntry
-from catalog_service.revisions.model import CatalogState, Change
-from catalog_service.winget.search.fields import Field
-from catalog_service.winget.search.index import Index
-from catalog_service.winget.search.matching import Match, MatchType
-from catalog_service.winget.search.requests import Search
-from catalog_service.winget.search.service import UNCACHED_READS, WingetSearch
+from catalog_service.catalog.revision_store import CatalogState, Change
+from catalog_service.winget.index import Field, Index
+from catalog_service.winget.requests import Match, MatchType, Search
+from catalog_service.winget.search import UNCACHED_READS, WingetSearch
 from common.tenants import ALL_RINGS
 from tests.support.samples.winget_factories import make_entry, make_version
 
@@ -100,7 +98,7 @@ async def test_a_removed_tenant_uses_no_memory(monkeypatch: pytest.MonkeyPatch) 
     searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     await ids(searches, "one")
     size = searches.size
-    monkeypatch.setattr("common.caching.tenant_cache.MAX_TENANTS", 1)
+    monkeypatch.setattr("common.caching.MAX_TENANTS", 1)
     catalogs.entries["one"] = entries_of("Acme.Editor", "Acme.Later")
     catalogs.states["one"] = CatalogState("2", [Change("1", ""), Change("2", "Acme.Later")])
     renewing = asyncio.create_task(ids(searches, "one"))
@@ -173,7 +171,7 @@ async def test_a_query_is_not_shared_during_a_change() -> None:
 
 
 async def test_a_shared_query_expires(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.caching.tenant_cache.CHECK_MAX_AGE", 0)
+    monkeypatch.setattr("common.caching.CHECK_MAX_AGE", 0)
     catalogs = Catalogs({"one": entries_of("Acme.Editor")})
     searches = WingetSearch(catalogs.state, catalogs.read, catalogs.rings, memory=1 << 20)
     for queries in range(1, 4):

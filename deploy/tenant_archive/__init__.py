@@ -1,1 +1,0 @@
-"""Archives of one tenant: exported while the services run, imported beside other tenants. They contain no keys."""

@@ -1,1 +1,0 @@
-"""The schema of manifests, and the forms made from it."""
