@@ -7,7 +7,7 @@ from typing import Any, cast
 from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 from common.tenants import RingRule, Tenant
-from gateway.auth.directories import EntraDirectory
+from gateway.auth.directories import UserDirectory
 
 ACME = Tenant("acme", rings=("pilot", "broad", "everyone"))
 
@@ -27,7 +27,7 @@ class AuthService:
 
 async def test_a_user_is_fetched_once_for_each_set_of_rules() -> None:
     service = AuthService()
-    directory = EntraDirectory(cast("ServiceClient", service))
+    directory = UserDirectory(cast("ServiceClient", service))
     pilot, broad = RingRule("pilot", app_role="Any"), RingRule("broad", app_role="Any")
     network = RingRule("broad", network="127.0.0.0/8")
     rows = (
@@ -40,13 +40,13 @@ async def test_a_user_is_fetched_once_for_each_set_of_rules() -> None:
     for _ in range(2):
         for rules, ring in rows:
             visitor = Caller(replace(ACME, ring_rules=rules))
-            assert await directory.identify(visitor, "a token", "1") == visitor.as_client("", ring)
+            assert await directory.by_entra_token(visitor, "a token", "1") == visitor.as_client("", ring)
     assert service.call_count == len(rows)
 
 
 async def test_a_ring_that_the_tenant_lacks_is_the_last_one() -> None:
-    directory = EntraDirectory(cast("ServiceClient", AuthService()))
+    directory = UserDirectory(cast("ServiceClient", AuthService()))
     rules = (RingRule("pilot", app_role="Any"),)
     for rings, ring in ((ACME.rings, "pilot"), (("broad", "everyone"), ""), ((), "")):
         visitor = Caller(replace(ACME, rings=rings, ring_rules=rules))
-        assert (await directory.identify(visitor, "a token", "1")).ring == ring
+        assert (await directory.by_entra_token(visitor, "a token", "1")).ring == ring
