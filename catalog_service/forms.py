@@ -90,12 +90,13 @@ def package_in_path(request: web.Request) -> str:
         raise PackageNotFound(package_id=text) from None
 
 
-async def package_ids(request: web.Request) -> list[str]:
-    """Return the package ids that another service sends. Raises InvalidRequest."""
-    ids = (await read_json(request)).get("package_ids")
-    if not isinstance(ids, list) or not all(isinstance(text, str) for text in ids):
-        raise InvalidRequest("`package_ids` must be a list of texts.")
-    return ids
+async def names(request: web.Request) -> tuple[list[str], str]:
+    """Return the package ids and the ring that the gateway sends; an empty text is none. Raises InvalidRequest."""
+    data = await read_json(request)
+    ids, ring = data.get("package_ids", []), data.get("ring", "")
+    if not isinstance(ids, list) or not all(isinstance(text, str) for text in [*ids, ring]):
+        raise InvalidRequest("`package_ids` must be a list of texts, `ring` a text.")
+    return ids, ring
 
 
 def uid_in_path(request: web.Request) -> str:

@@ -77,9 +77,12 @@ async def find_packages(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/check_names")
 async def check_names(request: web.Request) -> web.Response:
-    """Internal: refuse `package_ids` that no package has, for a form of client_registry that the gateway has."""
-    package_ids = await forms.package_ids(request)
-    await request.app[app_keys.PACKAGE_SEARCH].check_ids(caller_of(request), package_ids)
+    """Internal: refuse package ids and a ring that do not exist, for the gateway, which has a form with them."""
+    caller, (package_ids, ring) = caller_of(request), await forms.names(request)
+    if package_ids:
+        await request.app[app_keys.PACKAGE_SEARCH].check_ids(caller, package_ids)
+    if ring:
+        await request.app[app_keys.RELEASES].check_ring(caller.tenant_id, ring)
     return json_response({})
 
 

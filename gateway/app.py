@@ -20,6 +20,7 @@ from gateway import app_keys as keys
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
 from gateway.auth.entra_directory import EntraDirectory
+from gateway.auth.rings import PolicyDirectory
 from gateway.auth.token_directory import TokenDirectory
 from gateway.auth.user_directory import UserDirectory
 from gateway.caching.catalogs import CatalogCache
@@ -81,6 +82,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         tenants = app[keys.TENANTS] = TenantDirectory(services[AUTH])
         users = app[keys.USER_DIRECTORY] = UserDirectory(services[AUTH])
         clients = app[keys.CLIENT_DIRECTORY] = ClientDirectory(services[CLIENTS])
+        policies = app[keys.POLICIES] = PolicyDirectory(services[CATALOG])
         app[keys.AUTHENTICATOR] = Authenticator(
             settings,
             sessions,
@@ -89,6 +91,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             TokenDirectory(services[AUTH]),
             clients,
             EntraDirectory(services[AUTH]),
+            policies,
         )
         app[keys.PACKAGE_RESPONSES] = PackageResponseCache(services[CATALOG], clients)
         catalogs = app[keys.CATALOGS] = CatalogCache(services[CATALOG], clients, budget=settings.catalog_memory)

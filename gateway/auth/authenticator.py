@@ -5,7 +5,7 @@ from contextlib import suppress
 from aiohttp import web
 
 from common.auth.api_tokens import PREFIX
-from common.auth.internal_tokens import Caller
+from common.auth.internal_tokens import Caller, Kind
 from common.auth.sessions import SessionCheck, Sessions
 from common.caching import FifoCache
 from common.errors import InvalidRequest, NotAuthenticated
@@ -17,9 +17,10 @@ from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
 from gateway.auth.entra_directory import TOKEN_LIMIT as ENTRA_TOKEN_LIMIT
 from gateway.auth.entra_directory import EntraDirectory, is_entra_token
+from gateway.auth.rings import PolicyDirectory
 from gateway.auth.token_directory import TokenDirectory
 from gateway.auth.user_directory import UserDirectory
-from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
+from gateway.operations import CATALOG, CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.client_address import base_url
 from gateway.routing.target import Target
 from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
@@ -45,6 +46,7 @@ class Authenticator:
         tokens: TokenDirectory,
         clients: ClientDirectory,
         entra: EntraDirectory,
+        policies: PolicyDirectory,
     ) -> None:
         self._settings = settings
         self._sessions = sessions
@@ -54,6 +56,7 @@ class Authenticator:
         self._clients = clients
         self._visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = FifoCache(MAX_VISITORS)
         self._entra = entra
+        self._policies = policies
 
     async def authenticate(self, request: web.Request, target: Target) -> Caller:
         """The caller of a request, with one call of Redis. The request gets its `TENANT_VERSION`.
@@ -85,6 +88,8 @@ class Authenticator:
             raise NetworkNotAllowed
         visitor = request[CALLER] = self._visitor(request, tenant, address)  # for the log of a refusal
         caller = request[CALLER] = await self.identify(request, operation, visitor, check)
+        if caller.kind is Kind.CLIENT and operation.service == CATALOG:  # Only catalogs differ between rings.
+            caller = request[CALLER] = await self._policies.in_ring(caller, check.tenant_version)
         return caller
 
     def _visitor(self, request: web.Request, tenant: Tenant, address: Address) -> Caller:
@@ -159,7 +164,10 @@ class Authenticator:
         if visitor.tenant.entra is None or not is_entra_token(bearer):
             return await self._administrator_or_client(request, visitor, check, token)
         client = await self._by_client_token(visitor, token, 0, check.tenant_version)
-        return client or await self._entra.identify(visitor, bearer, check.tenant_version)
+        if client is not None:
+            return client
+        policy = await self._policies.find(visitor, check.tenant_version)
+        return await self._entra.identify(visitor, bearer, policy.app_roles, check.tenant_version)
 
     async def _administrator_or_client(
         self,

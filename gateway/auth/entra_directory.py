@@ -14,8 +14,6 @@ from common.auth.internal_tokens import Caller
 from common.caching import ResponseCache
 from common.errors import NotAuthenticated, UpstreamProblem
 from common.service_client.client import ServiceClient
-from common.tenants import RingRule
-from gateway.auth.rings import ring_of
 
 TOKEN_LIMIT = 8190  # characters of one header
 MAX_AGE = 86400.0  # seconds, longer than a token of Entra ID lives; `_Key` has what the tenant says about tokens
@@ -33,7 +31,7 @@ class _Key(NamedTuple):
 
     tenant_id: str
     app: EntraApp | None
-    ring_rules: tuple[RingRule, ...]
+    rules: tuple[tuple[str, str], ...]
     token: bytes
 
 
@@ -44,18 +42,23 @@ class EntraDirectory:
         self._auth_service = auth_service
         self._users: ResponseCache[_Key, _User] = ResponseCache(max_age=MAX_AGE, limit=MAX_USERS)
 
-    async def identify(self, visitor: Caller, token: str, version: str | None) -> Caller:
-        """The visitor as the user of a token, at a version of the tenant. Raises NotAuthenticated."""
-        tenant = visitor.tenant
-        key = _Key(tenant.tenant_id, tenant.entra, tenant.ring_rules, sha256(token.encode()).digest())
-        user = await self._users.get_or_fetch(key, version, partial(self._fetch, visitor, token))
+    async def identify(
+        self, visitor: Caller, token: str, rules: tuple[tuple[str, str], ...], version: str | None
+    ) -> Caller:
+        """The visitor as the user of a token, at a version of the tenant. Raises NotAuthenticated.
+
+        `rules` are pairs of an app role or group id and its ring. The caller's ring is the one that they choose.
+        """
+        key = _Key(visitor.tenant_id, visitor.tenant.entra, rules, sha256(token.encode()).digest())
+        user = await self._users.get_or_fetch(key, version, partial(self._fetch, visitor, token, rules))
         if time.time() >= user.expires_at:
             raise NotAuthenticated("The token of Entra ID has expired.")
-        return visitor.as_client("", ring_of(tenant, visitor.address, user.ring))
+        return visitor.as_client("", user.ring)
 
-    async def _fetch(self, visitor: Caller, token: str) -> _User:
+    async def _fetch(self, visitor: Caller, token: str, rules: tuple[tuple[str, str], ...]) -> _User:
+        form = {"token": token, "rules": rules}
         try:
-            found = await self._auth_service.json(visitor, "identify_entra_user", {"token": token})
+            found = await self._auth_service.json(visitor, "identify_entra_user", form)
         except UpstreamProblem as problem:
             if problem.status == NotAuthenticated.status:
                 raise NotAuthenticated(problem.detail) from None

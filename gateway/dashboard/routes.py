@@ -1,7 +1,7 @@
 """The pages of the dashboard: one row for each address after `/dashboard`."""
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aiohttp import web
 
@@ -111,7 +111,7 @@ async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamRes
         if values is not None:
             _allow_methods(page.request, *READ_METHODS)
             check_permission(page.caller, row.permission)
-            return await row.show(replace(page, releases=await releases.count_in_flight(page)), *values)
+            return await row.show(await releases.with_navigation(page), *values)
     raise NoSuchOperation
 
 

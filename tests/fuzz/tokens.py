@@ -18,6 +18,7 @@ from common.tenants import Tenant, is_tenant_id
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
 from gateway.auth.entra_directory import EntraDirectory
+from gateway.auth.rings import PolicyDirectory
 from gateway.auth.token_directory import TokenDirectory
 from gateway.auth.user_directory import UserDirectory
 from gateway.operations import OPERATIONS
@@ -97,7 +98,9 @@ def caller(data: bytes) -> None:
     users = UserDirectory(cast("ServiceClient", _Registry()))
     tokens = TokenDirectory(cast("ServiceClient", _Registry()))
     entra = EntraDirectory(cast("ServiceClient", _Registry()))
-    authenticator = Authenticator(SETTINGS, cast("Sessions", _Sessions()), tenants, users, tokens, clients, entra)
+    policies = PolicyDirectory(cast("ServiceClient", _Registry()))
+    sessions = cast("Sessions", _Sessions())
+    authenticator = Authenticator(SETTINGS, sessions, tenants, users, tokens, clients, entra, policies)
     identified = authenticator.identify(request(headers, body), CLIENT_VERSION, VISITOR, SessionCheck(None))
     assert outcome(identified) in (VISITOR, 400, 401, 413)
 

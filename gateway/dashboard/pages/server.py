@@ -64,9 +64,9 @@ async def show(page: PageRequest) -> web.Response:
     )
 
 
-async def _information(page: PageRequest) -> tuple[dict[str, object] | None, Problem | None]:
+async def _information(page: PageRequest) -> tuple[Mapping[str, object] | None, Problem | None]:
     try:
-        return await page.fetch("server_information"), None
+        return await page.server_information(), None
     except Problem as problem:
         return None, problem
 
