@@ -9,7 +9,7 @@ PROCESSES := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--nump
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)
 
-.PHONY: run test test-full test-compose test-kubernetes test-s3 fuzz fuzz-parsers torture bench lint alerts locks licenses audit sbom clean
+.PHONY: run test test-full test-compose test-kubernetes test-s3 fuzz fuzz-parsers mutants torture bench lint alerts locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	@echo 'The command `pkgrepo` is $(BIN)/pkgrepo. To use it, open another terminal in this folder.'
@@ -49,6 +49,9 @@ fuzz: $(VENV)/.test  ## five minutes of requests made up from the interface's do
 
 fuzz-parsers: $(VENV)/.fuzz  ## twenty minutes of inputs made up for what reads strangers' bytes; Linux on x86_64 alone
 	$(BIN)/python -m tests.fuzz 60
+
+mutants: $(VENV)/.test  ## break the product in each way of tests/mutants, and list the ways that no test notices
+	$(BIN)/python -m tests.mutants
 
 torture: $(VENV)/.test  ## forty minutes of everything that can fail, and tests/support/faults/RESULTS.md of it
 	deploy/install-packages rabbitmq-server redis-server

@@ -1,42 +1,39 @@
 """The application of catalog_service."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
 from aiohttp import web
+from prometheus_client.core import Metric
 
 from catalog_service import app_keys, views
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.catalog.reader import read_entries
 from catalog_service.identities.service import Identities
 from catalog_service.logos.service import LogoDecoder
-from catalog_service.metrics import count_events, count_evictions, register_metrics
+from catalog_service.model.releases import Gate
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.packages.search import PackageSearch
-from catalog_service.packages.service import Packages
-from catalog_service.releases.loop import ReleaseLoop
+from catalog_service.packages.service import Packages, PackageSearch
 from catalog_service.releases.routes import routes as release_routes
 from catalog_service.releases.service import Releases
+from catalog_service.retention.routes import routes as retention_routes
 from catalog_service.retention.service import Retention
 from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
-from catalog_service.statistics.service import Statistics
+from catalog_service.statistics import Statistics
 from catalog_service.store import SCHEMA, MongoCatalogStore
 from catalog_service.sweeper import sweep
-from catalog_service.uploads.service import UPLOAD_FINISHED, FinishedUploads
 from catalog_service.versions.inspections import Inspections
-from catalog_service.versions.listings import Listings
-from catalog_service.versions.service import Versions
-from catalog_service.winget.manifest.entries import SourceEntries
+from catalog_service.versions.service import UPLOAD_FINISHED, FinishedUploads, Listings, Versions
+from catalog_service.winget.manifest import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
-from catalog_service.winget.search.cooperative_yield import SearchLimit
-from catalog_service.winget.search.service import WingetSearch
+from catalog_service.winget.search import SearchLimit, WingetSearch
 from common.concurrency.background import repeating
-from common.events import Events
+from common.events import Count, Events, Outcome
 from common.events.broker import open_events
 from common.http.readiness import READINESS
 from common.http.server import Service, service_app
@@ -44,7 +41,7 @@ from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis
 from common.service_client.client import open_service
-from common.telemetry.metrics import METRICS
+from common.telemetry.metrics import METRICS, Metrics, gauges
 
 SWEEP_PAUSE = 5  # seconds
 RELEASE_PAUSE, INFECTED_PAUSE = 1, 60  # seconds
@@ -53,11 +50,10 @@ RETENTION_PAUSE = 60  # seconds
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
     """The application; without `events`, which services in one process share, it opens RabbitMQ."""
-    key, access_log = settings.catalog_service_key, settings.access_log
     # The router tries the routes in order; the searches of a fleet are most of the requests.
-    app = service_app(
-        "catalog_service", key, [*winget_routes, *routes, *release_routes], connect, access_log=access_log
-    )
+    operations = [*winget_routes, *routes, *release_routes, *retention_routes]
+    key, access_log = settings.catalog_service_key, settings.access_log
+    app = service_app("catalog_service", key, operations, connect, access_log=access_log)
     app[app_keys.SETTINGS] = settings
     if events is not None:
         app[app_keys.EVENTS] = events
@@ -90,11 +86,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         installers = UploadService(upload_service)
         app[app_keys.INSPECTIONS] = Inspections(installers)
-        releases = app[app_keys.RELEASES] = Releases(store.releases, store.policies, store.versions, installers)
         audit = AuthService(auth_service)
-        release_loop = app[app_keys.RELEASE_LOOP] = ReleaseLoop(
-            releases, store.releases, store.policies, installers, audit
-        )
+        releases = app[app_keys.RELEASES] = Releases(store.releases, store.policies, store.versions, installers, audit)
         identities = Identities(store.identities)
         versions = app[app_keys.VERSIONS] = Versions(
             store.versions, installers, store.packages.package_uid, store.uploads.link, releases, identities
@@ -137,12 +130,41 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         pause, sweep_all = partial(asyncio.sleep, SWEEP_PAUSE), partial(sweep, store, packages, versions)
         await enter(repeating("sweeper", sweep_all, pause, after=readiness.prepared))
         pause = partial(asyncio.sleep, RELEASE_PAUSE)
-        await enter(repeating("releases", release_loop.run, pause, after=readiness.prepared))
+        await enter(repeating("releases", releases.run_due, pause, after=readiness.prepared))
         pause = partial(asyncio.sleep, INFECTED_PAUSE)
-        await enter(repeating("infected", release_loop.hold_infected, pause, after=readiness.prepared))
+        await enter(repeating("infected", releases.hold_infected, pause, after=readiness.prepared))
         pause = partial(asyncio.sleep, RETENTION_PAUSE)
         await enter(repeating("retention", retention.run_due, pause, after=readiness.prepared))
         yield
+
+
+def count_events(metrics: Metrics, event_type: str) -> Count:
+    """Return a function that counts the outcomes of events of a type, each from 0 on."""
+    help_text = "Events: failed are those that are not tried again, unreadable what was none of ours."
+    counter = metrics.counter("pkgrepo_events_handled_total", help_text, "type", "outcome")
+    counters = {outcome: counter.labels(event_type, outcome) for outcome in Outcome}
+    return lambda outcome: counters[outcome].inc()
+
+
+def count_evictions(metrics: Metrics) -> Callable[[], None]:
+    """Return a function that counts search indexes dropped for another tenant's."""
+    help_text = "Search indexes dropped for another tenant's, and read again by the next search."
+    return metrics.counter("pkgrepo_search_indexes_dropped_total", help_text).inc
+
+
+def register_metrics(
+    metrics: Metrics, catalogs: CatalogCache, count_waiting: Callable[[], Awaitable[Mapping[str, int]]]
+) -> None:
+    """`count_waiting` returns the numbers of versions of all tenants by the gate that they wait for."""
+
+    async def waiting() -> Sequence[Metric]:
+        counts, text = await count_waiting(), "Versions whose next ring waits for the gate."
+        return [gauges("pkgrepo_versions_waiting", text, [(gate, counts.get(gate, 0)) for gate in Gate], label="gate")]
+
+    metrics.add_source("releases", waiting)
+    service = metrics.service
+    metrics.gauge("pkgrepo_catalog_bytes", "Bytes of cached catalogs.", lambda: catalogs.size, service=service)
+    metrics.gauge("pkgrepo_catalogs", "Cached catalogs.", lambda: catalogs.count, service=service)
 
 
 SERVICE = Service("catalog_service", CatalogSettings, create_app)

@@ -5,21 +5,16 @@ from aiohttp import web
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.outgoing.client_registry import ClientRegistry
-from catalog_service.packages.search import PackageSearch
-from catalog_service.packages.service import Packages
-from catalog_service.releases.loop import ReleaseLoop
+from catalog_service.packages.service import Packages, PackageSearch
 from catalog_service.releases.service import Releases
 from catalog_service.retention.service import Retention
 from catalog_service.settings import CatalogSettings
-from catalog_service.statistics.service import Statistics
+from catalog_service.statistics import Statistics
 from catalog_service.store import MongoCatalogStore
-from catalog_service.uploads.service import FinishedUploads
 from catalog_service.versions.inspections import Inspections
-from catalog_service.versions.listings import Listings
-from catalog_service.versions.service import Versions
-from catalog_service.winget.manifest.entries import SourceEntries
-from catalog_service.winget.search.cooperative_yield import SearchLimit
-from catalog_service.winget.search.service import WingetSearch
+from catalog_service.versions.service import FinishedUploads, Listings, Versions
+from catalog_service.winget.manifest import SourceEntries
+from catalog_service.winget.search import SearchLimit, WingetSearch
 from common.events import Events
 
 SETTINGS = web.AppKey("settings", CatalogSettings)
@@ -36,7 +31,6 @@ WINGET_SEARCH = web.AppKey("winget_search", WingetSearch)
 SEARCH_LIMIT = web.AppKey("search_limit", SearchLimit)
 SOURCE_ENTRIES = web.AppKey("source_entries", SourceEntries)
 RELEASES = web.AppKey("releases", Releases)
-RELEASE_LOOP = web.AppKey("release_loop", ReleaseLoop)
 RETENTION = web.AppKey("retention", Retention)
 VERSIONS = web.AppKey("versions", Versions)
 FINISHED_UPLOADS = web.AppKey("finished_uploads", FinishedUploads)

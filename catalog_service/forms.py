@@ -10,12 +10,18 @@ from uuid import uuid4
 from aiohttp import web
 
 from catalog_service.app_keys import LOGOS
-from catalog_service.logos.model import LOGO_LIMIT
-from catalog_service.model.manifest.fields import parse_changes, parse_manifest
-from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, VersionNotFound
-from catalog_service.packages.model import Order, PackageQuery
-from catalog_service.statistics.views import StatisticsFormat
+from catalog_service.logos import LOGO_LIMIT
+from catalog_service.model.manifest import PackageManifest
+from catalog_service.model.manifest_fields import parse_changes, parse_manifest
+from catalog_service.model.packages import (
+    Order,
+    Package,
+    PackageChanges,
+    PackageNotFound,
+    PackageQuery,
+    VersionNotFound,
+)
+from catalog_service.statistics import StatisticsFormat
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, read_json
 from common.http.forms import Form, clean, flag, query_form, read_form
@@ -132,11 +138,6 @@ def package_query(request: web.Request) -> PackageQuery:
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )
-
-
-def preview_limit(request: web.Request) -> int | None:
-    """Return how many rows of each list `preview_retention` has, None for all. Raises InvalidField."""
-    return query_form(request).integer("limit", default=0) or None
 
 
 def statistics_query(request: web.Request) -> tuple[int, StatisticsFormat]:

@@ -1,6 +1,5 @@
 """The operations of catalog_service."""
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 
@@ -9,12 +8,11 @@ from aiohttp import web
 
 from catalog_service import app_keys, forms, views
 from catalog_service.catalog import response
-from catalog_service.catalog.fragments import View
+from catalog_service.catalog.snapshot import View
 from catalog_service.model.packages import PackageChanges
 from catalog_service.model.versions import PackageVersion
-from catalog_service.packages.search import logo_tag
-from catalog_service.retention.views import preview_of
-from catalog_service.statistics.views import statistics
+from catalog_service.packages.service import logo_tag
+from catalog_service.statistics import StatisticsFormat, csv_of
 from catalog_service.versions.forms import form_identities, form_refusals, new_version
 from common.http.forms import query_form, read_form
 from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
@@ -176,7 +174,11 @@ async def get_finished_uploads(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_statistics")
 async def get_statistics(request: web.Request) -> web.Response:
     days, form = forms.statistics_query(request)
-    return statistics(await request.app[app_keys.STATISTICS].downloads(caller_of(request), days), form)
+    versions = await request.app[app_keys.STATISTICS].downloads(caller_of(request), days)
+    if form is StatisticsFormat.CSV:
+        headers = {"Content-Disposition": 'attachment; filename="statistics.csv"'}
+        return web.Response(text=csv_of(versions), content_type="text/csv", charset="utf-8", headers=headers)
+    return json_response([{**vars(version), "downloads": version.downloads} for version in versions])
 
 
 @routes.post("/{tenant_id}/catalog_summary")
@@ -184,14 +186,6 @@ async def catalog_summary(request: web.Request) -> web.Response:
     """Internal: the numbers of the catalog and the downloads of 30 days, for the gateway's overview."""
     summary = await request.app[app_keys.STATISTICS].summary(caller_of(request), forms.STATISTICS_DAYS)
     return json_response(asdict(summary))
-
-
-@routes.get("/{tenant_id}/preview_retention")
-async def preview_retention(request: web.Request) -> web.Response:
-    limit = forms.preview_limit(request)
-    preview = await request.app[app_keys.RETENTION].preview(caller_of(request))
-    body = await asyncio.to_thread(preview_of, preview, limit)  # It may have all versions of the tenant.
-    return web.Response(body=body, content_type="application/json")
 
 
 @routes.get("/{tenant_id}/get_damaged_installers")

@@ -5,14 +5,13 @@ from contextlib import nullcontext
 
 from pymongo import ASCENDING, IndexModel
 
+from catalog_service.catalog.revision_store import InvalidateDuring, MongoRevisions
 from catalog_service.identities.store import IDENTITY_INDEXES, MongoIdentityStore
 from catalog_service.packages.store import SUMMARY_INDEX, MongoPackageStore
 from catalog_service.releases.policy_store import MongoPolicyStore
 from catalog_service.releases.store import RELEASE_INDEXES, MongoReleaseStore
 from catalog_service.retention.store import MongoRetentionStore
-from catalog_service.revisions.store import InvalidateDuring, MongoRevisions
-from catalog_service.uploads.store import MongoUploadStore
-from catalog_service.versions.store import MongoVersionStore
+from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
 from common.mongo.schema import Schema
 

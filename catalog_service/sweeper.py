@@ -1,8 +1,8 @@
 """Finishes or undoes operations that a crash, or a failed call to a service, interrupted."""
 
+from catalog_service.model.versions import HiddenVersion, PendingVersion
 from catalog_service.packages.service import Packages
 from catalog_service.store import MongoCatalogStore
-from catalog_service.versions.model import HiddenVersion, PendingVersion
 from catalog_service.versions.service import Versions
 from common.auth.internal_tokens import Caller
 from common.concurrency.background import with_each

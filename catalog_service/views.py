@@ -11,12 +11,11 @@ import orjson
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.model.enumerations import Switch
 from catalog_service.model.identities import SharedIdentity
-from catalog_service.model.manifest.fields import Fields, to_document
-from catalog_service.model.manifest.rules import Refusal
-from catalog_service.model.packages import Package
+from catalog_service.model.manifest_fields import Fields, to_document
+from catalog_service.model.packages import Package, PackageSummary
 from catalog_service.model.versions import PackageVersion
-from catalog_service.packages.model import PackageSummary
-from catalog_service.packages.search import logo_tag
+from catalog_service.model.winget_rules import Refusal
+from catalog_service.packages.service import logo_tag
 from catalog_service.settings import CatalogSettings
 from common.auth.downloads import download_url
 from common.auth.internal_tokens import Caller

@@ -13,6 +13,8 @@ from common.concurrency.batching import SingleFlight
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+MAX_TENANTS = 10_000  # with a cache entry, however small
+CHECK_MAX_AGE = 1.0  # seconds that a check is valid for one version of the tenant
 
 
 class FifoCache(Generic[Key, Value]):
@@ -137,10 +139,6 @@ class ResponseCache(Generic[Key, Value]):
         self._entries.put(key, _Entry(value, version, began + max_age))
         answer.set_result(value)
         return value
-
-
-MAX_TENANTS = 10_000  # with a cache entry, however small
-CHECK_MAX_AGE = 1.0  # seconds that a check is valid for one version of the tenant
 
 
 class Revised(Protocol):

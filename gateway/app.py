@@ -19,14 +19,13 @@ from common.telemetry.metrics import METRICS, Metrics
 from gateway import app_keys as keys
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.entra_directory import EntraDirectory
+from gateway.auth.directories import EntraDirectory, TokenDirectory, UserDirectory
 from gateway.auth.rings import PolicyDirectory
-from gateway.auth.token_directory import TokenDirectory
-from gateway.auth.user_directory import UserDirectory
 from gateway.caching.catalogs import CatalogCache
 from gateway.caching.package_responses import PackageResponseCache
+from gateway.dashboard.pages.live_events import EVENT_HUB, EventHub
+from gateway.dashboard.static_files import STATIC_FILES, StaticFiles
 from gateway.dashboard.templating import set_up_templates
-from gateway.documentation.static_files import StaticFiles
 from gateway.forwarding.audit import AuditRecorder
 from gateway.forwarding.form_fields import FORM_FIELDS, FormFields
 from gateway.forwarding.proxy import LONG_FORMS, MAX_LONG_FORMS
@@ -34,7 +33,6 @@ from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.routes import dispatch
 from gateway.routing.tenant_directory import TenantDirectory
 from gateway.settings import GatewaySettings
-from gateway.upload_events import EventHub
 
 UPLOAD_FINISHED = "upload.finished"
 
@@ -43,9 +41,9 @@ def create_app(settings: GatewaySettings, events: Events | None = None) -> web.A
     """Create the application. `events` are for services in one process; without them, RabbitMQ delivers events."""
     app = watched_app("gateway", connect, access_log=settings.access_log)
     app[keys.SETTINGS] = settings
-    app[keys.STATIC_FILES] = StaticFiles()
-    app[FORM_FIELDS] = FormFields(app[keys.STATIC_FILES].document)
-    app[keys.EVENT_HUB] = EventHub()
+    app[STATIC_FILES] = StaticFiles()
+    app[FORM_FIELDS] = FormFields(app[STATIC_FILES].document)
+    app[EVENT_HUB] = EventHub()
     app[LONG_FORMS] = FairConcurrencyLimit(MAX_LONG_FORMS)
     app.on_shutdown.append(_close_event_streams)
     if events is not None:
@@ -99,7 +97,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         if keys.EVENTS not in app and settings.rabbitmq_url:
             app[keys.EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url, app[METRICS]))
         if keys.EVENTS in app:
-            await app[keys.EVENTS].listen_ephemeral(UPLOAD_FINISHED, app[keys.EVENT_HUB].publish)
+            await app[keys.EVENTS].listen_ephemeral(UPLOAD_FINISHED, app[EVENT_HUB].publish)
         yield
 
 
@@ -112,7 +110,7 @@ def _add_gauges(metrics: Metrics, catalogs: CatalogCache, recorder: AuditRecorde
 
 
 async def _close_event_streams(app: web.Application) -> None:
-    app[keys.EVENT_HUB].close()
+    app[EVENT_HUB].close()
 
 
 async def _require_https(_: web.Request, response: web.StreamResponse) -> None:

@@ -9,15 +9,13 @@ from common.events import Events
 from common.service_client.client import ServiceClient
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.directories import UserDirectory
 from gateway.auth.rings import PolicyDirectory
-from gateway.auth.user_directory import UserDirectory
 from gateway.caching.catalogs import CatalogCache
 from gateway.caching.package_responses import PackageResponseCache
-from gateway.documentation.static_files import StaticFiles
 from gateway.forwarding.audit import AuditRecorder
 from gateway.routing.tenant_directory import TenantDirectory
 from gateway.settings import GatewaySettings
-from gateway.upload_events import EventHub
 
 SETTINGS = web.AppKey("settings", GatewaySettings)
 SERVICES: web.AppKey[Mapping[str, ServiceClient]] = web.AppKey("services", Mapping)
@@ -29,7 +27,5 @@ CATALOGS = web.AppKey("catalogs", CatalogCache)
 PACKAGE_RESPONSES = web.AppKey("package_responses", PackageResponseCache)
 USER_DIRECTORY = web.AppKey("user_directory", UserDirectory)
 CLIENT_DIRECTORY = web.AppKey("client_directory", ClientDirectory)
-STATIC_FILES = web.AppKey("static_files", StaticFiles)
 SESSIONS = web.AppKey("sessions", Sessions)
 EVENTS: web.AppKey[Events] = web.AppKey("events")
-EVENT_HUB = web.AppKey("event_hub", EventHub)

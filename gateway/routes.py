@@ -6,13 +6,11 @@ from common.http.middleware import CLIENT_ADDRESS, PROBLEM_RENDERER, ROUTE, Byte
 from gateway import winget
 from gateway.app_keys import AUTHENTICATOR, SETTINGS
 from gateway.dashboard.landing import redirect_browser
-from gateway.dashboard.redirects import url_without_alias
-from gateway.dashboard.routes import dispatch as dispatch_page
-from gateway.documentation import routes as documentation
+from gateway.dashboard.page_request import url_without_alias
+from gateway.dashboard.routes import dispatch_dashboard, dispatch_page
 from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
-from gateway.routing.client_address import caller_address
-from gateway.routing.target import NoSuchOperation, Target
+from gateway.routing.target import NoSuchOperation, Target, caller_address
 
 
 async def dispatch(request: web.Request) -> web.StreamResponse:
@@ -32,8 +30,8 @@ async def dispatch(request: web.Request) -> web.StreamResponse:
         return BytesResponse(status=307, headers={"Location": url_without_alias(request, caller, target)})
     match target.operation.access:
         case Access.PAGE:
-            return await documentation.page(request, caller, target)
+            return await dispatch_page(request, caller, target)
         case Access.DASHBOARD:
-            return await dispatch_page(request, caller, target.segments[1:])
+            return await dispatch_dashboard(request, caller, target.segments[1:])
         case _:
             return await execute_operation(request, caller, target)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import AsyncExitStack, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from functools import partial
 
 from aiohttp import web
@@ -12,11 +12,12 @@ from common.concurrency.background import repeating
 from common.errors import Unavailable
 from common.events import Events
 from common.events.broker import open_events
-from common.http.readiness import READINESS
+from common.http.readiness import READINESS, Readiness
 from common.http.server import Service, service_app
 from common.mongo import MongoDatabase, MongoError, open_database
 from common.mongo.schema import migrate, register_version
 from common.telemetry.metrics import METRICS
+from common.work import Worker
 from upload_service.app_keys import (
     CLAIMS,
     DOWNLOAD_COUNTER,
@@ -42,19 +43,18 @@ from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.scrub import Scrub, limit_rate
 from upload_service.maintenance.store import MongoScrubStore
-from upload_service.metrics import ScanMetrics, TransferMetrics
-from upload_service.model import StorageKind
+from upload_service.metrics import TransferMetrics
+from upload_service.model import StorageKind, Upload
 from upload_service.outgoing.scanners import scanner_at
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.routes import routes
-from upload_service.scanning.checks import InstallerChecks
-from upload_service.scanning.checks_store import MongoCheckStore
-from upload_service.scanning.metrics_store import register_scan_metrics
-from upload_service.scanning.service import Scans
+from upload_service.scanning.metrics import ScanMetrics, register_scan_metrics
+from upload_service.scanning.model import Scanner
+from upload_service.scanning.service import InstallerChecks, Scans
 from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
-from upload_service.storage.filesystem import FolderStorage
+from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.integrity import IntegrityCheck
 from upload_service.storage.migration import Mover, Staging
 from upload_service.storage.ownership import StorageOwnership
@@ -73,7 +73,6 @@ from upload_service.uploads.store import MongoUploadStore
 # Seconds between two rounds of background work.
 RELAY_PAUSE = 1
 INSPECTION_PAUSE = 1
-SCAN_PAUSE = 1
 COUNTING_PAUSE = 2
 MOVING_PAUSE = 5
 COLLECTION_PAUSE = SCRUB_PAUSE = 60
@@ -82,9 +81,6 @@ ORPHANS_PAUSE = RECONCILIATION_PAUSE = 3600
 STORAGE_TIMEOUT = 1  # seconds for the object storage in a readiness check; all checks together have two
 SCANNERS = 2  # files that a replica scans at once
 READERS = 2  # files read again at once
-
-Step = Callable[[], Awaitable[None]]
-Work = tuple[str, Step, Step]  # name, step, pause after it
 
 
 def create_app(settings: UploadSettings, events: Events | None = None) -> web.Application:
@@ -125,16 +121,17 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         if counter := app[DOWNLOAD_COUNTER]:
             stack.push_async_callback(_write_last_downloads, counter)
         stack.push_async_callback(app[TRANSFERS].sessions.leases.give_all_back)
-        for name, step, pause in work:
-            await stack.enter_async_context(repeating(name, step, pause, after=readiness.prepared))
+        for each in work:
+            await stack.enter_async_context(each)
         yield
 
 
 def build(
     app: web.Application, database: MongoDatabase, events: Events, readers: Executor, verifier: Verifier
-) -> list[Work]:
+) -> list[AbstractAsyncContextManager[None]]:
     """Build the objects that the routes use; returns the background work."""
     settings, readiness = app[SETTINGS], app[READINESS]
+    every = partial(_repeating, readiness)
     scanner = scanner_at(settings.scanner_url) if settings.scanner_url else None
     store = MongoUploadStore(database, scans=scanner is not None)
     quota, index, scan_store = MongoQuotaStore(database), MongoFileIndex(database), MongoScanStore(database)
@@ -169,38 +166,51 @@ def build(
         read_installer,
         verifier.verify,
     )
-    app[INSTALLER_CHECKS] = InstallerChecks(MongoCheckStore(database), inspector, scan_store if scanner else None)
+    app[INSTALLER_CHECKS] = InstallerChecks(scan_store, inspector, scanner is not None)
     app[SCRUB_STORE] = MongoScrubStore(database)
     scrub = Scrub(app[SCRUB_STORE], IntegrityCheck(backends, ownership, after_block=limit_rate))
     orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
     collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
 
     readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
-    work: list[Work] = [
-        ("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE)),
-        ("inspector", inspector.inspect_due, lambda: asyncio.sleep(INSPECTION_PAUSE)),
-        ("collector", collector.collect, lambda: asyncio.sleep(COLLECTION_PAUSE)),
-        ("orphans", orphans.collect, lambda: asyncio.sleep(ORPHANS_PAUSE)),
-        ("reconciliation", Reconciliation(quota).check_due, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
-        ("counting", count, lambda: asyncio.sleep(RECONCILIATION_PAUSE)),
+    work = [
+        repeating("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE), after=readiness.prepared),
+        every(INSPECTION_PAUSE, "inspector", inspector.inspect_due),
+        every(COLLECTION_PAUSE, "collector", collector.collect),
+        every(ORPHANS_PAUSE, "orphans", orphans.collect),
+        every(RECONCILIATION_PAUSE, "reconciliation", Reconciliation(quota).check_due),
+        every(RECONCILIATION_PAUSE, "counting", count),
     ]
     if counter is not None:
-        work.append(("downloads", counter.flush, partial(asyncio.sleep, COUNTING_PAUSE)))
+        work.append(every(COUNTING_PAUSE, "downloads", counter.flush))
     if scanner is not None:
-        limits = settings.scanner_limit, settings.scanner_timeout
-        scans = Scans(scan_store, backends, scanner, *limits, ScanMetrics(app[METRICS]))
-        register_scan_metrics(app[METRICS], database, scanner)
-        work += [("scans", scans.scan_due, lambda: asyncio.sleep(SCAN_PAUSE))] * SCANNERS
+        work.append(scan_worker(app, scan_store, backends, scanner).running(readiness.prepared))
     if settings.scrub_interval:
-        check = partial(scrub.check_due, settings.scrub_interval)
-        work.append(("scrub", check, lambda: asyncio.sleep(SCRUB_PAUSE)))
+        work.append(every(SCRUB_PAUSE, "scrub", partial(scrub.check_due, settings.scrub_interval)))
     if s3 is not None:
         readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
         move_store, staging = MongoMoveStore(database), Staging(folder, parts)
         integrity = IntegrityCheck(backends, ownership)
         mover = Mover(move_store, backends, staging, settings.installer_storage, integrity)
-        work.append(("mover", mover.run, lambda: asyncio.sleep(MOVING_PAUSE)))
+        work.append(every(MOVING_PAUSE, "mover", mover.run))
     return work
+
+
+def scan_worker(
+    app: web.Application, store: MongoScanStore, backends: StorageBackends, scanner: Scanner
+) -> Worker[Upload]:
+    settings = app[SETTINGS]
+    limits = settings.scanner_limit, settings.scanner_timeout
+    scans = Scans(store, backends, scanner, *limits, ScanMetrics(app[METRICS]))
+    register_scan_metrics(app[METRICS], store, scanner)
+    return Worker(store.queue, scans.scan, limit=SCANNERS, one_per_tenant=True)
+
+
+def _repeating(
+    readiness: Readiness, pause: float, name: str, step: Callable[[], Awaitable[None]]
+) -> AbstractAsyncContextManager[None]:
+    """Repeat a step every `pause` seconds, once the service is prepared."""
+    return repeating(name, step, partial(asyncio.sleep, pause), after=readiness.prepared)
 
 
 async def _check_object_storage(ownership: StorageOwnership) -> None:

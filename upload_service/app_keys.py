@@ -10,7 +10,7 @@ from upload_service.inspection.inspector import Inspector
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.metrics import TransferMetrics
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.scanning.checks import InstallerChecks
+from upload_service.scanning.service import InstallerChecks
 from upload_service.settings import UploadSettings
 from upload_service.uploads.claims import Claims
 from upload_service.uploads.service import Transfers

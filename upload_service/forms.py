@@ -10,7 +10,7 @@ from multipart import MultipartSegment
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, field_text
 from common.http.socket_body import SocketBody
-from upload_service.scanning.checks_store import Withholding
+from upload_service.scanning.store import Withholding
 from upload_service.storage.file_names import suffix_of
 from upload_service.uploads.large_parts import large_part_events
 

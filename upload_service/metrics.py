@@ -1,4 +1,4 @@
-"""The metrics of transfers and scans."""
+"""The metrics of transfers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -6,18 +6,6 @@ from contextlib import contextmanager
 from prometheus_client import Counter
 
 from common.telemetry.metrics import Metrics
-from upload_service.scanning.model import ScanState
-
-SCAN_RESULTS = (ScanState.CLEAN, ScanState.INFECTED, ScanState.TOO_LARGE, ScanState.FAILED)
-
-
-class ScanMetrics:
-    """The scans that ended."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self.scans = metrics.counter("pkgrepo_scans_total", "Scans of installers, by their result.", "state")
-        for state in SCAN_RESULTS:  # An increase from nothing would be none.
-            self.scans.labels(state)
 
 
 class TransferMetrics:

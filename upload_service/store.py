@@ -8,6 +8,7 @@ from pymongo import ASCENDING, IndexModel, ReturnDocument
 
 from common.mongo import Document, Indexes, MongoDatabase, long_timeout
 from common.mongo.schema import Schema
+from common.work import work_indexes
 from upload_service.model import Damage, Status, StorageKind, Upload
 
 NOW = "$$NOW"  # by the clock of the database, so that replicas agree about leases and ages
@@ -15,7 +16,7 @@ LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # `lease_until` of a transfer wit
 STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 MARKS_LIFETIME = 3 * 3600  # seconds after the begin of the hour in which a client counts once
 COUNTS_LIFETIME = 402 * 24 * 3600  # seconds; `get_statistics` answers up to 400 days
-WAITING_FOR_SCAN: Document = {"scan_due": {"$exists": True}}
+SCAN = "scan"  # the kind of work
 QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
 _SET = {"$gt": ""}  # a text that is not empty
@@ -33,8 +34,7 @@ INDEXES: Indexes = {
         IndexModel(["status", "checked_at"]),
         IndexModel(["damage", "checked_at"], partialFilterExpression={"damage": _SET}),
         IndexModel(["home", "status"]),
-        IndexModel(["tenant_id", "scan_due"], partialFilterExpression=WAITING_FOR_SCAN),
-        IndexModel(["scan_since"], partialFilterExpression={"scan_since": {"$exists": True}}),
+        *work_indexes(SCAN, backlog=True),
         IndexModel(["tenant_id", "scan.state"], partialFilterExpression={"scan.state": "infected"}),
         IndexModel(["left"], partialFilterExpression={"left": _SET}),
     ],

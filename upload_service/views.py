@@ -13,11 +13,10 @@ from common.http.zero_copy import send_blocks, send_file, splice
 from common.telemetry import log
 from upload_service.downloads.service import ObjectBody, OpenFile
 from upload_service.forms import InstallerForm
-from upload_service.inspection.model import Inspection, State
-from upload_service.inspection.signatures.model import Signature, SignatureState
+from upload_service.inspection.model import Inspection, Signature, SignatureState, State
 from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
 from upload_service.outgoing.object_bodies import PAUSE
-from upload_service.scanning.checks import InstallerCheck
+from upload_service.scanning.service import InstallerCheck
 
 IDENTIFIERS = ("product_code", "upgrade_code", "package_family_name", "signature_sha256")
 

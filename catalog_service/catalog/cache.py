@@ -7,13 +7,19 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from catalog_service.catalog.compression import PLAIN, Encoding
-from catalog_service.catalog.files import CatalogFiles
-from catalog_service.catalog.fragments import Fragment, View
 from catalog_service.catalog.reader import CatalogEntry, EntryReader, RingReader
-from catalog_service.catalog.snapshot import RetainedBytes, Segment, Snapshot, segment_size
-from catalog_service.model.stages import known_ring
+from catalog_service.catalog.revision_store import CatalogState, StateReader
+from catalog_service.catalog.snapshot import (
+    CatalogFiles,
+    Fragment,
+    RetainedBytes,
+    Segment,
+    Snapshot,
+    View,
+    segment_size,
+)
+from catalog_service.model.releases import known_ring
 from catalog_service.model.versions import VersionName
-from catalog_service.revisions.model import CatalogState, StateReader
 from common.caching import RevisionCheck, TenantCache, TooLarge
 from common.concurrency.blocks import Block
 from common.telemetry import log

@@ -8,8 +8,8 @@ from aiohttp import web
 
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
-from catalog_service.catalog.fragments import View
-from catalog_service.revisions.model import CatalogState
+from catalog_service.catalog.revision_store import CatalogState
+from catalog_service.catalog.snapshot import View
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.caching import RevisionCheck
 from common.concurrency.blocks import Block, FileRange, read_blocks

@@ -3,22 +3,137 @@
 A changed package renders only its segment again; the others stay in every encoding. Packages hidden from a caller are
 left out when segments are joined, without rendering. A package whose versions differ between rings is in its segment
 once for all rings that see the same. Rings that see the same packages of a segment share its encodings.
+
+The files take no memory of the process and are sent without copying. A file has no name and is never changed. It exists
+while an object refers to it, such as a response to a slow client. The system deletes it when the process ends, however
+it ends.
 """
 
+import errno
+import os
+import resource
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
+from itertools import product
+from queue import SimpleQueue
+from threading import Thread
 from weakref import WeakSet, finalize
 
 import orjson
 
 from catalog_service.catalog.compression import PLAIN, Encoding, Part
-from catalog_service.catalog.files import CatalogFiles
-from catalog_service.catalog.fragments import Fragment, View, ViewKind, same_views
-from catalog_service.catalog.reader import Rings
-from catalog_service.catalog.segments import find_positions, replaced_segments
+from catalog_service.catalog.reader import Rings, find_positions, replaced_segments
 from common.concurrency.blocks import Block, FileRange, read_blocks
+
+ViewKind = tuple[bool, str]  # whether it includes disabled packages, and a ring
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """One package in JSON, as some rings see it."""
+
+    package_id: str
+    active: bool
+    text: bytes
+    rings: Rings = None
+
+
+@dataclass(frozen=True)
+class View:
+    """The part of a catalog that a ring sees, which is one of the tenant's or `ALL_RINGS`."""
+
+    include_disabled: bool
+    ring: str
+    hidden: frozenset[str] = frozenset()
+
+    def shows(self, package_id: str, active: bool, rings: Rings) -> bool:
+        """Whether a fragment with these properties is in the view."""
+        return (
+            (active or self.include_disabled)
+            and (rings is None or self.ring in rings)
+            and package_id not in self.hidden
+        )
+
+
+def same_views(fragments: Sequence[Fragment]) -> tuple[Mapping[ViewKind, ViewKind], ViewKind | None]:
+    """Return the first kind of view that shows the same as each, and the first one that shows every fragment.
+
+    The ring "" is each ring that no fragment names.
+    """
+    rings = {ring: None for fragment in fragments for ring in fragment.rings or ()}
+    first: dict[tuple[int, ...], ViewKind] = {}
+    same: dict[ViewKind, ViewKind] = {}
+    for kind in product((True, False), ("", *rings)):
+        view = View(*kind)
+        shown = [n for n, item in enumerate(fragments) if view.shows(item.package_id, item.active, item.rings)]
+        same[kind] = first.setdefault(tuple(shown), kind)
+    return same, first.get(tuple(range(len(fragments))))
+
+
+MIN_SIZE = 4096  # bytes that a file takes on disk
+RESERVE = 1 << 30  # bytes that stay free on the disk, or a tenth of a small one
+SHARE_OF_DESCRIPTORS = 4  # of the process's open files, one in so many may be a catalog's
+
+
+class CatalogFile:
+    """An open file without a name; `size` is the number of bytes that it counts as."""
+
+    def __init__(self, descriptor: int, length: int, size: int) -> None:
+        self._descriptor = descriptor
+        self.length = length
+        self.size = size
+        finalize(self, _closing().put, descriptor).atexit = False
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def range(self, start: int, end: int) -> FileRange:
+        return FileRange(self, start, end - start)
+
+
+class CatalogFiles:
+    """Writes files. Their sizes add up to at most `limit` bytes, which the owner of the files ensures."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._min_size = max(MIN_SIZE, limit * SHARE_OF_DESCRIPTORS // descriptors if descriptors > 0 else 0)
+
+    def size(self, length: int) -> int:
+        """Return the bytes that a file of this length counts as: so many that the files do not become too many."""
+        return max(length, self._min_size)
+
+    def write(self, *blocks: bytes) -> CatalogFile:
+        """Write a file, in a worker thread. Raises OSError if the disk has no room."""
+        length = sum(map(len, blocks))
+        disk = shutil.disk_usage(tempfile.gettempdir())
+        if disk.free - length < min(RESERVE, disk.total // 10):
+            raise OSError(errno.ENOSPC, "The disk of temporary files is almost full.")
+        with tempfile.TemporaryFile() as file:
+            for block in blocks:
+                file.write(block)
+            file.flush()
+            return CatalogFile(os.dup(file.fileno()), length, self.size(length))
+
+
+@cache
+def _closing() -> SimpleQueue[int]:
+    """Return a queue of descriptors to close. A thread closes them, because the system then frees the whole file."""
+    descriptors: SimpleQueue[int] = SimpleQueue()
+    Thread(target=_close_all, args=[descriptors], name="close-catalogs", daemon=True).start()
+    return descriptors
+
+
+def _close_all(descriptors: SimpleQueue[int]) -> None:
+    while True:
+        with suppress(OSError):  # The descriptor is closed nevertheless.
+            os.close(descriptors.get())
+
 
 SEGMENT = 256  # packages; a segment of twice as many is split
 MAX_RANGES = 16  # of a file in a view; more take longer to send than a copy

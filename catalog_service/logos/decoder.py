@@ -1,13 +1,20 @@
-"""Decodes a logo and encodes its pixels again, so that nothing else of the file remains."""
+"""Decodes a logo and encodes its pixels again, so that nothing else of the file remains.
+
+`python -m catalog_service.logos.decoder` decodes the logo that is the standard input. The standard output is the PNG.
+Otherwise the exit status tells the reason: `Refusal`, or `OUT_OF_MEMORY`.
+"""
 
 import io
 import re
+import sys
 import warnings
 
 from PIL import Image, MpoImagePlugin, TiffImagePlugin  # noqa: F401  for a JPEG of several pictures
 
-from catalog_service.logos.model import EDGE, PIXELS_LIMIT, SCANS_LIMIT, LogoRefused, Refusal
+from catalog_service.logos import EDGE, PIXELS_LIMIT, SCANS_LIMIT, LogoRefused, Refusal
+from common.concurrency.confinement import OUT_OF_MEMORY, confine
 
+MEMORY = 128 << 20  # bytes; two such processes fit beside the service into the memory of its container
 # In entropy-coded data FF 00 is a byte and FF D0 to FF D7 are restarts; any number of FF may precede a marker.
 _MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])")
 _START_OF_SCAN, _END_OF_IMAGE = 0xDA, 0xD9
@@ -64,3 +71,19 @@ def _count_scans(jpeg: bytes) -> int:
         if marker[1][0] in _WITH_LENGTH:
             position += max(2, int.from_bytes(jpeg[position : position + 2]))
     return scans
+
+
+def main() -> int:
+    confine(MEMORY)
+    try:
+        logo = decode_logo(sys.stdin.buffer.read())
+    except MemoryError:
+        return OUT_OF_MEMORY
+    except LogoRefused as error:
+        return int(error.args[0])
+    sys.stdout.buffer.write(logo)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

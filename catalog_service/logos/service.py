@@ -2,7 +2,7 @@
 
 import signal
 
-from catalog_service.logos.model import LOGO_LIMIT, PIXELS_LIMIT, SCANS_LIMIT, Refusal
+from catalog_service.logos import LOGO_LIMIT, PIXELS_LIMIT, SCANS_LIMIT, Refusal
 from common.concurrency.confined_process import ConfinedProcessFailed, run_confined
 from common.concurrency.confinement import OUT_OF_MEMORY
 from common.concurrency.limits import FairConcurrencyLimit
@@ -44,7 +44,7 @@ class LogoDecoder:
         async with self._limit.acquire(tenant_id, SLOT_TIMEOUT):
             try:
                 logo = await run_confined(
-                    "catalog_service.logos", stdin=image, wall_time=WALL_TIME, output_limit=OUTPUT_LIMIT
+                    "catalog_service.logos.decoder", stdin=image, wall_time=WALL_TIME, output_limit=OUTPUT_LIMIT
                 )
             except TimeoutError:  # The CPU limit is shorter, so the machine is busy.
                 raise Overloaded from None

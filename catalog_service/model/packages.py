@@ -1,15 +1,17 @@
-"""Packages, and the errors of packages and versions."""
+"""Packages, queries for them, and the errors of packages and versions."""
 
 import hashlib
 import json
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from catalog_service.model.identities import IdentityKind, identities_of
-from catalog_service.model.manifest.fields import to_document
-from catalog_service.model.manifest.package import PackageManifest
+from catalog_service.model.manifest import PackageManifest
+from catalog_service.model.manifest_fields import to_document
+from catalog_service.model.winget_rules import Refusal
 from common.errors import Conflict, NotFound, Problem
 
 AUDIT_TEXT_LIMIT = 256  # characters; the audit log has longer texts by their SHA-256
@@ -123,3 +125,45 @@ class VersionExists(Conflict):
 class VersionNotFound(NotFound):
     code = "version_not_found"
     text = "There is no version with the UID {uid!r}."
+
+
+class Order(StrEnum):
+    """The sort key of packages; equal ones are sorted by id."""
+
+    ID = "id"
+    NAME = "name"
+    PUBLISHER = "publisher"
+    ACTIVE = "active"
+
+
+@dataclass(frozen=True)
+class PackageQuery:
+    """A query: `text` is part of the id, name or publisher, in any letter case; `active` None is both.
+
+    No `package_ids` select all packages.
+    """
+
+    text: str = ""
+    package_ids: tuple[str, ...] = ()
+    active: bool | None = None
+    order: Order = Order.ID
+    descending: bool = False
+    offset: int = 0
+    limit: int = 50
+
+
+@dataclass(frozen=True)
+class PackageSummary:
+    """A package without its long fields, in a list. `logo` changes with the image, "" for none.
+
+    `winget_refusal` is the reason why winget clients see no version of it, if any.
+    """
+
+    package_id: str
+    name: str
+    publisher: str
+    active: bool
+    versions: int = 0
+    newest_version: str = ""
+    logo: str = ""
+    winget_refusal: Refusal | None = None

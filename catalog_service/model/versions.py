@@ -1,17 +1,24 @@
-"""A version of a package, and its document in the database."""
+"""A version of a package, its document in the database, and the order of versions."""
 
-from dataclasses import dataclass, field
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import total_ordering
+from itertools import zip_longest
+from operator import attrgetter
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.model.identities import IdentityKind, identities_of
-from catalog_service.model.manifest.fields import to_document
-from catalog_service.model.manifest.version import VersionManifest
-from catalog_service.model.stages import Stage, stage_of
+from catalog_service.model.installers import InstallerFile
+from catalog_service.model.manifest import VersionManifest
+from catalog_service.model.manifest_fields import to_document
+from catalog_service.model.releases import Stage, stage_of
+from common.auth.package_patterns import EVERY_PACKAGE
 
 _SPELT = {locale.replace("_", "-"): locale.value for locale in Locale}
 _EMPTY_MANIFEST = VersionManifest()  # shared by all versions without one
@@ -168,3 +175,100 @@ def name_of(document: dict[str, Any]) -> VersionName:
 def rule_version_of(document: dict[str, Any]) -> PackageVersion:
     """Return a version with the fields only for winget's rules that a creation form may break."""
     return version_of({**document, "architecture": Architecture.X64, "scope": Scope.MACHINE, "server_filename": ""})
+
+
+_PREAMBLE = re.compile(r"[^0-9]*(?=[0-9])")
+_PART = re.compile(r"([0-9]*)(.*)", re.DOTALL)
+
+# A number, whether it stands alone (1.0 is newer than 1.0-beta), and what follows it.
+_Part = tuple[int, bool, str]
+_ZERO: _Part = (0, True, "")
+
+
+AnyVersion = TypeVar("AnyVersion", bound=VersionName | PackageVersion)
+
+
+@total_ordering
+class VersionOrder:
+    """A version string that compares with others: the newer one is greater.
+
+    Missing parts count as 0, so `1.2` and `1.2.0` are equal. Text before the first digit does not count, as in `v1.2`.
+    """
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, version: str) -> None:
+        self._parts = [_part(text) for text in _PREAMBLE.sub("", version, count=1).split(".")]
+        while self._parts[-1:] == [_ZERO]:
+            self._parts.pop()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, VersionOrder) and self._parts == other._parts
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._parts))
+
+    def __lt__(self, other: "VersionOrder") -> bool:
+        for mine, others in zip_longest(self._parts, other._parts, fillvalue=_ZERO):
+            if mine != others:
+                return mine < others
+        return False
+
+
+def newest_first(versions: Iterable[AnyVersion]) -> list[AnyVersion]:
+    """Return the newest first, independent of the input's order."""
+    return sorted(versions, key=lambda each: (VersionOrder(each.version), each.version, each.uid), reverse=True)
+
+
+def _part(text: str) -> _Part:
+    match = _PART.fullmatch(text.strip())
+    assert match is not None  # noqa: S101  the pattern takes every text
+    digits, rest = match.groups()
+    return int(digits or 0), not rest, rest.casefold()
+
+
+SIGNATURE = "manifest.signature_sha256"
+# The identifiers in a file of a type, by the names of the version's fields. Windows ignores those of other types.
+IDENTIFIERS_OF = {
+    FileType.MSI: ("product_code", "upgrade_code"),
+    FileType.WIX: ("product_code", "upgrade_code"),
+    FileType.BURN: ("product_code",),
+    FileType.MSIX: ("package_family_name", SIGNATURE),
+    FileType.APPX: ("package_family_name", SIGNATURE),
+}
+CODES_OF = {kind: tuple(name for name in names if name != SIGNATURE) for kind, names in IDENTIFIERS_OF.items()}
+
+
+@dataclass(frozen=True)
+class PendingVersion:
+    """A version whose file is not claimed yet, its package, and the person who publishes it.
+
+    `packages` are the patterns of the package ids that the publishing token may change.
+    """
+
+    tenant_id: str
+    package_uid: str
+    version: PackageVersion
+    publisher: str = ""
+    packages: tuple[str, ...] = EVERY_PACKAGE
+
+
+@dataclass(frozen=True)
+class HiddenVersion:
+    """A version whose deletion has begun."""
+
+    tenant_id: str
+    uid: str
+
+
+def file_fields(version: PackageVersion, file: InstallerFile) -> dict[str, Any]:
+    """Return the fields that a version takes from its file: size, digest, and each identifier that it lacks.
+
+    The identities are those with these identifiers. A field of the manifest is named `manifest.<name>`.
+    """
+    identifiers = {
+        name: getattr(file, name.rpartition(".")[2]) for name in IDENTIFIERS_OF.get(version.installer_type, ())
+    }
+    missing = {name: text for name, text in identifiers.items() if text and not attrgetter(name)(version)}
+    identities = replace(version, **{name: text for name, text in missing.items() if name != SIGNATURE}).identities
+    return {"size": file.size, "sha256": file.sha256, **missing, "identities": identities}

@@ -7,17 +7,19 @@ from pydantic import TypeAdapter
 from pymongo import ASCENDING, DESCENDING
 from pymongo.errors import DuplicateKeyError
 
-from catalog_service.model.manifest.fields import is_set
+from catalog_service.catalog.revision_store import MongoRevisions
+from catalog_service.model.manifest_fields import is_set
 from catalog_service.model.packages import (
+    Order,
     Package,
     PackageChanges,
     PackageExists,
     PackageNotFound,
+    PackageQuery,
+    PackageSummary,
     id_key,
     package_document,
 )
-from catalog_service.packages.model import Order, PackageQuery, PackageSummary
-from catalog_service.revisions.store import MongoRevisions
 from catalog_service.versions.store import FIRST_BATCH, older_than
 from common.mongo import Document, MongoDatabase
 

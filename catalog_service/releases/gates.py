@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from catalog_service.model.installers import FileChecks, Scan, Signature
-from catalog_service.model.releases import Gate, GateState, GateStatus, Reason, VersionRelease
-from catalog_service.model.stages import ReleaseStatus
+from catalog_service.model.releases import Gate, GateState, GateStatus, Reason, ReleaseStatus, VersionRelease
 from catalog_service.releases.policy import Gates, Policy, SignatureRule, is_same_name
 from common.auth.package_patterns import matches
 

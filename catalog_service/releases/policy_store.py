@@ -5,10 +5,9 @@ from contextlib import suppress
 
 from pymongo.errors import DuplicateKeyError
 
+from catalog_service.catalog.revision_store import EVERY_PACKAGE, MongoRevisions
 from catalog_service.model.releases import BEGIN, DUE_NOW
 from catalog_service.releases.policy import Policy
-from catalog_service.revisions.model import EVERY_PACKAGE
-from catalog_service.revisions.store import MongoRevisions
 from common.errors import Conflict
 from common.mongo import Document, MongoDatabase
 

@@ -1,17 +1,23 @@
 """The operations of release control."""
 
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
 from aiohttp import web
 
 from catalog_service import forms
 from catalog_service.app_keys import RELEASES
-from catalog_service.model.releases import VersionRelease
-from catalog_service.releases import views
-from catalog_service.releases.model import ReleaseQuery
+from catalog_service.model.releases import GateState, GateStatus, Reason, VersionRelease, is_offered
+from catalog_service.releases.gates import gates_of, kinds
 from catalog_service.releases.policy import Policy
 from catalog_service.releases.policy_edits import NAMES, policy_fields, to_audit_texts, to_settings
+from catalog_service.releases.service import Releases
+from catalog_service.releases.store import ReleaseQuery
 from common.errors import InvalidField
 from common.http.forms import Form, query_form, read_form
-from common.http.middleware import AUDIT, audit, caller_of, json_response
+from common.http.middleware import audit, caller_of, json_response
 from common.tenants import RING_LIMIT
 
 REASON_LIMIT = 1000  # characters
@@ -40,78 +46,72 @@ async def find_release_policy(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_release/{version_uid:[^/]+}")
 async def get_release(request: web.Request) -> web.Response:
     found = await request.app[RELEASES].find(caller_of(request), forms.uid_in_path(request))
-    return json_response(views.release_with_history(*found))
+    return json_response(release_with_history(*found))
 
 
 @routes.get("/{tenant_id}/find_releases")
 async def find_releases(request: web.Request) -> web.Response:
     query = _query(query_form(request))
     policy, versions, total = await request.app[RELEASES].page(caller_of(request), query)
-    return json_response({"releases": [views.release(policy, version) for version in versions], "total": total})
+    return json_response({"releases": [release(policy, version) for version in versions], "total": total})
 
 
 @routes.post("/{tenant_id}/approve_version/{version_uid:[^/]+}")
 async def approve_version(request: web.Request) -> web.Response:
-    changed = await request.app[RELEASES].approve(caller_of(request), _audited_uid(request))
-    return _answer(request, "Version was approved successfully!", *changed)
+    return await _change(request, "approved", Releases.approve)
 
 
 @routes.post("/{tenant_id}/promote_version/{version_uid:[^/]+}")
 async def promote_version(request: web.Request) -> web.Response:
-    uid, ring = forms.uid_in_path(request), (await read_form(request)).text("ring", limit=RING_LIMIT)
-    audit(request, uid=uid, ring=ring)
-    changed = await request.app[RELEASES].promote(caller_of(request), uid, ring)
-    return _answer(request, "Version was promoted successfully!", *changed)
+    return await _change(request, "promoted", Releases.promote, ring=lambda form: form.text("ring", limit=RING_LIMIT))
 
 
 @routes.post("/{tenant_id}/pause_version/{version_uid:[^/]+}")
 async def pause_version(request: web.Request) -> web.Response:
-    changed = await request.app[RELEASES].pause(caller_of(request), _audited_uid(request))
-    return _answer(request, "Version was paused successfully!", *changed)
+    return await _change(request, "paused", Releases.pause)
 
 
 @routes.post("/{tenant_id}/resume_version/{version_uid:[^/]+}")
 async def resume_version(request: web.Request) -> web.Response:
-    changed = await request.app[RELEASES].resume(caller_of(request), _audited_uid(request))
-    return _answer(request, "Version was resumed successfully!", *changed)
+    return await _change(request, "resumed", Releases.resume)
 
 
 @routes.post("/{tenant_id}/hold_version/{version_uid:[^/]+}")
 async def hold_version(request: web.Request) -> web.Response:
-    uid, reason = forms.uid_in_path(request), (await read_form(request)).text("reason", limit=REASON_LIMIT)
-    audit(request, uid=uid, reason=reason)
-    changed = await request.app[RELEASES].hold(caller_of(request), uid, reason)
-    return _answer(request, "Version was held successfully!", *changed)
+    return await _change(request, "held", Releases.hold, reason=_reason)
 
 
 @routes.post("/{tenant_id}/roll_back_version/{version_uid:[^/]+}")
 async def roll_back_version(request: web.Request) -> web.Response:
-    uid = forms.uid_in_path(request)
-    reason = (await read_form(request)).text("reason", limit=REASON_LIMIT, required=False)
-    audit(request, uid=uid, reason=reason)
-    policy, version, offered = await request.app[RELEASES].roll_back(caller_of(request), uid, reason)
-    return _answer(request, "Version was rolled back successfully!", policy, version, offered=offered)
+    return await _change(request, "rolled back", Releases.roll_back, reason=partial(_reason, required=False))
 
 
 @routes.patch("/{tenant_id}/pin_version/{version_uid:[^/]+}")
 async def pin_version(request: web.Request) -> web.Response:
-    uid, pinned = forms.uid_in_path(request), (await read_form(request)).flag("pinned")
-    audit(request, uid=uid, pinned="1" if pinned else "0")
-    changed = await request.app[RELEASES].pin(caller_of(request), uid, pinned=pinned)
-    return _answer(request, "Version was updated successfully!", *changed)
+    return await _change(request, "updated", Releases.pin, pinned=lambda form: form.flag("pinned"))
 
 
-def _audited_uid(request: web.Request) -> str:
-    uid = forms.uid_in_path(request)
-    audit(request, uid=uid)
-    return uid
-
-
-def _answer(
-    request: web.Request, message: str, policy: Policy, version: VersionRelease, **details: object
+async def _change(
+    request: web.Request,
+    done: str,
+    change: Callable[..., Awaitable[Sequence[Any]]],
+    **parsers: Callable[[Form], str | bool],
 ) -> web.Response:
-    audit(request, package_id=version.package_id, version=version.version, **request[AUDIT]["target"])
-    return json_response({"Message": message, "release": views.release(policy, version), **details})
+    """Call a method of `Releases` with the fields of the form, each read by its parser."""
+    uid = forms.uid_in_path(request)
+    form = await read_form(request) if parsers else Form()
+    fields = {name: parse(form) for name, parse in parsers.items()}
+    target = {"uid": uid, **{name: value if isinstance(value, str) else "01"[value] for name, value in fields.items()}}
+    audit(request, **target)
+    policy, version, *offered = await change(request.app[RELEASES], caller_of(request), uid, **fields)
+    audit(request, package_id=version.package_id, version=version.version, **target)
+    details = {"offered": offered[0]} if offered else {}
+    message = f"Version was {done} successfully!"
+    return json_response({"Message": message, "release": release(policy, version), **details})
+
+
+def _reason(form: Form, *, required: bool = True) -> str:
+    return form.text("reason", limit=REASON_LIMIT, required=required)
 
 
 def _query(query: Form) -> ReleaseQuery:
@@ -124,3 +124,64 @@ def _query(query: Form) -> ReleaseQuery:
         offset=query.integer("offset", default=0),
         limit=query.integer("limit", default=forms.PAGE, least=1, most=forms.PAGE_LIMIT),
     )
+
+
+UNKNOWN = Reason(("not_looked_at",))
+
+
+def release(policy: Policy, version: VersionRelease) -> dict[str, Any]:
+    """Return the stage of a version, with the state of each gate before each ring."""
+    rings, level = policy.effective_rings, version.level(policy.effective_rings)
+    return {
+        "uid": version.uid,
+        "package_id": version.package_id,
+        "version": version.version,
+        "channel": version.channel,
+        "file_architect": version.architecture,
+        "sha256": version.sha256,
+        "published_at": version.published_at,
+        "published_by": version.published_by,
+        "status": version.status,
+        **version.release.reason.members,
+        "pinned": version.release.pinned,
+        "stage": rings[level] if level >= 0 else "",
+        "next_ring": rings[level + 1] if level + 1 < len(rings) else "",
+        "rings": [_ring(policy, version, position) for position in range(len(rings))],
+    }
+
+
+def release_with_history(policy: Policy, version: VersionRelease) -> dict[str, Any]:
+    """Return the same with the history, newest first."""
+    return {
+        **release(policy, version),
+        "history": [{**asdict(event), **event.reason.members} for event in reversed(version.release.history)],
+    }
+
+
+def _ring(policy: Policy, version: VersionRelease, position: int) -> dict[str, Any]:
+    rings = policy.effective_rings
+    ring, entry = rings[position], version.release.entry_of(rings[position])
+    return {
+        "ring": ring,
+        "offered": is_offered(version.stage, ring, rings),
+        "entered_at": entry.at if entry else None,
+        "entered_by": entry.by if entry else "",
+        "gates": [_gate(state) for state in _gates(policy, version, position)],
+    }
+
+
+def _gates(policy: Policy, version: VersionRelease, position: int) -> Iterator[GateState]:
+    """The gates that the version passed; before a ring to come, those of the policy."""
+    ring = policy.effective_rings[position]
+    recorded = {state.gate: state for state in version.release.gates if state.ring == ring}
+    if position <= version.level(policy.effective_rings):
+        yield from recorded.values()
+        return
+    for gate in kinds(gates_of(policy, ring), version.package_id):
+        yield recorded.get(gate) or GateState(ring, gate, GateStatus.WAITING, UNKNOWN)
+
+
+def _gate(state: GateState) -> dict[str, Any]:
+    fields = {**asdict(state), **state.reason.members}
+    del fields["ring"]
+    return fields

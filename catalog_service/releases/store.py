@@ -8,16 +8,15 @@ first, the last published one before the others, and withdrawn ones after them. 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 
+from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import VersionNotFound, id_key
-from catalog_service.model.releases import VersionRelease, release_document, release_of
-from catalog_service.model.stages import ReleaseStatus, Stage, stage_of
-from catalog_service.releases.model import EarlierVersion, LastSigner, ReleaseChanged, ReleaseQuery
-from catalog_service.revisions.store import MongoRevisions
+from catalog_service.model.releases import ReleaseStatus, Stage, VersionRelease, release_document, release_of, stage_of
+from common.errors import Conflict
 from common.mongo import Document, MongoDatabase
 from common.tenants import ALL_RINGS
 
@@ -67,6 +66,41 @@ RELEASE_INDEXES = [
     ),
     IndexModel([("release.due", ASCENDING)], partialFilterExpression={"release.due": {"$type": "date"}}),
 ]
+
+
+@dataclass(frozen=True)
+class ReleaseQuery:
+    """A page of releases: those in flight or all, of one package or of all (""), the newest first."""
+
+    in_flight: bool
+    package_id: str
+    offset: int
+    limit: int
+
+
+@dataclass(frozen=True)
+class EarlierVersion:
+    """A version that has entered a ring. The signer of the highest `rank` is the package's."""
+
+    uid: str
+    package_id: str
+    sha256: str
+    rank: int
+
+
+@dataclass(frozen=True)
+class LastSigner:
+    """The signer of the highest rank among a package's deleted versions, None if it is not known."""
+
+    signer: str | None
+    rank: int
+
+
+class ReleaseChanged(Conflict):
+    """Another process changed the version since it was read."""
+
+    code = "release_changed"
+    text = "The version changes at this moment; try again."
 
 
 class MongoReleaseStore:

@@ -4,16 +4,50 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from catalog_service.model.releases import Approval, Gate, GateState, GateStatus, Reason, RingEntry, VersionRelease
-from catalog_service.model.stages import ReleaseStatus
+from catalog_service.model.releases import (
+    Approval,
+    Gate,
+    GateState,
+    GateStatus,
+    Reason,
+    ReleaseStatus,
+    RingEntry,
+    VersionRelease,
+)
 from catalog_service.releases.gates import Facts, evaluate, gates_of
-from catalog_service.releases.model import GateWaiting, OwnVersion, VersionStopped
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.policy import Policy, unknown_ring
+from common.errors import Conflict, Forbidden
 from common.tenants import ALL_RINGS
 
 FIRST_CHECK, LAST_CHECK = timedelta(seconds=1), timedelta(minutes=1)  # pauses between two questions about a file
 POSTPONED = timedelta(seconds=5)
 CHECKED = {Gate.SCAN, Gate.SIGNATURE}  # gates that upload_service knows the facts of
+
+
+class GateWaiting(Conflict):
+    """A gate before a ring has not passed."""
+
+    code = "gate_waiting"
+
+    def __init__(self, state: GateState) -> None:
+        text = f"The gate {state.gate} before the ring {state.ring!r} has not passed: {state.reason.text}"
+        super().__init__(text, ring=state.ring, gate=state.gate, state=state.state, cause=state.reason.text)
+        self.members = {"ring": state.ring, "gate": state.gate.value}
+
+
+class OwnVersion(Forbidden):
+    code = "own_version"
+    text = "You published this version. Another user must approve it."
+
+
+class VersionInfected(Conflict):
+    code = "version_infected"
+    text = "The scanner calls the file of this version infected, so it stays held."
+
+
+class VersionStopped(Conflict):
+    code = "version_stopped"
+    text = "The version is {status}. Resume it first."
 
 
 def approve(version: VersionRelease, person: str) -> VersionRelease:
@@ -55,20 +89,25 @@ def roll_back(version: VersionRelease, by: str, reason: Reason) -> VersionReleas
     return _stop(version, (), ReleaseStatus.ROLLED_BACK, "rolled_back", by, reason)
 
 
-def resume(version: VersionRelease, by: str) -> VersionRelease:
-    """End a stop: the version is in the rings again that it had entered. A retired version is pinned: it stays."""
+def resume(facts: Facts, by: str) -> VersionRelease:
+    """End a stop: the version is in the rings again that it had entered. A retired version is pinned: it stays.
+
+    Raises VersionInfected if the version is withdrawn and its file is infected.
+    """
+    version, checks = facts.version, facts.checks
     if version.status is ReleaseStatus.ACTIVE:
         return version
-    pinned = version.release.pinned or version.status is ReleaseStatus.RETIRED
-    release = replace(version.release, reason=Reason(), retired_at=None, due=version.now, pinned=pinned)
+    if version.is_withdrawn and checks and checks.sha256 == version.sha256 and checks.scan.state == "infected":
+        raise VersionInfected
+    release = replace(version.release, reason=Reason(), retired_at=None, due=version.now)
+    release = replace(release, pinned=release.pinned or version.is_retired)
     version = replace(version, release=release)
     return version.with_stage(version.rings, ReleaseStatus.ACTIVE).with_event("resumed", by)
 
 
-def pin(version: VersionRelease, by: str, *, pinned: bool) -> VersionRelease:
-    """Protect a version from retention, or not. A pinned version is retired no more."""
-    if pinned and version.status is ReleaseStatus.RETIRED:
-        version = resume(version, by)
+def pin(facts: Facts, by: str, *, pinned: bool) -> VersionRelease:
+    """Protect a version from retention, or not. A pinned version is retired no more. Raises as `resume` does."""
+    version = resume(facts, by) if pinned and facts.version.is_retired else facts.version
     if version.release.pinned is pinned:
         return version
     release = replace(version.release, pinned=pinned)
@@ -78,9 +117,11 @@ def pin(version: VersionRelease, by: str, *, pinned: bool) -> VersionRelease:
 def promote(policy: Policy, facts: Facts, ring: str, by: str) -> VersionRelease:
     """Let a version enter a ring of the policy, and those before it.
 
-    Raises VersionStopped, or GateWaiting for the first gate on the way that has not passed.
+    Raises InvalidField, VersionStopped, or GateWaiting for the first gate on the way that has not passed.
     """
     version, rings = facts.version, policy.effective_rings
+    if ring not in rings:
+        raise unknown_ring("ring", rings)
     if version.is_withdrawn or version.level(rings) < rings.index(ring):
         require_active(version)
     while version.level(rings) < rings.index(ring):

@@ -5,14 +5,13 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
 
+from catalog_service.catalog.revision_store import StateReader
 from catalog_service.model.installers import Downloads
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.releases.policy import Policy
-from catalog_service.retention.model import Preview, reason_of
-from catalog_service.retention.plan import plan
+from catalog_service.retention.plan import Preview, plan, reason_of
 from catalog_service.retention.store import Deletion, MongoRetentionStore
-from catalog_service.revisions.model import StateReader
 from catalog_service.versions.service import Versions
 from common.auth.internal_tokens import Caller
 from common.concurrency.background import running, with_each

@@ -12,11 +12,10 @@ from uuid import uuid4
 
 from pymongo import ReturnDocument
 
-from catalog_service.model.releases import HISTORY_LIMIT, Reason, audit_entry
-from catalog_service.model.stages import ReleaseStatus, stage_of
+from catalog_service.catalog.revision_store import MongoRevisions
+from catalog_service.model.releases import HISTORY_LIMIT, Reason, ReleaseStatus, audit_entry, stage_of
 from catalog_service.model.versions import PackageDependency
-from catalog_service.retention.model import HIDDEN_PERIOD, StoredVersion
-from catalog_service.revisions.store import MongoRevisions
+from catalog_service.retention.plan import HIDDEN_PERIOD, StoredVersion
 from catalog_service.versions.store import HIDE
 from common.mongo import Document, MongoDatabase
 from common.tenants import ALL_RINGS

@@ -5,13 +5,12 @@ from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, Switch, UpgradeBehavior
-from catalog_service.model.external_installers import parse_address
 from catalog_service.model.identities import IdentityKind
-from catalog_service.model.manifest.fields import parse_manifest
-from catalog_service.model.manifest.rules import Refusal, contradictions
-from catalog_service.model.manifest.values import SHA256, Source
-from catalog_service.model.manifest.version import VersionManifest
+from catalog_service.model.installers import parse_address
+from catalog_service.model.manifest import VersionManifest
+from catalog_service.model.manifest_fields import SHA256, Source, parse_manifest
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
+from catalog_service.model.winget_rules import Refusal, contradictions
 from common.errors import InvalidField, InvalidRequest
 from common.http.forms import Form, clean
 

@@ -7,9 +7,8 @@ from operator import attrgetter
 from typing import Any
 
 from catalog_service.model.enumerations import Architecture, FileType
-from catalog_service.model.versions import PackageVersion
+from catalog_service.model.versions import IDENTIFIERS_OF, PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import IDENTIFIERS_OF
 from common.auth.internal_tokens import Caller
 from common.errors import InvalidField, Overloaded, Unavailable, UpstreamProblem
 from common.http.forms import Form

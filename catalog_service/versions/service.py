@@ -6,25 +6,40 @@ steps, so that it notices a deletion of its package.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
 from typing import Protocol
 
+from pydantic import TypeAdapter
+
+from catalog_service.catalog.cache import CatalogCache
 from catalog_service.identities.service import Identities, normalize_names
 from catalog_service.model.identities import IdentityTaken, SharedIdentity
-from catalog_service.model.installers import DamagedFile, InstallerFile
-from catalog_service.model.manifest.rules import Refusal, package_refusal, winget_refusals
-from catalog_service.model.ordering import newest_first
+from catalog_service.model.installers import DamagedFile, FinishedUpload, InstallerFile
 from catalog_service.model.packages import PackageNotFound, VersionExists, VersionNotFound
-from catalog_service.model.versions import PackageVersion
+from catalog_service.model.versions import HiddenVersion, PackageVersion, PendingVersion, file_fields, newest_first
+from catalog_service.model.winget_rules import Refusal, package_refusal, winget_refusals
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.versions.model import HiddenVersion, PendingVersion, VersionPage, file_fields
-from catalog_service.versions.store import MongoVersionStore
+from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
 from common.auth.internal_tokens import Caller
 from common.auth.package_patterns import EVERY_PACKAGE
+from common.caching import FifoCache
 from common.errors import Problem
+from common.events import Count, Event, Events
 from common.tenants import Tenant, VersionKey
+
+
+@dataclass(frozen=True)
+class VersionPage:
+    """Versions with the reasons why winget refuses them, and the number of versions on all pages.
+
+    `winget_refusal` is the reason why winget clients see no version of the package, if any.
+    """
+
+    rows: Sequence[tuple[PackageVersion, Sequence[Refusal]]]
+    total: int
+    winget_refusal: Refusal | None
 
 
 class ReleaseControl(Protocol):
@@ -217,3 +232,64 @@ class Versions:
                 return replace(equal_version, packages=EVERY_PACKAGE)
             return equal_version
         return pending
+
+
+MEMORY = 8 << 20  # bytes
+OVERHEAD = 512  # bytes of a cache entry beside its body
+
+
+class Listings:
+    """Lists the versions of packages."""
+
+    def __init__(self, catalogs: CatalogCache, versions: Versions, *, memory: int = MEMORY) -> None:
+        self._catalogs = catalogs
+        self._versions = versions
+        self._bodies: FifoCache[tuple[str, str, str, str, int], bytes] = FifoCache(
+            memory, size=lambda body: len(body) + OVERHEAD
+        )
+
+    async def of_package(
+        self, caller: Caller, package_id: str, render: Callable[[Sequence[PackageVersion]], bytes], *, expires: int
+    ) -> tuple[bytes, str]:
+        """Render the versions with addresses for this caller that are valid until `expires`.
+
+        Return the body and the revision of the catalog; "" while the catalog is being changed. Raises PackageNotFound.
+        """
+        revision = (await self._catalogs.check(caller.tenant_id)).state.stable_revision
+        key = caller.tenant_id, revision, package_id, caller.base_url, expires
+        body = self._bodies.get(key)
+        if body is None:
+            body = render(await self._versions.of_package(caller, package_id))
+            if revision:
+                self._bodies.put(key, body)
+        return body, revision
+
+
+QUEUE = "catalog_service"
+UPLOAD_FINISHED = "upload.finished"
+_UPLOAD = TypeAdapter(FinishedUpload)
+
+
+class FinishedUploads:
+    """Lists the uploads that a new version can use."""
+
+    def __init__(self, store: MongoUploadStore, installers: UploadService) -> None:
+        self._store = store
+        self._installers = installers
+
+    async def listen(self, events: Events, count: Count) -> None:
+        """Store every upload that is announced from now on. Events may come twice."""
+        await events.subscribe(QUEUE, UPLOAD_FINISHED, self._note, count)
+
+    async def unassigned(self, caller: Caller) -> Sequence[FinishedUpload]:
+        """Return the oldest first. Raises Unavailable.
+
+        upload_service confirms them, because the events may be outdated: files are deleted, and releases use some.
+        """
+        uploads = await self._store.unlinked(caller.tenant_id)
+        unclaimed = await self._installers.unclaimed(caller, [upload.server_filename for upload in uploads])
+        return [upload for upload in uploads if upload.server_filename in unclaimed]
+
+    async def _note(self, event: Event) -> None:
+        upload = _UPLOAD.validate_python({**event.data, "finished_at": event.time})
+        await self._store.note(event.tenant_id, upload)

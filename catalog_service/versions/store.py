@@ -6,24 +6,30 @@ file. All but `active` versions are `halfway`, with a date of the database's clo
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from pydantic import TypeAdapter
 from pymongo import ASCENDING
 from pymongo.errors import DuplicateKeyError
 
-from catalog_service.model.installers import InstallerFile
+from catalog_service.catalog.revision_store import MongoRevisions
+from catalog_service.model.installers import FinishedUpload, InstallerFile
 from catalog_service.model.packages import VersionExists, VersionNotFound
 from catalog_service.model.releases import BEGIN, DUE_NOW
 from catalog_service.model.versions import (
+    CODES_OF,
+    HiddenVersion,
     PackageVersion,
+    PendingVersion,
     VersionName,
     document_of,
+    file_fields,
     name_of,
     rule_version_of,
     version_of,
 )
-from catalog_service.revisions.store import MongoRevisions
-from catalog_service.versions.model import CODES_OF, HiddenVersion, PendingVersion, file_fields
 from common.auth.package_patterns import EVERY_PACKAGE
 from common.mongo import Document, MongoDatabase
 
@@ -231,3 +237,40 @@ async def _versions_of(documents: Sequence[Document]) -> Sequence[PackageVersion
 def _pending(document: dict[str, Any]) -> PendingVersion:
     version, packages = version_of(document), tuple(document.get("limited_to", EVERY_PACKAGE))
     return PendingVersion(document["tenant_id"], document["package_uid"], version, packages=packages)
+
+
+_UPLOADS = TypeAdapter(list[FinishedUpload])
+
+
+class MongoUploadStore:
+    """Stores the uploads of all tenants for `age` seconds."""
+
+    def __init__(self, database: MongoDatabase, *, age: int) -> None:
+        self._uploads = database["finished_uploads"]
+        self._age = timedelta(seconds=age)
+
+    async def note(self, tenant_id: str, upload: FinishedUpload) -> None:
+        """Store an upload; a linked one stays linked."""
+        await self._uploads.update_one(
+            {"tenant_id": tenant_id, "server_filename": upload.server_filename},
+            {"$set": {**asdict(upload), "expires_at": self._expiry()}, "$setOnInsert": {"linked": False}},
+            upsert=True,
+        )
+
+    async def link(self, tenant_id: str, server_filename: str) -> None:
+        """Store that an upload belongs to a version; its event may still come."""
+        await self._uploads.update_one(
+            {"tenant_id": tenant_id, "server_filename": server_filename},
+            {"$set": {"linked": True, "expires_at": self._expiry()}},
+            upsert=True,
+        )
+
+    async def unlinked(self, tenant_id: str) -> Sequence[FinishedUpload]:
+        """Return the uploads without a known version, the oldest first."""
+        cursor = self._uploads.find(
+            {"tenant_id": tenant_id, "linked": False}, sort=[("finished_at", ASCENDING), ("server_filename", ASCENDING)]
+        )
+        return _UPLOADS.validate_python(await cursor.to_list(None))
+
+    def _expiry(self) -> datetime:
+        return datetime.now(UTC) + self._age

@@ -1,19 +1,19 @@
-"""Names and contracts of winget's protocol.
+"""Names and contracts of winget's protocol, and the versions that its clients can install.
 
 Responses leave out everything that a client's contract does not support.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import orjson
-
+from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.enumerations import FileType
-from catalog_service.model.manifest.fields import pascal
-from catalog_service.winget.search.index import Record
+from catalog_service.model.manifest_fields import pascal
+from catalog_service.model.versions import PackageVersion, newest_first
+from catalog_service.model.winget_rules import STABLE, winget_refusals
 from common.errors import InvalidRequest
 
 _VERSION = re.compile(r"1(?:\.([0-9]{1,4}))?(?:\.[0-9]{1,4}){0,2}")
@@ -49,7 +49,6 @@ _VALUES_SINCE = {
 }
 _TYPES_SINCE = {FileType.ZIP: 4, FileType.PORTABLE: 4, FileType.FONT: 12}
 WITH_NESTED = 4  # archives and portable programs
-LATEST_OF_RESULTS = 4  # Since this contract, all members of search results are supported.
 _winget_name = lru_cache(maxsize=512)(pascal)
 
 
@@ -66,19 +65,6 @@ class Contract:
         if match is None:
             raise InvalidRequest("Version: must be a contract from 1.0 on, such as 1.10.0.")
         return cls(int(match[1] or 0))
-
-    def supports_all(self, record: Record) -> bool:
-        """Whether it supports the whole search result of a package."""
-        return self.minor >= max(LATEST_OF_RESULTS, *record.since)
-
-    def result_json(self, record: Record) -> bytes:
-        """Return a package in a search result, in JSON, with the supported members."""
-        if self.supports_all(record):
-            return record.result_json
-        result = orjson.loads(record.result_json)
-        versions = zip(result["Versions"], record.since, strict=True)
-        result["Versions"] = [self.supported(version) for version, minor in versions if self.minor >= minor]
-        return orjson.dumps(result)
 
     def supported(self, members: Mapping[str, Any]) -> dict[str, Any]:
         """Return the supported members of an object, without those that are empty then."""
@@ -122,3 +108,23 @@ def with_winget_names(value: Any) -> Any:
 def without_empty(members: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members that are not empty: clients refuse empty ones."""
     return {name: value for name, value in members.items() if value not in ("", [], (), {}, None)}
+
+
+PACKAGED = frozenset([FileType.MSIX, FileType.APPX])
+
+
+def installable_versions(entry: WholeEntry) -> Mapping[str, Sequence[PackageVersion]]:
+    """Return the installers, one or more, by version string, the newest first.
+
+    An inactive package, or one without a name or publisher, has none.
+    """
+    package = entry.package
+    if not package.active or not package.name.strip() or not package.publisher.strip():
+        return {}
+    stable = newest_first(version for version in entry.names if version.channel == STABLE)
+    refused = winget_refusals(stable)
+    by_version: dict[str, list[PackageVersion]] = {}
+    for version in stable:
+        if version.uid not in refused:
+            by_version.setdefault(version.version, []).append(version)
+    return by_version

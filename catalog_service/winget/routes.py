@@ -12,16 +12,22 @@ from aiohttp import web
 from catalog_service import app_keys, views
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.catalog.response import IMMUTABLE, png
-from catalog_service.model.manifest.rules import PACKAGE_ID
 from catalog_service.model.versions import PackageVersion
-from catalog_service.packages.search import LogoNotFound
+from catalog_service.model.winget_rules import PACKAGE_ID
+from catalog_service.packages.service import LogoNotFound
+from catalog_service.winget import requests
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.manifest.icons import file_name, icon_url, stored_name, with_logo_icon
-from catalog_service.winget.manifest.installers import signature_of
-from catalog_service.winget.manifest.manifest import Address, manifest
-from catalog_service.winget.search import requests
-from catalog_service.winget.search.index import Record
-from catalog_service.winget.search.requests import Query
+from catalog_service.winget.index import Record
+from catalog_service.winget.manifest import (
+    Address,
+    file_name,
+    icon_url,
+    manifest,
+    signature_of,
+    stored_name,
+    with_logo_icon,
+)
+from catalog_service.winget.requests import Query
 from common.auth.downloads import check_download
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.http.bodies import read_body
@@ -48,7 +54,7 @@ async def manifest_search(request: web.Request) -> web.Response:
             caller.tenant_id, search, caller.audience, hidden, contract, request.headers.get(TENANT_VERSION_HEADER, "")
         )
     page = records[: search.page]
-    rebuilt = sum(len(record.since) for record in page if not contract.supports_all(record))
+    rebuilt = sum(len(record.since) for record in page if not record.is_supported_by(contract))
     results = await asyncio.to_thread(_page, contract, page) if rebuilt > MANY else _page(contract, page)
     body = [b'{"Data":[', b",".join(results), b"]"]
     if len(records) > len(results):
@@ -112,7 +118,8 @@ def _page(contract: Contract, records: Sequence[Record]) -> Sequence[bytes]:
     """Return the first records in JSON that fit into a page."""
     results: list[bytes] = []
     size = 0
-    for result in map(contract.result_json, records):
+    for record in records:
+        result = record.json_for(contract)
         size += len(result)
         if results and size > PAGE_SIZE:
             break

@@ -41,7 +41,7 @@ async def repeating(
             try:
                 await work()
             except Exception as error:  # noqa: BLE001  the next round tries again
-                _log_failure(error, name=name)
+                log_failure(error, name=name)
             if _is_cancelled():
                 return
             await pause()
@@ -56,12 +56,12 @@ async def with_each(name: str, items: Iterable[Item], work: Callable[[Item], Awa
         try:
             await work(item)
         except Exception as error:  # noqa: BLE001  one bad item must not stop the others
-            _log_failure(error, name=name, item=repr(item))
+            log_failure(error, name=name, item=repr(item))
         if _is_cancelled():
             raise asyncio.CancelledError  # for the caller: it may have more work
 
 
-def _log_failure(error: Exception, **fields: str) -> None:
+def log_failure(error: Exception, **fields: str) -> None:
     """Log an error with its traceback; for an outage of a store or service a warning with its reason is enough."""
     is_outage = isinstance(error, RedisOutage) or (isinstance(error, MongoError) and is_mongo_outage(error))
     if is_outage or (isinstance(error, Problem) and error.retry_after is not None):

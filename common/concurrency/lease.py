@@ -1,8 +1,9 @@
 """Renewal of a lease while its holder works."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any
 
 from common.concurrency.background import running
 from common.mongo import MongoError
@@ -29,3 +30,16 @@ async def keep_lease(
 
     async with running(repeat()) as renewal:
         yield renewal
+
+
+async def run_leased(
+    work: Coroutine[Any, Any, None], renew: Callable[[], Awaitable[bool]], interval: float, **log_fields: str
+) -> bool:
+    """Do `work`, and renew its lease as `keep_lease` does. Cancel the work and return False if the lease is lost."""
+    async with keep_lease(renew, interval, **log_fields) as renewal, running(work) as working:
+        await asyncio.wait({working, renewal}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            log.warning("lease_lost", **log_fields)
+            return False
+        await working
+        return True

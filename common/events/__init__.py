@@ -17,6 +17,7 @@ from common.telemetry import TRACEPARENT, log, of_request, traces
 
 Handle = Callable[["Event"], Awaitable[None]]
 Listener = Callable[["Event"], None]
+IN_PROCESS = "in_process"
 
 
 class Outcome(StrEnum):
@@ -115,9 +116,6 @@ async def handle_event(handle: Handle, event: Event, system: str) -> None:
     with of_request(event.request_id), traces.process_span(system, event.type, event.traceparent):
         await handle(event)
         log.info("event_handled", type=event.type, event_id=event.event_id, tenant_id=event.tenant_id)
-
-
-IN_PROCESS = "in_process"
 
 
 class LocalEvents:

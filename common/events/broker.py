@@ -20,6 +20,16 @@ from common.telemetry.metrics import Metrics
 SYSTEM = "rabbitmq"
 MAX_DELIVERIES = 5
 RETRY_PAUSE = 1  # seconds
+EXCHANGE = "uploads"
+DEAD_EXCHANGE = "uploads.dead"
+# For ephemeral listeners: with their queues at `EXCHANGE`, an event without subscribers would count as stored.
+LIVE_EXCHANGE = "uploads.live"
+LIVE_LIMIT = 1000  # events that wait for one listener; the oldest are dropped
+DELIVERIES = 100  # by the broker, whatever their result: an event that kills its process each time must end, too
+PUBLISH_TIMEOUT = 5  # seconds
+CLOSE_TIMEOUT = 1  # seconds
+HEARTBEAT = 10  # seconds; the connection ends after two without an answer
+BROKER_ERRORS = (aio_pika.exceptions.AMQPError, OSError, RuntimeError)
 
 
 @dataclass(frozen=True)
@@ -75,18 +85,6 @@ async def _handle_when_available(handle: Handle, event: Event, closed: Callable[
                 raise
             log.warning("event_waits", event_id=event.event_id, error=type(error).__name__)
             await asyncio.sleep(RETRY_PAUSE)
-
-
-EXCHANGE = "uploads"
-DEAD_EXCHANGE = "uploads.dead"
-# For ephemeral listeners: with their queues at `EXCHANGE`, an event without subscribers would count as stored.
-LIVE_EXCHANGE = "uploads.live"
-LIVE_LIMIT = 1000  # events that wait for one listener; the oldest are dropped
-DELIVERIES = 100  # by the broker, whatever their result: an event that kills its process each time must end, too
-PUBLISH_TIMEOUT = 5  # seconds
-CLOSE_TIMEOUT = 1  # seconds
-HEARTBEAT = 10  # seconds; the connection ends after two without an answer
-BROKER_ERRORS = (aio_pika.exceptions.AMQPError, OSError, RuntimeError)
 
 
 class RabbitEvents:

@@ -8,7 +8,6 @@ while the previous release still serves: each release reads what the other write
 needs are removed one release later.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,8 +18,7 @@ from motor.motor_asyncio import AsyncIOMotorCollection
 from prometheus_client.core import Metric
 from pymongo import ASCENDING, IndexModel
 
-from common.concurrency.background import running
-from common.concurrency.lease import keep_lease
+from common.concurrency.lease import run_leased
 from common.mongo import Document, Indexes, MongoDatabase, MongoError, long_timeout, make_indexes
 from common.telemetry import log
 from common.telemetry.metrics import Metrics, gauges
@@ -30,6 +28,8 @@ COLLECTION = "schema"
 NAME: Document = {"_id": "schema"}  # of its only document
 
 Done = Callable[[int], None]
+LEASE = 30_000  # milliseconds without renewal until another process may take over
+RENEWAL = 5.0  # seconds
 
 
 class SchemaError(Exception):
@@ -150,9 +150,6 @@ def _is_same(model: IndexModel, existing: Mapping[str, Any]) -> bool:
     return {name: value for name, value in existing.items() if name != "v"} == expected
 
 
-LEASE = 30_000  # milliseconds without renewal until another process may take over
-RENEWAL = 5.0  # seconds
-
 Report = Callable[[str], None]
 
 
@@ -204,11 +201,8 @@ class Lease:
 
     async def during(self, work: Coroutine[Any, Any, None]) -> None:
         """Do `work` and renew the lease. Raises Migrating, and cancels the work, when another process has the lease."""
-        async with keep_lease(self._renew, RENEWAL, database=self._name) as renewal, running(work) as working:
-            await asyncio.wait({working, renewal}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                raise Migrating(self._name)
-            await working
+        if not await run_leased(work, self._renew, RENEWAL, database=self._name):
+            raise Migrating(self._name)
 
     async def _renew(self) -> bool:
         return await self._change(self._ours, {"until": {"$add": ["$$NOW", LEASE]}})

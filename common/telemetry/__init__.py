@@ -24,16 +24,7 @@ from structlog.contextvars import STRUCTLOG_KEY_PREFIX
 if TYPE_CHECKING:
     from common.telemetry.otel import Spans
 
-
-@cache
-def software_version() -> str:
-    """The release, and the commit of the image's build if it is known, as in `1.0.0+4f2a91c07d3b`."""
-    commit = os.environ.get("PKGREPO_COMMIT")  # of the image; see deploy/Dockerfile
-    return version("pkgrepo") + (f"+{commit}" if commit else "")
-
-
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
 HIDDEN = "[redacted]"
 _SECRET_NAMES = re.compile(r"password|secret|token|authorization|cookie|signature|credential|(^|_)key$", re.IGNORECASE)
 _HINTS = (" ", "=", "://", '"', "'", "eyJ", "delete_client/")  # A text without any of them has no secret below.
@@ -52,10 +43,17 @@ _SECRETS = re.compile(
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-
 # Structlog adds these to each line. Reading one through structlog costs four times as much.
 _REQUEST_ID: ContextVar[str] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}request_id", default="")
 TRACE_ID: ContextVar[str] = ContextVar(f"{STRUCTLOG_KEY_PREFIX}trace_id")
+TRACEPARENT = "traceparent"  # the W3C header, and the extension attribute of a CloudEvent
+
+
+@cache
+def software_version() -> str:
+    """The release, and the commit of the image's build if it is known, as in `1.0.0+4f2a91c07d3b`."""
+    commit = os.environ.get("PKGREPO_COMMIT")  # of the image; see deploy/Dockerfile
+    return version("pkgrepo") + (f"+{commit}" if commit else "")
 
 
 def request_id() -> str:
@@ -131,9 +129,6 @@ _SHARED: list[structlog.typing.Processor] = [
     structlog.processors.format_exc_info,
     redact,
 ]
-
-
-TRACEPARENT = "traceparent"  # the W3C header, and the extension attribute of a CloudEvent
 
 
 class NoopSpan:

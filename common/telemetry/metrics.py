@@ -28,6 +28,8 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 BROKEN_OFF = "broken_off"  # the status of a request without a complete response
 OTHER = "other"
 _TEMPLATE = "/{tenant_id}/"
+TIMEOUT = 2.0  # seconds for a source
+CACHE_LIFETIME = 15.0  # seconds
 
 
 class RequestMetrics:
@@ -109,9 +111,6 @@ class EventLoopLag:
             while self._delays[0][0] < now - WINDOW:
                 self._delays.popleft()
 
-
-TIMEOUT = 2.0  # seconds for a source
-CACHE_LIFETIME = 15.0  # seconds
 
 ReadMetrics = Callable[[], Awaitable[Sequence[Metric]]]
 disable_created_metrics()  # type: ignore[no-untyped-call]

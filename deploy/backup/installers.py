@@ -23,7 +23,7 @@ from upload_service.scanning.model import ScanState, scan_document
 from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
-from upload_service.store import LEASE_FREE, record_key, to_upload
+from upload_service.store import LEASE_FREE, SCAN, record_key, to_upload
 
 STORED = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"
@@ -200,8 +200,7 @@ def installer_document(upload: Upload) -> Document:
         "announcing_until": LEASE_FREE,
         "inspection": State.PENDING,  # Files are inspected and scanned again; only the verdict `infected` is kept.
         **({"scan": scan_document(ScanState.INFECTED, upload.sha256, now)} if upload.is_infected else {}),
-        "scan_due": now,
-        "scan_since": now,
+        "work": {SCAN: {"due": now, "since": now}},
         "withheld": upload.is_withheld,
         "checked_at": now,
         "updated_at": now,

@@ -14,12 +14,11 @@ from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.audit.model import AuditEntry, Selection
+from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import PackageExists, id_key
-from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of
-from catalog_service.model.stages import stage_of
+from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of, stage_of
 from catalog_service.model.versions import version_of
 from catalog_service.releases.transitions import roll_back
-from catalog_service.revisions.store import MongoRevisions
 from common.errors import StorageExceeded
 from common.mongo import Document, MongoDatabase, long_timeout
 from common.redis import TenantVersions, open_redis

@@ -10,8 +10,8 @@ from urllib.parse import unquote, urlsplit
 import orjson
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope
-from catalog_service.model.external_installers import parse_address
-from catalog_service.model.manifest.fields import pascal
+from catalog_service.model.installers import parse_address
+from catalog_service.model.manifest_fields import pascal
 from common.errors import InvalidField
 from deploy.publish import model
 from deploy.publish.model import NewPackage

@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from catalog_service.model.ordering import VersionOrder
+from catalog_service.model.versions import VersionOrder
 from common.errors import Problem
 from deploy.publish.client import RetryingClient
 from deploy.publish.model import Installer, NewPackage, NotPublished, Published, is_transient

@@ -15,8 +15,7 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from catalog_service.model.manifest.fields import Fields, validation_errors
-from catalog_service.model.manifest.values import Source
+from catalog_service.model.manifest_fields import Fields, Source, validation_errors
 from common.errors import Problem
 from deploy.publish.files import open_regular
 from deploy.winget_manifests import schema

@@ -9,12 +9,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from catalog_service.model.manifest import version
-from catalog_service.model.manifest.fields import Fields
-from catalog_service.model.manifest.lists import Listed, Records
-from catalog_service.model.manifest.package import WORD, LocalTexts
-from catalog_service.model.manifest.rules import PACKAGE_ID, VERSION, WINDOWS_FEATURE
-from catalog_service.model.manifest.values import LanguageTag, Text, Url
+from catalog_service.model import manifest
+from catalog_service.model.manifest import WORD, LocalTexts
+from catalog_service.model.manifest_fields import SHA256, Fields, LanguageTag, Listed, Records, Text, Url
+from catalog_service.model.winget_rules import PACKAGE_ID, VERSION, WINDOWS_FEATURE
 from catalog_service.winget.contracts import MEMBERS_SINCE
 
 NestedType = Literal["msix", "msi", "appx", "exe", "inno", "nullsoft", "wix", "burn", "portable", "font"]
@@ -23,7 +21,7 @@ PackageId = Annotated[
     Text(128, pattern=PACKAGE_ID.pattern, like="two to eight parts of at most 32 characters, with dots between them"),
 ]
 PackageVersion = Annotated[str, Text(128, pattern=VERSION.pattern, like='a version without \\ / : * ? " < > |')]
-Sha256 = Annotated[str, version.SHA256]
+Sha256 = Annotated[str, SHA256]
 SwitchText = Annotated[str, Text(512)]
 LongText = Annotated[str, Text(2048)]
 NEEDED = Listed(16, Text(128))
@@ -63,13 +61,13 @@ class Dependencies(Fields):
 
 
 class Markets(Fields):
-    allowed_markets: Annotated[tuple[str, ...], version.MARKETS] = ()
-    excluded_markets: Annotated[tuple[str, ...], version.MARKETS] = ()
+    allowed_markets: Annotated[tuple[str, ...], manifest.MARKETS] = ()
+    excluded_markets: Annotated[tuple[str, ...], manifest.MARKETS] = ()
 
 
 class InstallationMetadata(Fields):
     default_install_location: LongText = ""
-    files: Annotated[tuple[version.InstalledFile, ...], Records(2048)] = ()
+    files: Annotated[tuple[manifest.InstalledFile, ...], Records(2048)] = ()
 
 
 class MicrosoftEntraIdAuthenticationInfo(Fields):
@@ -82,7 +80,7 @@ class Authentication(Fields):
     microsoft_entra_id_authentication_info: MicrosoftEntraIdAuthenticationInfo | None = None
 
 
-class InstallerFields(version.InstallerFields):
+class InstallerFields(manifest.InstallerFields):
     """The fields of one installer, or of all installers of a file."""
 
     installer_type: NestedType | Literal["zip", "pwa"] | None = None
@@ -95,7 +93,7 @@ class InstallerFields(version.InstallerFields):
     package_family_name: Annotated[
         str, Text(255, pattern="[A-Za-z0-9][-.A-Za-z0-9]+_[A-Za-z0-9]{13}", like="a package family name")
     ] = ""
-    product_code: Annotated[str, version.CODE] = ""
+    product_code: Annotated[str, manifest.CODE] = ""
     markets: Markets | None = None
     installation_metadata: InstallationMetadata | None = None
     authentication: Authentication | None = None
@@ -121,7 +119,7 @@ class VersionFile(File):
     default_locale: LanguageTag
 
 
-class LocaleTexts(LocalTexts, version.ReleaseTexts):
+class LocaleTexts(LocalTexts, manifest.ReleaseTexts):
     """The texts of a further language."""
 
 

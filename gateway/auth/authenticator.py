@@ -15,14 +15,10 @@ from common.http.middleware import CALLER, CLIENT_ADDRESS
 from common.redis import RedisError
 from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
-from gateway.auth.entra_directory import TOKEN_LIMIT as ENTRA_TOKEN_LIMIT
-from gateway.auth.entra_directory import EntraDirectory, is_entra_token
+from gateway.auth.directories import ENTRA_TOKEN_LIMIT, EntraDirectory, TokenDirectory, UserDirectory, is_entra_token
 from gateway.auth.rings import PolicyDirectory
-from gateway.auth.token_directory import TokenDirectory
-from gateway.auth.user_directory import UserDirectory
 from gateway.operations import CATALOG, CREDENTIALS_LIMIT, Access, Operation
-from gateway.routing.client_address import base_url
-from gateway.routing.target import Target
+from gateway.routing.target import Target, base_url
 from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
 from gateway.settings import GatewaySettings
 from gateway.winget import client_token

@@ -2,30 +2,39 @@
 
 A catalog is cached if it has an ETag and fits into memory. It is valid for some seconds while the tenant's version
 stays the same. Then the gateway revalidates it: catalog_service answers 304 if it is unchanged.
+
+A large catalog is in a file, from which the system sends it. The file has no name and ends with its process. It is on
+disk, where large pages cost the least to send. It is in memory if the temporary folder has little room, as in a
+container, or is missing.
 """
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import BinaryIO, NamedTuple
+from tempfile import TemporaryFile, gettempdir
+from typing import BinaryIO, NamedTuple, cast
 from weakref import finalize
 
-from aiohttp import web
+from aiohttp import ClientError, ClientPayloadError, web
 from multidict import CIMultiDict
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
 from common.caching import FifoCache, ResponseCache
+from common.concurrency.byte_sources import splice_to_file
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
 from common.http.zero_copy import send_file
-from common.service_client.client import Response, ServiceClient, raise_problem
+from common.service_client.client import BLOCK_TIMEOUT, Response, ServiceClient, raise_problem
+from common.service_client.detached_body import detach_body
 from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching.catalog_files import BLOCK, NotStored, close_in_thread, receive_body
 
+BLOCK = 256 << 10  # bytes; a longer catalog is in a file
+RESERVE = 1 << 30  # bytes of the temporary folder that stay free
 MAX_AGE = 30.0  # seconds
 FORWARD_AGE = 2.0  # seconds in which a catalog that cannot be kept is forwarded at once
 CACHED_HEADERS = ("Cache-Control", "Content-Encoding", "Content-Type", "ETag", "Vary")
@@ -39,6 +48,66 @@ QUERIES = {
     "include_disabled=1": True,
     "include_disabled=0": False,
 }
+
+
+class NotStored(Exception):
+    """The system has no room or no descriptor for a file."""
+
+
+async def receive_body(response: Response, length: int) -> bytes | BinaryIO:
+    """A body with this length. Raises ClientError, TimeoutError or NotStored."""
+    if length <= BLOCK:
+        return b"".join([block async for block in response.content.iter_any()])
+    try:
+        file = await asyncio.to_thread(open_file, length)
+        try:
+            await _write(response, length, file)
+        except BaseException:
+            close_in_thread(file)
+            raise
+    except (ClientError, TimeoutError):
+        raise  # Some of them are an OSError, too.
+    except OSError as error:
+        log.error("catalog_not_stored", error=repr(error))
+        raise NotStored from error
+    return file
+
+
+async def _write(response: Response, length: int, file: BinaryIO) -> None:
+    try:
+        if body := detach_body(response, length):
+            await asyncio.to_thread(_write_blocks, file, body.blocks)
+            if body.connection:
+                await splice_to_file(body.connection, file, body.rest, timeout=BLOCK_TIMEOUT)
+        else:
+            async for block in response.content.iter_any():
+                await asyncio.to_thread(_write_blocks, file, [block])
+    except EOFError:
+        raise ClientPayloadError("The catalog ended early.") from None
+
+
+def _write_blocks(file: BinaryIO, blocks: Sequence[bytes]) -> None:
+    file.writelines(blocks)
+    file.flush()
+
+
+def open_file(length: int) -> BinaryIO:
+    """An empty file for so many bytes."""
+    if not hasattr(os, "memfd_create"):
+        return cast("BinaryIO", TemporaryFile())
+    with suppress(OSError):  # There is no temporary folder, or it is read-only.
+        folder = os.statvfs(gettempdir())
+        if folder.f_bavail * folder.f_frsize >= length + RESERVE:
+            return cast("BinaryIO", TemporaryFile())
+    return os.fdopen(os.memfd_create("catalog"), "w+b")
+
+
+def close_in_thread(file: BinaryIO) -> None:
+    """Close a file. The system frees its pages, which takes milliseconds."""
+    with suppress(RuntimeError):  # There is no event loop at the end of the process.
+        asyncio.get_running_loop().run_in_executor(None, file.close)
+        return
+    file.close()
 
 
 class View(NamedTuple):

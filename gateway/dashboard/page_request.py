@@ -1,13 +1,15 @@
-"""A request for a page with a session: its caller, its language, and the functions that build the page."""
+"""A request for a page with a session, and what pages share: rendering, addresses, parts of long lists, names."""
 
 import hmac
+import re
 import time
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
+from itertools import accumulate
 from typing import Any, ClassVar
-from urllib.parse import urlencode
+from urllib.parse import quote, unquote, urlencode, urlsplit
 
 import aiohttp_jinja2
 from aiohttp import web
@@ -15,18 +17,16 @@ from aiohttp import web
 from common.auth.internal_tokens import Caller
 from common.auth.roles import Permission, has_permission
 from common.auth.sessions import Session
-from common.errors import Forbidden, NotAuthenticated, Problem
+from common.errors import Forbidden, NotAuthenticated, NotFound, Problem
 from common.http.middleware import CALLER, BytesResponse
 from common.service_client.client import json_of
 from gateway.app_keys import SERVICES, SESSIONS, SETTINGS, USER_DIRECTORY
 from gateway.auth.authenticator import TENANT_VERSION
-from gateway.dashboard.assets import asset_url
-from gateway.dashboard.languages import LANGUAGES, language_of
-from gateway.dashboard.redirects import sign_in_url, tenant_path
+from gateway.dashboard.static_files import asset_url
+from gateway.dashboard.templating import LANGUAGE_COOKIE, LANGUAGES, language_of
 from gateway.forwarding.composed import server_information
 from gateway.forwarding.execute import check_permission
-from gateway.routing.client_address import is_https
-from gateway.routing.target import find_operation
+from gateway.routing.target import Target, find_operation, is_https
 
 PAGE_HEADERS = {
     "Content-Security-Policy": (
@@ -40,8 +40,16 @@ PAGE_HEADERS = {
         "camera=(), display-capture=(), geolocation=(), hid=(), microphone=(), midi=(), payment=(), serial=(), usb=()"
     ),
 }
+LANGUAGE_LIFETIME = 31_536_000  # seconds
 # Pages send this header with automatic requests, which do not extend the session.
 UNATTENDED = "X-Unattended"
+# Printable characters of a path or query; never `//host`, `\\host` or a control character, which lead to other sites.
+_SAFE_URL = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@?-]|%[0-9A-Fa-f]{2}|/(?!/))*")
+MAX_URL = 2048  # characters
+PAGE_SIZE = 20  # items; a page of clients with all actions has 40 kB
+MAX_PAGE = 1_000_000
+MAX_NAMES = 100  # packages with their names; others are shown by their ids
+MAX_ADDRESS = 6000  # characters of the ids in an address
 
 
 @dataclass(frozen=True)
@@ -173,9 +181,140 @@ def render_template(
     return BytesResponse(text=text, status=status, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
 
 
+def set_language(request: web.Request, caller: Caller, language: str) -> web.Response:
+    """Store a language in the browser and redirect back to the page. Raises NotFound."""
+    if language not in LANGUAGES:
+        raise NotFound("There is no such language.")
+    response = web.Response(status=303, headers={"Location": safe_next_url(request.query.get("next", ""), caller)})
+    response.set_cookie(
+        LANGUAGE_COOKIE,
+        language,
+        max_age=LANGUAGE_LIFETIME,
+        httponly=True,
+        samesite="Lax",
+        secure=is_https(caller.base_url),
+    )
+    return response
+
+
 async def or_none(answer: Awaitable[Any]) -> Any:
     """An answer that a page can do without; None after a problem."""
     try:
         return await answer
     except Problem:
         return None
+
+
+def tenant_path(caller: Caller) -> str:
+    """The path of the tenant's operations and pages, such as `/acme`."""
+    return urlsplit(caller.base_url).path
+
+
+def safe_next_url(url: str, caller: Caller) -> str:
+    """The address of a page of the tenant; the overview for every other address."""
+    home, docs = (f"{tenant_path(caller)}/{page}" for page in ("dashboard", "docs"))
+    path = url.partition("?")[0]
+    is_safe = len(url) <= MAX_URL and _SAFE_URL.fullmatch(url) and not {".", ".."} & set(unquote(path).split("/"))
+    return url if is_safe and (path in {home, docs} or path.startswith(f"{home}/")) else home
+
+
+def sign_in_url(request: web.Request, caller: Caller) -> str:
+    """The address of the sign-in page, which redirects to the requested page afterwards."""
+    next_url = request.raw_path if request.method in {"GET", "HEAD"} else ""
+    return f"{tenant_path(caller)}/sign_in?next={quote(safe_next_url(next_url, caller), safe='/')}"
+
+
+def url_without_alias(request: web.Request, caller: Caller, target: Target) -> str:
+    """The path and query of a page below the tenant's own path, for a request to the path of the alias."""
+    path = "/".join([tenant_path(caller), *(quote(segment, safe="") for segment in target.segments)])
+    query = request.rel_url.raw_query_string
+    return f"{path}?{query}" if query else path
+
+
+# Returns at most `limit` items from an offset on, and the total: `(offset, limit)`.
+FetchItems = Callable[[int, int], Awaitable[tuple[Sequence[Any], int]]]
+
+
+@dataclass(frozen=True)
+class ListPart:
+    """The items `first` to `last` of `total`. An address is "" where there is no such part."""
+
+    items: Sequence[Any]
+    first: int
+    total: int
+    previous_url: str
+    next_url: str
+
+    @property
+    def last(self) -> int:
+        return self.first + len(self.items) - 1
+
+
+async def paginate(request: web.Request, fetch: FetchItems, *, size: int | None = None) -> ListPart:
+    """The part of a list that an address asks for, or the nearest existing part."""
+    size, number = size or PAGE_SIZE, _page_number(request)
+    items, total = await fetch((number - 1) * size, size)
+    parts = max(1, -(-total // size))
+    if number > parts:
+        number = parts
+        items, total = await fetch((number - 1) * size, size)
+    previous_url, next_url = (str(request.rel_url.update_query(page=str(n))) for n in (number - 1, number + 1))
+    first = (number - 1) * size + 1
+    return ListPart(items, first, total, previous_url if number > 1 else "", next_url if number < parts else "")
+
+
+async def paginate_operation(
+    page: PageRequest, operation: str, name: str, *, size: int | None = None, **query: str
+) -> ListPart:
+    """The part of the list `name` in the response of an operation, which takes `offset` and `limit`."""
+
+    async def fetch(offset: int, limit: int) -> tuple[Sequence[Any], int]:
+        response = await page.fetch(operation, **query, offset=str(offset), limit=str(limit))
+        return response[name], response["total"]
+
+    return await paginate(page.request, fetch, size=size)
+
+
+async def paginate_list(request: web.Request, items: Sequence[Any]) -> ListPart:
+    """The part of a complete list that an address asks for."""
+
+    async def fetch(offset: int, limit: int) -> tuple[Sequence[Any], int]:
+        return items[offset : offset + limit], len(items)
+
+    return await paginate(request, fetch)
+
+
+def _page_number(request: web.Request) -> int:
+    text = request.query.get("page", "")
+    return min(max(int(text), 1), MAX_PAGE) if text.isascii() and text.isdigit() and len(text) < 10 else 1
+
+
+async def package_names_of(page: PageRequest, package_ids: Iterable[str]) -> dict[str, str] | None:
+    """The names of packages that exist, by their ids, for as many ids as fit an address; None if they are not known."""
+    answer = await _find(page, "find_packages", "package_id", package_ids)
+    return None if answer is None else {row["package_id"]: row["package_name"] for row in answer.get("packages", ())}
+
+
+async def client_names_of(page: PageRequest, client_ids: Iterable[str]) -> dict[str, str]:
+    """The names of clients that are known to exist, by their ids, for as many ids as fit an address."""
+    answer = await _find(page, "find_clients", "client_id", client_ids) or {}
+    return {row["client_id"]: row["client_name"] for row in answer.get("clients", ())}
+
+
+async def _find(page: PageRequest, operation: str, name: str, values: Iterable[str]) -> Mapping[str, Any] | None:
+    """The response for these ids: empty without ids, None if there is none. A page does not fail for want of names."""
+    ids = ids_that_fit(values)
+    if not ids:
+        return {}
+    try:
+        answer: Mapping[str, Any] = await page.fetch(operation, **{name: ",".join(ids)}, limit=str(len(ids)))
+    except Problem:
+        return None  # The audit log has refused requests, with any text as an id.
+    return answer
+
+
+def ids_that_fit(values: Iterable[str]) -> list[str]:
+    """The first ids, at most `MAX_NAMES`, that fit the address of a request together."""
+    ids = list(values)
+    sizes = accumulate(len(quote(value)) + len("%2C") for value in ids)
+    return [value for value, size in zip(ids, sizes, strict=True) if size <= MAX_ADDRESS][:MAX_NAMES]

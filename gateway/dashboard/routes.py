@@ -1,5 +1,9 @@
-"""The pages of the dashboard: one row for each address after `/dashboard`."""
+"""Every address for browsers: the pages of the dashboard, one row each, the documentation, and the sign-in.
 
+Scripts of the pages execute operations of the interface with the session of the browser; pages write only so.
+"""
+
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -7,25 +11,30 @@ from aiohttp import web
 
 from common.auth.internal_tokens import Caller
 from common.auth.roles import Permission
-from common.errors import MethodNotAllowed, NotAuthenticated
-from common.http.middleware import PROBLEM_RENDERER
-from gateway.dashboard.assets import asset_response
-from gateway.dashboard.languages import set_language
-from gateway.dashboard.page_request import PageRequest, load_page_request, redirect_to_sign_in
-from gateway.dashboard.pages import (
-    audit,
-    blacklist,
-    clients,
-    live_events,
-    overview,
-    server,
-    sign_in,
-    tenant,
+from common.errors import MethodNotAllowed, NotAuthenticated, Problem, UpstreamProblem
+from common.http.middleware import PROBLEM_RENDERER, BytesResponse, problem_response
+from gateway.dashboard.page_request import (
+    PAGE_HEADERS,
+    PageRequest,
+    load_page_request,
+    redirect_to_sign_in,
+    set_language,
 )
-from gateway.dashboard.pages.catalog import package, packages, publishing, releases
-from gateway.dashboard.session_operations import READ_METHODS, execute_for_session, localize_problems
-from gateway.forwarding.execute import check_permission
-from gateway.routing.target import NoSuchOperation
+from gateway.dashboard.pages import administration, clients, live_events, overview, packages, releases, rollout, sign_in
+from gateway.dashboard.static_files import STATIC_FILES, asset_response
+from gateway.dashboard.templating import language_of, localized
+from gateway.forwarding.execute import check_permission, execute_operation
+from gateway.operations import Access
+from gateway.routing.target import NoSuchOperation, Target, find_operation
+
+CSRF_HEADER = "X-CSRF-Token"
+READ_METHODS = ("GET", "HEAD")
+STORAGE_EXCEEDED, TOO_LARGE = 407, 413  # Browsers hide a response with status 407 from scripts.
+SIGN_IN = {
+    "sign_in": sign_in.handle,
+    "sign_in/oidc": sign_in.begin_at_provider,
+    "sign_in/oidc/callback": sign_in.finish_at_provider,
+}
 
 
 @dataclass(frozen=True)
@@ -51,29 +60,47 @@ class Page:
 
 
 PAGES = (
-    Page("", overview.show),
-    Page("rollout", overview.show_rollout, Permission.SETTINGS_READ),
-    Page("packages", packages.show, Permission.CATALOG_READ),
+    Page("", overview.show_overview),
+    Page("rollout", rollout.show_rollout, Permission.SETTINGS_READ),
+    Page("packages", packages.show_packages, Permission.CATALOG_READ),
     Page("check", packages.show_check, Permission.CATALOG_READ),
-    Page("packages/{package_id}", package.show, Permission.CATALOG_READ),
-    Page("packages/{package_id}/versions/{version_uid}", package.show_version, Permission.CATALOG_READ),
+    Page("packages/{package_id}", packages.show_package, Permission.CATALOG_READ),
+    Page("packages/{package_id}/versions/{version_uid}", packages.show_version, Permission.CATALOG_READ),
     Page("retention", packages.show_retention, Permission.CATALOG_READ),
-    Page("publish", publishing.show, Permission.CATALOG_WRITE),
-    Page("publish/{server_filename}", publishing.show_version, Permission.CATALOG_WRITE),
-    Page("releases", releases.show, Permission.CATALOG_READ),
-    Page("clients", clients.show, Permission.CLIENTS_READ),
-    Page("blacklist", blacklist.show, Permission.CLIENTS_READ),
-    Page("users", tenant.show_users, Permission.USERS_WRITE),
-    Page("tokens", tenant.show_tokens, Permission.TOKENS_WRITE),
-    Page("account", tenant.show_account),
-    Page("settings", tenant.show_settings, Permission.SETTINGS_READ),
-    Page("server", server.show, Permission.SETTINGS_READ),
-    Page("audit", audit.show, Permission.AUDIT_READ),
-    Page("documentation", tenant.show_documentation, Permission.SETTINGS_READ),
+    Page("publish", packages.show_publish, Permission.CATALOG_WRITE),
+    Page("publish/{server_filename}", packages.show_version_form, Permission.CATALOG_WRITE),
+    Page("releases", releases.show_releases, Permission.CATALOG_READ),
+    Page("clients", clients.show_clients, Permission.CLIENTS_READ),
+    Page("blacklist", clients.show_blacklist, Permission.CLIENTS_READ),
+    Page("users", administration.show_users, Permission.USERS_WRITE),
+    Page("tokens", administration.show_tokens, Permission.TOKENS_WRITE),
+    Page("account", administration.show_account),
+    Page("settings", administration.show_settings, Permission.SETTINGS_READ),
+    Page("server", administration.show_server, Permission.SETTINGS_READ),
+    Page("audit", administration.show_audit, Permission.AUDIT_READ),
+    Page("documentation", rollout.show_documentation, Permission.SETTINGS_READ),
 )
 
 
-async def dispatch(request: web.Request, caller: Caller, parts: Sequence[str]) -> web.StreamResponse:
+async def dispatch_page(request: web.Request, caller: Caller, target: Target) -> web.Response:
+    """Answer a browser outside the dashboard: the sign-in, the documentation and its files."""
+    target.check_complete()
+    match target.operation.name, target.segments[1:]:
+        case "docs/assets", (_, asset):
+            return asset_response(request, asset)
+        case name, _ if name in SIGN_IN:
+            return await SIGN_IN[name](request, caller)
+    sign_in.show_problems(request, caller, request.raw_path)
+    if await load_page_request(request, caller) is None:
+        return redirect_to_sign_in(request, caller)
+    files = request.app[STATIC_FILES]
+    if target.operation.name == "docs":
+        return BytesResponse(text=files.docs_page, content_type="text/html", charset="utf-8", headers=PAGE_HEADERS)
+    document = {**files.document, "servers": [{"url": caller.base_url}]}
+    return BytesResponse(text=json.dumps(document), content_type="application/json", headers=PAGE_HEADERS)
+
+
+async def dispatch_dashboard(request: web.Request, caller: Caller, parts: Sequence[str]) -> web.StreamResponse:
     """Answer a browser; `parts` is the address after `/dashboard`."""
     match list(parts):
         case ["assets", version, name]:
@@ -84,7 +111,7 @@ async def dispatch(request: web.Request, caller: Caller, parts: Sequence[str]) -
             return set_language(request, caller, language)
     is_operation, is_stream = parts[:1] == ("operations",), (request.method, *parts) == ("GET", "live")
     if is_operation:
-        localize_problems(request)
+        _localize_problems(request)
     elif not is_stream:
         sign_in.show_problems(request, caller, request.raw_path)
     page = await load_page_request(request, caller, attended=not is_stream)
@@ -93,9 +120,9 @@ async def dispatch(request: web.Request, caller: Caller, parts: Sequence[str]) -
             raise NotAuthenticated("The session has ended.")  # Scripts would follow a redirect.
         return redirect_to_sign_in(request, caller)
     if is_operation:
-        return await execute_for_session(page, tuple(parts[1:]))
+        return await _execute_for_session(page, tuple(parts[1:]))
     if is_stream:
-        return await live_events.stream(page)
+        return await live_events.stream_events(page)
     request[PROBLEM_RENDERER] = page.render_problem
     return await _show_page(page, tuple(parts) or ("",))
 
@@ -118,3 +145,31 @@ async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamRes
 def _allow_methods(request: web.Request, *methods: str) -> None:
     if request.method not in methods:
         raise MethodNotAllowed(list(methods))
+
+
+def _localize_problems(request: web.Request) -> None:
+    """Answer the problems of this request as JSON in the language of the page."""
+    language = language_of(request)
+    request[PROBLEM_RENDERER] = lambda problem: _localized_response(language, problem)
+
+
+async def _execute_for_session(page: PageRequest, path: tuple[str, ...]) -> web.StreamResponse:
+    """Execute the operation of an address. Raises its problem.
+
+    Raises NoSuchOperation if administrators may not use it, Forbidden for a write without the session's CSRF token.
+    """
+    operation, segments = find_operation(page.request.method, path)
+    if operation.access not in {Access.ADMINISTRATOR, Access.SESSION}:
+        raise NoSuchOperation
+    if page.request.method not in READ_METHODS:
+        page.verify_csrf_token(page.request.headers.get(CSRF_HEADER, ""))
+    target = Target(page.caller.tenant_id, operation, segments)
+    return await execute_operation(page.request, page.caller, target)
+
+
+def _localized_response(language: str, problem: Problem) -> web.Response:
+    status = TOO_LARGE if problem.status == STORAGE_EXCEEDED else problem.status
+    detail = localized(problem, language)
+    translated = UpstreamProblem(detail, status=status, code=problem.code, retry_after=problem.retry_after)
+    translated.members, translated.params = problem.members, problem.params
+    return problem_response(translated)

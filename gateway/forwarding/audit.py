@@ -1,10 +1,15 @@
-"""Sends administrators' writes and attempted writes to the audit log, and retries while the log does not answer."""
+"""Sends administrators' writes and attempted writes to the audit log, and retries while the log does not answer.
+
+The refused writes of one caller are limited, so that nobody hides the refusals of others.
+"""
 
 import asyncio
 import re
+import time
 from collections import deque
 from collections.abc import Awaitable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -17,10 +22,12 @@ from common.errors import Overloaded, Problem
 from common.service_client.client import ServiceClient
 from common.telemetry import log, request_id
 from gateway.forwarding.proxy import AUDIT_DETAILS
-from gateway.forwarding.refusals import RefusalCounts, Refusals
 from gateway.operations import is_value
 from gateway.routing.target import Target
 
+MAX_REFUSALS = 60  # a minute and caller that are recorded
+MINUTE = 60.0  # seconds
+MAX_CALLERS = 10_000  # that are counted at once; beyond that, the oldest minute ends early
 TIMEOUT = 1.0  # seconds that a caller waits for the log; the entry is written after that, too
 RETRY_DELAY = 1.0  # seconds
 CLOSE_TIMEOUT = 5.0  # seconds that the gateway's shutdown waits for the log
@@ -28,6 +35,66 @@ MAX_PENDING = 10_000  # entries; beyond that, the oldest are in the gateway's ow
 LEFT_OUT = "refused_writes"  # the operation of an entry that stands for many refused writes
 SECRETS = frozenset(["{auth_token}"])  # path parts whose values must not be recorded
 _API_TOKEN = re.compile(PATTERN)  # Users paste a whole token where its id belongs.
+
+
+@dataclass
+class Refusals:
+    """The refused writes of one user or API token in a minute; `caller`, `status` and `request_id` are of the last."""
+
+    caller: Caller
+    ends_at: float
+    status: int = 0
+    request_id: str = ""
+    count: int = 0
+
+    @property
+    def left_out(self) -> int:
+        """How many are not recorded one by one."""
+        return max(0, self.count - MAX_REFUSALS)
+
+
+class RefusalCounts:
+    """Counts refused writes by caller."""
+
+    def __init__(self) -> None:
+        self._open: dict[tuple[str, str], Refusals] = {}  # the oldest first
+        self._ended: list[Refusals] = []
+
+    def count(self, caller: Caller, status: int) -> bool:
+        """Count one refusal. Returns whether to record it."""
+        now, key = time.monotonic(), (caller.tenant_id, caller.username)
+        self._end_before(now)
+        refusals = self._open.get(key)
+        if refusals is None:
+            if len(self._open) >= MAX_CALLERS:
+                self._end(next(iter(self._open)))
+            refusals = self._open[key] = Refusals(caller, now + MINUTE)
+        refusals.caller, refusals.status, refusals.request_id = caller, status, request_id()
+        refusals.count += 1
+        if refusals.left_out == 1:
+            log.warning("refusals_not_recorded", tenant_id=caller.tenant_id, user=caller.username)
+        return refusals.left_out == 0
+
+    def take_ended(self) -> list[Refusals]:
+        """Return the minutes that ended since the last call, with what they left out."""
+        self._end_before(time.monotonic())
+        ended, self._ended = self._ended, []
+        return ended
+
+    def end_all(self) -> None:
+        """End all minutes now, because the process stops."""
+        for key in list(self._open):
+            self._end(key)
+
+    def _end_before(self, now: float) -> None:
+        while self._open and self._open[oldest := next(iter(self._open))].ends_at <= now:
+            self._end(oldest)
+
+    def _end(self, key: tuple[str, str]) -> None:
+        refusals = self._open.pop(key)
+        if refusals.left_out:
+            self._ended.append(refusals)
+
 
 Entry = dict[str, Any]
 

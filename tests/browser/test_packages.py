@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
-from gateway.dashboard import pagination
+from gateway.dashboard import page_request
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
 from tests.support.services.catalog import picture
@@ -116,7 +116,7 @@ async def test_a_list_has_fifty_packages_a_page(visitor: Visitor) -> None:
 
 
 async def test_many_versions_of_a_package_are_shown_in_parts(visitor: Visitor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pagination, "PAGE_SIZE", 1)
+    monkeypatch.setattr(page_request, "PAGE_SIZE", 1)
     await add_package(visitor.api, "Acme.Anvil")
     for version in ("1.0", "2.0"):
         await publish(visitor.api, "Acme.Anvil", version)

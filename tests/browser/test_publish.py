@@ -58,7 +58,7 @@ async def test_a_page_stops_polling_for_the_inspection_until_clicked(
         answer = await fetch(page, operation, *values, **query)
         return {**answer, "state": "waiting"} if operation == "inspect_upload" else answer
 
-    monkeypatch.setattr("gateway.dashboard.pages.catalog.publishing.MAX_POLLS", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.packages.MAX_POLLS", 1)
     monkeypatch.setattr(PageRequest, "fetch", unread)
     page = visitor.page
     await page.route("**/publish/*polls=1*", lambda route: route.abort(), times=1)

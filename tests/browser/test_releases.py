@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 import pytest
 from playwright.async_api import Request, expect
 
-from gateway.dashboard.pages.catalog.releases import PAGE_SIZE
+from gateway.dashboard.pages.releases import PAGE_SIZE
 from tests.browser.conftest import Open
 from tests.browser.test_pages import NARROW, WIDE, layout_findings, tab_to
 from tests.support.browser.accessibility import severe_findings

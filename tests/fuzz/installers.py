@@ -4,9 +4,8 @@ from io import BytesIO
 
 from tests.support.samples.pe_builder import program
 from tests.support.samples.signed_files import make_identity
-from upload_service.inspection.formats.detection import Damaged, inspect_file
-from upload_service.inspection.model import Findings
-from upload_service.inspection.signatures.model import Signature, SignatureState
+from upload_service.inspection.formats import Damaged, inspect_file
+from upload_service.inspection.model import Findings, Signature, SignatureState
 from upload_service.inspection.signatures.trust import TrustStore
 from upload_service.inspection.signatures.verification import verify_file
 

@@ -17,10 +17,8 @@ from common.service_client.client import ServiceClient
 from common.tenants import Tenant, is_tenant_id
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.entra_directory import EntraDirectory
+from gateway.auth.directories import EntraDirectory, TokenDirectory, UserDirectory
 from gateway.auth.rings import PolicyDirectory
-from gateway.auth.token_directory import TokenDirectory
-from gateway.auth.user_directory import UserDirectory
 from gateway.operations import OPERATIONS
 from gateway.routing.target import Target
 from gateway.routing.tenant_directory import TenantDirectory

@@ -8,10 +8,9 @@ from contextlib import suppress
 from PIL import Image
 
 from catalog_service.forms import package_id
+from catalog_service.logos import EDGE, LogoRefused
 from catalog_service.logos.decoder import decode_logo
-from catalog_service.logos.model import EDGE, LogoRefused
-from catalog_service.model.ordering import VersionOrder, newest_first
-from catalog_service.model.versions import VersionName
+from catalog_service.model.versions import VersionName, VersionOrder, newest_first
 from client_registry.clients.hostnames import NAME_LIMIT, host_name
 from client_registry.releases.service import release_version
 from common.errors import InvalidField, InvalidRequest

@@ -8,7 +8,7 @@ import sys
 import orjson
 
 from common.concurrency.confinement import OUT_OF_MEMORY, confine
-from upload_service.inspection.formats.detection import Damaged, inspect_file
+from upload_service.inspection.formats import Damaged, inspect_file
 from upload_service.inspection.formats.msi import load_encodings
 from upload_service.inspection.model import DAMAGED_STATUS
 

@@ -19,9 +19,8 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
 from upload_service.inspection.installer_files import InstallerFiles
-from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, State
+from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, Signature, State
 from upload_service.inspection.process import Unreadable
-from upload_service.inspection.signatures.model import Signature
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull
 from upload_service.storage.file_names import parse_server_filename

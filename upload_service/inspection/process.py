@@ -14,14 +14,22 @@ from common.concurrency.confined_process import ConfinedProcessFailed, run_confi
 from common.concurrency.confinement import OUT_OF_MEMORY
 from common.settings import BadSetting
 from upload_service.inspection.installer_files import END
-from upload_service.inspection.model import DAMAGED_STATUS, MAGIC_LENGTH, MAGICS, Findings, Reason
-from upload_service.inspection.signatures.model import Signature, SignatureState
+from upload_service.inspection.model import (
+    DAMAGED_STATUS,
+    MAGIC_LENGTH,
+    MAGICS,
+    Findings,
+    Reason,
+    Signature,
+    SignatureState,
+)
 from upload_service.inspection.signatures.trust import fingerprint, read_trusted
 
 WALL_TIME = 20.0  # seconds
 OUTPUT_LIMIT = 1 << 18  # bytes
 VERIFIED_SIZE = 2 * END  # bytes; of a longer file only the ends may be here
 VERIFICATION = "1"  # to change with the rules: files are verified again
+VERIFICATION_MODULE = "upload_service.inspection.signatures.verification"
 
 _Result = TypeVar("_Result", Findings, Signature)
 _REASONS: dict[int | None, Reason] = {  # by exit status
@@ -79,7 +87,9 @@ class Verifier:
             return Signature(SignatureState.UNSUPPORTED, reason)
         arguments = [str(self.trust)] if self.trust else []
         try:
-            return await _run(Signature.parse, "upload_service.inspection.signatures", *arguments, file=file)
+            return await _run(
+                Signature.parse, "upload_service.inspection.signatures.verification", *arguments, file=file
+            )
         except Unreadable as error:
             reason = _UNVERIFIED.get(error.reason, "The verification failed.")
             return Signature(SignatureState.UNSUPPORTED, reason)

@@ -38,15 +38,6 @@ class Verdict:
     reason: str = ""
 
 
-@dataclass(frozen=True)
-class ScanLease:
-    """A file that this process may scan. `attempt` counts the leases of the file, `failures` the failed scans."""
-
-    upload: Upload
-    attempt: int
-    failures: int
-
-
 class ScanFailed(Exception):
     """No verdict: the scanner is not reached, or its answer is not exactly a verdict. The text says why."""
 

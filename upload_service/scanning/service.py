@@ -1,4 +1,4 @@
-"""Scans stored files for malware: each file by one replica, one file of each tenant in turn.
+"""Scans stored files for malware, and the checks of files for the gates of release control.
 
 A file is due by its record alone. The announcement of an upload is not consumed here: it would only be a second faster,
 and a queue of this service would let it count as delivered before the catalog listens.
@@ -6,30 +6,28 @@ and a queue of this service would let it count as delivered before the catalog l
 
 import asyncio
 import hashlib
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass
+from typing import Any
 
-from common.concurrency.lease import keep_lease
 from common.errors import Problem
 from common.telemetry import log
-from upload_service.metrics import ScanMetrics
-from upload_service.model import Upload
-from upload_service.scanning.model import Engine, ScanFailed, ScanLease, Scanner, ScanState, Verdict
+from common.work import Lease, Postponed
+from upload_service.inspection.inspector import Inspector
+from upload_service.inspection.model import Inspection
+from upload_service.model import InstallerNotFound, Upload
+from upload_service.scanning.metrics import ScanMetrics
+from upload_service.scanning.model import ScanFailed, Scanner, ScanState, Verdict, scan_document
 from upload_service.scanning.store import MongoScanStore
 from upload_service.storage.filesystem import StorageBackends
 
 PAUSE_WITHOUT_SCANNER = 10.0  # seconds
-RENEWAL_SECONDS = 5.0  # A lease lasts 30.
 
 
-@dataclass
+@dataclass(frozen=True)
 class Scans:
-    """Scans files that are due. Files of more than `limit` bytes are not sent; a scan takes at most `timeout` seconds.
-
-    `active` are the tenants with a file that this replica scans now.
-    """
+    """Scans files. Those of more than `limit` bytes are not sent; a scan takes at most `timeout` seconds."""
 
     store: MongoScanStore
     backends: StorageBackends
@@ -37,42 +35,17 @@ class Scans:
     limit: int
     timeout: float
     metrics: ScanMetrics
-    active: set[str] = field(default_factory=set)
 
-    async def scan_due(self) -> None:
-        """Scan all files that are due, one of each tenant in turn. Several tasks may run this at once."""
-        last = ""
-        while True:
-            try:
-                engine = await self.scanner.check()
-            except ScanFailed as error:  # No file is leased: the scanner is at fault, not a file.
-                log.warning("scanner_unusable", reason=str(error))
-                await asyncio.sleep(PAUSE_WITHOUT_SCANNER)
-                return
-            lease = await self.store.acquire_lease(last, self.active)
-            if lease is not None:
-                last = lease.upload.tenant_id
-                await self._scan_leased(lease, engine)
-            elif last:
-                last = ""
-            else:
-                return
-
-    async def _scan_leased(self, lease: ScanLease, engine: Engine) -> None:
-        self.active.add(lease.upload.tenant_id)
+    async def scan(self, lease: Lease[Upload]) -> None:
+        """Scan a file. Raises Postponed if the scanner cannot be used."""
         try:
-            await self._scan(lease, engine)
-        except asyncio.CancelledError:  # The process stops; no other one must wait for the end of the lease.
-            await self.store.release(lease)
-            raise
-        finally:
-            self.active.discard(lease.upload.tenant_id)
-
-    async def _scan(self, lease: ScanLease, engine: Engine) -> None:
-        upload = lease.upload
+            engine = await self.scanner.check()
+        except ScanFailed as error:
+            log.warning("scanner_unusable", reason=str(error))
+            raise Postponed(PAUSE_WITHOUT_SCANNER) from None
+        upload = lease.record
         try:
-            async with keep_lease(partial(self.store.renew, lease), RENEWAL_SECONDS, **upload.log_fields):
-                verdict = await self._verdict(upload)
+            verdict = await self._verdict(upload)
         except (ScanFailed, Problem, OSError) as error:
             reason = type(error).__name__ if isinstance(error, OSError) else str(error)  # An OSError names a path.
             is_current, state = await self.store.mark_failed(lease, reason, engine), ScanState.FAILED
@@ -98,6 +71,37 @@ class Scans:
         if verdict.state is not ScanState.TOO_LARGE and digest.hexdigest() != upload.sha256:
             raise ScanFailed("the file that was scanned is not the one that was uploaded")
         return verdict
+
+
+@dataclass(frozen=True)
+class InstallerCheck:
+    """The scan and the inspection of the file of a version."""
+
+    version_uid: str
+    sha256: str
+    scan: dict[str, Any]
+    inspection: Inspection
+
+
+@dataclass(frozen=True)
+class InstallerChecks:
+    """Reads the checks of files. With `has_scanner`, files without a verdict become due for a scan."""
+
+    store: MongoScanStore
+    inspector: Inspector
+    has_scanner: bool
+
+    async def find(self, tenant_id: str, version_uids: Sequence[str]) -> list[InstallerCheck]:
+        """The checks of the files of these versions; a version without a file is left out."""
+        if self.has_scanner:
+            await self.store.make_unscanned_due(tenant_id, version_uids)
+        unscanned = scan_document(ScanState.PENDING if self.has_scanner else ScanState.OFF)
+        checks = []
+        async for upload, scan in self.store.find(tenant_id, version_uids):
+            with suppress(InstallerNotFound):  # It was removed meanwhile.
+                inspection = await self.inspector.find(tenant_id, upload.server_filename)
+                checks.append(InstallerCheck(upload.version_uid, upload.sha256, scan or unscanned, inspection))
+        return checks
 
 
 async def _hashed(blocks: AsyncGenerator[bytes, None], digest: "hashlib._Hash") -> AsyncGenerator[bytes, None]:

@@ -7,11 +7,13 @@ from uuid import uuid4
 from pymongo import ASCENDING
 
 from common.mongo import MongoDatabase
+from common.work import due_now
 from upload_service.inspection.model import State
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import (
     LEASE_FREE,
     NOW,
+    SCAN,
     from_now,
     older_than,
     record_key,
@@ -99,7 +101,7 @@ class MongoUploadStore(LeaseStore):
             "lease_until": LEASE_FREE,
             "kept_fence": 0,
             "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
-            **({"scan_due": NOW, "scan_since": NOW} if self._scans else {}),
+            **(due_now(SCAN) if self._scans else {}),
         }
         return await self._set(self._leased(upload), {**fields, "updated_at": NOW})
 

@@ -1,4 +1,4 @@
-"""The sign-in page, and the sign-out."""
+"""The sign-in page, the sign-out, and the way of a browser to the identity provider of its tenant and back."""
 
 from contextlib import suppress
 from urllib.parse import urlencode
@@ -12,14 +12,15 @@ from common.http.middleware import PROBLEM_RENDERER
 from common.redis import RedisError
 from common.service_client.client import json_of
 from gateway.app_keys import SERVICES, SESSIONS
-from gateway.dashboard.error_messages import localized
-from gateway.dashboard.languages import language_of
-from gateway.dashboard.page_request import PageRequest, cookie_name, render_template
-from gateway.dashboard.redirects import safe_next_url, tenant_path
+from gateway.dashboard.page_request import PageRequest, cookie_name, render_template, safe_next_url, tenant_path
+from gateway.dashboard.templating import language_of, localized
 from gateway.operations import AUTH, CREDENTIALS_LIMIT
-from gateway.routing.client_address import is_https, is_same_origin
+from gateway.routing.target import is_https, is_same_origin
 
 TIMEOUT = 15.0  # seconds
+PROVIDER_TIMEOUT = 20.0  # seconds: auth_service asks the provider three times at most
+PROVIDER_COOKIE_LIFETIME = 600  # seconds of the cookie
+PROVIDER_ANSWER = ("state", "code", "iss", "error")  # the parameters of a callback that count
 
 
 class ForeignForm(Forbidden):
@@ -122,3 +123,46 @@ def _signed_out(page: PageRequest, url: str) -> web.Response:
 
 def _redirect(path: str) -> web.Response:
     return web.Response(status=303, headers={"Location": path})
+
+
+async def begin_at_provider(request: web.Request, caller: Caller) -> web.Response:
+    """Redirect the browser to the identity provider. The problem of a provider is shown on the sign-in page."""
+    next_url = request.query.get("next", "")
+    show_problems(request, caller, next_url)
+    wanted = {"next_url": safe_next_url(next_url, caller)}
+    begun = await request.app[SERVICES][AUTH].json(caller, "begin_sign_in", wanted, timeout=PROVIDER_TIMEOUT)
+    response = web.Response(status=303, headers={"Location": begun["url"]})
+    # Lax: the browser must send it when the provider redirects it back.
+    response.set_cookie(
+        _provider_cookie(caller),
+        begun["browser"],
+        max_age=PROVIDER_COOKIE_LIFETIME,
+        path="/",
+        httponly=True,
+        samesite="Lax",
+        secure=is_https(caller.base_url),
+    )
+    return response
+
+
+async def finish_at_provider(request: web.Request, caller: Caller) -> web.Response:
+    """Sign in the browser that comes back from the identity provider."""
+    show_problems(request, caller, "")
+    # Internal JSON has no invalid characters, and none of these may be left out: an `iss` that is wrong stays wrong.
+    answer = {
+        name: request.query[name].encode("ascii", "backslashreplace").decode()
+        for name in PROVIDER_ANSWER
+        if name in request.query
+    }
+    browser = request.cookies.get(_provider_cookie(caller), "")
+    body = {"answer": answer, "browser": browser if browser.isascii() else ""}
+    finished = await request.app[SERVICES][AUTH].json(caller, "finish_sign_in", body, timeout=PROVIDER_TIMEOUT)
+    response = await signed_in(request, caller, finished["token"], finished["next_url"])
+    secure = is_https(caller.base_url)
+    response.del_cookie(_provider_cookie(caller), path="/", secure=secure, httponly=True, samesite="Lax")
+    return response
+
+
+def _provider_cookie(caller: Caller) -> str:
+    """The name of the cookie that binds a sign-in to its browser. No other host can set `__Host-` cookies."""
+    return f"{'__Host-' if is_https(caller.base_url) else ''}sign_in-{caller.tenant_id}"

@@ -16,7 +16,7 @@ from PIL import Image
 
 from catalog_service.model.enumerations import Architecture, FileType, Scope
 from catalog_service.model.packages import Package, package_document
-from catalog_service.model.stages import Stage
+from catalog_service.model.releases import Stage
 from catalog_service.model.versions import PackageVersion, document_of
 from client_registry.blacklist.model import Entry
 from client_registry.blacklist.store import MongoBlacklistStore

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
-from catalog_service.model.program_names import normalized
+from catalog_service.model.identities import normalized
 from tests.bench.callers.load import LIMIT, Connection, Timings, UnexpectedAnswer, open_connections, send_steadily
 from tests.bench.callers.seeding import catalog, package_id
 from tests.bench.parts.winget import PROGRAMS, first_search, program, search, token_header

@@ -12,29 +12,31 @@ from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStart
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.model.installers import FinishedUpload, InstallerFile
-from catalog_service.model.manifest.version import VersionManifest
+from catalog_service.model.manifest import VersionManifest
 from catalog_service.model.packages import (
+    Order,
     Package,
     PackageChanges,
     PackageExists,
     PackageNotFound,
+    PackageQuery,
     VersionExists,
     VersionNotFound,
 )
 from catalog_service.model.versions import (
     Dependencies,
+    HiddenVersion,
     PackageDependency,
     PackageVersion,
+    PendingVersion,
     Switches,
     VersionName,
     document_of,
     version_of,
 )
-from catalog_service.packages.model import Order, PackageQuery
-from catalog_service.releases.model import LastSigner
 from catalog_service.releases.policy import Policy, RetentionRule
+from catalog_service.releases.store import LastSigner
 from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
-from catalog_service.versions.model import HiddenVersion, PendingVersion
 from common.mongo import MongoDatabase, make_indexes
 from tests.support.factories import make_tenant
 from tests.support.services.catalog import DIGEST, own_database

@@ -189,9 +189,18 @@ async def _stop_all(replicas: Mapping[str, Sequence[Replica]]) -> None:
 
 
 async def _age(collection: AsyncCollection[Document], tenant_id: str, span: timedelta) -> None:
-    """Subtract `span` from every top-level date, in one update so that no concurrent write is lost."""
+    """Subtract `span` from every top-level date and those of due work, in one update: no concurrent write is lost."""
     dated = [{"$eq": [{"$type": "$$this.v"}, "date"]}, {"$gt": ["$$this.v", SENTINEL_DATES_BEFORE]}]
     old = {"$subtract": ["$$this.v", int(span.total_seconds() * 1000)]}
     value = {"$cond": [{"$and": [*dated, {"$ne": ["$$this.k", "expires_at"]}]}, old, "$$this.v"]}
-    fields = {"$map": {"input": {"$objectToArray": "$$ROOT"}, "in": {"k": "$$this.k", "v": value}}}
-    await collection.update_many({"tenant_id": tenant_id}, [{"$replaceWith": {"$arrayToObject": fields}}])
+    work = _map_fields("$work", _map_fields("$$this.v", value))
+    aged = [
+        {"$replaceWith": _map_fields("$$ROOT", value)},
+        {"$set": {"work": {"$cond": [{"$eq": [{"$type": "$work"}, "object"]}, work, "$$REMOVE"]}}},
+    ]
+    await collection.update_many({"tenant_id": tenant_id}, aged)
+
+
+def _map_fields(document: str, value: Document) -> Document:
+    """A document whose values are this expression of their names and values: `$$this.k` and `$$this.v`."""
+    return {"$arrayToObject": {"$map": {"input": {"$objectToArray": document}, "in": {"k": "$$this.k", "v": value}}}}

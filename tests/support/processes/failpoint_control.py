@@ -18,7 +18,8 @@ class StepControl:
     """The orders to one replica, in a shared folder.
 
     A step's name has the product's function, the operation, and its number since the order:
-    `upload_service.uploads.store:MongoUploadStore.advance update_one #1`.
+    `upload_service.uploads.store:MongoUploadStore.advance update_one #1`. A step of a work queue has its kind, too:
+    `common.work:WorkQueue.finish of scan update_one #1`.
     """
 
     folder: Path

@@ -33,6 +33,7 @@ from pymongo.results import DeleteResult, UpdateResult
 
 from common.http.server import run
 from common.service_client.client import ServiceClient
+from common.work import WorkQueue
 
 PRODUCT = ("auth_service", "catalog_service", "client_registry", "common", "gateway", "upload_service")
 CHANGES = ("insert_one", "update_one", "update_many", "delete_one", "delete_many", "find_one_and_update")
@@ -125,7 +126,8 @@ def _product_function(frame: FrameType | None) -> str | None:
         module, name = frame.f_globals.get("__name__", ""), frame.f_code.co_qualname
         if module.partition(".")[0] in PRODUCT and module != "common.http.server":  # It runs all the others.
             if not frame.f_code.co_name.startswith(("_", "<")):
-                return f"{module}:{name}"
+                queue = frame.f_locals.get("self")
+                return f"{module}:{name} of {queue.kind}" if isinstance(queue, WorkQueue) else f"{module}:{name}"
             innermost = f"{module}:{name}"
         frame = frame.f_back
     return innermost

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from catalog_service.model.installers import FileChecks, Scan, Signature
-from catalog_service.model.releases import Approval, Release, RingEntry, VersionRelease
-from catalog_service.model.stages import ReleaseStatus, Stage
+from catalog_service.model.releases import Approval, Release, ReleaseStatus, RingEntry, Stage, VersionRelease
 from catalog_service.releases.policy import Policy
 
 PUBLISHED = datetime(2026, 1, 2, tzinfo=UTC)

@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from catalog_service.catalog.reader import CatalogEntry, Entry, WholeEntry
-from catalog_service.model.stages import ReleaseStatus, Stage
+from catalog_service.catalog.revision_store import EVERY_PACKAGE, CatalogState, Change
+from catalog_service.model.releases import ReleaseStatus, Stage
 from catalog_service.model.versions import PackageVersion, VersionName
-from catalog_service.revisions.model import EVERY_PACKAGE, CatalogState, Change
 from common.tenants import ALL_RINGS
 from tests.support.samples.winget_factories import make_entry, make_version
 

@@ -5,8 +5,7 @@ from uuid import uuid4
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.enumerations import Architecture, FileType, Scope
-from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.manifest.version import VersionManifest
+from catalog_service.model.manifest import PackageManifest, VersionManifest
 from catalog_service.model.packages import Package
 from catalog_service.model.versions import PackageVersion
 

@@ -16,9 +16,8 @@ from PIL import Image
 from yarl import URL
 
 from catalog_service.app import create_app
-from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASE_LOOP, RELEASES, RETENTION, STORE, VERSIONS
+from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASES, RETENTION, STORE, VERSIONS
 from catalog_service.catalog.cache import CatalogCache
-from catalog_service.releases.loop import ReleaseLoop
 from catalog_service.releases.service import Releases
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
@@ -229,7 +228,6 @@ class Catalog:
     catalogs: CatalogCache
     store: MongoCatalogStore
     releases: Releases
-    release_loop: ReleaseLoop
     run_retention: Callable[[], Awaitable[None]]
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
@@ -364,7 +362,6 @@ async def serving_catalog(
             app[CATALOG_CACHE],
             store,
             app[RELEASES],
-            app[RELEASE_LOOP],
             app[RETENTION].run_due,
         )
 

@@ -131,7 +131,7 @@ class ReleaseTenant:
                 {"tenant_id": self.ada.tenant_id, "release.due": {"$type": "date"}},
                 {"$set": {"release.due": datetime.now(UTC) - timedelta(hours=1)}},
             )
-            await self.catalog.release_loop.run()
+            await self.catalog.releases.run_due()
 
     async def days_pass(self, days: float) -> None:
         """Move all stored times of the tenant's versions into the past, and run the loop."""

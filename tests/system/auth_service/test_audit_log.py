@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from common.http.server import management_of, serving
 from gateway.app import create_app
-from gateway.forwarding import audit, refusals
+from gateway.forwarding import audit
 from gateway.operations import OPERATIONS, Access, Operation
 from gateway.settings import GatewaySettings
 from tests.support.api import Answer
@@ -197,7 +197,7 @@ async def test_the_jsonl_export_has_every_entry(seed_data: SeedData) -> None:
 
 
 async def test_recorded_refusals_per_minute_are_limited(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MAX_REFUSALS", 3)
+    monkeypatch.setattr(audit, "MAX_REFUSALS", 3)
     for _ in range(6):
         assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
     await tenant.call("PATCH", "edit_settings", data={"version_key": "installer"})
@@ -210,7 +210,7 @@ async def test_recorded_refusals_per_minute_are_limited(tenant: Api, monkeypatch
 async def test_refused_writes_of_a_token_hide_no_refusal_of_others(tenant: Api) -> None:
     token = (await tenant.call("POST", "add_token", data={"name": "dashboards", "role": "viewer"})).body["token"]
     viewer = replace(tenant, headers=bearer(token))
-    for _ in range(refusals.MAX_REFUSALS + 1):
+    for _ in range(audit.MAX_REFUSALS + 1):
         assert (await viewer.call("DELETE", "delete_package", "Unknown.App")).status == 403
 
     assert (await tenant.call("DELETE", "delete_package", "Unknown.App")).status == 404
@@ -224,7 +224,7 @@ async def test_refused_writes_of_a_token_hide_no_refusal_of_others(tenant: Api) 
 async def test_one_entry_says_how_many_refused_writes_are_left_out(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "MAX_REFUSALS", 3)
+    monkeypatch.setattr(audit, "MAX_REFUSALS", 3)
     async with run_gateway(services, redis_url) as address:  # It stops, which ends the minute.
         statuses = [
             (await at_gateway(tenant, address).call("DELETE", "delete_package", "Unknown.App")).status for _ in range(5)

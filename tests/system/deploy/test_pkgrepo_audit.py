@@ -124,7 +124,7 @@ async def test_a_new_scan_of_all_files_is_recorded(command: Command, tenant_id: 
     await uploads.delete_one({"tenant_id": tenant_id})
     assert outputs[0].startswith("1 files are due for a scan.")
     assert due is not None
-    assert (due["scan"], "scan_due" in due) == ({"state": "clean"}, True)
+    assert (due["scan"], "scan" in due["work"]) == ({"state": "clean"}, True)
     entry = _lines(outputs[1])[-1]
     assert (entry["user"], entry["operation"], entry["target"]) == (OPERATOR, "scan_again", {"files": "1"})
 

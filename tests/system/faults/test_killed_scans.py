@@ -16,9 +16,9 @@ from tests.support.wait import until
 
 pytestmark = pytest.mark.full
 
-STORE = "upload_service.scanning.store:MongoScanStore"
-STEPS = (f"{STORE}.acquire_lease find_one_and_update #1", f"{STORE}.mark_scanned update_one #1")
-FAILED = f"{STORE}.mark_failed update_one #1"
+QUEUE = "common.work:WorkQueue"
+STEPS = (f"{QUEUE}.lease of scan find_one_and_update #1", f"{QUEUE}.finish of scan update_one #1")
+FAILED = f"{QUEUE}.retry of scan update_one #1"
 LEASE = 31  # seconds, a little more than a lease and the pause after a first failure
 GOOD, BAD = b"MZ good" * 1000, b"MZ" + MALWARE
 
@@ -37,7 +37,7 @@ async def wait_for_verdict(cluster: Cluster, api: Api, steps: StepControl, publi
 
     async def has_verdict() -> bool:
         record = await record_of(cluster, published)
-        return "scan_due" not in record and record["scan"]["state"] != "failed"
+        return not record.get("work", {}).get("scan") and record["scan"]["state"] != "failed"
 
     await until(has_died)
     await cluster.age_tenant(api.tenant_id, LEASE)

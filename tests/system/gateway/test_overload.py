@@ -164,7 +164,7 @@ async def test_endless_streams_do_not_use_all_connections(
 async def test_overload_rejections_fill_no_audit_or_error_log(
     services: Services, redis_url: str, crowd: ClientSession, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.forwarding.refusals.MAX_REFUSALS", 3)
+    monkeypatch.setattr("gateway.forwarding.audit.MAX_REFUSALS", 3)
 
     async def busy(_: web.Request) -> web.Response:
         return problem_response(Overloaded())

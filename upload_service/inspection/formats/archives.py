@@ -7,7 +7,7 @@ from typing import BinaryIO
 from xml.parsers import expat
 from zipfile import ZipFile
 
-from upload_service.inspection.formats.signers import SIGNATURE_LIMIT, signer_of
+from upload_service.inspection.formats.executables import SIGNATURE_LIMIT, signer_of
 from upload_service.inspection.model import NESTED_LIMIT, PATH_LIMIT, Findings, Format, Machine, Nested, clean_text
 
 MANIFEST_LIMIT = 4 << 20  # bytes

@@ -7,7 +7,7 @@ from typing import BinaryIO
 
 import olefile
 
-from upload_service.inspection.formats.signers import signer_of
+from upload_service.inspection.formats.executables import signer_of
 from upload_service.inspection.model import Findings, Format, Machine, Reach, clean_text, normalize_guid
 
 STREAM_LIMIT = 16 << 20  # bytes

@@ -1,1 +1,1 @@
-"""Verification of the signatures of installers, in a confined process that runs this package's `__main__`."""
+"""The signatures of installers, verified in a confined process of its own."""

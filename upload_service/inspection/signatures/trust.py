@@ -1,9 +1,10 @@
 """The certificates that the operator trusts, and the check that a certificate leads to one of them."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -18,6 +19,8 @@ from cryptography.x509.verification import (
     VerificationError,
 )
 
+from upload_service.inspection.model import Untrusted
+
 SUFFIXES = (".pem", ".crt", ".cer")  # of the files in a folder
 RSA_SIZE, CURVE_SIZE = 2048, 224  # bits, at least
 CHAIN_LIMIT = 6  # certificates between the signer and the trusted one
@@ -30,10 +33,6 @@ _REASONS = {
     "not valid at validation time": "it was not valid at the time of the signature",
     "all candidates exhausted with no interior errors": "it leads to no trusted certificate",
 }
-
-
-class NotTrusted(Exception):
-    """No chain leads from a certificate to a trusted one."""
 
 
 def read_trusted(path: Path | None) -> tuple[x509.Certificate, ...]:
@@ -68,18 +67,23 @@ class TrustStore:
         usage: x509.ObjectIdentifier,
         at: datetime,
     ) -> None:
-        """Raise NotTrusted unless the certificate was good for `usage` at a time. Revocation is not checked."""
+        """Raise Untrusted unless the certificate was good for `usage` at a time. Revocation is not checked."""
         if self._store is None:
-            raise NotTrusted("no certificate is trusted here, see SIGNATURE_TRUST")
+            raise _untrusted(usage, "no certificate is trusted here, see SIGNATURE_TRUST")
         builder = PolicyBuilder().store(self._store).time(at).max_chain_depth(CHAIN_LIMIT)
         builder = builder.extension_policies(ca_policy=_issuer_policy(usage), ee_policy=_signer_policy(usage))
         try:
             chain = builder.build_client_verifier().verify(certificate, list(others)).chain
         except VerificationError as error:
             texts = (plain for text, plain in _REASONS.items() if text in str(error))
-            raise NotTrusted(next(texts, "a certificate of its chain is not acceptable")) from None
+            raise _untrusted(usage, next(texts, "a certificate of its chain is not acceptable")) from None
         if any(_is_weak(one.public_key()) for one in chain):
-            raise NotTrusted("a key of its chain is too short")
+            raise _untrusted(usage, "a key of its chain is too short")
+
+
+def _untrusted(usage: x509.ObjectIdentifier, reason: str) -> Untrusted:
+    owner = "timestamp" if usage == ExtendedKeyUsageOID.TIME_STAMPING else "signer"
+    return Untrusted(f"The certificate of the {owner} is not trusted: {reason}.")
 
 
 def _is_weak(key: object) -> bool:
@@ -90,40 +94,35 @@ def _is_weak(key: object) -> bool:
 
 def _issuer_policy(usage: x509.ObjectIdentifier) -> ExtensionPolicy:
     """A certificate authority: it says so, may sign certificates, and is not limited to other usages."""
-
-    def check_usage(policy: Policy, certificate: x509.Certificate, found: x509.ExtendedKeyUsage | None) -> None:
-        if found is not None and not {usage, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(found):
-            raise ValueError(_AUTHORITY)
-
-    def check_authority(policy: Policy, certificate: x509.Certificate, found: x509.BasicConstraints) -> None:
-        if not found.ca:
-            raise ValueError(_AUTHORITY)
-
-    def check_key(policy: Policy, certificate: x509.Certificate, found: x509.KeyUsage | None) -> None:
-        if found is not None and not found.key_cert_sign:
-            raise ValueError(_AUTHORITY)
-
+    usages = {usage, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE}
+    is_authority = _require(_AUTHORITY, lambda constraints: constraints.ca)
+    may_sign = _require(_AUTHORITY, lambda key_usage: key_usage.key_cert_sign)
+    has_usage = _require(_AUTHORITY, lambda extended: usages & set(extended))
     return (
         ExtensionPolicy.permit_all()
-        .require_present(x509.BasicConstraints, Criticality.AGNOSTIC, check_authority)
-        .may_be_present(x509.KeyUsage, Criticality.AGNOSTIC, check_key)
-        .may_be_present(x509.ExtendedKeyUsage, Criticality.AGNOSTIC, check_usage)
+        .require_present(x509.BasicConstraints, Criticality.AGNOSTIC, is_authority)
+        .may_be_present(x509.KeyUsage, Criticality.AGNOSTIC, may_sign)
+        .may_be_present(x509.ExtendedKeyUsage, Criticality.AGNOSTIC, has_usage)
     )
 
 
 def _signer_policy(usage: x509.ObjectIdentifier) -> ExtensionPolicy:
     """A signer: its certificate names the usage, and a timestamp authority's no other usage."""
-
-    def check_usage(policy: Policy, certificate: x509.Certificate, found: x509.ExtendedKeyUsage) -> None:
-        if usage not in found or (usage == ExtendedKeyUsageOID.TIME_STAMPING and len(list(found)) > 1):
-            raise ValueError(_USAGE)
-
-    def check_key(policy: Policy, certificate: x509.Certificate, found: x509.KeyUsage | None) -> None:
-        if found is not None and not (found.digital_signature or found.content_commitment):
-            raise ValueError(_USAGE)
-
+    is_sole = usage == ExtendedKeyUsageOID.TIME_STAMPING
+    may_sign = _require(_USAGE, lambda key_usage: key_usage.digital_signature or key_usage.content_commitment)
+    has_usage = _require(_USAGE, lambda extended: usage in extended and not (is_sole and len(list(extended)) > 1))
     return (
         ExtensionPolicy.permit_all()
-        .may_be_present(x509.KeyUsage, Criticality.AGNOSTIC, check_key)
-        .require_present(x509.ExtendedKeyUsage, Criticality.AGNOSTIC, check_usage)
+        .may_be_present(x509.KeyUsage, Criticality.AGNOSTIC, may_sign)
+        .require_present(x509.ExtendedKeyUsage, Criticality.AGNOSTIC, has_usage)
     )
+
+
+def _require(reason: str, is_met: Callable[[Any], object]) -> Callable[[Policy, x509.Certificate, Any], None]:
+    """A check of an extension, if the certificate has it."""
+
+    def check(policy: Policy, certificate: x509.Certificate, extension: Any) -> None:
+        if extension is not None and not is_met(extension):
+            raise ValueError(reason)
+
+    return check

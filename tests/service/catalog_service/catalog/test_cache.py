@@ -18,8 +18,7 @@ import pytest
 
 from catalog_service.catalog import response as answers
 from catalog_service.catalog.reader import CatalogEntry
-from catalog_service.revisions.model import CatalogState
-from catalog_service.revisions.store import MongoRevisions
+from catalog_service.catalog.revision_store import CatalogState, MongoRevisions
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
 from common.http.middleware import REVISION_HEADER
@@ -290,7 +289,7 @@ async def test_a_change_of_a_dead_writer_is_settled_after_a_minute(catalog: Cata
 async def test_a_reader_that_missed_many_changes_reads_everything(
     replicas: tuple[Catalog, Catalog], caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("catalog_service.revisions.store.LATEST", 8)
+    monkeypatch.setattr("catalog_service.catalog.revision_store.LATEST", 8)
     first, second = replicas
     await first.add_package(caller)
     await second.packages(caller)

@@ -220,7 +220,7 @@ async def test_a_disconnect_frees_the_slot_of_the_caller(catalog: Catalog, block
 
 async def test_the_decoding_process_can_open_no_file() -> None:
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "catalog_service.logos"),
+        *(sys.executable, "-m", "catalog_service.logos.decoder"),
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.DEVNULL,
     )

@@ -167,7 +167,7 @@ async def test_a_round_of_the_loop_can_fail_anywhere(catalog: Catalog, steps: St
 
         async def round_of_the_loop() -> bool:
             try:
-                await catalog.release_loop.run()
+                await catalog.releases.run_due()
             except AutoReconnect:
                 return False
             return True

@@ -480,7 +480,7 @@ async def test_an_infected_file_in_no_ring_waits_for_another_verdict(tenant: Rel
     uid = await tenant.publish()
     catalog.stubs.infected, catalog.stubs.checks[uid] = [uid], checks("infected")
     await tenant.rounds()
-    await catalog.release_loop.hold_infected()
+    await catalog.releases.hold_infected()
     assert (await tenant.gate(uid, "pilot", "scan"))["state"] == "failed"
     assert (await tenant.release(uid))["status"] == "active"
     catalog.stubs.checks[uid] = checks()
@@ -495,7 +495,7 @@ async def test_a_file_that_turns_infected_is_held(tenant: ReleaseTenant, catalog
     await tenant.rounds()
     catalog.stubs.infected, catalog.stubs.checks[uid] = [str(uuid4()), uid], checks("infected")
 
-    await catalog.release_loop.hold_infected()
+    await catalog.releases.hold_infected()
 
     release = await tenant.release(uid)
     assert (release["status"], release["reason"]) == ("held", "The scanner calls the file infected.")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.installers import InstallerFile
 from catalog_service.model.versions import version_of
 from catalog_service.releases.policy import Gates, Policy
-from catalog_service.revisions.store import MongoRevisions
 from tests.support.services.catalog import DIGEST, Catalog, serving_catalog
 from tests.support.services.releases import ReleaseTenant, checks
 

@@ -7,7 +7,7 @@ import pytest
 
 from catalog_service.model.installers import FileChecks
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.releases.facts import FactsReader
+from catalog_service.releases.service import FactsReader
 from catalog_service.releases.store import EARLIER
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable

@@ -8,7 +8,7 @@ import pytest
 
 from catalog_service.model.releases import Reason
 from catalog_service.releases.policy import Policy
-from catalog_service.retention.model import StoredVersion
+from catalog_service.retention.plan import StoredVersion
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from tests.support.services.catalog import Catalog
@@ -254,11 +254,11 @@ async def test_a_pin_gives_the_preview_another_revision(tenant: Tenant) -> None:
 async def test_the_file_of_a_retired_version_is_withheld(tenant: Tenant) -> None:
     old, _ = await tenant.publish("1.0", "2.0")
     await tenant.run()
-    await tenant.catalog.release_loop.run()
+    await tenant.catalog.releases.run_due()
     assert tenant.withheld == {old: True}
     await tenant.set_policy()
     await tenant.run()
-    await tenant.catalog.release_loop.run()
+    await tenant.catalog.releases.run_due()
     assert tenant.withheld == {old: False}
 
 
@@ -299,7 +299,7 @@ async def test_text_with_mongodb_operators_is_plain_text(tenant: Tenant) -> None
     text = "$release"
     await tenant.publish(text, "2.0")
     await tenant.run()
-    await tenant.catalog.release_loop.run()
+    await tenant.catalog.releases.run_due()
     assert await tenant.statuses() == {"2.0": "", text: "retired"}
     (entry,) = tenant.catalog.stubs.audited.values()
     assert entry["target"]["version"] == text

@@ -6,8 +6,8 @@ from uuid import uuid4
 
 import pytest
 
+from catalog_service.model.versions import PendingVersion
 from catalog_service.versions.forms import new_version
-from catalog_service.versions.model import PendingVersion
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.http.forms import Form

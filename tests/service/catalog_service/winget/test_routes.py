@@ -14,12 +14,10 @@ from yarl import URL
 
 from catalog_service.catalog.reader import read_entries
 from catalog_service.model.versions import version_of
-from catalog_service.winget.contracts import Contract
-from catalog_service.winget.manifest.manifest import manifest
-from catalog_service.winget.search.cooperative_yield import SEARCHES_OF_NETWORK, SEARCHES_OF_TENANT
-from catalog_service.winget.search.records import record_of
-from catalog_service.winget.search.requests import Search
-from catalog_service.winget.search.service import SearchResult, WingetSearch
+from catalog_service.winget.index import Record, record_of
+from catalog_service.winget.manifest import manifest
+from catalog_service.winget.requests import Search
+from catalog_service.winget.search import SEARCHES_OF_NETWORK, SEARCHES_OF_TENANT, SearchResult, WingetSearch
 from common.auth.internal_tokens import Caller, Kind
 from common.errors import Unavailable
 from common.tenants import ALL_RINGS, VersionKey
@@ -233,8 +231,8 @@ async def test_many_versions_are_read_and_encoded_in_a_thread(
         return record_thread
 
     monkeypatch.setattr("catalog_service.versions.store.version_of", record_function("reading", version_of))
-    monkeypatch.setattr("catalog_service.winget.search.records.record_of", record_function("finding", record_of))
-    monkeypatch.setattr(Contract, "result_json", record_function("telling", Contract.result_json))
+    monkeypatch.setattr("catalog_service.winget.index.record_of", record_function("finding", record_of))
+    monkeypatch.setattr(Record, "json_for", record_function("telling", Record.json_for))
     monkeypatch.setattr("catalog_service.versions.store.MAX_IN_LOOP", 1)
     monkeypatch.setattr("catalog_service.winget.routes.MANY", 1)
     await catalog.add_package(caller, "Acme.Editor")
@@ -402,8 +400,8 @@ class Gate:
             return await find(searches, tenant_id, query, *others)
 
         monkeypatch.setattr(WingetSearch, "find", blocked_search)
-        monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCH_TIMEOUT", TIMEOUT)
-        monkeypatch.setattr("catalog_service.winget.search.cooperative_yield.SEARCHES_WAITING", SEARCHES_WAITING)
+        monkeypatch.setattr("catalog_service.winget.search.SEARCH_TIMEOUT", TIMEOUT)
+        monkeypatch.setattr("catalog_service.winget.search.SEARCHES_WAITING", SEARCHES_WAITING)
 
     async def wait_for_running(self, running: int) -> None:
         async with asyncio.timeout(TIMEOUT):

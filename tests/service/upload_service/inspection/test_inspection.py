@@ -23,9 +23,8 @@ from upload_service.inspection import inspector as inspector_module
 from upload_service.inspection import installer_files
 from upload_service.inspection.inspector import ATTEMPTS
 from upload_service.inspection.installer_files import InstallerFiles, ends_of
-from upload_service.inspection.model import Findings, Format, Reason, State
+from upload_service.inspection.model import Findings, Format, Reason, Signature, SignatureState, State
 from upload_service.inspection.process import Unreadable, read_installer
-from upload_service.inspection.signatures.model import Signature, SignatureState
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings, UploadSettings

@@ -15,7 +15,6 @@ from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.wait import until
 from upload_service.model import Upload
 from upload_service.outgoing.scanners import scanner_at
-from upload_service.scanning import service as scans_module
 from upload_service.scanning.model import ScanFailed, ScanState, Verdict
 from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
@@ -25,11 +24,6 @@ from upload_service.settings import UploadSettings
 async def clamd(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clamd]:
     async with run_clamd(tmp_path_factory.mktemp("clamd")) as running:
         yield running
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scans_module, "PAUSE_WITHOUT_SCANNER", 0)
 
 
 async def test_clamd_scans_an_upload_by_itself(settings: UploadSettings, clamd: Clamd) -> None:
@@ -65,7 +59,7 @@ async def test_clamd_scans_an_upload_by_itself(settings: UploadSettings, clamd: 
 async def test_a_check_has_the_fields_that_gates_read(settings: UploadSettings, database: MongoDatabase) -> None:
     caller = make_uploader()
     await linked(settings, caller, v1=b"one")
-    await make_scans(database, settings, FixedScanner()).scan_due()
+    await make_scans(database, settings, FixedScanner()).run_due()
     check = (await checks_of(settings, caller, "v1"))["v1"]
     assert set(check) == {"sha256", "scan", "signature"}
     assert check["scan"].pop("at")
@@ -84,8 +78,8 @@ async def test_one_of_many_replicas_scans_a_file(settings: UploadSettings, datab
     await linked(settings, make_uploader(), **files)
     scanner = FixedScanner()
     replicas = [make_scans(database, settings, scanner) for _ in range(4)]
-    await asyncio.gather(*(replica.scan_due() for replica in replicas))
-    await asyncio.gather(*(replica.scan_due() for replica in replicas))
+    await asyncio.gather(*(replica.run_due() for replica in replicas))
+    await asyncio.gather(*(replica.run_due() for replica in replicas))
     assert sorted(scanner.files) == sorted(files.values())
 
 
@@ -93,7 +87,7 @@ async def test_scans_alternate_between_tenants(settings: UploadSettings, databas
     scanner = FixedScanner()
     await linked(settings, make_uploader(), v1=b"1", v2=b"2", v3=b"3")
     await linked(settings, make_uploader(), v1=b"other")
-    await make_scans(database, settings, scanner).scan_due()
+    await make_scans(database, settings, scanner).run_due()
     assert b"other" in scanner.files[:2]
     assert [content for content in scanner.files if content != b"other"] == [b"1", b"2", b"3"]
 
@@ -105,22 +99,22 @@ async def test_a_failed_scan_is_not_clean_and_is_repeated_later(
     caller, scanner = make_uploader(), FixedScanner(failure=failure)
     await linked(settings, caller, v1=b"one")
     scans = make_scans(database, settings, scanner)
-    await scans.scan_due()
-    await scans.scan_due()
+    await scans.run_due()
+    await scans.run_due()
     assert len(scanner.files) == 1  # It is not due yet.
     scan = (await checks_of(settings, caller, "v1"))["v1"]["scan"]
     assert scan["state"] == "failed"
     assert "secret" not in scan["reason"]
     scanner.failure = None
     await expire_leases(database)
-    await scans.scan_due()
+    await scans.run_due()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "clean"
 
 
 async def test_an_unusable_scanner_leaves_all_files_pending(settings: UploadSettings, database: MongoDatabase) -> None:
     caller, scanner = make_uploader(), FixedScanner(check_failure=ScanFailed("away"))
     await linked(settings, caller, v1=b"one")
-    await make_scans(database, settings, scanner).scan_due()
+    await make_scans(database, settings, scanner).run_due()
     assert scanner.files == []
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "pending"
 
@@ -133,7 +127,7 @@ async def test_a_scanner_that_hangs_gives_no_verdict(settings: UploadSettings, d
     caller = make_uploader()
     await linked(settings, caller, v1=b"one")
     async with fake_clamd(hang) as url:
-        await make_scans(database, settings, scanner_at(url), timeout=0.1).scan_due()
+        await make_scans(database, settings, scanner_at(url), timeout=0.1).run_due()
     scan = (await checks_of(settings, caller, "v1"))["v1"]["scan"]
     assert (scan["state"], scan["reason"][:34]) == ("failed", "the scanner did not answer within ")
 
@@ -141,7 +135,7 @@ async def test_a_scanner_that_hangs_gives_no_verdict(settings: UploadSettings, d
 async def test_a_file_over_the_limit_is_never_sent(settings: UploadSettings, database: MongoDatabase) -> None:
     caller, scanner = make_uploader(), FixedScanner()
     await linked(settings, caller, v1=bytes(11), v2=bytes(10))
-    await make_scans(database, settings, scanner, limit=10).scan_due()
+    await make_scans(database, settings, scanner, limit=10).run_due()
     checks = await checks_of(settings, caller, "v1", "v2")
     assert scanner.files == [bytes(10)]
     assert {uid: check["scan"]["state"] for uid, check in checks.items()} == {"v1": "too_large", "v2": "clean"}
@@ -160,7 +154,7 @@ async def test_a_verdict_about_other_bytes_than_uploaded_is_not_stored(
     caller, scanner = make_uploader(), FixedScanner()
     await linked(settings, caller, v1=b"one")
     await _alter(settings, change)
-    await make_scans(database, settings, scanner).scan_due()
+    await make_scans(database, settings, scanner).run_due()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "failed"
 
 
@@ -177,7 +171,7 @@ async def test_a_verdict_about_a_part_of_the_file_is_not_stored(
 ) -> None:
     caller = make_uploader()
     await linked(settings, caller, v1=b"one")
-    await make_scans(database, settings, LazyScanner()).scan_due()
+    await make_scans(database, settings, LazyScanner()).run_due()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "failed"
 
 
@@ -187,15 +181,15 @@ async def test_the_old_verdict_counts_until_there_is_a_new_one(
     caller, scanner, store = make_uploader(), FixedScanner(), MongoScanStore(database)
     await linked(settings, caller, v1=b"one")
     scans = make_scans(database, settings, scanner)
-    await scans.scan_due()
+    await scans.run_due()
     assert await store.make_due(caller.tenant_id) == 1
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "clean"
     scanner.failure = ScanFailed("away")
-    await scans.scan_due()
+    await scans.run_due()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "clean"
     scanner.failure, scanner.verdict = None, Verdict(ScanState.INFECTED, "Evil")
     await expire_leases(database)
-    await scans.scan_due()
+    await scans.run_due()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "infected"
 
 
@@ -204,9 +198,9 @@ async def test_an_infected_file_stays_infected_under_a_lower_limit(
 ) -> None:
     caller, scanner = make_uploader(), FixedScanner(Verdict(ScanState.INFECTED, "Evil"))
     await linked(settings, caller, v1=b"one")
-    await make_scans(database, settings, scanner).scan_due()
+    await make_scans(database, settings, scanner).run_due()
     await MongoScanStore(database).make_due(caller.tenant_id)
-    await make_scans(database, settings, scanner, limit=1).scan_due()
+    await make_scans(database, settings, scanner, limit=1).run_due()
     scan = (await checks_of(settings, caller, "v1"))["v1"]["scan"]
     assert (scan["state"], scan["reason"]) == ("infected", "Evil")
 
@@ -218,9 +212,9 @@ async def test_a_repeat_for_one_tenant_leaves_other_tenants_alone(
     await linked(settings, one, v1=b"one")
     await linked(settings, other, v1=b"other")
     scans = make_scans(database, settings, scanner)
-    await scans.scan_due()
-    await scans.store.make_due(one.tenant_id)
-    await scans.scan_due()
+    await scans.run_due()
+    await MongoScanStore(database).make_due(one.tenant_id)
+    await scans.run_due()
     assert sorted(scanner.files) == [b"one", b"one", b"other"]
 
 
@@ -232,10 +226,10 @@ async def test_a_file_older_than_scans_is_scanned_when_it_is_asked_for(
         await api.claim(caller, await api.upload(caller, b"old"), "v1")
         assert (await installer_checks(api, caller, "v1"))["v1"]["scan"]["state"] == "off"
     scans = make_scans(database, settings, scanner)
-    await scans.scan_due()
+    await scans.run_due()
     assert scanner.files == []
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "pending"
-    await scans.scan_due()
+    await scans.run_due()
     assert scanner.files == [b"old"]
 
 
@@ -244,13 +238,13 @@ async def test_a_text_of_the_scanner_is_no_expression_of_the_database(
 ) -> None:
     caller, scanner = make_uploader(), FixedScanner(Verdict(ScanState.INFECTED, "$sha256"))
     await linked(settings, caller, v1=b"one")
-    await make_scans(database, settings, scanner).scan_due()
+    await make_scans(database, settings, scanner).run_due()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["reason"] == "$sha256"
 
 
 async def test_no_tenant_reads_the_checks_of_another(settings: UploadSettings, database: MongoDatabase) -> None:
     await linked(settings, make_uploader(), v1=b"one")
-    await make_scans(database, settings, FixedScanner(Verdict(ScanState.INFECTED, "Evil"))).scan_due()
+    await make_scans(database, settings, FixedScanner(Verdict(ScanState.INFECTED, "Evil"))).run_due()
     async with serving_uploads(settings) as api:
         other = make_uploader()
         assert await installer_checks(api, other, "v1") == {}
@@ -276,6 +270,6 @@ async def test_an_http_scanner_that_does_not_read_the_file_gives_no_verdict(
     await linked(settings, caller, v1=content)
     async with serving(app, "127.0.0.1:0") as address:
         scanner, timeout = scanner_at(f"{address}/"), 0.1 if hangs else 60
-        await make_scans(database, settings, scanner, limit=16 << 20, timeout=timeout).scan_due()
+        await make_scans(database, settings, scanner, limit=16 << 20, timeout=timeout).run_due()
         released.set()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "failed"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from catalog_service.model.manifest.fields import Fields
+from catalog_service.model.manifest_fields import Fields
 from common.auth.internal_tokens import Deployment
 from common.tenants import VersionKey
 from deploy.publish.client import RetryingClient

@@ -19,11 +19,10 @@ from common.auth.sessions import Session, SessionCheck, Sessions
 from common.events import Event
 from common.http.server import serving
 from common.redis import open_redis
-from gateway.app_keys import EVENT_HUB, SESSIONS, TENANTS
+from gateway.app_keys import SESSIONS, TENANTS
 from gateway.dashboard.page_request import UNATTENDED, PageRequest
-from gateway.dashboard.pages.live_events import stream as live_stream
+from gateway.dashboard.pages.live_events import EVENT_HUB, EventHub, stream_events
 from gateway.routing.tenant_directory import TenantDirectory
-from gateway.upload_events import EventHub
 from tests.support.factories import make_caller
 from tests.support.system.gateways import run_gateway
 from tests.support.system.pages import sign_in
@@ -111,7 +110,7 @@ async def test_a_forbidden_address_ends_a_stream(
 
 
 async def test_a_user_holds_few_streams_in_all_sessions_together(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.upload_events.MAX_PER_USER", 2)
+    monkeypatch.setattr("gateway.dashboard.pages.live_events.MAX_PER_USER", 2)
     async with AsyncExitStack() as pages:
         *oldest, first, second = [await pages.enter_async_context(watching(tenant)) for _ in range(4)]
         assert [await stream.content.read() for stream in oldest] == [b"retry: 30000\n\n"] * 2
@@ -146,7 +145,7 @@ async def test_a_browser_that_does_not_read_is_disconnected(monkeypatch: pytest.
         shrink_send_buffer(request)
         transport = request.transport
         try:
-            return await live_stream(PageRequest(request, caller, session, "", "en"))
+            return await stream_events(PageRequest(request, caller, session, "", "en"))
         finally:
             assert transport is not None
             if transport.is_closing():

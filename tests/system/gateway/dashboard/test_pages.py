@@ -121,7 +121,7 @@ async def test_a_script_without_session_gets_a_localized_problem(tenant: Api) ->
 
 
 async def test_unassigned_uploads_are_listed_in_parts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.pagination.PAGE_SIZE", 1)
+    monkeypatch.setattr("gateway.dashboard.page_request.PAGE_SIZE", 1)
     older, newer = [await upload(tenant, content) for content in (b"first", b"second")]
     cookie, way = await sign_in(tenant), ("dashboard", "publish")
     queries = [{"package": "A.B", "page": number} for number in ("1", "2")]

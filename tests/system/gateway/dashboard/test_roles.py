@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from common.auth.roles import PERMISSIONS, Permission, Role
-from gateway.dashboard.pages.tenant import ROLES
+from gateway.dashboard.pages.administration import ROLES
 from gateway.dashboard.routes import PAGES, Page
 from gateway.operations import OPERATIONS, Access
 from tests.support.system.pages import fetch_csrf_token, sign_in, write

@@ -16,12 +16,10 @@ from hypothesis import strategies as st
 from catalog_service import views
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import PLAIN, Encoding, Gzip, Part, Zstd
-from catalog_service.catalog.files import CatalogFiles
-from catalog_service.catalog.fragments import Fragment, View
 from catalog_service.catalog.reader import CatalogEntry
-from catalog_service.catalog.snapshot import SEGMENT, Segment, Snapshot
+from catalog_service.catalog.revision_store import CatalogState, Change
+from catalog_service.catalog.snapshot import SEGMENT, CatalogFiles, Fragment, Segment, Snapshot, View
 from catalog_service.model.packages import Package
-from catalog_service.revisions.model import CatalogState, Change
 from common.concurrency.blocks import FileRange, read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.tables import each

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog_service.catalog.files import CatalogFiles
+from catalog_service.catalog.snapshot import CatalogFiles
 from common.concurrency.blocks import read_blocks
 from tests.support.wait import until
 

@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from catalog_service import views
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN, Encoding, Gzip, Part
-from catalog_service.catalog.files import CatalogFile, CatalogFiles
-from catalog_service.catalog.fragments import Fragment, View
-from catalog_service.catalog.snapshot import SEGMENT, Snapshot
-from catalog_service.model.stages import Stage
+from catalog_service.catalog.snapshot import SEGMENT, CatalogFile, CatalogFiles, Fragment, Snapshot, View
+from catalog_service.model.releases import Stage
 from common.concurrency.blocks import read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.samples.staged_catalogs import CALLER_RINGS, FIVE, PACKAGE_IDS, PACKAGES, RINGS, StagedCatalog

@@ -9,8 +9,7 @@ import pytest
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from catalog_service.logos import service
-from catalog_service.logos.model import LOGO_LIMIT
+from catalog_service.logos import LOGO_LIMIT, service
 from catalog_service.logos.service import SLOT_TIMEOUT, WALL_TIME, LogoDecoder
 from common.errors import InvalidField
 from gateway.operations import OPERATIONS

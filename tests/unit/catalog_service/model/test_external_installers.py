@@ -4,7 +4,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from catalog_service.model.external_installers import LIMIT, parse_address
+from catalog_service.model.installers import LIMIT, parse_address
 from common.errors import InvalidField
 from common.tenants import is_public
 from tests.support.tables import each

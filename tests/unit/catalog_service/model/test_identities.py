@@ -6,10 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.model.identities import IdentityKind
-from catalog_service.model.manifest.package import LocalTexts
-from catalog_service.model.manifest.version import AppsAndFeaturesEntry
-from catalog_service.winget.search.fields import CODES, Field
-from catalog_service.winget.search.records import record_of
+from catalog_service.model.manifest import AppsAndFeaturesEntry, LocalTexts
+from catalog_service.winget.index import CODES, Field, record_of
 from tests.support.samples.winget_factories import make_entry, make_version
 
 KIND_OF = {

@@ -5,8 +5,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_service.model.ordering import VersionOrder, newest_first
-from catalog_service.model.versions import VersionName
+from catalog_service.model.versions import VersionName, VersionOrder, newest_first
 from tests.support.tables import each
 
 numbers = st.lists(st.integers(min_value=0, max_value=10**12), min_size=1, max_size=6)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog_service.model.program_names import LIMIT, normalized
+from catalog_service.model.identities import LIMIT, normalized
 from tests.support.tables import each
 
 # Parts of names that the patterns match, complete and incomplete.

@@ -9,5 +9,5 @@ from tests.support.samples.release_samples import make_checks, make_policy, make
 def test_a_resumed_version_waits_for_its_scan_again_after_a_roll_back() -> None:
     version = advance(make_policy({"pilot": {"scan": True}}), Facts(make_release(), make_checks("clean")))
     assert (version.rings, version.is_withheld) == (("pilot",), False)
-    version = resume(roll_back(version, "bob", Reason.given("crashes")), "bob")
+    version = resume(Facts(roll_back(version, "bob", Reason.given("crashes"))), "bob")
     assert (version.rings, version.is_withheld) == ((), True)

@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.model.installers import Downloads
-from catalog_service.model.ordering import VersionOrder
-from catalog_service.model.stages import ReleaseStatus, Stage, is_offered
-from catalog_service.model.versions import PackageDependency
+from catalog_service.model.releases import ReleaseStatus, Stage, is_offered
+from catalog_service.model.versions import PackageDependency, VersionOrder
 from catalog_service.releases.policy import Policy, RetentionRule
-from catalog_service.retention.model import StoredVersion, reason_of
-from catalog_service.retention.plan import plan
+from catalog_service.retention.plan import StoredVersion, plan, reason_of
 
 TODAY = datetime(2026, 11, 23, tzinfo=UTC)
 RINGS = ("pilot", "broad", "everyone")

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from catalog_service.model.manifest.package import PackageManifest
-from catalog_service.model.manifest.version import VersionManifest
+from catalog_service.model.manifest import PackageManifest, VersionManifest
 from deploy.winget_manifests import manifest as manifest_module
 from deploy.winget_manifests.forms import manifest_installers, new_package
 from deploy.winget_manifests.manifest import (

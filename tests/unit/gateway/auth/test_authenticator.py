@@ -23,13 +23,10 @@ from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION, TOKEN_LIMIT, Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.entra_directory import EntraDirectory
+from gateway.auth.directories import EntraDirectory, TokenDirectory, UserDirectory
 from gateway.auth.rings import PolicyDirectory
-from gateway.auth.token_directory import TokenDirectory
-from gateway.auth.user_directory import UserDirectory
 from gateway.operations import Access, Operation
-from gateway.routing.client_address import caller_address
-from gateway.routing.target import Target
+from gateway.routing.target import Target, caller_address
 from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
 from gateway.settings import GatewaySettings
 from tests.support.factories import KEYS

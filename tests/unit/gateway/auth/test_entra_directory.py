@@ -6,7 +6,7 @@ from typing import Any, cast
 from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.auth.entra_directory import EntraDirectory
+from gateway.auth.directories import EntraDirectory
 
 Rules = tuple[tuple[str, str], ...]
 

@@ -12,7 +12,7 @@ from common.auth.roles import Role
 from common.errors import NotAuthenticated, Problem, Unavailable, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.auth.token_directory import TokenDirectory, TokenExpired, TokenNetworkNotAllowed
+from gateway.auth.directories import TokenDirectory, TokenExpired, TokenNetworkNotAllowed
 
 ADDRESS = "192.0.2.7"
 

@@ -10,7 +10,7 @@ from common.auth.sessions import Session
 from common.errors import NotAuthenticated, Unavailable
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.auth.user_directory import UserDirectory
+from gateway.auth.directories import UserDirectory
 
 ACME, OTHER = Caller(Tenant("acme")), Caller(Tenant("other"))
 ADA, BOB = (Session("acme", name, f"session of {name}", 0) for name in ("ada", "bob"))

@@ -19,7 +19,7 @@ from common.service_client.client import open_service
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory
-from gateway.caching import catalog_files, catalogs
+from gateway.caching import catalogs
 from gateway.caching.catalogs import CatalogCache
 from tests.support.factories import KEYS
 from tests.support.servers.certificates import make_certificate
@@ -121,7 +121,7 @@ def is_on_disk() -> bool:
 @each("reserve", [0, 1 << 60])
 async def test_a_long_catalog_arrives_whole(reserve: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """In memory if the folder of temporary files has too little room."""
-    monkeypatch.setattr(catalog_files, "RESERVE", reserve)
+    monkeypatch.setattr(catalogs, "RESERVE", reserve)
     async with run_gateway() as gateway:
         for _ in range(3):
             assert await gateway.get() == gateway.body(1)
@@ -201,7 +201,7 @@ async def test_a_catalog_that_cannot_be_stored_is_forwarded(gateway: Gateway, mo
     def fail(_: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(catalog_files, "open_file", fail)
+    monkeypatch.setattr(catalogs, "open_file", fail)
     assert await gateway.get() == b""
     assert (gateway.forwarded, gateway.cache.used_bytes, gateway.cache.count) == (1, 0, 0)
 

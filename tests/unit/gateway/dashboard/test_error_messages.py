@@ -10,11 +10,17 @@ from pathlib import Path
 from babel.messages.pofile import read_po
 
 from catalog_service.logos import service as logos
-from catalog_service.model.manifest.rules import Refusal
 from catalog_service.model.releases import SENTENCES, Reason
+from catalog_service.model.winget_rules import Refusal
 from common.errors import Forbidden, InvalidField, Problem, UpstreamProblem
-from gateway.dashboard.error_messages import localized, localized_identity, localized_reason, localized_refusal
-from gateway.dashboard.languages import ENGLISH, LANGUAGES
+from gateway.dashboard.templating import (
+    ENGLISH,
+    LANGUAGES,
+    localized,
+    localized_identity,
+    localized_reason,
+    localized_refusal,
+)
 from tests.support.tables import each
 
 ROOT = Path(__file__).parents[4]
@@ -25,8 +31,8 @@ WITHOUT_FORM = (
     "auth_service/audit/model.py",
     "auth_service/oidc/providers.py",
     "auth_service/tenants/service.py",
-    "catalog_service/model/manifest/",
-    "catalog_service/model/external_installers.py",
+    "catalog_service/model/manifest_fields.py",
+    "catalog_service/model/installers.py",
     "catalog_service/winget/",
     "common/auth/entra_app.py",
     "client_registry/releases/service.py",
@@ -123,7 +129,7 @@ def test_every_english_message_is_translated() -> None:
 @each("language", OTHERS)
 def test_every_reason_and_winget_refusal_is_translated(language: str) -> None:
     refusals = {
-        refusal.args[1] for refusal in calls()["catalog_service/model/manifest/rules.py"] if len(refusal.args) > 2
+        refusal.args[1] for refusal in calls()["catalog_service/model/winget_rules.py"] if len(refusal.args) > 2
     }
     codes = {str(code.value) for code in refusals if isinstance(code, ast.Constant)}
     assert len(codes) > 10

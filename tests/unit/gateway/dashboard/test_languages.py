@@ -8,7 +8,7 @@ from typing import Any
 from babel.messages.extract import extract
 from babel.messages.pofile import read_po
 
-from gateway.dashboard.languages import ENGLISH, LANGUAGES
+from gateway.dashboard.templating import ENGLISH, LANGUAGES
 from tests.support.tables import each
 
 DASHBOARD = Path(__file__).parents[4] / "gateway" / "dashboard"

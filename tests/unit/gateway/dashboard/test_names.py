@@ -3,7 +3,7 @@
 from unittest.mock import AsyncMock, Mock
 
 from common.errors import Unavailable
-from gateway.dashboard.pages.blacklist import client_names_of, package_names_of
+from gateway.dashboard.page_request import client_names_of, package_names_of
 
 
 async def test_a_page_does_not_need_the_names_of_its_ids() -> None:

@@ -1,8 +1,12 @@
 """The chart and the words of the overview."""
 
 from datetime import UTC, datetime
+from typing import Any
 
-from gateway.dashboard.pages.overview import ACTIONS, CHART_HEIGHT, chart_bars
+from aiohttp import web
+
+from gateway.dashboard.pages.overview import CHART_HEIGHT, chart_bars
+from gateway.dashboard.templating import set_up_templates
 from gateway.operations import OPERATIONS
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
@@ -20,4 +24,6 @@ def test_the_highest_bar_fills_the_chart() -> None:
 
 
 def test_every_audited_operation_has_words() -> None:
-    assert {row.name for row in OPERATIONS if row.audited} <= ACTIONS.keys()
+    shared = set_up_templates(web.Application()).get_template("administration.html")
+    words: Any = shared.make_module({"language": "en"})
+    assert {row.name for row in OPERATIONS if row.audited} <= words.action_names.keys()

@@ -2,7 +2,7 @@
 
 import re
 
-from gateway.dashboard.pages.catalog.package import install_command
+from gateway.dashboard.pages.packages import install_command
 from tests.support.tables import each
 
 IDS = [

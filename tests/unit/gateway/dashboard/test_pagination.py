@@ -2,7 +2,7 @@
 
 from aiohttp.test_utils import make_mocked_request
 
-from gateway.dashboard.pagination import ListPart, paginate, paginate_list
+from gateway.dashboard.page_request import ListPart, paginate, paginate_list
 from tests.support.tables import each
 
 ITEMS = list("abcde")

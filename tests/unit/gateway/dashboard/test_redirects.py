@@ -1,7 +1,7 @@
 """Redirects after a sign-in or a change of the language."""
 
 from common.auth.internal_tokens import Caller
-from gateway.dashboard.redirects import safe_next_url
+from gateway.dashboard.page_request import safe_next_url
 from tests.support.factories import make_tenant
 from tests.support.tables import each
 

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 from common.auth.internal_tokens import Caller
 from common.auth.roles import Permission, Role, has_permission
 from gateway.dashboard.page_request import PageRequest
-from gateway.dashboard.pages.catalog.releases import actions_for, is_ready, waiting_for
+from gateway.dashboard.pages.releases import actions_for, is_ready, waiting_for
 from tests.support.factories import make_tenant
 from tests.support.releases import make_gate, make_release
 from tests.support.tables import each

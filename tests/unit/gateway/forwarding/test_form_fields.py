@@ -84,6 +84,7 @@ def test_a_refusal_shortens_a_long_name() -> None:
     ("kind", "body"),
     [
         (URLENCODED, b"client_name=pc&room=7"),
+        (URLENCODED, b"client_name=pc&r%6Fom=7"),
         (f"{URLENCODED}; charset=utf-8", urlencode({"room": "7"}).encode()),
         (f"{MULTIPART}; boundary=b", b'--b\r\nContent-Disposition: form-data; name="room"\r\n\r\n7\r\n--b--\r\n'),
         (
@@ -102,9 +103,18 @@ def test_an_unknown_field_of_any_form_is_refused(kind: str, body: bytes) -> None
     [
         ("application/json", b'{"room": 7}'),
         (f"{MULTIPART}; boundary=b", b"nonsense"),
-        (URLENCODED, b"a=%ff"),
+        (URLENCODED, b"client_name=%ff"),
+        (URLENCODED, b"%ff=a"),
+        (URLENCODED, b"\xff=a"),
+        (URLENCODED, b"a=&" * 1001),
         ("", b""),
     ],
 )
 def test_a_body_that_is_no_form_is_left_to_the_service(kind: str, body: bytes) -> None:
     FIELDS.check_body(operation("add_client"), kind, body)
+
+
+def test_a_long_name_is_unknown_in_the_form_in_which_it_was_sent() -> None:
+    name = "%72oom" * 100
+    with pytest.raises(InvalidField, match=f"{name[:64]}…: "):
+        FIELDS.check_body(operation("add_client"), URLENCODED, f"{name}=7".encode())

@@ -3,8 +3,8 @@
 import pytest
 
 from common.telemetry import of_request
-from gateway.forwarding import refusals
-from gateway.forwarding.refusals import RefusalCounts
+from gateway.forwarding import audit
+from gateway.forwarding.audit import RefusalCounts
 from tests.support.factories import make_caller, make_tenant
 
 TENANT = make_tenant()
@@ -13,7 +13,7 @@ ADA, BELA = (make_caller(TENANT, username=name) for name in ("ada", "bela"))
 
 @pytest.fixture(autouse=True)
 def one_refusal_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MAX_REFUSALS", 1)
+    monkeypatch.setattr(audit, "MAX_REFUSALS", 1)
 
 
 def test_each_caller_has_refusals_of_its_own() -> None:
@@ -36,21 +36,21 @@ def test_a_minute_that_ended_says_how_many_refusals_it_left_out() -> None:
 
 
 def test_refusals_are_recorded_again_after_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MINUTE", 0.0)
+    monkeypatch.setattr(audit, "MINUTE", 0.0)
     counts = RefusalCounts()
     assert [counts.count(ADA, 403) for _ in range(3)] == [True] * 3
 
 
 def test_a_minute_ends_without_another_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MINUTE", 0.0)
-    monkeypatch.setattr(refusals, "MAX_REFUSALS", 0)
+    monkeypatch.setattr(audit, "MINUTE", 0.0)
+    monkeypatch.setattr(audit, "MAX_REFUSALS", 0)
     counts = RefusalCounts()
     counts.count(ADA, 403)
     assert [each.left_out for each in counts.take_ended()] == [1]
 
 
 def test_the_counted_callers_are_limited_and_none_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MAX_CALLERS", 2)
+    monkeypatch.setattr(audit, "MAX_CALLERS", 2)
     counts = RefusalCounts()
     callers = [make_caller(TENANT, username=f"user {number}") for number in range(4)]
     for caller in callers:

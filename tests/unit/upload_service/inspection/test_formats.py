@@ -12,8 +12,8 @@ from tests.support.samples import pe_builder
 from tests.support.samples.msi_samples import MACHINE_MSI, USER_MSI
 from tests.support.samples.pe_builder import ARM64, X64, X86, archive, make_zip, program, version_resource
 from tests.support.tables import each
+from upload_service.inspection.formats import Damaged, inspect_file
 from upload_service.inspection.formats.archives import publisher_id
-from upload_service.inspection.formats.detection import Damaged, inspect_file
 from upload_service.inspection.model import Findings, Format, Machine, Nested, Reach, Signer, clean_text
 
 MICROSOFT = "CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, S=Washington, C=US"

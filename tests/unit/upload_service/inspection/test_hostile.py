@@ -17,8 +17,7 @@ from tests.support.samples.pe_builder import archive, make_zip, program
 from tests.support.tables import each
 from tests.support.wait import until
 from upload_service.inspection import process
-from upload_service.inspection.formats import archives
-from upload_service.inspection.formats.detection import Damaged, inspect_file
+from upload_service.inspection.formats import Damaged, archives, inspect_file
 from upload_service.inspection.model import Findings, Format, Reason
 from upload_service.inspection.process import Unreadable, read_installer
 

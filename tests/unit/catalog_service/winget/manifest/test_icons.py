@@ -1,7 +1,7 @@
 """The logo of a package as a winget icon with a signed URL."""
 
-from catalog_service.model.manifest.package import Icon
-from catalog_service.winget.manifest.icons import icon_url, with_logo_icon
+from catalog_service.model.manifest import Icon
+from catalog_service.winget.manifest import icon_url, with_logo_icon
 from tests.support.factories import KEYS, make_caller
 from tests.support.samples.winget_factories import make_entry
 from tests.support.services.catalog import picture

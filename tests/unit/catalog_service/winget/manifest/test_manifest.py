@@ -6,21 +6,19 @@ from typing import Any
 
 from catalog_service.catalog.reader import WholeEntry
 from catalog_service.model.enumerations import Architecture, FileType, UpgradeBehavior
-from catalog_service.model.manifest.package import (
+from catalog_service.model.manifest import (
     Agreement,
-    Documentation,
-    Icon,
-    LocalTexts,
-    PackageManifest,
-)
-from catalog_service.model.manifest.version import (
     AppsAndFeaturesEntry,
     DesiredStateConfiguration,
+    Documentation,
     DscV3,
     DscV3Resource,
     ExpectedReturnCode,
+    Icon,
     InstalledFile,
     LocalReleaseTexts,
+    LocalTexts,
+    PackageManifest,
     PowerShellModule,
     PowerShellResource,
     ReturnResponse,
@@ -28,8 +26,8 @@ from catalog_service.model.manifest.version import (
 )
 from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.manifest.manifest import manifest
-from catalog_service.winget.search.requests import Query
+from catalog_service.winget.manifest import manifest
+from catalog_service.winget.requests import Query
 from tests.support.samples.winget_factories import make_entry, make_version
 from tests.support.tables import each
 from tests.support.winget.client import CONTRACTS

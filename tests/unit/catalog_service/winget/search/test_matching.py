@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 
 from catalog_service.model.enumerations import FileType
 from catalog_service.model.identities import folded
-from catalog_service.model.manifest.package import LocalTexts
-from catalog_service.model.manifest.version import AppsAndFeaturesEntry
-from catalog_service.winget.search.cooperative_yield import CooperativeYield
-from catalog_service.winget.search.evaluation import candidate_segments, matching_numbers
-from catalog_service.winget.search.fields import CODES, Field, squeezed
-from catalog_service.winget.search.index import IndexSegment
-from catalog_service.winget.search.matching import Match, MatchType
-from catalog_service.winget.search.records import record_of
-from catalog_service.winget.search.requests import MATCHES as MAX_MATCHES
-from catalog_service.winget.search.requests import Search, parse_search
-from catalog_service.winget.search.text_index import FILTER_THRESHOLD, Finder, TrigramFilter
+from catalog_service.model.manifest import AppsAndFeaturesEntry, LocalTexts
+from catalog_service.winget.index import (
+    CODES,
+    FILTER_THRESHOLD,
+    Field,
+    Finder,
+    IndexSegment,
+    TrigramFilter,
+    record_of,
+    squeezed,
+)
+from catalog_service.winget.requests import MATCHES as MAX_MATCHES
+from catalog_service.winget.requests import Match, MatchType, Search, parse_search
+from catalog_service.winget.search import CooperativeYield, candidate_segments, matching_numbers
 from common.errors import InvalidField
 from tests.support.samples.winget_factories import make_entry, make_version
 from tests.support.tables import each
@@ -200,7 +203,7 @@ TEXTS = st.text(st.sampled_from("ab.É* "), min_size=1, max_size=6).filter(str.s
 def test_a_filtered_scan_finds_the_same_as_a_full_scan(long: int, names: list[str], keyword: str) -> None:
     entries = [make_entry(f"A.{number}", make_version(f"A.{number}"), name=name) for number, name in enumerate(names)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("catalog_service.winget.search.text_index.FILTER_THRESHOLD", long)
+        patch.setattr("catalog_service.winget.index.FILTER_THRESHOLD", long)
         segment = IndexSegment([record for entry in entries if (record := record_of(entry))])
     assert (segment.texts.filter is not None) is (long == 0)
     folded, small = keyword.casefold(), [name.casefold() for name in names]

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from catalog_service.winget.contracts import Contract
-from catalog_service.winget.search.requests import KEYWORD_LIMIT, MATCHES, PAGE, PARTS, parse_query, parse_search
+from catalog_service.winget.requests import KEYWORD_LIMIT, MATCHES, PAGE, PARTS, parse_query, parse_search
 from common.errors import InvalidRequest
 from tests.support.tables import each
 

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_service.model.stages import ReleaseStatus, Stage
-from catalog_service.winget.installable import installable_versions
-from catalog_service.winget.search.fields import Field
-from catalog_service.winget.search.matching import Match, MatchType
-from catalog_service.winget.search.requests import Search
-from catalog_service.winget.search.service import WingetSearch
+from catalog_service.model.releases import ReleaseStatus, Stage
+from catalog_service.winget.contracts import installable_versions
+from catalog_service.winget.index import Field
+from catalog_service.winget.requests import Match, MatchType, Search
+from catalog_service.winget.search import WingetSearch
 from common.tenants import ALL_RINGS
 from tests.support.samples.staged_catalogs import CALLER_RINGS, FIVE, PACKAGE_IDS, PACKAGES, RINGS, StagedCatalog
 from tests.support.tables import each
@@ -93,7 +92,7 @@ async def follow(steps: Sequence[tuple[Any, ...]]) -> None:
 @given(steps=st.lists(STEPS, min_size=10, max_size=30))
 def test_each_ring_finds_the_plain_filter_of_all_entries(steps: Sequence[tuple[Any, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("catalog_service.winget.search.index.SIZE", 2)
+        patched.setattr("catalog_service.winget.index.SIZE", 2)
         asyncio.run(follow(steps))
 
 

@@ -8,12 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 
 from catalog_service.catalog.reader import WholeEntry
-from catalog_service.revisions.model import CatalogState, Change
-from catalog_service.winget.search.fields import Field
-from catalog_service.winget.search.index import Index
-from catalog_service.winget.search.matching import Match, MatchType
-from catalog_service.winget.search.requests import Search
-from catalog_service.winget.search.service import UNCACHED_READS, WingetSearch
+from catalog_service.catalog.revision_store import CatalogState, Change
+from catalog_service.winget.index import Field, Index
+from catalog_service.winget.requests import Match, MatchType, Search
+from catalog_service.winget.search import UNCACHED_READS, WingetSearch
 from common.tenants import ALL_RINGS
 from tests.support.samples.winget_factories import make_entry, make_version
 

@@ -9,7 +9,7 @@ from asn1crypto import parser
 from tests.support.samples.pe_builder import program
 from tests.support.samples.signed_files import root, sign, time_authority, unsigned
 from tests.support.tables import each
-from upload_service.inspection.signatures.model import Signature, SignatureState
+from upload_service.inspection.model import Signature, SignatureState
 from upload_service.inspection.signatures.trust import TrustStore
 from upload_service.inspection.signatures.verification import verify_file
 

@@ -16,7 +16,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import Encoding
 
 from tests.support.samples.signed_files import PUBLISHER, Identity, make_identity, root, sign, time_authority, unsigned
-from upload_service.inspection.signatures.model import SignatureState
+from upload_service.inspection.model import SignatureState
 from upload_service.inspection.signatures.trust import TrustStore
 from upload_service.inspection.signatures.verification import verify_file
 

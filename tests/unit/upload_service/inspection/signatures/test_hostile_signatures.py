@@ -23,8 +23,8 @@ from tests.support.samples.signed_files import (
 )
 from tests.support.tables import each
 from upload_service.inspection import process
+from upload_service.inspection.model import Signature, SignatureState
 from upload_service.inspection.process import Verifier
-from upload_service.inspection.signatures.model import Signature, SignatureState
 from upload_service.inspection.signatures.packages import BLOCK_SIZE, MAP_SIZE
 
 

@@ -30,8 +30,8 @@ from tests.support.samples.signed_files import (
     unsigned,
 )
 from tests.support.tables import each
-from upload_service.inspection.signatures.model import Signature, SignatureState
-from upload_service.inspection.signatures.trust import NotTrusted, TrustStore, fingerprint, read_trusted
+from upload_service.inspection.model import Signature, SignatureState, Untrusted
+from upload_service.inspection.signatures.trust import TrustStore, fingerprint, read_trusted
 from upload_service.inspection.signatures.verification import verify_file
 
 OTHER_ROOT = make_identity("CN=Other Root", is_authority=True)
@@ -98,7 +98,9 @@ def test_a_timestamp_outside_the_validity_of_the_certificate_is_refused(at: date
 def test_a_timestamp_of_an_unknown_authority_is_untrusted() -> None:
     authority = make_identity("CN=Time", OTHER_ROOT, usages=[ExtendedKeyUsageOID.TIME_STAMPING])
     signed = sign(unsigned("exe"), authority=authority)
-    assert state(signed) is SignatureState.UNTRUSTED
+    refused = verdict(signed)
+    assert refused.state is SignatureState.UNTRUSTED
+    assert refused.reason.startswith("The certificate of the timestamp is not trusted: it leads to no trusted")
     assert state(signed, root(), OTHER_ROOT) is SignatureState.VALID
 
 
@@ -123,7 +125,7 @@ def test_an_authority_for_timestamps_is_for_nothing_else() -> None:
     usages = [ExtendedKeyUsageOID.TIME_STAMPING, ExtendedKeyUsageOID.CODE_SIGNING]
     store = TrustStore([root().certificate])
     store.check(time_authority().certificate, (), ExtendedKeyUsageOID.TIME_STAMPING, NOW)
-    with pytest.raises(NotTrusted):
+    with pytest.raises(Untrusted):
         store.check(make_identity("CN=Time", root(), usages=usages).certificate, (), usages[0], NOW)
 
 
@@ -178,7 +180,7 @@ def test_a_changed_rsa_signature_is_invalid() -> None:
 )
 def test_a_short_key_is_untrusted(short: Key) -> None:
     store, usage = TrustStore([root().certificate]), ExtendedKeyUsageOID.CODE_SIGNING
-    with pytest.raises(NotTrusted, match="too short"):
+    with pytest.raises(Untrusted, match="too short"):
         store.check(make_identity(PUBLISHER, root(), key=short).certificate, (), usage, NOW)
 
 

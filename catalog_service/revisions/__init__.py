@@ -1,1 +1,0 @@
-"""Revisions of catalogs: they tell readers what changed."""

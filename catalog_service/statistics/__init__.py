@@ -1,1 +1,0 @@
-"""Downloads of versions, and the size of the catalog."""

@@ -1,1 +1,0 @@
-"""Finished uploads that do not belong to a version yet."""

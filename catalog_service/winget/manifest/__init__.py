@@ -1,1 +1,0 @@
-"""Manifests of packages for winget clients."""

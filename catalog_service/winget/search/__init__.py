@@ -1,1 +1,0 @@
-"""Searches of winget clients in a cached index."""

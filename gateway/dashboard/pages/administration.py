@@ -1,0 +1,173 @@
+"""The pages of users, API tokens, the own account, the settings, the audit log, and the state of the server."""
+
+import asyncio
+import json
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+from urllib.parse import urlencode
+
+from aiohttp import web
+
+from common.auth.roles import Role
+from common.errors import Problem
+from common.http.readiness import CHECK_TIMEOUT, READINESS
+from common.service_client.client import ServiceClient
+from gateway.app_keys import SERVICES
+from gateway.dashboard.page_request import PageRequest, client_names_of, package_names_of
+from gateway.dashboard.templating import _
+from gateway.forwarding.audit import LEFT_OUT
+from gateway.operations import GATEWAY, OPERATIONS
+
+# The name of each role, and what it allows.
+ROLES: Mapping[Role, tuple[str, str]] = {
+    Role.VIEWER: (_("Viewer"), _("Sees packages, clients and settings.")),
+    Role.PUBLISHER: (_("Publisher"), _("Also uploads, edits and deletes packages and versions.")),
+    Role.APPROVER: (_("Approver"), _("Also approves releases.")),
+    Role.AUDITOR: (_("Auditor"), _("Also reads the audit log.")),
+    Role.ADMINISTRATOR: (_("Administrator"), _("Has all rights.")),
+}
+AUDIT_PAGE_SIZE = 20  # entries
+MAX_USER, MAX_OPERATION = 128, 64  # characters
+OTHER_OPERATIONS = ("login", "logout", LEFT_OUT)
+OUTCOMES = ("done", "refused")
+# Targets without a meaning for readers. The page shows them on request.
+IDS = ("uid", "uids", "client_id", "token_id", "entry_id", "group_id", "group", "sha256", "server_filename", "file_id")
+READINESS_TIMEOUT = CHECK_TIMEOUT + 0.5  # seconds; a service waits CHECK_TIMEOUT for its own dependencies
+
+
+async def show_users(page: PageRequest) -> web.Response:
+    """The users of the tenant, with the names of the API tokens that they created."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for token in await page.fetch("get_tokens") if page.may("tokens:write") else ():
+        names[token["created_by"]].append(token["name"])
+    return page.render("users.html", users=await page.fetch("get_users"), roles=ROLES, tokens=names)
+
+
+async def show_tokens(page: PageRequest) -> web.Response:
+    """The API tokens of the tenant. A secret is shown only by the script that receives it."""
+    now, tokens = datetime.now(UTC), await page.fetch("get_tokens")
+    tokens = [{**token, "is_expired": datetime.fromisoformat(token["expires_at"]) <= now} for token in tokens]
+    roles = {role: words for role, words in ROLES.items() if role is not Role.ADMINISTRATOR}
+    return page.render("tokens.html", tokens=tokens, roles=roles, base_url=page.caller.base_url)
+
+
+async def show_account(page: PageRequest) -> web.Response:
+    """The roles of the user, and the form that changes the own password."""
+    return page.render("account.html", roles=ROLES)
+
+
+async def show_settings(page: PageRequest) -> web.Response:
+    """The settings of the administrators, and the limits of the operator."""
+    information = await page.server_information()
+    values = {name: information["settings"][name] for name in ("ring_rules", "gates", "retention")}
+    policies = {
+        name: json.dumps(value, indent=2, ensure_ascii=False) if value else "" for name, value in values.items()
+    }
+    return page.render("settings.html", information=information, policies=policies, own_address=page.caller.ip)
+
+
+async def show_audit(page: PageRequest) -> web.Response:
+    """The page. The query has `user`, `operation`, `outcome` and `before` of `get_audit_log`.
+
+    Its `first` and `last` are dates in UTC, both included. A date that cannot be read is left out.
+    """
+    query = page.request.query
+    filters = {
+        "user": query.get("user", "").strip()[:MAX_USER],
+        "operation": query.get("operation", "").strip()[:MAX_OPERATION],
+        "outcome": query.get("outcome", "") if query.get("outcome") in OUTCOMES else "",
+    }
+    first, last = (_date(query.get(name, "")) for name in ("first", "last"))
+    times = {"since": _start_of(first) if first else "", "until": _start_of(last, days=1) if last else ""}
+    before, selection = query.get("before", ""), {**filters, **times}
+    entries = await page.fetch("get_audit_log", limit=str(AUDIT_PAGE_SIZE + 1), before=before, **selection)
+    shown = entries[:AUDIT_PAGE_SIZE]
+    client_names, package_names = await asyncio.gather(
+        client_names_of(page, _targets(shown, "client_id")),
+        package_names_of(page, _targets(shown, "package_id", "package_ids")),
+    )
+    sent = {name: value for name, value in selection.items() if value}
+    return page.render(
+        "audit.html",
+        entries=shown,
+        client_names=client_names,
+        package_names=package_names or {},
+        older_url=_url(page, before=str(entries[AUDIT_PAGE_SIZE - 1]["sequence"]))
+        if len(entries) > AUDIT_PAGE_SIZE
+        else "",
+        newest_url=_url(page, before="") if before else "",
+        download_url=f"{page.home}/operations/get_audit_log?{urlencode({'format': 'jsonl', **sent})}",
+        ids=IDS,
+        operations=sorted({row.name for row in OPERATIONS if row.audited} | set(OTHER_OPERATIONS)),
+        filters={**filters, "first": first or "", "last": last or ""},
+    )
+
+
+def _targets(entries: list[dict[str, Any]], *names: str) -> list[str]:
+    """The different values of targets; a list has commas between its values."""
+    texts = [entry["target"].get(name, "") for entry in entries for name in names]
+    return list(dict.fromkeys(value for text in texts for value in text.split(",") if value))
+
+
+def _date(text: str) -> date | None:
+    with suppress(ValueError):
+        return date.fromisoformat(text)
+    return None
+
+
+def _start_of(day: date, *, days: int = 0) -> str:
+    with suppress(OverflowError):
+        return datetime.combine(day + timedelta(days=days), time(), UTC).isoformat()
+    return ""
+
+
+def _url(page: PageRequest, *, before: str) -> str:
+    return str(page.request.rel_url.update_query(before=before))
+
+
+@dataclass(frozen=True)
+class Health:
+    """The readiness of a service: its status, and the names of missing dependencies. It has no address."""
+
+    service: str
+    status: str
+    missing: tuple[str, ...] = ()
+
+
+async def show_server(page: PageRequest) -> web.Response:
+    """The page; it also works without the services that know the usage."""
+    health, (information, problem) = await asyncio.gather(health_of_services(page.request.app), _information(page))
+    return page.render(
+        "server.html",
+        health=health,
+        information=information,
+        problem=problem,
+        base_url=page.caller.base_url,
+        deployment=page.caller.deployment,
+    )
+
+
+async def _information(page: PageRequest) -> tuple[Mapping[str, object] | None, Problem | None]:
+    try:
+        return await page.server_information(), None
+    except Problem as problem:
+        return None, problem
+
+
+async def health_of_services(app: web.Application) -> list[Health]:
+    """The readiness of the gateway and of one process of each service."""
+    missing = await app[READINESS].missing()
+    own = Health(GATEWAY, "not ready" if missing else "ready", tuple(missing))
+    return [own, *await asyncio.gather(*(_health(name, service) for name, service in app[SERVICES].items()))]
+
+
+async def _health(name: str, service: ServiceClient) -> Health:
+    try:
+        readiness = await service.readiness(timeout=READINESS_TIMEOUT)
+        return Health(name, str(readiness["status"]), tuple(readiness.get("missing", ())))
+    except (Problem, LookupError, TypeError):
+        return Health(name, "unavailable")

@@ -1,1 +1,0 @@
-"""The pages of packages, their versions, and the way of versions through rings."""

@@ -1,1 +1,0 @@
-"""The documentation pages, and the static files of all pages."""
