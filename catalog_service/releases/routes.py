@@ -7,7 +7,6 @@ from typing import Any
 
 from aiohttp import web
 
-from catalog_service import forms
 from catalog_service.app_keys import RELEASES
 from catalog_service.model.releases import GateState, GateStatus, Reason, VersionRelease, is_offered
 from catalog_service.releases.gates import gates_of, kinds
@@ -15,6 +14,7 @@ from catalog_service.releases.policy import Policy
 from catalog_service.releases.policy_edits import NAMES, policy_fields, to_audit_texts, to_settings
 from catalog_service.releases.service import Releases
 from catalog_service.releases.store import ReleaseQuery
+from catalog_service.versions.forms import ID_LIMIT, PAGE, PAGE_LIMIT, uid_in_path
 from common.errors import InvalidField
 from common.http.forms import Form, query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
@@ -45,7 +45,7 @@ async def find_release_policy(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_release/{version_uid:[^/]+}")
 async def get_release(request: web.Request) -> web.Response:
-    found = await request.app[RELEASES].find(caller_of(request), forms.uid_in_path(request))
+    found = await request.app[RELEASES].find(caller_of(request), uid_in_path(request))
     return json_response(release_with_history(*found))
 
 
@@ -98,7 +98,7 @@ async def _change(
     **parsers: Callable[[Form], str | bool],
 ) -> web.Response:
     """Call a method of `Releases` with the fields of the form, each read by its parser."""
-    uid = forms.uid_in_path(request)
+    uid = uid_in_path(request)
     form = await read_form(request) if parsers else Form()
     fields = {name: parse(form) for name, parse in parsers.items()}
     target = {"uid": uid, **{name: value if isinstance(value, str) else "01"[value] for name, value in fields.items()}}
@@ -120,9 +120,9 @@ def _query(query: Form) -> ReleaseQuery:
         raise InvalidField("state", "must be one of in_flight, all", reason="not_a_choice", values="in_flight, all")
     return ReleaseQuery(
         in_flight=state == "in_flight",
-        package_id=query.text("package_id", limit=forms.ID_LIMIT, required=False),
+        package_id=query.text("package_id", limit=ID_LIMIT, required=False),
         offset=query.integer("offset", default=0),
-        limit=query.integer("limit", default=forms.PAGE, least=1, most=forms.PAGE_LIMIT),
+        limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )
 
 

@@ -1,6 +1,7 @@
 """From a request to its caller: tenant, network, then a session, API token, client token or token of Entra ID."""
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -15,7 +16,7 @@ from common.http.middleware import CALLER, CLIENT_ADDRESS
 from common.redis import RedisError
 from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
-from gateway.auth.directories import ENTRA_TOKEN_LIMIT, EntraDirectory, TokenDirectory, UserDirectory, is_entra_token
+from gateway.auth.directories import ENTRA_TOKEN_LIMIT, UserDirectory, is_entra_token
 from gateway.auth.rings import PolicyDirectory
 from gateway.operations import CATALOG, CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.target import Target, base_url
@@ -30,29 +31,19 @@ WITH_BEARER = frozenset([Access.ADMINISTRATOR, Access.SESSION, Access.CLIENT, Ac
 TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
 
 
+@dataclass(frozen=True)
 class Authenticator:
     """Identifies the callers of all requests."""
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        sessions: Sessions,
-        tenants: TenantDirectory,
-        users: UserDirectory,
-        tokens: TokenDirectory,
-        clients: ClientDirectory,
-        entra: EntraDirectory,
-        policies: PolicyDirectory,
-    ) -> None:
-        self._settings = settings
-        self._sessions = sessions
-        self._tenants = tenants
-        self._users = users
-        self._tokens = tokens
-        self._clients = clients
-        self._visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = FifoCache(MAX_VISITORS)
-        self._entra = entra
-        self._policies = policies
+    _settings: GatewaySettings
+    _sessions: Sessions
+    _tenants: TenantDirectory
+    _users: UserDirectory
+    _clients: ClientDirectory
+    _policies: PolicyDirectory
+    _visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = field(
+        default_factory=lambda: FifoCache(MAX_VISITORS)
+    )
 
     async def authenticate(self, request: web.Request, target: Target) -> Caller:
         """The caller of a request, with one call of Redis. The request gets its `TENANT_VERSION`.
@@ -143,7 +134,7 @@ class Authenticator:
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
         token = _bearer_token(request)
         if token.startswith(PREFIX):
-            return await self._tokens.identify(visitor, token, check.tenant_version)
+            return await self._users.by_token(visitor, token, check.tenant_version)
         return await self._user(visitor, check, token)
 
     async def _user(self, visitor: Caller, check: SessionCheck, token: str) -> Caller:
@@ -152,7 +143,7 @@ class Authenticator:
             if not token:
                 raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
             session = await self._sessions.check(visitor.tenant_id, token)
-        return await self._users.identify(visitor, session, check.tenant_version)
+        return await self._users.by_session(visitor, session, check.tenant_version)
 
     async def _package_manager(self, request: web.Request, visitor: Caller, check: SessionCheck, token: str) -> Caller:
         """A client by its token, else a user by a token of Entra ID, else as for other clients."""
@@ -163,7 +154,7 @@ class Authenticator:
         if client is not None:
             return client
         policy = await self._policies.find(visitor, check.tenant_version)
-        return await self._entra.identify(visitor, bearer, policy.app_roles, check.tenant_version)
+        return await self._users.by_entra_token(visitor, bearer, policy.app_roles, check.tenant_version)
 
     async def _administrator_or_client(
         self,

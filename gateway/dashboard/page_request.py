@@ -41,6 +41,7 @@ PAGE_HEADERS = {
     ),
 }
 LANGUAGE_LIFETIME = 31_536_000  # seconds
+SESSION_COOKIE = "session"
 # Pages send this header with automatic requests, which do not extend the session.
 UNATTENDED = "X-Unattended"
 # Printable characters of a path or query; never `//host`, `\\host` or a control character, which lead to other sites.
@@ -143,15 +144,28 @@ async def load_page_request(request: web.Request, caller: Caller, *, attended: b
     check = sessions.check if attended and UNATTENDED not in request.headers else sessions.validate
     try:
         session = await check(caller.tenant_id, token)
-        user = request[CALLER] = await request.app[USER_DIRECTORY].identify(caller, session, request[TENANT_VERSION])
+        user = request[CALLER] = await request.app[USER_DIRECTORY].by_session(caller, session, request[TENANT_VERSION])
     except NotAuthenticated:
         return None
     return PageRequest(request, user, session, token, language_of(request))
 
 
-def cookie_name(caller: Caller) -> str:
-    """The name of the session cookie. Each tenant of an origin has its own."""
-    return f"{'__Host-' if is_https(caller.base_url) else ''}session-{caller.tenant_id}"
+def cookie_name(caller: Caller, kind: str = SESSION_COOKIE) -> str:
+    """The name of a cookie. Each tenant of an origin has its own. No other host can set `__Host-` cookies."""
+    return f"{'__Host-' if is_https(caller.base_url) else ''}{kind}-{caller.tenant_id}"
+
+
+def set_cookie(response: web.Response, caller: Caller, name: str, value: str, max_age: int | None = None) -> None:
+    """Set a cookie for `max_age` seconds, or until the browser closes. Scripts cannot read it.
+
+    Lax: the browser must send it when another site redirects back, such as an identity provider.
+    """
+    secure = is_https(caller.base_url)
+    response.set_cookie(name, value, max_age=max_age, path="/", httponly=True, samesite="Lax", secure=secure)
+
+
+def delete_cookie(response: web.Response, caller: Caller, name: str) -> None:
+    response.del_cookie(name, path="/", secure=is_https(caller.base_url), httponly=True, samesite="Lax")
 
 
 def redirect_to_sign_in(request: web.Request, caller: Caller) -> web.Response:
@@ -186,14 +200,7 @@ def set_language(request: web.Request, caller: Caller, language: str) -> web.Res
     if language not in LANGUAGES:
         raise NotFound("There is no such language.")
     response = web.Response(status=303, headers={"Location": safe_next_url(request.query.get("next", ""), caller)})
-    response.set_cookie(
-        LANGUAGE_COOKIE,
-        language,
-        max_age=LANGUAGE_LIFETIME,
-        httponly=True,
-        samesite="Lax",
-        secure=is_https(caller.base_url),
-    )
+    set_cookie(response, caller, LANGUAGE_COOKIE, language, LANGUAGE_LIFETIME)
     return response
 
 

@@ -23,7 +23,7 @@ from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION, TOKEN_LIMIT, Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.directories import EntraDirectory, TokenDirectory, UserDirectory
+from gateway.auth.directories import UserDirectory
 from gateway.auth.rings import PolicyDirectory
 from gateway.operations import Access, Operation
 from gateway.routing.target import Target, caller_address
@@ -115,9 +115,7 @@ class AuthenticatorFixture:
             cast("Sessions", self.sessions),
             TenantDirectory(cast("ServiceClient", self.auth_service)),
             UserDirectory(cast("ServiceClient", self.auth_service)),
-            TokenDirectory(cast("ServiceClient", self.auth_service)),
             ClientDirectory(cast("ServiceClient", self.clients)),
-            EntraDirectory(cast("ServiceClient", self.auth_service)),
             PolicyDirectory(cast("ServiceClient", self.catalog_service)),
         )
 

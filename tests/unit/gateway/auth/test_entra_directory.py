@@ -6,7 +6,7 @@ from typing import Any, cast
 from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.auth.directories import EntraDirectory
+from gateway.auth.directories import UserDirectory
 
 Rules = tuple[tuple[str, str], ...]
 
@@ -26,7 +26,7 @@ class AuthService:
 
 async def test_a_user_is_fetched_once_for_each_set_of_rules() -> None:
     service, visitor = AuthService(), Caller(Tenant("acme"))
-    directory = EntraDirectory(cast("ServiceClient", service))
+    directory = UserDirectory(cast("ServiceClient", service))
     rows: tuple[tuple[Rules, str], ...] = (
         ((), ""),
         ((("Any", "pilot"),), "pilot"),
@@ -34,5 +34,5 @@ async def test_a_user_is_fetched_once_for_each_set_of_rules() -> None:
     )
     for _ in range(2):
         for rules, ring in rows:
-            assert await directory.identify(visitor, "a token", rules, "1") == visitor.as_client("", ring)
+            assert await directory.by_entra_token(visitor, "a token", rules, "1") == visitor.as_client("", ring)
     assert service.call_count == len(rows)
