@@ -39,8 +39,7 @@ from catalog_service.winget.search import SearchLimit, WingetSearch
 from common.concurrency.background import repeating
 from common.events import Count, Events, Outcome
 from common.events.broker import open_events
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis

@@ -30,11 +30,10 @@ from deploy.operator.stores import Storage, StoreAddresses, migrate_imported, op
 from deploy.operator.tenants import OperatorAudit, open_operator, open_operator_audit, operator_name
 from deploy.terminal import FileProgress
 from upload_service.downloads.store import MongoDownloadStore
-from upload_service.model import Status, Upload
+from upload_service.model import Status, Upload, suffix_of
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.file_names import suffix_of
 from upload_service.storage.part_files import PartFiles
-from upload_service.uploads.removal import Removal
+from upload_service.uploads.claims import Removal
 from upload_service.uploads.store import MongoUploadStore
 
 PACKAGES, VERSIONS = "catalog.packages.bson", "catalog.versions.bson"
