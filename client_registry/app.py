@@ -15,7 +15,6 @@ from client_registry.clients.service import Clients
 from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
 from client_registry.metrics import register_metrics
-from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
 from client_registry.routes import routes
@@ -60,7 +59,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[CLIENTS] = Clients(store, ClientTokens(settings.client_token_key), resolver)
         register_metrics(app[METRICS], store)
         app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
-        releases = app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))
+        releases = app[RELEASES] = Releases(MongoReleaseStore(database), upload_service)
         await stack.enter_async_context(
             repeating("sweeper", releases.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)
         )

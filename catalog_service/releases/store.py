@@ -116,7 +116,7 @@ class MongoReleaseStore:
         document = await self._versions.find_one({"tenant_id": tenant_id, "uid": uid, "state": "active"}, PROJECTION)
         if document is None:
             raise VersionNotFound(uid=uid)
-        return _version(document)
+        return to_version(document)
 
     async def save(self, before: VersionRelease, after: VersionRelease) -> VersionRelease:
         """Replace a version's stage and record, and return the version as it is stored.
@@ -165,7 +165,7 @@ class MongoReleaseStore:
         conditions: Document = {"state": "active", "release.due": {"$type": "date"}}
         conditions["$expr"] = {"$lte": ["$release.due", "$$NOW"]}
         cursor = self._versions.find(conditions, PROJECTION, sort=[("release.due", ASCENDING)], limit=limit)
-        return [_version(document) async for document in cursor]
+        return [to_version(document) async for document in cursor]
 
     async def page(self, tenant_id: str, query: ReleaseQuery) -> tuple[Sequence[VersionRelease], int]:
         """Return the newest versions first, and the number of all of them."""
@@ -174,7 +174,7 @@ class MongoReleaseStore:
         conditions |= {"package_id": query.package_id} if query.package_id else {}
         order = [("changed_at", DESCENDING), ("uid", ASCENDING)]
         cursor = self._versions.find(conditions, PROJECTION, sort=order, skip=query.offset, limit=query.limit)
-        versions = [_version(document) async for document in cursor]
+        versions = [to_version(document) async for document in cursor]
         return versions, await self._versions.count_documents(conditions)
 
     async def earlier(self, version: VersionRelease) -> tuple[Sequence[EarlierVersion], LastSigner | None]:
@@ -233,7 +233,7 @@ class MongoReleaseStore:
         return {row["_id"]: row["versions"] async for row in self._versions.aggregate(stages)}
 
 
-def _version(document: Document) -> VersionRelease:
+def to_version(document: Document) -> VersionRelease:
     record = {name: value for name, value in document.items() if name in (*FIELDS, "published_at", "now")}
     return VersionRelease(
         **record,

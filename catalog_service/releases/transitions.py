@@ -15,9 +15,9 @@ from catalog_service.model.releases import (
     VersionRelease,
 )
 from catalog_service.releases.gates import Facts, evaluate, gates_of
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.policy import Policy, unknown_ring
 from common.errors import Conflict, Forbidden
-from common.tenants import ALL_RINGS, unknown_ring
+from common.tenants import ALL_RINGS
 
 FIRST_CHECK, LAST_CHECK = timedelta(seconds=1), timedelta(minutes=1)  # pauses between two questions about a file
 POSTPONED = timedelta(seconds=5)

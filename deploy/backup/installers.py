@@ -30,6 +30,10 @@ UPLOADS = "upload.uploads.bson"
 _UPLOAD_ID = re.compile("[0-9a-f]{32}")
 
 
+WriteBlocks = Callable[[AsyncGenerator[bytes, None], Upload], Awaitable[None]]
+"""Writes an installer from its blocks. Raises InstallerAltered, and as the blocks."""
+
+
 class InstallerAltered(Exception):
     """The bytes are not those of the record."""
 
@@ -122,15 +126,15 @@ class InstallerSource:
     find: Callable[[Upload], Awaitable[Upload | None]]
     backends: StorageBackends
 
-    async def copy(self, upload: Upload, target: Path, progress: FileProgress) -> CopyOutcome:
-        """Copy an installer, also if it moves to another storage meanwhile.
+    async def copy(self, upload: Upload, write: WriteBlocks, progress: FileProgress) -> CopyOutcome:
+        """Copy an installer, also if it moves to another storage meanwhile; `write` begins again then.
 
         Raises Unavailable or OSError, unless the scrub has found out that only this installer cannot be read.
         """
         done = progress.done
         while True:
             try:
-                await copy_installer(self.backends.of(upload).read(upload, 0, upload.size), upload, target, progress)
+                await write(self.backends.of(upload).read(upload, 0, upload.size), upload)
             except (InstallerMissing, InstallerAltered) as problem:
                 progress.update(done)
                 current = await self.find(upload)

@@ -4,8 +4,10 @@ Scripts of the pages execute operations of the interface with the session of the
 """
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 from aiohttp import web
 
@@ -48,15 +50,10 @@ class Page:
     show: Callable[..., Awaitable[web.StreamResponse]]
     permission: Permission = Permission.NONE
 
-    def match(self, parts: Sequence[str]) -> list[str] | None:
-        """The values in an address of this page; None for another address."""
-        words = self.path.split("/")
-        if len(words) != len(parts):
-            return None
-        pairs = list(zip(words, parts, strict=True))
-        if any(part != word if not word.startswith("{") else not part for word, part in pairs):
-            return None
-        return [part for word, part in pairs if word.startswith("{")]
+    @cached_property
+    def address(self) -> re.Pattern[str]:
+        """Matches the address of this page; its groups are the values. No part of an address has a slash."""
+        return re.compile(re.sub(r"{\w+}", "([^/]+)", self.path))
 
 
 PAGES = (
@@ -124,7 +121,7 @@ async def dispatch_dashboard(request: web.Request, caller: Caller, parts: Sequen
     if is_stream:
         return await live_events.stream_events(page)
     request[PROBLEM_RENDERER] = page.render_problem
-    return await _show_page(page, tuple(parts) or ("",))
+    return await _show_page(page, tuple(parts))
 
 
 async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamResponse:
@@ -134,11 +131,10 @@ async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamRes
     if parts == ("live",):
         _allow_methods(page.request, "GET")
     for row in PAGES:
-        values = row.match(parts)
-        if values is not None:
+        if match := row.address.fullmatch("/".join(parts)):
             _allow_methods(page.request, *READ_METHODS)
             check_permission(page.caller, row.permission)
-            return await row.show(replace(page, releases=await releases.count_in_flight(page)), *values)
+            return await row.show(await releases.with_navigation(page), *match.groups())
     raise NoSuchOperation
 
 

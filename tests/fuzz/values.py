@@ -7,10 +7,10 @@ from contextlib import suppress
 
 from PIL import Image
 
-from catalog_service.forms import package_id
 from catalog_service.logos import EDGE, LogoRefused
 from catalog_service.logos.decoder import decode_logo
 from catalog_service.model.versions import VersionName, VersionOrder, newest_first
+from catalog_service.versions.forms import package_id
 from client_registry.clients.hostnames import NAME_LIMIT, host_name
 from client_registry.releases.service import release_version
 from common.errors import InvalidField, InvalidRequest

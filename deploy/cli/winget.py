@@ -13,7 +13,6 @@ from common.settings import BadSetting
 from deploy.backup.archive import is_archive
 from deploy.backup.records import Passphrase
 from deploy.cli.backup import SEAL_HELP, import_tenant
-from deploy.cli.catalog.publish import describe_problem, open_client, problems_printed
 from deploy.cli.options import (
     DATA_HELP,
     INTERRUPTED,
@@ -25,11 +24,12 @@ from deploy.cli.options import (
     Url,
     error_console,
     run_interruptible,
-    run_until_stopped,
 )
+from deploy.cli.publish import describe_problem, open_client, problems_printed, with_client
+from deploy.publish.client import RetryingClient
 from deploy.publish.publisher import AT_ONCE, Publisher
 from deploy.terminal import json_text, print_line, show_progress, visible
-from deploy.winget_manifests.exporter import ExportedManifest, ManifestExport
+from deploy.winget_manifests.exporter import ManifestExport
 from deploy.winget_manifests.importer import DryRun, ManifestImport, Outcome, Row, summary
 from deploy.winget_manifests.manifest import SUFFIXES, find_manifests
 from deploy.winget_manifests.sources import InstallersFolder, InstallerSources, open_fetcher
@@ -115,24 +115,17 @@ def import_paths(
         raise typer.Exit(1)
 
 
-def manifests(
+@with_client
+async def manifests(
+    client: RetryingClient,
     folder: Annotated[Path, Argument(file_okay=False, help="Target folder; created if it does not exist.")],
-    url: Url,
     package: Annotated[list[str] | None, Option(help="Package id. Default: all packages.")] = None,
-    retry_timeout: RetryTimeout = 600,
-    ca_file: CaFile = None,
 ) -> None:
     """Export the catalog as winget manifests, one folder for each version; prints the folders.
 
     Signs in like `pkgrepo publish`. The addresses of installers that the server stores expire.
     """
-
-    async def work() -> Sequence[ExportedManifest]:
-        async with open_client(url, ca_file, retry_timeout) as client:
-            return await ManifestExport(client, folder).run(package or ())
-
-    with problems_printed(retry_timeout):
-        exported = run_until_stopped(work(), error_console)
+    exported = await ManifestExport(client, folder).run(package or ())
     for manifest in exported:
         if manifest.problem:
             print_line(error_console, f"{manifest.package_id} {manifest.version}: {manifest.problem.detail}", "red")

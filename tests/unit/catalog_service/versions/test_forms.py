@@ -4,11 +4,10 @@ from typing import Any
 
 import pytest
 
-from catalog_service.forms import package_id, version_uids
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, UpgradeBehavior
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.versions import PackageDependency, PackageVersion, Switches
-from catalog_service.versions.forms import new_version
+from catalog_service.versions.forms import new_version, package_id, version_uids
 from common.errors import InvalidField, InvalidRequest
 from common.http.forms import Form
 from tests.support.services.catalog import version_form

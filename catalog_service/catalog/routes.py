@@ -1,19 +1,24 @@
-"""The responses with the catalog, sent from files or with early headers for slow reads, and logos."""
+"""The operation of the catalog, and its response: sent from files, or with early headers for slow reads."""
 
 import asyncio
 import hashlib
+from base64 import b64encode
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Iterable
 
+import orjson
 from aiohttp import web
 
+from catalog_service.app_keys import CATALOG_CACHE, CLIENT_REGISTRY
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN
+from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.revision_store import CatalogState
 from catalog_service.catalog.snapshot import View
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.caching import RevisionCheck
 from common.concurrency.blocks import Block, FileRange, read_blocks
 from common.http.bodies import if_none_match, negotiate_encoding
+from common.http.forms import flag
 from common.http.middleware import caller_of
 from common.http.zero_copy import send_blocks
 from common.mongo import MongoError
@@ -24,8 +29,34 @@ IMMUTABLE = "private, max-age=31536000, immutable"  # for addresses that change 
 START_TIMEOUT = 2.0  # seconds until a response begins; callers wait for three
 SLICE = 256 << 10  # bytes of a response that are on their way to one client
 
+routes = web.RouteTableDef()
 
-async def catalog(request: web.Request, catalogs: CatalogCache, view: View) -> web.StreamResponse:
+
+@routes.post("/{tenant_id}/get_packages")
+async def get_packages(request: web.Request) -> web.StreamResponse:
+    include_disabled = flag("include_disabled", request.query.get("include_disabled", "false"))
+    hidden = await request.app[CLIENT_REGISTRY].hidden_from_caller(request)
+    view = View(include_disabled, caller_of(request).audience, hidden)
+    return await catalog_response(request, request.app[CATALOG_CACHE], view)
+
+
+def rendered_package(entry: CatalogEntry) -> bytes:
+    """Return a Package object in JSON; `VERSIONS` and `VERSIONS_UID` have the same order, newest first."""
+    package, versions = entry.package, entry.versions
+    members = {
+        "PACKAGE_ID": package.package_id,
+        "PACKAGE_NAME": package.name,
+        "PACKAGE_PUBLISHER": package.publisher,
+        "PACKAGE_DESCRIPTION": package.description,
+        "PACKAGE_LOGO": f"data:image/png;base64,{b64encode(package.logo).decode()}" if package.logo else "",
+        "PACKAGE_ACTIVE": "1" if package.active else "0",
+        "VERSIONS": [version.version for version in versions],
+        "VERSIONS_UID": [version.uid for version in versions],
+    }
+    return orjson.dumps(members)
+
+
+async def catalog_response(request: web.Request, catalogs: CatalogCache, view: View) -> web.StreamResponse:
     """Respond with the packages of a view, in an encoding that the caller accepts; 304 if `If-None-Match` has them."""
     tenant_id = caller_of(request).tenant_id
     check = await catalogs.check(tenant_id)
