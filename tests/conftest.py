@@ -93,7 +93,7 @@ def interruptible() -> None:
 def timeout() -> Iterator[None]:
     """A service waits for its stores as long as a busy machine needs."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("common.http.readiness.START_TIMEOUT", 60)
+        patched.setattr("common.http.server.START_TIMEOUT", 60)
         patched.setattr("common.redis.ANSWER_TIMEOUT", 10)
         yield
 

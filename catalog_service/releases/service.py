@@ -210,7 +210,11 @@ class Releases:
             by_tenant[version.tenant_id].append(version)
 
         async def advance(tenant_id: str) -> None:
-            await self._advance(tenant_id, [await self._record(version) for version in by_tenant[tenant_id]])
+            versions = [await self._record(version) for version in by_tenant[tenant_id]]
+            for version in versions:
+                if version.is_deleted and not version.release.unaudited:
+                    await self._store.mark_audited(version)
+            await self._advance(tenant_id, [version for version in versions if not version.is_deleted])
 
         await with_each("releases", by_tenant, advance)
 

@@ -10,7 +10,7 @@ from tests.support.services.storage_pair import StoragePair, storages
 from tests.support.services.tenant_first import TenantFilterCheck
 from upload_service.model import Damage, Move, Status, StorageKind
 from upload_service.storage.store import MongoMoveStore
-from upload_service.uploads.removal import Collector
+from upload_service.uploads.claims import Collector
 
 __all__ = ["storages"]
 
