@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from catalog_service.app_keys import LOGOS, PACKAGE_SEARCH, PACKAGES
+from catalog_service.app_keys import LOGOS, PACKAGE_SEARCH, PACKAGES, RELEASES
 from catalog_service.catalog.routes import IMMUTABLE, REVALIDATE, png
 from catalog_service.logos import LOGO_LIMIT
 from catalog_service.model.manifest import PackageManifest
@@ -75,11 +75,15 @@ async def find_packages(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/check_names")
 async def check_names(request: web.Request) -> web.Response:
-    """Internal: refuse `package_ids` that no package has, for a form of client_registry that the gateway has."""
-    ids = (await read_json(request)).get("package_ids")
-    if not isinstance(ids, list) or not all(isinstance(text, str) for text in ids):
-        raise InvalidRequest("`package_ids` must be a list of texts.")
-    await request.app[PACKAGE_SEARCH].check_ids(caller_of(request), ids)
+    """Internal: refuse package ids and a ring that do not exist, for the gateway, which has a form with them."""
+    caller, names = caller_of(request), await read_json(request)
+    ids, ring = names.get("package_ids", []), names.get("ring", "")
+    if not isinstance(ids, list) or not all(isinstance(text, str) for text in [*ids, ring]):
+        raise InvalidRequest("`package_ids` must be a list of texts, `ring` a text.")
+    if ids:
+        await request.app[PACKAGE_SEARCH].check_ids(caller, ids)
+    if ring:
+        await request.app[RELEASES].check_ring(caller.tenant_id, ring)
     return json_response({})
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from aiohttp import web
 
 from common.auth.api_tokens import PREFIX
-from common.auth.internal_tokens import Caller
+from common.auth.internal_tokens import Caller, Kind
 from common.auth.sessions import SessionCheck, Sessions
 from common.caching import FifoCache
 from common.errors import InvalidRequest, NotAuthenticated
@@ -17,7 +17,8 @@ from common.redis import RedisError
 from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
 from gateway.auth.directories import ENTRA_TOKEN_LIMIT, UserDirectory, is_entra_token
-from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
+from gateway.auth.rings import PolicyDirectory
+from gateway.operations import CATALOG, CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.target import Target, base_url
 from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
 from gateway.settings import GatewaySettings
@@ -39,6 +40,7 @@ class Authenticator:
     _tenants: TenantDirectory
     _users: UserDirectory
     _clients: ClientDirectory
+    _policies: PolicyDirectory
     _visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = field(
         default_factory=lambda: FifoCache(MAX_VISITORS)
     )
@@ -73,6 +75,8 @@ class Authenticator:
             raise NetworkNotAllowed
         visitor = request[CALLER] = self._visitor(request, tenant, address)  # for the log of a refusal
         caller = request[CALLER] = await self.identify(request, operation, visitor, check)
+        if caller.kind is Kind.CLIENT and operation.service == CATALOG:  # Only catalogs differ between rings.
+            caller = request[CALLER] = await self._policies.in_ring(caller, check.tenant_version)
         return caller
 
     def _visitor(self, request: web.Request, tenant: Tenant, address: Address) -> Caller:
@@ -147,7 +151,10 @@ class Authenticator:
         if visitor.tenant.entra is None or not is_entra_token(bearer):
             return await self._administrator_or_client(request, visitor, check, token)
         client = await self._by_client_token(visitor, token, 0, check.tenant_version)
-        return client or await self._users.by_entra_token(visitor, bearer, check.tenant_version)
+        if client is not None:
+            return client
+        policy = await self._policies.find(visitor, check.tenant_version)
+        return await self._users.by_entra_token(visitor, bearer, policy.app_roles, check.tenant_version)
 
     async def _administrator_or_client(
         self,

@@ -17,8 +17,7 @@ from common.auth.sessions import Session
 from common.caching import ResponseCache
 from common.errors import Forbidden, NotAuthenticated, UpstreamProblem
 from common.service_client.client import ServiceClient
-from common.tenants import RingRule, contains
-from gateway.auth.rings import ring_of
+from common.tenants import contains
 
 MAX_AGE = 30.0  # seconds: the longest delay of a change whose new version did not reach Redis
 ENTRA_MAX_AGE = 86400.0  # seconds, longer than a token of Entra ID lives; `_EntraKey` has what the tenant says about it
@@ -59,7 +58,7 @@ class _EntraKey(NamedTuple):
 
     tenant_id: str
     app: EntraApp | None
-    ring_rules: tuple[RingRule, ...]
+    rules: tuple[tuple[str, str], ...]
     token: bytes
 
 
@@ -98,14 +97,18 @@ class UserDirectory:
             raise TokenNetworkNotAllowed
         return visitor.as_administrator(f"{USER_PREFIX}{grant.name}", "", grant.roles, grant.packages, grant.created_by)
 
-    async def by_entra_token(self, visitor: Caller, token: str, version: str | None) -> Caller:
-        """The visitor as a user of winget with an access token of Entra ID. Raises NotAuthenticated."""
-        tenant = visitor.tenant
-        key = _EntraKey(tenant.tenant_id, tenant.entra, tenant.ring_rules, sha256(token.encode()).digest())
-        user = await self._entra.get_or_fetch(key, version, partial(self._fetch_entra, visitor, token))
+    async def by_entra_token(
+        self, visitor: Caller, token: str, rules: tuple[tuple[str, str], ...], version: str | None
+    ) -> Caller:
+        """The visitor as a user of winget with an access token of Entra ID. Raises NotAuthenticated.
+
+        `rules` are pairs of an app role or group id and its ring. The caller's ring is the one that they choose.
+        """
+        key = _EntraKey(visitor.tenant_id, visitor.tenant.entra, rules, sha256(token.encode()).digest())
+        user = await self._entra.get_or_fetch(key, version, partial(self._fetch_entra, visitor, token, rules))
         if time.time() >= user.expires_at:
             raise NotAuthenticated("The token of Entra ID has expired.")
-        return visitor.as_client("", ring_of(tenant, visitor.address, user.ring))
+        return visitor.as_client("", user.ring)
 
     async def _fetch_roles(self, visitor: Caller, session: Session) -> tuple[Role, ...]:
         user = visitor.as_administrator(session.username, session.session_id, ())
@@ -123,9 +126,10 @@ class UserDirectory:
         rights = tuple(roles), tuple(packages), tuple(networks)
         return _Grant(found["name"], *rights, found["created_by"], found["expires_at"])
 
-    async def _fetch_entra(self, visitor: Caller, token: str) -> _EntraUser:
+    async def _fetch_entra(self, visitor: Caller, token: str, rules: tuple[tuple[str, str], ...]) -> _EntraUser:
+        form = {"token": token, "rules": rules}
         try:
-            found = await self._auth_service.json(visitor, "identify_entra_user", {"token": token})
+            found = await self._auth_service.json(visitor, "identify_entra_user", form)
         except UpstreamProblem as problem:
             if problem.status == NotAuthenticated.status:
                 raise NotAuthenticated(problem.detail) from None

@@ -24,6 +24,7 @@ from gateway.app_keys import SERVICES, SESSIONS, SETTINGS, USER_DIRECTORY
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.dashboard.static_files import asset_url
 from gateway.dashboard.templating import LANGUAGE_COOKIE, LANGUAGES, language_of
+from gateway.forwarding.composed import server_information
 from gateway.forwarding.execute import check_permission
 from gateway.routing.target import Target, find_operation, is_https
 
@@ -54,7 +55,10 @@ MAX_ADDRESS = 6000  # characters of the ids in an address
 
 @dataclass(frozen=True)
 class PageRequest:
-    """One request of a browser with a session. `caller` is the user, `releases` the number of versions in flight."""
+    """One request of a browser with a session. `caller` is the user.
+
+    `rings` are the tenant's, and `releases` is the number of versions in flight.
+    """
 
     chunk_size: ClassVar[int] = 8 << 20  # bytes of a file that a page uploads in one request
 
@@ -63,6 +67,7 @@ class PageRequest:
     session: Session
     token: str
     language: str
+    rings: tuple[str, ...] = ()
     releases: int = 0
 
     @property
@@ -77,7 +82,7 @@ class PageRequest:
     @property
     def has_releases(self) -> bool:
         """Whether the navigation has the page of the releases: with rings, or with a version that is held."""
-        return bool(self.caller.tenant.rings or self.releases)
+        return bool(self.rings or self.releases)
 
     @property
     def seconds_left(self) -> int:
@@ -115,6 +120,11 @@ class PageRequest:
             streamed=row.streamed,
         ) as response:
             return await json_of(response)
+
+    async def server_information(self) -> Mapping[str, Any]:
+        """The limits, usage and settings of the tenant. Raises PermissionMissing or Unavailable."""
+        check_permission(self.caller, Permission.SETTINGS_READ)
+        return await server_information(self.request.app, self.caller, self.request[TENANT_VERSION])
 
     def render(self, template: str, /, *, status: int = 200, **values: Any) -> web.Response:
         """Render a page. The template gets `values`, and this object as `page`."""

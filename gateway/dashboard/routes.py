@@ -6,7 +6,7 @@ Scripts of the pages execute operations of the interface with the session of the
 import json
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 
 from aiohttp import web
@@ -139,7 +139,7 @@ async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamRes
         if match := row.address.fullmatch("/".join(parts)):
             _allow_methods(page.request, *READ_METHODS)
             check_permission(page.caller, row.permission)
-            return await row.show(replace(page, releases=await releases.count_in_flight(page)), *match.groups())
+            return await row.show(await releases.with_navigation(page), *match.groups())
     raise NoSuchOperation
 
 
