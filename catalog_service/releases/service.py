@@ -10,12 +10,12 @@ from itertools import groupby
 from catalog_service.model.installers import FileChecks
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.releases import Gate, Reason, VersionRelease, is_offered
-from catalog_service.model.versions import PackageVersion, newest_first
+from catalog_service.model.versions import newest_first
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, gates_of, kinds
-from catalog_service.releases.policy import Policy, is_same_name
+from catalog_service.releases.policy import Policy, is_same_name, unknown_ring
 from catalog_service.releases.policy_edits import edited
 from catalog_service.releases.policy_store import MongoPolicyStore
 from catalog_service.releases.store import (
@@ -109,15 +109,10 @@ class Releases:
         self._audit = audit
         self._facts = FactsReader(store, installers)
 
-    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
-        """Whether a new version begins before the first ring. Its file is withheld if a scan gate is on its way.
-
-        Raises Unavailable.
-        """
+    async def control_of_new(self, tenant_id: str) -> tuple[bool, bool]:
+        """Whether a new version begins before the first ring, and whether nobody downloads its file before its scan."""
         policy = await self._policies.find(tenant_id)
-        if policy.has_scan and version.server_filename:
-            await self._installers.withhold(service_of(tenant_id), version.uid, 0, withheld=True)
-        return policy.is_controlled
+        return policy.is_controlled, policy.has_scan
 
     async def begin(self, tenant_id: str, uid: str) -> None:
         """Let a new version enter the rings that are open to it; the loop does that if it is not possible now."""
@@ -130,10 +125,16 @@ class Releases:
         """Remember the signers of versions that are being deleted, for later versions. Raises Unavailable."""
         await self._facts.remember_signers(tenant_id, uids)
 
-    async def edit_policy(self, tenant_id: str, fields: Mapping[str, str]) -> Policy:
-        """Change rings, gates or retention, and return the policy. Raises InvalidField."""
-        if not fields:
-            return await self._policies.find(tenant_id)
+    async def policy(self, tenant_id: str) -> Policy:
+        return await self._policies.find(tenant_id)
+
+    async def check_ring(self, tenant_id: str, ring: str) -> None:
+        """Raise InvalidField for a ring that the tenant does not have."""
+        if ring not in (rings := await self._policies.rings(tenant_id)):
+            raise unknown_ring("ring", rings)
+
+    async def edit_policy(self, tenant_id: str, fields: Mapping[str, str]) -> tuple[Policy, Policy]:
+        """Change the policy; return it before and after. Raises InvalidField."""
         return await self._policies.edit(tenant_id, lambda policy: edited(policy, fields))
 
     async def find(self, caller: Caller, uid: str) -> Changed:
@@ -204,7 +205,11 @@ class Releases:
             by_tenant[version.tenant_id].append(version)
 
         async def advance(tenant_id: str) -> None:
-            await self._advance(tenant_id, [await self._record(version) for version in by_tenant[tenant_id]])
+            versions = [await self._record(version) for version in by_tenant[tenant_id]]
+            for version in versions:
+                if version.is_deleted and not version.release.unaudited:
+                    await self._store.mark_audited(version)
+            await self._advance(tenant_id, [version for version in versions if not version.is_deleted])
 
         await with_each("releases", by_tenant, advance)
 

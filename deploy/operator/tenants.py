@@ -43,7 +43,7 @@ from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.store import MongoMoveStore
-from upload_service.uploads.removal import forget_tenant as forget_installers
+from upload_service.uploads.claims import forget_tenant as forget_installers
 from upload_service.uploads.store import MongoUploadStore
 
 CACHES_EXPIRED = 5  # seconds until no gateway has a deleted tenant in its cache
