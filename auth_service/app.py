@@ -40,8 +40,7 @@ from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
 from auth_service.users.store import MongoUserStore
 from common.auth.sessions import Sessions
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis

@@ -39,8 +39,7 @@ from catalog_service.winget.search import SearchLimit, WingetSearch
 from common.concurrency.background import repeating
 from common.events import Count, Events, Outcome
 from common.events.broker import open_events
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis
@@ -95,7 +94,13 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         identities = Identities(store.identities)
         versions = app[app_keys.VERSIONS] = Versions(store.versions, store.uploads, installers, releases, identities)
         retention = app[app_keys.RETENTION] = Retention(
-            store.retention, store.policies.find, store.revisions.state, versions, installers, audit
+            store.retention,
+            store.policies.find,
+            store.revisions.state,
+            store.releases,
+            releases.run_due,
+            versions,
+            installers,
         )
         app[app_keys.STATISTICS] = Statistics(installers, store)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, identities)

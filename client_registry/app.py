@@ -21,8 +21,7 @@ from client_registry.routes import routes
 from client_registry.settings import RegistrySettings
 from client_registry.store import SCHEMA
 from common.concurrency.background import repeating
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis

@@ -11,8 +11,7 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.events import Events
 from common.events.broker import open_events
 from common.http.connection_limits import CATCH_ALL_ROUTE, expect
-from common.http.readiness import READINESS
-from common.http.server import Service, watched_app
+from common.http.server import READINESS, Service, watched_app
 from common.redis import open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS, Metrics

@@ -21,7 +21,7 @@ from catalog_service.catalog.snapshot import (
 from catalog_service.model.releases import known_ring
 from catalog_service.model.versions import VersionName
 from common.caching import RevisionCheck, TenantCache, TooLarge
-from common.concurrency.blocks import Block
+from common.http.zero_copy.sources import Block
 from common.telemetry import log
 
 

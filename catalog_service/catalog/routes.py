@@ -16,11 +16,11 @@ from catalog_service.catalog.revision_store import CatalogState
 from catalog_service.catalog.snapshot import View
 from common.auth.internal_tokens import HIDDEN, hidden_digest
 from common.caching import RevisionCheck
-from common.concurrency.blocks import Block, FileRange, read_blocks
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.forms import flag
 from common.http.middleware import caller_of
-from common.http.zero_copy import send_blocks
+from common.http.zero_copy.responses import send_blocks
+from common.http.zero_copy.sources import Block, FileRange, read_blocks
 from common.mongo import MongoError
 from common.telemetry import log
 

@@ -37,8 +37,8 @@ from deploy.backup.records import (
     open_plain_file,
 )
 from deploy.operator.stores import StoreAddresses, require_known_schemas
-from upload_service.storage.disk import sync_folder
-from upload_service.storage.file_names import plain_name
+from upload_service.model import plain_name
+from upload_service.storage.part_files import sync_folder
 
 MANIFEST, SEAL = "manifest.json", "manifest.seal"
 

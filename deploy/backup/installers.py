@@ -16,13 +16,19 @@ from common.tenants import is_tenant_id
 from deploy.backup.records import BackupProblem, documents, is_plain_file
 from deploy.operator.stores import Storage
 from deploy.terminal import FileProgress
-from upload_service.content_range import parse_file_id
 from upload_service.inspection.model import State
-from upload_service.model import Damage, InstallerMissing, Status, StorageKind, Upload
+from upload_service.model import (
+    Damage,
+    InstallerMissing,
+    Status,
+    StorageKind,
+    Upload,
+    parse_file_id,
+    parse_server_filename,
+)
 from upload_service.scanning.model import ScanState, scan_document
-from upload_service.storage.disk import sync_folder
-from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
+from upload_service.storage.part_files import sync_folder
 from upload_service.store import LEASE_FREE, SCAN, record_key, to_upload
 
 STORED = (Status.COMPLETE, Status.LINKED)

@@ -37,7 +37,7 @@ from deploy.terminal import FileProgress
 from upload_service.model import Status
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.integrity import StorageOwnership
 from upload_service.storage.store import MongoFileIndex
 
 UNAUTHORIZED = 13  # MongoDB's code

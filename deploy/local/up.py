@@ -24,8 +24,7 @@ from client_registry.settings import RegistrySettings
 from common.auth.internal_tokens import Deployment
 from common.events import LocalEvents
 from common.http.middleware import ROUTE, BytesResponse
-from common.http.readiness import READINESS
-from common.http.server import keep_memory, management_of, open_many_files, serving
+from common.http.server import READINESS, keep_memory, management_of, open_many_files, serving
 from common.settings import load
 from common.telemetry import traces
 from deploy.local.certificates import Certificates, authority, is_wildcard, renewing, server_names

@@ -13,11 +13,10 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT
 from common.http.middleware import AUDIT_HEADER, BytesResponse
-from common.http.zero_copy import splice
+from common.http.zero_copy.request_bodies import CallerBody
+from common.http.zero_copy.responses import detach_body, splice
 from common.redis import TENANT_VERSION_HEADER
-from common.service_client.caller_body import CallerBody
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, raise_problem
-from common.service_client.detached_body import detach_body
 from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.forwarding.form_fields import FORM_FIELDS

@@ -12,8 +12,8 @@ from common.errors import InvalidField, InvalidRequest, NotFound
 from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean, flag, read_form
 from tests.fuzz.requests import outcome, request
-from upload_service.forms import ChunkForm, InstallerForm
-from upload_service.storage.file_names import SUFFIXES
+from upload_service.model import SUFFIXES
+from upload_service.uploads.routes import ChunkForm, InstallerForm
 
 TEXT_LIMIT = 64  # characters
 NAMES = 8  # fields of a form that are parsed as every type

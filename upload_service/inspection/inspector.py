@@ -22,8 +22,7 @@ from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, Signature, State
 from upload_service.inspection.process import Unreadable
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull
-from upload_service.storage.file_names import parse_server_filename
+from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, parse_server_filename
 
 PROCESSES = 2  # of one replica, and at most one of them for the files that no caller waits for
 ATTEMPTS = 3

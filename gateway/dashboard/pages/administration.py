@@ -14,7 +14,7 @@ from aiohttp import web
 
 from common.auth.roles import Role
 from common.errors import Problem
-from common.http.readiness import CHECK_TIMEOUT, READINESS
+from common.http.server import CHECK_TIMEOUT, READINESS
 from common.service_client.client import ServiceClient
 from gateway.app_keys import SERVICES
 from gateway.dashboard.page_request import PageRequest, client_names_of, package_names_of

@@ -22,7 +22,7 @@ from catalog_service.catalog.revision_store import CatalogState, MongoRevisions
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
 from common.http.middleware import REVISION_HEADER
-from common.http.zero_copy import SocketSink
+from common.http.zero_copy.responses import SocketSink
 from common.mongo import MongoError
 from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller

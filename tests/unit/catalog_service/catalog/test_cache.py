@@ -20,7 +20,7 @@ from catalog_service.catalog.revision_store import CatalogState, Change
 from catalog_service.catalog.routes import rendered_package
 from catalog_service.catalog.snapshot import SEGMENT, CatalogFiles, Fragment, Segment, Snapshot, View
 from catalog_service.model.packages import Package
-from common.concurrency.blocks import FileRange, read_blocks
+from common.http.zero_copy.sources import FileRange, read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.tables import each
 from tests.support.wait import until

@@ -15,7 +15,7 @@ from catalog_service.catalog.compression import ENCODINGS, PLAIN, Encoding, Gzip
 from catalog_service.catalog.routes import rendered_package
 from catalog_service.catalog.snapshot import SEGMENT, CatalogFile, CatalogFiles, Fragment, Snapshot, View
 from catalog_service.model.releases import Stage
-from common.concurrency.blocks import read_blocks
+from common.http.zero_copy.sources import read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.samples.staged_catalogs import CALLER_RINGS, FIVE, PACKAGE_IDS, PACKAGES, RINGS, StagedCatalog
 from tests.support.tables import each

@@ -1,21 +1,89 @@
-"""The request bodies of upload_service."""
+"""The requests of uploads: chunks, the state and the cancellation of a transfer, and one-call forms."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from aiohttp import web
 from multipart import MultipartSegment
+from prometheus_client import Counter
 
 from common.errors import BodyTooLarge, InvalidField, InvalidRequest
 from common.http.bodies import FORM_LIMIT, field_text
-from common.http.socket_body import SocketBody
-from upload_service.scanning.store import Withholding
-from upload_service.storage.file_names import suffix_of
-from upload_service.uploads.large_parts import large_part_events
+from common.http.middleware import audit, caller_of, json_response
+from common.http.zero_copy.socket_body import SocketBody, large_part_events
+from common.telemetry.metrics import Metrics
+from upload_service.model import ContentRange, Status, Upload, parse_file_id, suffix_of
+from upload_service.uploads.service import Transfers
 
 OTHER_PARTS_LIMIT = 1 << 16  # bytes of the parts beside a chunk
 ALTERNATIVES = ("server_filename", "installer_url")  # fields of a one-call form that name an installer
+
+
+class TransferMetrics:
+    """The bytes that were received and sent, the downloads and the uploads that were completed."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.received = metrics.counter("pkgrepo_upload_bytes_total", "Bytes of uploads' bodies that came.")
+        self.sent = metrics.counter("pkgrepo_download_bytes_total", "Bytes of downloads that were sent.")
+        self.downloads = metrics.counter(
+            "pkgrepo_downloads_total", "Complete downloads, each client once for a file and hour.", "tenant_id"
+        )
+        self.finished = metrics.counter("pkgrepo_uploads_finished_total", "Uploads that became whole.")
+
+
+TRANSFERS = web.AppKey("transfers", Transfers)
+TRANSFER_METRICS = web.AppKey("transfer_metrics", TransferMetrics)
+
+routes = web.RouteTableDef()
+
+
+@routes.post("/{tenant_id}/upload_package_version")
+async def upload_package_version(request: web.Request) -> web.Response:
+    caller, transfers = caller_of(request), request.app[TRANSFERS]
+    file_id = parse_file_id(request.headers.getall("X-File-ID", []))
+    async with transfers.report_expected_offset(caller, file_id):
+        span = ContentRange.parse(request.headers.getall("Content-Range", []))
+        with count_bytes(request.app[TRANSFER_METRICS].received, lambda: request.content.total_bytes):
+            upload = await transfers.append(caller, file_id, span, ChunkForm(request))
+    if upload.status is not Status.OPEN:
+        audit(request, server_filename=upload.server_filename, sha256=upload.sha256)
+    return json_response(progress(upload))
+
+
+@routes.get("/{tenant_id}/upload_package_version")
+async def transfer_state(request: web.Request) -> web.Response:
+    file_id = parse_file_id(request.headers.getall("X-File-ID", []))
+    upload = await request.app[TRANSFERS].find(caller_of(request), file_id)
+    return json_response(progress(upload))
+
+
+@routes.delete("/{tenant_id}/upload_package_version")
+async def cancel_transfer(request: web.Request) -> web.Response:
+    file_id = parse_file_id(request.headers.getall("X-File-ID", []))
+    audit(request, file_id=file_id)
+    await request.app[TRANSFERS].cancel(caller_of(request), file_id)
+    return json_response({"Message": "Transfer was deleted successfully!"})
+
+
+@routes.post("/{tenant_id}/store_installer")
+async def store_installer(request: web.Request) -> web.Response:
+    form = InstallerForm(request)
+    with count_bytes(request.app[TRANSFER_METRICS].received, lambda: request.content.total_bytes):
+        upload = await request.app[TRANSFERS].store_whole(
+            caller_of(request), form, min_size=form.min_size, max_size=request.content_length
+        )
+    return json_response(stored(form, upload))
+
+
+@contextmanager
+def count_bytes(counter: Counter, bytes_so_far: Callable[[], int]) -> Iterator[None]:
+    """Count the bytes at the end of the block, also if it fails."""
+    try:
+        yield
+    finally:
+        counter.inc(bytes_so_far())
 
 
 class _FileForm(ABC):
@@ -136,36 +204,25 @@ class InstallerForm(_FileForm):
             raise InvalidRequest(f"Send either `file` or `{self._alternative}`, not both.")
 
 
-def text_of(body: Mapping[str, Any], name: str) -> str:
-    """The text under a name. Raises InvalidField."""
-    value = body.get(name)
-    if not isinstance(value, str) or not value or len(value) > 128:
-        raise InvalidField(name, "must be text of 1 to 128 characters")
-    return value
+def progress(upload: Upload) -> dict[str, Any]:
+    """The state of a transfer, in the responses to a chunk and to a query."""
+    if upload.status is Status.OPEN:
+        return {"Message": "Chunk received", "received": upload.offset, "total": upload.total, "complete": False}
+    return {
+        "Message": "Upload complete",
+        "received": upload.size,
+        "total": upload.size,
+        "complete": True,
+        "server_filename": upload.server_filename,
+        "sha256": upload.sha256,
+    }
 
 
-def texts_of(body: Mapping[str, Any], name: str) -> list[str]:
-    """The list of texts under a name. Raises InvalidField."""
-    values = body.get(name)
-    if not isinstance(values, list) or not all(isinstance(value, str) and 0 < len(value) <= 128 for value in values):
-        raise InvalidField(name, "must be a list of texts of 1 to 128 characters")
-    return values
-
-
-def days_of(body: Mapping[str, Any]) -> int:
-    """The number of days under `days`. Raises InvalidField."""
-    days = body.get("days")
-    if not isinstance(days, int) or not 1 <= days <= 400:
-        raise InvalidField("days", "must be a whole number from 1 to 400")
-    return days
-
-
-def withholdings_of(body: Mapping[str, Any]) -> list[Withholding]:
-    """The files to withhold, under `versions`. Raises InvalidField."""
-    rows = body.get("versions")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise InvalidField("versions", "must be a list of objects")
-    changes = [Withholding(text_of(row, "uid"), row.get("withheld"), row.get("fence")) for row in rows]
-    if not all(type(change.is_withheld) is bool and type(change.fence) is int for change in changes):
-        raise InvalidField("versions", "must have `withheld`, true or false, and `fence`, a whole number")
-    return changes
+def stored(form: InstallerForm, upload: Upload | None) -> dict[str, Any]:
+    """The content of a one-call form; what concerns the file is null without one."""
+    return {
+        "fields": form.fields,
+        "server_filename": upload.server_filename if upload else None,
+        "sha256": upload.sha256 if upload else None,
+        "size": upload.size if upload else None,
+    }

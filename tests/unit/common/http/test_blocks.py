@@ -4,7 +4,7 @@ import os
 import tempfile
 from contextlib import suppress
 
-from common.concurrency.blocks import Block, BlockSource, FileRange, read_blocks
+from common.http.zero_copy.sources import Block, BlockSource, FileRange, read_blocks
 
 
 def test_bytes_and_parts_of_files_are_sent_in_their_order() -> None:

@@ -20,14 +20,18 @@ import os
 import select
 import socket
 import time
+from collections.abc import AsyncIterator
+from functools import partial
 from typing import Protocol, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
+from multipart import MultipartSegment
 
 from common.errors import InvalidRequest
 from common.http import bodies
 from common.http.aiohttp_private import ServerConnection
+from common.http.zero_copy.sources import in_thread, until_ready
 
 LEAST = 512 << 10  # bytes; with fewer, the event loop is as fast
 BUFFER = 256 << 10  # bytes, which stay in a processor's cache between the calls
@@ -35,7 +39,10 @@ VISIT = 32 << 20  # bytes of one visit to a thread, which other work needs too
 VISIT_TIMEOUT = 0.01  # seconds that a visit waits for a sender
 SLOW = 64 << 10  # bytes; a visit that gets fewer is followed by a pause, and then by one that does not wait
 PAUSE = 0.02  # seconds in which a slow sender's bytes collect
-_ZEROS = bytes(BUFFER)  # fewer than those for which aiohttp would pause the transport, and resume it
+HEAD_END = b"\r\n\r\n"
+MAX_HEAD = 16 << 10  # bytes
+MAX_HEADS = 64  # before that of the file; a form has a dozen
+END = len(b"--\r\n")  # after the last delimiter
 
 
 class Sink(Protocol):
@@ -110,10 +117,10 @@ class SocketBody:
         while True:
             before = receiver.left
             try:
-                await _finish(loop.run_in_executor(None, receiver.visit, timeout))
+                await in_thread(partial(receiver.visit, timeout))
             finally:
                 received = before - receiver.left
-                self._count(received)
+                cast("ServerConnection", self._request.protocol).count(self._request.content, received)
             if receiver.is_done:
                 return
             progress += received
@@ -130,24 +137,11 @@ class SocketBody:
                 raise _broken()
 
     async def _until_readable(self, loop: asyncio.AbstractEventLoop, descriptor: int, timeout: float) -> None:
-        is_ready = asyncio.Event()
-        loop.add_reader(descriptor, is_ready.set)
         try:
             async with asyncio.timeout(max(timeout, 0)):
-                await is_ready.wait()
+                await until_ready(loop.add_reader, loop.remove_reader, descriptor)
         except TimeoutError:
             raise InvalidRequest("The body came too slowly.") from None
-        finally:
-            loop.remove_reader(descriptor)
-
-    def _count(self, received: int) -> None:
-        """Let the parser count bytes that it has not seen."""
-        content, protocol = self._request.content, self._request.protocol
-        while received and content.exception() is None:
-            zeros = _ZEROS[:received]
-            protocol.data_received(zeros)
-            content.read_nowait()
-            received -= len(zeros)
 
 
 class _Receiver:
@@ -203,18 +197,49 @@ class _Receiver:
         return filled - stop
 
 
-async def _finish(visit: "asyncio.Future[None]") -> None:
-    """Wait for a visit to a thread. A cancellation is raised after it, because the thread uses the socket."""
-    cancellation = None
-    while not visit.done():
-        try:
-            await asyncio.wait([visit])
-        except asyncio.CancelledError as error:
-            cancellation = error
-    if cancellation:
-        raise cancellation
-    visit.result()
-
-
 def _broken() -> InvalidRequest:
     return InvalidRequest("The body is broken or ended early.")
+
+
+async def large_part_events(
+    request: web.Request, name: str, length: int | None
+) -> AsyncIterator[MultipartSegment | bytes | SocketBody | None]:
+    """As `multipart_events`. The event after the head of a file `name` may be one that is still in the socket.
+
+    Such a file has `length` bytes. If that is unknown, the last `FORM_LIMIT` bytes of the body are never part of it.
+    """
+    blocks, buffer, position = bodies.body(request), b"", 0
+    heads = MAX_HEADS if SocketBody.can_receive(request) else 0
+    with bodies.well_formed():
+        parser = bodies.multipart_parser(request.headers.get("Content-Type", ""))
+        delimiter = b"\r\n--" + parser.boundary
+        while True:
+            while not buffer or (heads and HEAD_END not in buffer and len(buffer) < MAX_HEAD):
+                block = await anext(blocks, b"")
+                buffer += block
+                position += len(block)
+                if not block:
+                    heads = 0
+                    break
+            if not buffer:
+                break
+            piece, end, buffer = buffer.partition(HEAD_END) if heads else (buffer, b"", b"")
+            heads = heads - 1 if end else 0
+            event = None
+            if not parser.closed:
+                for event in parser.parse(piece + end):
+                    yield event
+            if not heads or not isinstance(event, MultipartSegment) or not _is_file(event, name):
+                continue
+            limit = (request.content_length or 0) - position + len(buffer)  # bytes that follow the head
+            limit = limit - bodies.FORM_LIMIT if length is None else min(limit, length + len(delimiter) + END)
+            if limit - len(buffer) >= LEAST:
+                part = SocketBody(request, buffer, limit, delimiter)
+                yield part
+                buffer, heads = part.rest, 0
+        parser.close()
+
+
+def _is_file(segment: MultipartSegment, name: str) -> bool:
+    """Whether a part is a file of this name. The parser checks a length of its own."""
+    return segment.name == name and bool(segment.filename) and segment.header("Content-Length") is None

@@ -1,95 +1,58 @@
-"""The responses of upload_service."""
+"""The request of a download: the whole installer or a range, conditional, redirected or sent."""
 
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
 
 from aiohttp import ETag, web
 
 from common.errors import Problem
-from common.http.zero_copy import send_blocks, send_file, splice
+from common.http.middleware import CALLER
+from common.http.zero_copy.responses import send_blocks, send_file, splice
 from common.telemetry import log
-from upload_service.downloads.service import ObjectBody, OpenFile
-from upload_service.forms import InstallerForm
-from upload_service.inspection.model import Inspection, Signature, SignatureState, State
-from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Status, Upload
+from upload_service.downloads.service import Address, DownloadCounter, Downloads, ObjectBody, OpenFile
+from upload_service.downloads.store import MongoDownloadStore
+from upload_service.model import PreconditionFailed, RangeNotSatisfiable, Upload
 from upload_service.outgoing.object_bodies import PAUSE
-from upload_service.scanning.service import InstallerCheck
+from upload_service.uploads.routes import TRANSFER_METRICS, count_bytes
 
-IDENTIFIERS = ("product_code", "upgrade_code", "package_family_name", "signature_sha256")
+DOWNLOADS = web.AppKey("downloads", Downloads)
+DOWNLOAD_COUNTER: web.AppKey[DownloadCounter | None] = web.AppKey("download_counter")
+DOWNLOAD_STORE = web.AppKey("download_store", MongoDownloadStore)
 
 _RANGE = re.compile(r"bytes=(?:([0-9]{1,18})-([0-9]{0,18})|-([0-9]{1,18}))")
 
-
-def progress(upload: Upload) -> dict[str, Any]:
-    """The state of a transfer, in the responses to a chunk and to a query."""
-    if upload.status is Status.OPEN:
-        return {"Message": "Chunk received", "received": upload.offset, "total": upload.total, "complete": False}
-    return {
-        "Message": "Upload complete",
-        "received": upload.size,
-        "total": upload.size,
-        "complete": True,
-        "server_filename": upload.server_filename,
-        "sha256": upload.sha256,
-    }
+routes = web.RouteTableDef()
 
 
-def stored(form: InstallerForm, upload: Upload | None) -> dict[str, Any]:
-    """The content of a one-call form; what concerns the file is null without one."""
-    return {
-        "fields": form.fields,
-        "server_filename": upload.server_filename if upload else None,
-        "sha256": upload.sha256 if upload else None,
-        "size": upload.size if upload else None,
-    }
+@routes.get("/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}")
+async def download(request: web.Request) -> web.StreamResponse:
+    address = Address(
+        **request.match_info, expires=request.query.get("expires", ""), signature=request.query.get("signature", "")
+    )
+    downloads = request.app[DOWNLOADS]
+    upload = await downloads.find(address)
+    if location := await downloads.redirect_address(upload, request.method):
+        if redirects_to_end(request, upload):
+            _count_download(request, upload)
+        return web.Response(status=307, headers={"Location": location, "Cache-Control": "no-store"})
+    if unchanged := not_modified(request, upload.sha256):
+        return unchanged
+    byte_range = requested_range(request, upload.sha256, upload.size)
+    length = 0 if request.method == "HEAD" else byte_range.length
+    async with downloads.open(upload, byte_range.start, length) as file:
+        with count_bytes(request.app[TRANSFER_METRICS].sent, lambda: request.writer.output_size):
+            count = partial(_count_download, request, upload) if byte_range.reaches(upload.size) else None
+            return await send_installer(request, file, byte_range, address.file_name, count)
 
 
-def inspection(result: Inspection) -> dict[str, Any]:
-    """The findings about an installer, under the names of the form fields that they fill."""
-    findings = result.findings
-    return {
-        "server_filename": result.server_filename,
-        "state": result.state,
-        "reason": result.reason,
-        "file_type": findings.format,
-        "file_architect": findings.machine,
-        "file_scope": findings.reach,
-        "package_version": findings.version,
-        "package_name": findings.product_name,
-        "package_publisher": findings.publisher,
-        "productcode": findings.product_code,
-        "upgradecode": findings.upgrade_code,
-        "package_family_name": findings.package_family_name,
-        "signature_sha256": findings.signature_sha256,
-        "nested": [{"file_nested_path": file.path, "file_type_nested": file.format} for file in findings.nested],
-        "signer": {**asdict(findings.signer), "verified": False} if findings.signer else None,
-        "signature": signature_check(result),
-    }
-
-
-def signature_check(result: Inspection) -> dict[str, Any]:
-    """The verdict about the signatures of an installer. Times are null where there are none."""
-    signature = result.findings.signature if result.state is State.DONE else None
-    if result.state is State.FAILED:
-        signature = Signature(SignatureState.UNSUPPORTED, f"The file cannot be inspected: {result.reason}.")
-    elif signature is None:
-        signature = Signature(SignatureState.PENDING, "The signature is still being verified.")
-    times = {"signed_at": signature.signed_at or None, "at": signature.at or None}
-    return {**asdict(signature), **times, "revocation": "not checked"}
-
-
-def identifiers(result: Inspection) -> dict[str, str]:
-    """The Windows identifiers of the installed product, as far as the inspection has found them."""
-    findings = result.findings.to_document()
-    return {name: findings[name] for name in IDENTIFIERS if findings[name]}
-
-
-def installer_check(check: InstallerCheck) -> dict[str, Any]:
-    """The checks of the file of a version, for release control."""
-    return {"sha256": check.sha256, "scan": check.scan, "signature": signature_check(check.inspection)}
+def _count_download(request: web.Request, upload: Upload) -> None:
+    """Count a download by the address of the client, which without a gateway is that of the connection."""
+    if counter := request.app[DOWNLOAD_COUNTER]:
+        caller = request.get(CALLER)
+        counter.count(upload, caller.ip if caller else request.remote or "")
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,18 @@ import struct
 import termios
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple, Protocol
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.connector import Connection
 
-from common.concurrency.blocks import Block, BlockSource, FileRange
-from common.concurrency.byte_sources import (
+from common.http import connection_limits
+from common.http.zero_copy.sources import (
+    CAN_SPLICE,
+    Block,
+    BlockSource,
     ConnectionSource,
+    FileRange,
     Side,
     Source,
     duplicate,
@@ -24,7 +29,6 @@ from common.concurrency.byte_sources import (
     pipe,
     until_ready,
 )
-from common.http import connection_limits
 
 MAX_CHUNK = 1 << 20  # bytes to send before other tasks run
 UNIX_SEND_BUFFER = 1 << 20  # bytes of a unix socket's send buffer, five times the default
@@ -127,3 +131,43 @@ def unsent(descriptor: int) -> int:
     with suppress(OSError):
         return int(struct.unpack("i", fcntl.ioctl(descriptor, termios.TIOCOUTQ, bytes(4)))[0])
     return 0
+
+
+class StreamedResponse(Protocol):
+    """A response of a service whose body may still be arriving."""
+
+    @property
+    def content(self) -> StreamReader: ...
+    @property
+    def connection(self) -> Connection | None: ...
+
+
+class DetachedBody(NamedTuple):
+    """The blocks that were received already, and the connection on which the `rest` bytes arrive, if any."""
+
+    blocks: Sequence[bytes]
+    connection: asyncio.Transport | None
+    rest: int
+
+
+def detach_body(response: StreamedResponse, length: int) -> DetachedBody | None:
+    """Stop aiohttp's reading of a body with this length; None if the system cannot move bytes.
+
+    The connection ends with the response. Raises EOFError, or what else ended the body early.
+    """
+    if not CAN_SPLICE or _is_encrypted(response.connection):
+        return None
+    blocks = list(iter(response.content.read_nowait, b""))  # This may resume the reading.
+    connection, rest = response.connection, length - response.content.total_bytes
+    if not rest:
+        return DetachedBody(blocks, None, 0)
+    if connection is None or connection.protocol is None or connection.transport is None:
+        raise EOFError
+    connection.protocol.pause_reading()
+    return DetachedBody(blocks, connection.transport, rest)
+
+
+def _is_encrypted(connection: Connection | None) -> bool:
+    """Whether the bytes on a connection are not those of the body."""
+    transport = connection.transport if connection else None
+    return transport is not None and transport.get_extra_info("sslcontext") is not None

@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from common.concurrency.blocks import BlockSource
-from common.concurrency.byte_sources import Side, move
+from common.http.zero_copy.sources import BlockSource, Side, move
 
 
 def test_bytes_before_an_early_end_are_counted() -> None:

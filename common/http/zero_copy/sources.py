@@ -9,8 +9,9 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 from typing import BinaryIO, Protocol, TypeVar
@@ -43,7 +44,8 @@ class ConnectionSource:
     def __init__(self, descriptor: int, reading: int, writing: int, *, timeout: float) -> None:
         self._descriptor, self._reading, self._writing = descriptor, reading, writing
         self._in_pipe = 0
-        self._timeout = timeout
+        self.taken = 0  # bytes of the connection, those in the pipe included
+        self.timeout = timeout
 
     def move(self, sink: int, limit: int) -> int:
         if not self._in_pipe:
@@ -51,10 +53,11 @@ class ConnectionSource:
                 self._in_pipe = splice_nonblocking(self._descriptor, self._writing, min(limit, PIPE))
             except BlockingIOError:
                 raise SourceEmpty from None
-            except ConnectionError:
+            except OSError:  # The network may be gone, too, or the connection timed out.
                 raise EOFError from None
             if not self._in_pipe:
                 raise EOFError
+            self.taken += self._in_pipe
         moved = splice_nonblocking(self._reading, sink, min(limit, self._in_pipe))
         self._in_pipe -= moved
         return moved
@@ -62,7 +65,7 @@ class ConnectionSource:
     async def wait(self) -> None:
         """Wait until bytes arrive. Raises TimeoutError."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(self._timeout):
+        async with asyncio.timeout(self.timeout):
             await until_ready(loop.add_reader, loop.remove_reader, self._descriptor)
 
 
@@ -101,13 +104,13 @@ async def splice_to_file(source: asyncio.Transport, file: BinaryIO, length: int,
     with duplicate(source) as descriptor, pipe() as (reading, writing):
         connection = ConnectionSource(descriptor, reading, writing, timeout=timeout)
         while length:
-            moved, waiting = await _in_thread(partial(move, connection, file.fileno(), min(length, VISIT)))
+            moved, waiting = await in_thread(partial(move, connection, file.fileno(), min(length, VISIT)))
             length -= moved
             if waiting:
                 await connection.wait()
 
 
-async def _in_thread(call: Callable[[], Result]) -> Result:
+async def in_thread(call: Callable[[], Result]) -> Result:
     """The result of a call in a worker thread. A cancellation waits for its end: it uses descriptors."""
     visit = asyncio.get_running_loop().run_in_executor(None, call)
     cancelled: asyncio.CancelledError | None = None
@@ -154,3 +157,60 @@ async def until_ready(watch: Watch, unwatch: Watch, descriptor: int) -> None:
         await is_ready.wait()
     finally:
         unwatch(descriptor)
+
+
+class OpenFile(Protocol):
+    """A file that stays open, and the same, while this object exists."""
+
+    def fileno(self) -> int: ...
+
+
+@dataclass(frozen=True)
+class FileRange:
+    """Bytes of an open file."""
+
+    file: OpenFile
+    start: int
+    length: int
+
+    def __len__(self) -> int:
+        return self.length
+
+
+Block = bytes | FileRange
+
+
+class BlockSource:
+    """The bytes of blocks, one after the other: a `Source` of `byte_sources`."""
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self._rest = iter(blocks)
+        self._block: Block = b""
+        self._position = 0  # in this block
+
+    def move(self, sink: int, limit: int) -> int:
+        """Send at most `limit` of the next bytes to a descriptor. Returns their number. Raises EOFError at the end."""
+        while self._position == len(self._block):
+            if (block := next(self._rest, None)) is None:
+                raise EOFError
+            self._block, self._position = block, 0
+        limit = min(limit, len(self._block) - self._position)
+        if isinstance(self._block, FileRange):
+            moved = os.sendfile(sink, self._block.file.fileno(), self._block.start + self._position, limit)
+        else:
+            moved = os.write(sink, memoryview(self._block)[self._position : self._position + limit])
+        if not moved:
+            raise EOFError
+        self._position += moved
+        return moved
+
+    async def wait(self) -> None:
+        """Return at once: blocks are there from the beginning."""
+
+
+def read_blocks(blocks: Iterable[Block]) -> bytes:
+    """Return the bytes of blocks, in a worker thread."""
+    return b"".join(
+        os.pread(block.file.fileno(), block.length, block.start) if isinstance(block, FileRange) else block
+        for block in blocks
+    )
