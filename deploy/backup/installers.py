@@ -17,13 +17,12 @@ from deploy.backup.records import BackupProblem, documents, is_plain_file
 from deploy.operator.stores import Storage
 from deploy.terminal import FileProgress
 from upload_service.content_range import parse_file_id
-from upload_service.inspection.model import State
 from upload_service.model import Damage, InstallerMissing, Status, StorageKind, Upload
 from upload_service.scanning.model import ScanState, scan_document
 from upload_service.storage.disk import sync_folder
 from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
-from upload_service.store import LEASE_FREE, SCAN, record_key, to_upload
+from upload_service.store import INSPECT, LEASE_FREE, SCAN, SCRUB, record_key, to_upload
 
 STORED = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"
@@ -196,12 +195,9 @@ def installer_document(upload: Upload) -> Document:
         "sha256": upload.sha256,
         "version_uid": upload.version_uid,
         "request_id": upload.request_id,
-        "announced": True,
-        "announcing_until": LEASE_FREE,
-        "inspection": State.PENDING,  # Files are inspected and scanned again; only the verdict `infected` is kept.
         **({"scan": scan_document(ScanState.INFECTED, upload.sha256, now)} if upload.is_infected else {}),
-        "work": {SCAN: {"due": now, "since": now}},
+        # Files are inspected and scanned again; only the verdict `infected` is kept.
+        "work": {kind: {"due": now, "since": now} for kind in (INSPECT, SCAN, SCRUB)},
         "withheld": upload.is_withheld,
-        "checked_at": now,
         "updated_at": now,
     }

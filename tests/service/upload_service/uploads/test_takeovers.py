@@ -228,7 +228,7 @@ async def test_the_relay_renames_a_file_after_a_crash(settings: UploadSettings, 
             raise RuntimeError("the process has died")
 
         async def announced() -> bool:
-            return await database["uploads"].count_documents({"announced": False}) == 0
+            return await database["uploads"].count_documents({"work.announce": {"$exists": True}}) == 0
 
         patched.setattr(FolderStorage, "finalize", die)
         async with serving_uploads(settings, LocalEvents()) as api:
