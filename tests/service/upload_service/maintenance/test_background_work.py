@@ -69,7 +69,8 @@ async def test_a_scrub_interval_of_0_disables_the_scrub(
         started.append(name)
         yield
 
-    monkeypatch.setattr("upload_service.app.repeating", start)
+    for module in ("upload_service.app", "common.work"):
+        monkeypatch.setattr(f"{module}.repeating", start)
     async with serving_uploads(settings.model_copy(update={"scrub_interval": interval})):
         assert ("scrub" in started) is has_scrub
         assert {"orphans", "reconciliation"} <= set(started)
