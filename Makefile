@@ -1,6 +1,9 @@
 # `make run` and `make test` do everything a newcomer needs, on a fresh Debian or in a fresh clone.
-PYTHON ?= python3
-VENV ?= .venv
+# `make test PY=3.13` runs on another Python, in an environment of its own; `make test T=tests/unit` selects tests.
+PY ?=
+PYTHON ?= python$(or $(PY),3)
+VENV ?= .venv$(if $(PY),-$(PY))
+T ?=
 BIN := $(VENV)/bin
 TOOLS := $(VENV)-tools
 # More processes than cores, because many tests wait. A file stays in one process, which has stores of its own.
@@ -9,7 +12,7 @@ PROCESSES := $(if $(TEST_MONGO_URL)$(TEST_REDIS_URL)$(TEST_RABBITMQ_URL),,--nump
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/pytest -q --durations 25 $(PROCESSES)
 
-.PHONY: run test test-full test-compose test-kubernetes test-s3 fuzz fuzz-parsers mutants torture bench lint alerts locks licenses audit sbom clean
+.PHONY: run test test-full test-compose test-kubernetes test-s3 fuzz fuzz-parsers mutants coverage torture bench lint alerts locks licenses audit sbom clean
 
 run: $(VENV)/.run  ## the whole service on this machine, with sample packages
 	@echo 'The command `pkgrepo` is $(BIN)/pkgrepo. To use it, open another terminal in this folder.'
@@ -20,13 +23,13 @@ test: $(VENV)/.test  ## what to run before each commit: every operation and prom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
-	$(PYTEST) -m 'not full'
+	$(PYTEST) -m 'not full' $(T)
 
 test-full: $(VENV)/.test  ## everything else: complete matrices, every fault, every story of the browser
 	deploy/install-packages chromium clamav-daemon curl libfaketime osslsigncode prometheus rabbitmq-server redis-server
 	command -v npm >/dev/null || deploy/install-packages nodejs npm
 	npm ci --no-audit --no-fund --prefix tests/support/oidc_provider
-	$(PYTEST) -m full
+	$(PYTEST) -m full $(T)
 
 test-compose: $(VENV)/.test  ## the compose file, scaled, with the container engine of DOCKER_HOST
 	$(BIN)/pytest --containers tests/system/deploy/test_compose*.py
@@ -52,6 +55,12 @@ fuzz-parsers: $(VENV)/.fuzz  ## twenty minutes of inputs made up for what reads 
 
 mutants: $(VENV)/.test  ## break the product in each way of tests/mutants, and list the ways that no test notices
 	$(BIN)/python -m tests.mutants
+
+coverage: $(VENV)/.test  ## the branches that the tests of `make test` reach, in all processes
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m $(PYTEST:$(BIN)/%=%) -m 'not full' $(T)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --sort=cover
 
 torture: $(VENV)/.test  ## forty minutes of everything that can fail, and tests/support/faults/RESULTS.md of it
 	deploy/install-packages rabbitmq-server redis-server
@@ -119,4 +128,4 @@ $(TOOLS)/.tools: requirements-tools.lock | $(BIN)/pip
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(TOOLS) sbom.json .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(TOOLS) .venv-* sbom.json .coverage .coverage.* .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -13,10 +13,8 @@ from auth_service.app_keys import (
     LOGIN_METRICS,
     OIDC,
     SETTINGS,
-    SETTINGS_EDITOR,
     TENANTS,
     TOKENS,
-    USAGE,
     USERS,
 )
 from auth_service.audit.chain import AuditSigner
@@ -30,12 +28,10 @@ from auth_service.metrics import LoginMetrics, register_metrics
 from auth_service.oidc.client import ProviderClient
 from auth_service.oidc.service import OidcSignIn
 from auth_service.oidc.store import MongoProviderStore, RedisSignIns
-from auth_service.outgoing.catalog_service import CatalogService
-from auth_service.outgoing.usage import UsageReader
 from auth_service.routes import routes
 from auth_service.settings import AuthSettings
 from auth_service.store import SCHEMA
-from auth_service.tenants.service import SettingsEditor, Tenants
+from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
 from auth_service.throttle.service import Throttle
 from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
@@ -45,12 +41,10 @@ from auth_service.users.passwords import Passwords
 from auth_service.users.service import Users
 from auth_service.users.store import MongoUserStore
 from common.auth.sessions import Sessions
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis
-from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS
 
 
@@ -66,15 +60,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         database = await stack.enter_async_context(open_database(settings.mongo_url, settings.database, "auth_service"))
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
-        upload_service = await stack.enter_async_context(
-            open_service(settings.upload_service_url, service="upload_service", keys=settings.upload_service_key)
-        )
-        client_registry = await stack.enter_async_context(
-            open_service(settings.client_registry_url, service="client_registry", keys=settings.client_registry_key)
-        )
-        catalog_service = await stack.enter_async_context(
-            open_service(settings.catalog_service_url, service="catalog_service", keys=settings.catalog_service_key)
-        )
         readiness.check("mongodb", lambda: database.command("ping"))
         prepare = partial(migrate, database, SCHEMA)
         register_version(app[METRICS], database)
@@ -91,12 +76,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         providers, sign_ins = MongoProviderStore(database), RedisSignIns(redis, settings.session_lifetime)
         app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions, throttle)
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
-        app[SETTINGS_EDITOR] = SettingsEditor(app[TENANTS], CatalogService(catalog_service))
         app[ENTRA] = EntraTokens(app[TENANTS], SigningKeys(settings.entra_authority))
         app[TOKENS] = Tokens(MongoTokenStore(database), versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
         register_metrics(app[METRICS], app[TENANTS], sessions, MongoBackupStore(database))
-        app[USAGE] = UsageReader(upload_service, client_registry)
         yield
 
 

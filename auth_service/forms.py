@@ -1,6 +1,6 @@
 """Parses the forms and queries of auth_service."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -17,15 +17,12 @@ from common.auth.roles import Role, parse_roles
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean
-from common.tenants import DEFAULT_RING, RING_LIMIT, RingRule, VersionKey, parse_network, unknown_ring
+from common.tenants import VersionKey, parse_network
 
 ENTRIES_LIMIT = 1000
 OPERATION_LIMIT = 64  # characters
 ROLE_LIMIT = 64  # characters
 ROLES_LIMIT = 2 * len(Role)  # values, with empty ones
-JSON_LIMIT = 16_000  # characters of ring rules, gates or retention rules
-MAX_RING_RULES = 200
-APP_ROLE_LIMIT = 128  # characters
 AGREEMENTS_LIMIT = 16_000  # characters of all of them
 AGREEMENT_LIMITS = {"label": 100, "text": 10_000, "url": 2048}  # characters
 
@@ -84,68 +81,37 @@ async def api_token(request: web.Request) -> ApiToken:
         raise InvalidRequest("This is no token.") from error
 
 
-def settings(form: Form, rings: Sequence[str]) -> dict[str, object]:
-    """The settings to change, by the names of `Tenant`'s fields. `rings` are the tenant's. Raises InvalidField."""
-    if "rings" in form.fields:
-        rings = _rings(form) or (DEFAULT_RING,)
+async def entra_token(request: web.Request) -> tuple[str, list[tuple[str, str]]]:
+    """A user's token, and pairs of an app role or group id and its ring. Raises InvalidRequest."""
+    data = await read_json(request)
+    try:
+        return str(data["token"]), [(str(value), str(ring)) for value, ring in data["rules"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidRequest("This is no token with rules.") from error
+
+
+def settings(form: Form) -> dict[str, object]:
+    """The settings to change, by the names of `Tenant`'s fields. Raises InvalidField."""
     parsers: Mapping[str, Callable[[str], object]] = {
         "client_authentication": form.flag,
         "allowed_networks": lambda name: networks(form, name),
         "version_key": lambda name: form.choice(name, VersionKey),
         "strict_installers": form.flag,
         "source_agreements": lambda name: source_agreements(form.get(name) or ""),
-        "ring_rules": lambda name: ring_rules(form.get(name) or "", rings),
     }
     return {name: parse(name) for name, parse in parsers.items() if name in form.fields}
-
-
-def release_policy(form: Form) -> dict[str, str]:
-    """The sent texts of `rings`, `gates` and `retention`, which catalog_service checks. Raises InvalidField."""
-    texts = {"rings": ",".join(_rings(form))} if "rings" in form.fields else {}
-    for name in {"gates", "retention"} & form.fields.keys():
-        texts[name] = form.text(name, limit=JSON_LIMIT, required=False, lines=True)
-    return texts
-
-
-def _rings(form: Form) -> tuple[str, ...]:
-    return form.texts("rings", limit=RING_LIMIT)
-
-
-def ring_rules(text: str, rings: Sequence[str]) -> tuple[RingRule, ...]:
-    """The rules in JSON, for these rings. Raises InvalidField."""
-    rules = _json_list("ring_rules", text, JSON_LIMIT)
-    if len(rules) > MAX_RING_RULES:
-        message = f"holds more than {MAX_RING_RULES} items"
-        raise InvalidField("ring_rules", message, reason="too_many_items", most=MAX_RING_RULES)
-    return tuple(_ring_rule("ring_rules", rule, rings) for rule in rules)
-
-
-def _ring_rule(name: str, rule: Any, rings: Sequence[str]) -> RingRule:
-    is_rule = isinstance(rule, dict) and rule.keys() in ({"ring", "network"}, {"ring", "app_role"})
-    if not is_rule or not all(isinstance(value, str) and value.strip() for value in rule.values()):
-        raise InvalidField(name, "must have objects with a ring, and a network or an app_role", reason="not_ring_rules")
-    if rule["ring"] not in rings:
-        raise unknown_ring(name, rings)
-    if "network" in rule:
-        return RingRule(rule["ring"], network=parse_network(name, rule["network"]))
-    return RingRule(rule["ring"], app_role=clean(name, rule["app_role"].strip(), limit=APP_ROLE_LIMIT))
-
-
-def _json_list(name: str, text: str, limit: int) -> list[Any]:
-    """A list in JSON; an empty text is none. Raises InvalidField."""
-    try:
-        items = orjson.loads(clean(name, text, limit=limit, lines=True).strip() or "[]")
-    except orjson.JSONDecodeError:
-        items = None
-    if not isinstance(items, list):
-        raise InvalidField(name, "must be a list in JSON", reason="not_a_json_list")
-    return items
 
 
 def source_agreements(text: str) -> str:
     """The agreements of `Tenant`, in canonical JSON. Raises InvalidField."""
     name = "source_agreements"
-    cleaned = [_agreement(name, agreement) for agreement in _json_list(name, text, AGREEMENTS_LIMIT)]
+    try:
+        agreements = orjson.loads(clean(name, text, limit=AGREEMENTS_LIMIT, lines=True).strip() or "[]")
+    except orjson.JSONDecodeError:
+        agreements = None
+    if not isinstance(agreements, list):
+        raise InvalidField(name, "must be a list in JSON", reason="not_a_json_list")
+    cleaned = [_agreement(name, agreement) for agreement in agreements]
     return orjson.dumps(cleaned).decode() if cleaned else ""
 
 

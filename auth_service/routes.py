@@ -9,21 +9,18 @@ from auth_service.app_keys import (
     LOGIN,
     LOGIN_METRICS,
     OIDC,
-    SETTINGS_EDITOR,
     TENANTS,
     TOKENS,
-    USAGE,
     USERS,
 )
-from auth_service.tenants.service import to_audit_text
+from auth_service.tenants.service import check_networks, to_audit_text
 from auth_service.tokens.model import MAX_OVERLAP, TokenNotFound
 from auth_service.users.model import PASSWORD_LIMIT
 from common.auth.roles import ADMINISTRATOR
 from common.http.bodies import read_json
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
-from common.redis import TENANT_VERSION_HEADER
-from common.telemetry import request_id, software_version
+from common.telemetry import request_id
 
 LOGOUT_TOKEN_LIMIT = 16_000  # characters
 routes = web.RouteTableDef()
@@ -87,21 +84,26 @@ async def change_password(request: web.Request) -> web.Response:
     return json_response({"Message": "Password was changed successfully!"})
 
 
-@routes.get("/{tenant_id}/server_information")
-async def server_information(request: web.Request) -> web.Response:
-    caller, version = caller_of(request), request.headers.get(TENANT_VERSION_HEADER)
-    tenant = await request.app[TENANTS].find_at(caller.tenant_id, version)
-    usage = await request.app[USAGE].usage_of(caller, version)
-    return json_response(views.server_information(tenant, usage, software_version()))
-
-
 @routes.patch("/{tenant_id}/edit_settings")
 async def edit_settings(request: web.Request) -> web.Response:
-    caller, form = caller_of(request), await read_form(request)
-    settings, policy = forms.settings(form, caller.tenant.rings), forms.release_policy(form)
-    audit(request, **policy, **{name: to_audit_text(value) for name, value in settings.items()})
-    audit(request, await request.app[SETTINGS_EDITOR].edit(caller, settings, policy))
+    settings = await _checked_settings(request)
+    audit(request, await request.app[TENANTS].edit(caller_of(request).tenant_id, settings))
     return json_response({"Message": "Settings were updated successfully!"})
+
+
+@routes.patch("/{tenant_id}/check_settings")
+async def check_settings(request: web.Request) -> web.Response:
+    """Internal: refuse what `edit_settings` refuses, for the gateway, before it changes settings elsewhere."""
+    await _checked_settings(request)
+    return json_response({})
+
+
+async def _checked_settings(request: web.Request) -> dict[str, object]:
+    """The settings of the form. Raises InvalidField, or WouldLockOutCaller."""
+    settings = forms.settings(await read_form(request))
+    audit(request, **{name: to_audit_text(value) for name, value in settings.items()})
+    check_networks(caller_of(request).address, settings)
+    return settings
 
 
 @routes.get("/{tenant_id}/get_audit_log")
@@ -159,9 +161,9 @@ async def identify_token(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/identify_entra_user")
 async def identify_entra_user(request: web.Request) -> web.Response:
-    """Internal: the ring of the user of an access token of Entra ID, for the gateway."""
-    token = str((await read_json(request)).get("token", ""))
-    return json_response(await request.app[ENTRA].identify(caller_of(request).tenant_id, token))
+    """Internal: the ring of the user of an access token of Entra ID, for the gateway, which has the rules."""
+    token, rules = await forms.entra_token(request)
+    return json_response(await request.app[ENTRA].identify(caller_of(request).tenant_id, token, rules))
 
 
 @routes.post("/{tenant_id}/begin_sign_in")

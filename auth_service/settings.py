@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, SecretStr
 
-from common.settings import Key, Listen, MongoUrl, Origin, RedisUrl, ServiceSettings, ServiceUrl, of_internal_key
+from common.settings import Key, Listen, MongoUrl, Origin, RedisUrl, ServiceSettings, of_internal_key
 
 KEY_MINIMUM = 32  # characters
 PUBLIC_ENTRA = "https://login.microsoftonline.com"
@@ -30,12 +30,6 @@ class AuthSettings(ServiceSettings):
     session_key: Key
     audit_key: AuditKey
     auth_service_key: Key = of_internal_key()
-    upload_service_key: Key = of_internal_key()
-    client_registry_key: Key = of_internal_key()
-    catalog_service_key: Key = of_internal_key()
     session_lifetime: int = Field(default=3600, ge=1)
     session_idle: int = Field(default=3600, ge=1)
     entra_authority: Origin = PUBLIC_ENTRA
-    upload_service_url: ServiceUrl = "http://127.0.0.1:8083"
-    client_registry_url: ServiceUrl = "http://127.0.0.1:8084"
-    catalog_service_url: ServiceUrl = "http://127.0.0.1:8082"

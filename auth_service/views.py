@@ -1,6 +1,6 @@
 """The response bodies of auth_service."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from typing import Any
 
 import orjson
@@ -11,33 +11,8 @@ from auth_service.tokens.model import Token
 from auth_service.users.model import User
 from common.mongo import MongoError
 from common.telemetry import log
-from common.tenants import Tenant
 
 BLOCK = 64 << 10  # bytes of an export that are sent at once
-
-
-def server_information(tenant: Tenant, usage: Mapping[str, int], software_version: str) -> dict[str, Any]:
-    return {
-        "tenant_id": tenant.tenant_id,
-        "software_version": software_version,
-        "storage_used": usage["storage_used"],
-        "storage_reserved": usage["storage_reserved"],
-        "storage_quota": tenant.storage_quota,
-        "damaged_installers": usage["damaged_installers"],
-        "clients": usage["clients"],
-        "max_clients": tenant.max_clients,
-        "settings": {
-            "client_authentication": tenant.client_authentication,
-            "allowed_networks": tenant.allowed_networks,
-            "version_key": tenant.version_key,
-            "strict_installers": tenant.strict_installers,
-            "source_agreements": orjson.loads(tenant.source_agreements or b"[]"),
-            "rings": tenant.rings,
-            "ring_rules": [rule.to_document() for rule in tenant.ring_rules],
-            "gates": orjson.loads(tenant.gates or b"{}"),
-            "retention": orjson.loads(tenant.retention or b"[]"),
-        },
-    }
 
 
 def user(user: User) -> dict[str, Any]:

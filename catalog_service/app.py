@@ -4,30 +4,34 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from itertools import chain
 
 from aiohttp import web
 from prometheus_client.core import Metric
 
-from catalog_service import app_keys, views
+from catalog_service import app_keys
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.catalog.reader import read_entries
+from catalog_service.catalog.routes import rendered_package
+from catalog_service.catalog.routes import routes as catalog_routes
 from catalog_service.identities.service import Identities
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.model.releases import Gate
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
+from catalog_service.packages.routes import routes as package_routes
 from catalog_service.packages.service import Packages, PackageSearch
 from catalog_service.releases.routes import routes as release_routes
 from catalog_service.releases.service import Releases
 from catalog_service.retention.routes import routes as retention_routes
 from catalog_service.retention.service import Retention
-from catalog_service.routes import routes
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics import Statistics
 from catalog_service.store import SCHEMA, MongoCatalogStore
 from catalog_service.sweeper import sweep
 from catalog_service.versions.inspections import Inspections
+from catalog_service.versions.routes import routes as version_routes
 from catalog_service.versions.service import UPLOAD_FINISHED, FinishedUploads, Listings, Versions
 from catalog_service.winget.manifest import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
@@ -35,8 +39,7 @@ from catalog_service.winget.search import SearchLimit, WingetSearch
 from common.concurrency.background import repeating
 from common.events import Count, Events, Outcome
 from common.events.broker import open_events
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis
@@ -51,9 +54,9 @@ RETENTION_PAUSE = 60  # seconds
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
     """The application; without `events`, which services in one process share, it opens RabbitMQ."""
     # The router tries the routes in order; the searches of a fleet are most of the requests.
-    operations = [*winget_routes, *routes, *release_routes, *retention_routes]
+    features = (winget_routes, catalog_routes, package_routes, version_routes, release_routes, retention_routes)
     key, access_log = settings.catalog_service_key, settings.access_log
-    app = service_app("catalog_service", key, operations, connect, access_log=access_log)
+    app = service_app("catalog_service", key, [*chain(*features)], connect, access_log=access_log)
     app[app_keys.SETTINGS] = settings
     if events is not None:
         app[app_keys.EVENTS] = events
@@ -89,11 +92,15 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         audit = AuthService(auth_service)
         releases = app[app_keys.RELEASES] = Releases(store.releases, store.policies, store.versions, installers, audit)
         identities = Identities(store.identities)
-        versions = app[app_keys.VERSIONS] = Versions(
-            store.versions, installers, store.packages.package_uid, store.uploads.link, releases, identities
-        )
+        versions = app[app_keys.VERSIONS] = Versions(store.versions, store.uploads, installers, releases, identities)
         retention = app[app_keys.RETENTION] = Retention(
-            store.retention, store.policies.find, store.revisions.state, versions, installers, audit
+            store.retention,
+            store.policies.find,
+            store.revisions.state,
+            store.releases,
+            releases.run_due,
+            versions,
+            installers,
         )
         app[app_keys.STATISTICS] = Statistics(installers, store)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, identities)
@@ -105,7 +112,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             store.revisions.state,
             read_names,
             store.policies.rings,
-            views.rendered_package,
+            rendered_package,
             disk=settings.catalog_disk,
             memory=settings.catalog_memory,
         )

@@ -15,18 +15,6 @@ from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
 from common.mongo.schema import Schema
 
-# Revisions are deleted first, and again at the end because a concurrent write may have added them.
-COLLECTIONS = (
-    "revisions",
-    "versions",
-    "packages",
-    "finished_uploads",
-    "release_policies",
-    "retention_runs",
-    "package_signers",
-    "revisions",
-)
-
 # The sweeper queries all tenants; these two indexes have only the few unfinished documents.
 _UNFINISHED = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
 
@@ -75,7 +63,7 @@ class MongoCatalogStore:
         self.identities = MongoIdentityStore(database)
         self.policies = MongoPolicyStore(database, self.revisions)
         self.releases = MongoReleaseStore(database, self.revisions)
-        self.retention = MongoRetentionStore(database, self.revisions)
+        self.retention = MongoRetentionStore(database)
         self.uploads = MongoUploadStore(database, age=uploads_age)
 
     async def size(self, tenant_id: str) -> tuple[int, int]:
@@ -87,5 +75,6 @@ class MongoCatalogStore:
 
     async def forget_tenant(self, tenant_id: str) -> None:
         """Delete all documents of a tenant; upload_service deletes the installer files."""
-        for name in COLLECTIONS:
+        # Revisions are deleted first, and again at the end because a concurrent write may have added them.
+        for name in ("revisions", *INDEXES, "revisions"):
             await self._database[name].delete_many({"tenant_id": tenant_id})

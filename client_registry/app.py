@@ -15,15 +15,13 @@ from client_registry.clients.service import Clients
 from client_registry.clients.store import MongoClientStore
 from client_registry.clients.tokens import ClientTokens
 from client_registry.metrics import register_metrics
-from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
 from client_registry.routes import routes
 from client_registry.settings import RegistrySettings
 from client_registry.store import SCHEMA
 from common.concurrency.background import repeating
-from common.http.readiness import READINESS
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis
@@ -60,7 +58,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[CLIENTS] = Clients(store, ClientTokens(settings.client_token_key), resolver)
         register_metrics(app[METRICS], store)
         app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
-        releases = app[RELEASES] = Releases(MongoReleaseStore(database), UploadService(upload_service))
+        releases = app[RELEASES] = Releases(MongoReleaseStore(database), upload_service)
         await stack.enter_async_context(
             repeating("sweeper", releases.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)
         )

@@ -1,6 +1,5 @@
 """Parses the forms and queries of client_registry."""
 
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from uuid import uuid4
 
@@ -13,7 +12,7 @@ from client_registry.releases.service import release_version
 from common.errors import InvalidField
 from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, query_form
-from common.tenants import RING_LIMIT, parse_network, unknown_ring
+from common.tenants import RING_LIMIT, parse_network
 
 TOKEN_LIMIT = 4096
 PAGE, PAGE_LIMIT = 50, 100  # clients
@@ -35,16 +34,14 @@ def client_query(request: web.Request) -> ClientQuery:
     )
 
 
-def client_changes(form: Form, rings: Sequence[str]) -> dict[str, str | bool]:
-    """The new `ring`, one of the tenant's or "", and whether the client is `enabled`; at least one of them.
+def client_changes(form: Form) -> dict[str, str | bool]:
+    """The new `ring`, which the gateway has checked, or "", and whether the client is `enabled`; at least one of them.
 
     Raises InvalidField.
     """
     changes: dict[str, str | bool] = {}
     if "ring" in form.fields:
         changes["ring"] = form.text("ring", limit=RING_LIMIT, required=False)
-        if changes["ring"] and changes["ring"] not in rings:
-            raise unknown_ring("ring", rings)
     if "enabled" in form.fields or not changes:
         changes["enabled"] = form.flag("enabled")
     return changes

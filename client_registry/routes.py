@@ -54,7 +54,7 @@ async def add_client(request: web.Request) -> web.Response:
 @invalidates_caches
 async def edit_client(request: web.Request) -> web.Response:
     client_id, caller = request.match_info["client_id"], caller_of(request)
-    changes = forms.client_changes(await read_form(request), caller.tenant.rings)
+    changes = forms.client_changes(await read_form(request))
     audit(request, client_id=client_id, **views.audit_changes(changes))
     await request.app[CLIENTS].edit(caller.tenant_id, client_id, changes)
     return json_response({"Message": "Client was updated successfully!"})
@@ -167,7 +167,7 @@ async def hidden_packages(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/client_usage")
 async def client_usage(request: web.Request) -> web.Response:
-    """Internal: the number of clients, for the server information."""
+    """Internal: the number of clients, for the gateway's server information."""
     return json_response({"clients": await request.app[CLIENTS].count(caller_of(request).tenant_id)})
 
 

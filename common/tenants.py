@@ -1,10 +1,10 @@
 """The tenant as every service sees it: its id, its limits and the networks that may call."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Any, Self
 
@@ -32,19 +32,6 @@ class VersionKey(StrEnum):
 
 
 @dataclass(frozen=True)
-class RingRule:
-    """Puts clients into a ring: those in a network, or the users with an app role (or group id) of Entra ID."""
-
-    ring: str
-    network: str = ""
-    app_role: str = ""
-
-    def to_document(self) -> dict[str, str]:
-        """The network or the app role, and the ring."""
-        return {name: value for name in ("network", "app_role", "ring") if (value := getattr(self, name))}
-
-
-@dataclass(frozen=True)
 class Tenant:
     """A tenant and its settings. Sizes are bytes; `None` is no limit; no allowed network allows every address.
 
@@ -52,10 +39,7 @@ class Tenant:
     `source_agreements` is the text that winget users must accept first: a JSON list of objects with one or more of
     `label`, `text` and `url`; "" is none. `login_name` is the name of the company login; "" is none. Without
     `password_login`, only break-glass users sign in with a password. `entra` is the app with which winget
-    signs in users, if any.
-    `rings` are the groups of clients that new versions reach one after the other, the last one with every other client;
-    none without release control. The first of the `ring_rules` that matches a client chooses its ring. `gates` and
-    `retention` are JSON that catalog_service reads; "" is none.
+    signs in users, if any. catalog_service has the tenant's policy for releases.
     """
 
     tenant_id: str
@@ -69,25 +53,14 @@ class Tenant:
     login_name: str = ""
     password_login: bool = True
     entra: EntraApp | None = None
-    rings: tuple[str, ...] = ()
-    ring_rules: tuple[RingRule, ...] = field(default=(), hash=False)  # Callers are hashed for each request.
-    gates: str = ""
-    retention: str = ""
 
     def allows(self, address: Address) -> bool:
         """Whether callers from this address are allowed."""
         return not self.allowed_networks or contains(self.allowed_networks, address)
 
-    @cached_property
-    def ring_ranges(self) -> tuple[tuple[int, int, int, str], ...]:
-        """The rules by network: version of IP, first and last address as numbers, and the ring."""
-        rules = [(*bounds(rule.network), rule.ring) for rule in self.ring_rules if rule.network]
-        return tuple((first.version, int(first), int(last), ring) for first, last, ring in rules)
-
     def to_document(self) -> dict[str, Any]:
         """All fields, as values that JSON and BSON have."""
-        lists = {name: list(getattr(self, name)) for name in ("allowed_networks", "rings")}
-        return {**asdict(self), **lists, "ring_rules": [rule.to_document() for rule in self.ring_rules]}
+        return {**asdict(self), "allowed_networks": list(self.allowed_networks)}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
@@ -104,19 +77,7 @@ class Tenant:
             login_name=document.get("login_name", ""),
             password_login=document.get("password_login", True),
             entra=EntraApp.from_document(app) if (app := document.get("entra")) is not None else None,
-            rings=tuple(document.get("rings", ())),
-            ring_rules=tuple(RingRule(**rule) for rule in document.get("ring_rules", ())),
-            gates=document.get("gates", ""),
-            retention=document.get("retention", ""),
         )
-
-
-def unknown_ring(field: str, rings: Sequence[str]) -> InvalidField:
-    """The error of a field that names a ring which the tenant does not have."""
-    if not rings:
-        return InvalidField(field, "is not for a tenant without rings", reason="no_rings")
-    names = ", ".join(rings)
-    return InvalidField(field, f"must be one of the rings: {names}", reason="no_such_ring", rings=names)
 
 
 def is_tenant_id(text: str) -> bool:

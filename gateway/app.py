@@ -11,15 +11,15 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.events import Events
 from common.events.broker import open_events
 from common.http.connection_limits import CATCH_ALL_ROUTE, expect
-from common.http.readiness import READINESS
-from common.http.server import Service, watched_app
+from common.http.server import READINESS, Service, watched_app
 from common.redis import open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS, Metrics
 from gateway import app_keys as keys
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.directories import EntraDirectory, TokenDirectory, UserDirectory
+from gateway.auth.directories import UserDirectory
+from gateway.auth.rings import PolicyDirectory
 from gateway.caching.catalogs import CatalogCache
 from gateway.caching.package_responses import PackageResponseCache
 from gateway.dashboard.pages.live_events import EVENT_HUB, EventHub
@@ -79,15 +79,8 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         tenants = app[keys.TENANTS] = TenantDirectory(services[AUTH])
         users = app[keys.USER_DIRECTORY] = UserDirectory(services[AUTH])
         clients = app[keys.CLIENT_DIRECTORY] = ClientDirectory(services[CLIENTS])
-        app[keys.AUTHENTICATOR] = Authenticator(
-            settings,
-            sessions,
-            tenants,
-            users,
-            TokenDirectory(services[AUTH]),
-            clients,
-            EntraDirectory(services[AUTH]),
-        )
+        policies = app[keys.POLICIES] = PolicyDirectory(services[CATALOG])
+        app[keys.AUTHENTICATOR] = Authenticator(settings, sessions, tenants, users, clients, policies)
         app[keys.PACKAGE_RESPONSES] = PackageResponseCache(services[CATALOG], clients)
         catalogs = app[keys.CATALOGS] = CatalogCache(services[CATALOG], clients, budget=settings.catalog_memory)
         _add_gauges(app[METRICS], catalogs, recorder)

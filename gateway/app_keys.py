@@ -10,6 +10,7 @@ from common.service_client.client import ServiceClient
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
 from gateway.auth.directories import UserDirectory
+from gateway.auth.rings import PolicyDirectory
 from gateway.caching.catalogs import CatalogCache
 from gateway.caching.package_responses import PackageResponseCache
 from gateway.forwarding.audit import AuditRecorder
@@ -21,6 +22,7 @@ SERVICES: web.AppKey[Mapping[str, ServiceClient]] = web.AppKey("services", Mappi
 TENANTS = web.AppKey("tenants", TenantDirectory)
 AUTHENTICATOR = web.AppKey("authenticator", Authenticator)
 AUDIT_RECORDER = web.AppKey("audit_recorder", AuditRecorder)
+POLICIES = web.AppKey("policies", PolicyDirectory)
 CATALOGS = web.AppKey("catalogs", CatalogCache)
 PACKAGE_RESPONSES = web.AppKey("package_responses", PackageResponseCache)
 USER_DIRECTORY = web.AppKey("user_directory", UserDirectory)

@@ -32,7 +32,6 @@ class CacheKind(StrEnum):
     RELEASE = "release"
     CATALOG = "catalog"
     PACKAGE = "package"  # a package's versions, its manifest, or the results of a winget search
-    SOURCE = "source"  # no cache: the response describes the tenant as a winget source
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _read_clients("GET", "find_clients", CLIENTS),
     _write_clients("POST", "add_client", CLIENTS, timeout=10.0),
     _write_clients("DELETE", "delete_client/{client_id}/{auth_token}", CLIENTS),
-    _write_clients("PATCH", "edit_client/{client_id}", CLIENTS),
+    _write_clients("PATCH", "edit_client/{client_id}", CLIENTS, checked_by=CATALOG),
     _write_clients("POST", "rotate_client_token/{client_id}", CLIENTS),
     # Blacklist (5.2)
     _read_clients("GET", "get_blacklist", CLIENTS),
@@ -184,8 +183,8 @@ OPERATIONS: tuple[Operation, ...] = (
     _write_clients("DELETE", "delete_blacklist_group/{group_id}", CLIENTS),
     # Client releases, tenant, users, API tokens, audit
     _write_settings("POST", "publish_client", CLIENTS, timeout=INSTALLER_TIMEOUT, one_call=True),
-    _read_settings("GET", "server_information", AUTH),
-    _write_settings("PATCH", "edit_settings", AUTH, timeout=15.0),
+    _read_settings("GET", "server_information", GATEWAY),
+    _write_settings("PATCH", "edit_settings", GATEWAY, timeout=15.0),
     _read_users("GET", "get_users", AUTH),
     _write_users("POST", "add_user", AUTH, timeout=15.0),
     _write_users("PATCH", "edit_user/{username}", AUTH),
@@ -200,7 +199,7 @@ OPERATIONS: tuple[Operation, ...] = (
     _open("GET", "download/{server_filename}/{file_name}", UPLOAD, access=Access.SIGNED, timeout=30.0, streamed=True),
     _open("GET", "icon/{package_id}/{file_name}", CATALOG, access=Access.SIGNED),
     # The source for Windows' own winget, with its protocol's paths. The first search waits for the whole catalog.
-    _open("GET", f"{WINGET}/information", GATEWAY, access=Access.OPEN, cache=CacheKind.SOURCE),
+    _open("GET", f"{WINGET}/information", GATEWAY, access=Access.OPEN),
     _winget("POST", f"{WINGET}/manifestSearch", CATALOG, body_limit=CREDENTIALS_LIMIT),
     _winget("GET", f"{WINGET}/packageManifests/{{package_id}}", CATALOG, streamed=True),
     # Pages

@@ -12,28 +12,15 @@ from common.concurrency.background import repeating
 from common.errors import Unavailable
 from common.events import Events
 from common.events.broker import open_events
-from common.http.readiness import READINESS, Readiness
-from common.http.server import Service, service_app
+from common.http.server import READINESS, Readiness, Service, service_app
 from common.mongo import MongoDatabase, MongoError, open_database
 from common.mongo.schema import migrate, register_version
 from common.telemetry.metrics import METRICS
 from common.work import Worker
-from upload_service.app_keys import (
-    CLAIMS,
-    DOWNLOAD_COUNTER,
-    DOWNLOAD_STORE,
-    DOWNLOADS,
-    INSPECTOR,
-    INSTALLER_CHECKS,
-    LOCAL_EVENTS,
-    QUOTA,
-    SCRUB_STORE,
-    SETTINGS,
-    TRANSFER_METRICS,
-    TRANSFERS,
-)
-from upload_service.downloads.counter import DownloadCounter
-from upload_service.downloads.service import Downloads
+from upload_service import routes
+from upload_service.downloads import routes as download_routes
+from upload_service.downloads.routes import DOWNLOAD_COUNTER, DOWNLOAD_STORE, DOWNLOADS
+from upload_service.downloads.service import DownloadCounter, Downloads
 from upload_service.downloads.store import MongoDownloadStore
 from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.installer_files import InstallerFiles
@@ -43,30 +30,28 @@ from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.scrub import Scrub, limit_rate
 from upload_service.maintenance.store import MongoScrubStore
-from upload_service.metrics import TransferMetrics
 from upload_service.model import StorageKind, Upload
 from upload_service.outgoing.scanners import scanner_at
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.routes import routes
+from upload_service.routes import CLAIMS, INSPECTOR, INSTALLER_CHECKS, QUOTA, SCRUB_STORE
 from upload_service.scanning.metrics import ScanMetrics, register_scan_metrics
 from upload_service.scanning.model import Scanner
 from upload_service.scanning.service import InstallerChecks, Scans
 from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
-from upload_service.storage.integrity import IntegrityCheck
+from upload_service.storage.integrity import IntegrityCheck, StorageOwnership
 from upload_service.storage.migration import Mover, Staging
-from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.store import SCHEMA
-from upload_service.uploads.chunk import ResendCheck
-from upload_service.uploads.claims import Claims
+from upload_service.uploads import routes as upload_routes
+from upload_service.uploads.claims import Claims, Collector, Removal
 from upload_service.uploads.outbox import PUBLISHERS, Outbox
-from upload_service.uploads.removal import Collector, Removal
-from upload_service.uploads.service import Transfers
+from upload_service.uploads.routes import TRANSFER_METRICS, TRANSFERS, TransferMetrics
+from upload_service.uploads.service import ResendCheck, Transfers
 from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
@@ -81,13 +66,16 @@ STORAGE_TIMEOUT = 1  # seconds for the object storage in a readiness check; all 
 SCANNERS = 2  # files that a replica scans at once
 READERS = 2  # files read again at once
 
+SETTINGS = web.AppKey("settings", UploadSettings)
+LOCAL_EVENTS: web.AppKey[Events | None] = web.AppKey("local_events")
+
 
 def create_app(settings: UploadSettings, events: Events | None = None) -> web.Application:
     """The service; `events` is given where all services share a process, else they travel over RabbitMQ."""
     app = service_app(
         "upload_service",
         settings.upload_service_key,
-        routes,
+        [*upload_routes.routes, *download_routes.routes, *routes.routes],
         connect,
         access_log=settings.access_log,
         open_operations=frozenset({"download"}),

@@ -1,9 +1,21 @@
-"""Uploads and the errors about them."""
+"""Uploads, the names of their files, and the errors about them."""
 
+import re
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import PurePath
+from typing import NewType, Self
 
 from common.errors import Conflict, InvalidRequest, NotFound, Problem
+
+ServerFilename = NewType("ServerFilename", str)
+FONTS = (".ttf", ".otf", ".ttc", ".otc", ".fnt")
+SUFFIXES = ("", ".exe", ".msi", ".msix", ".appx", ".msixbundle", ".appxbundle", ".zip", *FONTS)
+_SERVER_FILENAME = re.compile(r"[0-9a-f]{32}(?:" + "|".join(re.escape(suffix) for suffix in SUFFIXES) + r")")
+FileId = NewType("FileId", str)
+MAX_TOTAL = 2**40  # bytes of one installer
+_FILE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._~+=@-]{0,127}")
+_RANGE = re.compile(r"bytes ([0-9]{1,13})-([0-9]{1,13})/([0-9]{1,13})")
 
 
 class Status(StrEnum):
@@ -39,7 +51,6 @@ class Upload:
     - `total`, `offset` and `size` are bytes. The first `offset` bytes are stored and never change. `total` is 0 while
       the length of a file sent in one request is unknown.
     - `fence` counts the leases, and after them the claims.
-    - `kept_fence` is a lease that its holder keeps between two chunks, or 0. Its progress file may have a later offset.
     - `needs_copy`: a lease expired before its holder released it. That holder may still write to the file.
     - `generation` tells the files of a transfer apart: 0, or the fence of the holder that copied the file.
     - `upload_id` is also the id of the quota's row and of the event, and the name of the file.
@@ -50,7 +61,7 @@ class Upload:
     - `request_id` and `traceparent` are those of the request that completed it.
     - `is_cancelled`: the transfer takes no more chunks.
     - `certain_until`: no other process can have a lease that is kept since an earlier chunk, until this time by
-      `progress_file.clock`. A cancellation may have come unseen. 0 for a lease that is not kept.
+      `uploads.store.clock`. A cancellation may have come unseen. 0 for a lease that is not kept.
     """
 
     tenant_id: str
@@ -59,7 +70,6 @@ class Upload:
     total: int
     offset: int = 0
     fence: int = 0
-    kept_fence: int = 0
     status: Status = Status.OPEN
     needs_copy: bool = False
     is_cancelled: bool = False
@@ -219,3 +229,75 @@ class TransferDamaged(Problem):
     status = 500
     code = "transfer_damaged"
     text = "The stored part of this transfer is damaged; begin again under another X-File-ID."
+
+
+def parse_server_filename(text: str) -> ServerFilename | None:
+    """The name if it has the form that this service gives names, else None."""
+    return ServerFilename(text) if _SERVER_FILENAME.fullmatch(text) else None
+
+
+def plain_name(text: str) -> str:
+    """The name of one file or folder. Raises ValueError for a name that leads to another folder."""
+    if text in {"", ".", ".."} or not {"/", "\\", "\0"}.isdisjoint(text):
+        raise ValueError("not one plain name")
+    return text
+
+
+def suffix_of(file_name: str) -> str:
+    """The ending of a file's name if it is an installer's, else ""."""
+    suffix = PurePath(file_name).suffix.lower()
+    return suffix if suffix in SUFFIXES else ""
+
+
+def parse_file_id(values: list[str]) -> FileId:
+    """Parse X-File-ID: a letter or digit, then at most 127 of `A-Za-z0-9._~+=@-`.
+
+    Raises InvalidRequest, also for a header that is missing or sent twice.
+    """
+    file_id = _single("X-File-ID", values)
+    if not _FILE_ID.fullmatch(file_id):
+        raise InvalidRequest(
+            "X-File-ID must be 1 to 128 characters of A-Z a-z 0-9 . _ ~ + = @ - and begin with a letter or digit."
+        )
+    return FileId(file_id)
+
+
+@dataclass(frozen=True)
+class ContentRange:
+    """The bytes `start` to `end`, inclusive, of a file of `total` bytes: 0 <= start <= end < total <= 1 TiB."""
+
+    start: int
+    end: int
+    total: int
+
+    @property
+    def length(self) -> int:
+        return self.end - self.start + 1
+
+    @property
+    def is_last(self) -> bool:
+        return self.end + 1 == self.total
+
+    @classmethod
+    def parse(cls, values: list[str]) -> Self:
+        """Parse Content-Range: `bytes <start>-<end>/<total>`.
+
+        Raises InvalidRequest, also for a header that is missing or sent twice.
+        """
+        match = _RANGE.fullmatch(_single("Content-Range", values))
+        if match is None:
+            raise InvalidRequest("Content-Range must be: bytes <start>-<end>/<total>.")
+        start, end, total = (int(number) for number in match.groups())
+        if not start <= end < total:
+            raise InvalidRequest("Content-Range must lie inside the file: start <= end < total.")
+        if total > MAX_TOTAL:
+            raise InvalidRequest(f"Content-Range: a file may have at most {MAX_TOTAL} bytes.")
+        return cls(start, end, total)
+
+
+def _single(header: str, values: list[str]) -> str:
+    if not values:
+        raise InvalidRequest(f"The header {header} is missing.")
+    if len(values) > 1:
+        raise InvalidRequest(f"The header {header} was sent more than once.")
+    return values[0]

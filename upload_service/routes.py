@@ -1,63 +1,34 @@
-"""The operations of upload_service: those of the interface, the downloads, and those for other services."""
+"""The operations of upload_service for other services, and the inspection of an upload."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
-from functools import partial
+from typing import Any
 
 from aiohttp import web
 
+from common.errors import InvalidField
 from common.http.bodies import read_json
-from common.http.middleware import CALLER, audit, caller_of, json_response
-from upload_service import views
-from upload_service.app_keys import (
-    CLAIMS,
-    DOWNLOAD_COUNTER,
-    DOWNLOAD_STORE,
-    DOWNLOADS,
-    INSPECTOR,
-    INSTALLER_CHECKS,
-    QUOTA,
-    SCRUB_STORE,
-    TRANSFER_METRICS,
-    TRANSFERS,
-)
-from upload_service.content_range import ContentRange, parse_file_id
-from upload_service.downloads.service import Address
-from upload_service.forms import ChunkForm, InstallerForm, days_of, text_of, texts_of, withholdings_of
-from upload_service.metrics import count_bytes
-from upload_service.model import Status, Upload
+from common.http.middleware import caller_of, json_response
+from upload_service.downloads.routes import DOWNLOAD_COUNTER, DOWNLOAD_STORE
+from upload_service.inspection.inspector import Inspector
+from upload_service.inspection.model import Inspection, Signature, SignatureState, State
+from upload_service.maintenance.store import MongoScrubStore
+from upload_service.quota.store import MongoQuotaStore
+from upload_service.scanning.service import InstallerCheck, InstallerChecks
+from upload_service.scanning.store import Withholding
+from upload_service.uploads.claims import Claims
 
 TOP_VERSIONS = 300  # whose downloads `download_totals` answers
+IDENTIFIERS = ("product_code", "upgrade_code", "package_family_name", "signature_sha256")
+
+CLAIMS = web.AppKey("claims", Claims)
+INSPECTOR = web.AppKey("inspector", Inspector)
+QUOTA = web.AppKey("quota", MongoQuotaStore)
+INSTALLER_CHECKS = web.AppKey("installer_checks", InstallerChecks)
+SCRUB_STORE = web.AppKey("scrub_store", MongoScrubStore)
 
 routes = web.RouteTableDef()
-
-
-@routes.post("/{tenant_id}/upload_package_version")
-async def upload_package_version(request: web.Request) -> web.Response:
-    caller, transfers = caller_of(request), request.app[TRANSFERS]
-    file_id = parse_file_id(request.headers.getall("X-File-ID", []))
-    async with transfers.report_expected_offset(caller, file_id):
-        span = ContentRange.parse(request.headers.getall("Content-Range", []))
-        with count_bytes(request.app[TRANSFER_METRICS].received, lambda: request.content.total_bytes):
-            upload = await transfers.append(caller, file_id, span, ChunkForm(request))
-    if upload.status is not Status.OPEN:
-        audit(request, server_filename=upload.server_filename, sha256=upload.sha256)
-    return json_response(views.progress(upload))
-
-
-@routes.get("/{tenant_id}/upload_package_version")
-async def transfer_state(request: web.Request) -> web.Response:
-    file_id = parse_file_id(request.headers.getall("X-File-ID", []))
-    upload = await request.app[TRANSFERS].find(caller_of(request), file_id)
-    return json_response(views.progress(upload))
-
-
-@routes.delete("/{tenant_id}/upload_package_version")
-async def cancel_transfer(request: web.Request) -> web.Response:
-    file_id = parse_file_id(request.headers.getall("X-File-ID", []))
-    audit(request, file_id=file_id)
-    await request.app[TRANSFERS].cancel(caller_of(request), file_id)
-    return json_response({"Message": "Transfer was deleted successfully!"})
 
 
 @routes.get("/{tenant_id}/inspect_upload/{server_filename:[^/]+}")
@@ -65,45 +36,7 @@ async def inspect_upload(request: web.Request) -> web.Response:
     caller, server_filename = caller_of(request), request.match_info["server_filename"]
     await request.app[CLAIMS].check_uploader(caller, server_filename)
     inspection = await request.app[INSPECTOR].find(caller.tenant_id, server_filename)
-    return json_response(views.inspection(inspection))
-
-
-@routes.get("/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}")
-async def download(request: web.Request) -> web.StreamResponse:
-    address = Address(
-        **request.match_info, expires=request.query.get("expires", ""), signature=request.query.get("signature", "")
-    )
-    downloads = request.app[DOWNLOADS]
-    upload = await downloads.find(address)
-    if location := await downloads.redirect_address(upload, request.method):
-        if views.redirects_to_end(request, upload):
-            _count_download(request, upload)
-        return web.Response(status=307, headers={"Location": location, "Cache-Control": "no-store"})
-    if not_modified := views.not_modified(request, upload.sha256):
-        return not_modified
-    byte_range = views.requested_range(request, upload.sha256, upload.size)
-    length = 0 if request.method == "HEAD" else byte_range.length
-    async with downloads.open(upload, byte_range.start, length) as file:
-        with count_bytes(request.app[TRANSFER_METRICS].sent, lambda: request.writer.output_size):
-            count = partial(_count_download, request, upload) if byte_range.reaches(upload.size) else None
-            return await views.send_installer(request, file, byte_range, address.file_name, count)
-
-
-def _count_download(request: web.Request, upload: Upload) -> None:
-    """Count a download by the address of the client, which without a gateway is that of the connection."""
-    if counter := request.app[DOWNLOAD_COUNTER]:
-        caller = request.get(CALLER)
-        counter.count(upload, caller.ip if caller else request.remote or "")
-
-
-@routes.post("/{tenant_id}/store_installer")
-async def store_installer(request: web.Request) -> web.Response:
-    form = InstallerForm(request)
-    with count_bytes(request.app[TRANSFER_METRICS].received, lambda: request.content.total_bytes):
-        upload = await request.app[TRANSFERS].store_whole(
-            caller_of(request), form, min_size=form.min_size, max_size=request.content_length
-        )
-    return json_response(views.stored(form, upload))
+    return json_response(inspection_fields(inspection))
 
 
 @routes.post("/{tenant_id}/discard_installer")
@@ -120,14 +53,14 @@ async def claim_installer(request: web.Request) -> web.Response:
         caller_of(request), text_of(body, "server_filename"), text_of(body, "version_uid")
     )
     inspection = await request.app[INSPECTOR].find(upload.tenant_id, upload.server_filename)
-    return json_response({"size": upload.size, "sha256": upload.sha256, **views.identifiers(inspection)})
+    return json_response({"size": upload.size, "sha256": upload.sha256, **identifiers(inspection)})
 
 
 @routes.post("/{tenant_id}/inspect_installer")
 async def inspect_installer(request: web.Request) -> web.Response:
     caller, name = caller_of(request), text_of(await read_json(request), "server_filename")
     await request.app[CLAIMS].check_uploader(caller, name)
-    return json_response(views.inspection(await request.app[INSPECTOR].inspect(caller.tenant_id, name)))
+    return json_response(inspection_fields(await request.app[INSPECTOR].inspect(caller.tenant_id, name)))
 
 
 @routes.post("/{tenant_id}/release_installers")
@@ -157,7 +90,7 @@ async def damaged_installers(request: web.Request) -> web.Response:
 async def installer_checks(request: web.Request) -> web.Response:
     version_uids = texts_of(await read_json(request), "version_uids")
     checks = await request.app[INSTALLER_CHECKS].find(caller_of(request).tenant_id, version_uids)
-    return json_response({"installers": {check.version_uid: views.installer_check(check) for check in checks}})
+    return json_response({"installers": {check.version_uid: installer_check(check) for check in checks}})
 
 
 @routes.post("/{tenant_id}/withhold_installers")
@@ -196,3 +129,83 @@ async def download_totals(request: web.Request) -> web.Response:
 async def storage_usage(request: web.Request) -> web.Response:
     used, reserved, damaged = await request.app[QUOTA].usage(caller_of(request).tenant_id)
     return json_response({"storage_used": used, "storage_reserved": reserved, "damaged_installers": damaged})
+
+
+def text_of(body: Mapping[str, Any], name: str) -> str:
+    """The text under a name. Raises InvalidField."""
+    value = body.get(name)
+    if not isinstance(value, str) or not value or len(value) > 128:
+        raise InvalidField(name, "must be text of 1 to 128 characters")
+    return value
+
+
+def texts_of(body: Mapping[str, Any], name: str) -> list[str]:
+    """The list of texts under a name. Raises InvalidField."""
+    values = body.get(name)
+    if not isinstance(values, list) or not all(isinstance(value, str) and 0 < len(value) <= 128 for value in values):
+        raise InvalidField(name, "must be a list of texts of 1 to 128 characters")
+    return values
+
+
+def days_of(body: Mapping[str, Any]) -> int:
+    """The number of days under `days`. Raises InvalidField."""
+    days = body.get("days")
+    if not isinstance(days, int) or not 1 <= days <= 400:
+        raise InvalidField("days", "must be a whole number from 1 to 400")
+    return days
+
+
+def withholdings_of(body: Mapping[str, Any]) -> list[Withholding]:
+    """The files to withhold, under `versions`. Raises InvalidField."""
+    rows = body.get("versions")
+    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+        raise InvalidField("versions", "must be a list of objects")
+    changes = [Withholding(text_of(row, "uid"), row.get("withheld"), row.get("fence")) for row in rows]
+    if not all(type(change.is_withheld) is bool and type(change.fence) is int for change in changes):
+        raise InvalidField("versions", "must have `withheld`, true or false, and `fence`, a whole number")
+    return changes
+
+
+def inspection_fields(result: Inspection) -> dict[str, Any]:
+    """The findings about an installer, under the names of the form fields that they fill."""
+    findings = result.findings
+    return {
+        "server_filename": result.server_filename,
+        "state": result.state,
+        "reason": result.reason,
+        "file_type": findings.format,
+        "file_architect": findings.machine,
+        "file_scope": findings.reach,
+        "package_version": findings.version,
+        "package_name": findings.product_name,
+        "package_publisher": findings.publisher,
+        "productcode": findings.product_code,
+        "upgradecode": findings.upgrade_code,
+        "package_family_name": findings.package_family_name,
+        "signature_sha256": findings.signature_sha256,
+        "nested": [{"file_nested_path": file.path, "file_type_nested": file.format} for file in findings.nested],
+        "signer": {**asdict(findings.signer), "verified": False} if findings.signer else None,
+        "signature": signature_check(result),
+    }
+
+
+def signature_check(result: Inspection) -> dict[str, Any]:
+    """The verdict about the signatures of an installer. Times are null where there are none."""
+    signature = result.findings.signature if result.state is State.DONE else None
+    if result.state is State.FAILED:
+        signature = Signature(SignatureState.UNSUPPORTED, f"The file cannot be inspected: {result.reason}.")
+    elif signature is None:
+        signature = Signature(SignatureState.PENDING, "The signature is still being verified.")
+    times = {"signed_at": signature.signed_at or None, "at": signature.at or None}
+    return {**asdict(signature), **times, "revocation": "not checked"}
+
+
+def identifiers(result: Inspection) -> dict[str, str]:
+    """The Windows identifiers of the installed product, as far as the inspection has found them."""
+    findings = result.findings.to_document()
+    return {name: findings[name] for name in IDENTIFIERS if findings[name]}
+
+
+def installer_check(check: InstallerCheck) -> dict[str, Any]:
+    """The checks of the file of a version, for release control."""
+    return {"sha256": check.sha256, "scan": check.scan, "signature": signature_check(check.inspection)}

@@ -107,7 +107,6 @@ def to_upload(document: Document) -> Upload:
         offset=document["offset"],
         fence=document["fence"],
         status=Status(document["status"]),
-        kept_fence=document.get("kept_fence", 0),
         needs_copy=document["tainted"],
         is_cancelled=document.get("cancelled", False),
         generation=document["part"],

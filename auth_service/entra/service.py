@@ -1,9 +1,8 @@
 """Verifies access tokens of Entra ID for the app of a tenant."""
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 
 import jwt
@@ -40,10 +39,12 @@ class EntraTokens:
     tenants: Tenants
     keys: SigningKeys
 
-    async def identify(self, tenant_id: str, token: str) -> EntraUser:
-        """Raises EntraTokenRefused, TenantNotFound, or EntraUnavailable if no key is known."""
-        tenant = await self.tenants.find(tenant_id)
-        app = tenant.entra
+    async def identify(self, tenant_id: str, token: str, rules: Sequence[tuple[str, str]]) -> EntraUser:
+        """The user of a token. `rules` are pairs of an app role or group id and its ring, before those of the app.
+
+        Raises EntraTokenRefused, TenantNotFound, or EntraUnavailable if no key is known.
+        """
+        app = (await self.tenants.find(tenant_id)).entra
         if app is None:
             raise EntraTokenRefused(problem="this tenant has no app of Entra ID")
         header, unverified = _unverified_parts(token)
@@ -63,8 +64,8 @@ class EntraTokens:
         if app.scope not in str(claims["scp"]).split():
             raise EntraTokenRefused(problem="it lacks the scope of this source")
         values = {value for name in ("roles", "groups") for value in _texts(claims.get(name))}
-        by_rule = (rule.ring for rule in tenant.ring_rules if rule.app_role and rule.app_role in values)
-        return EntraUser(next(chain(by_rule, app.rings_of(values)), ""), int(claims["exp"]) + CLOCK_SKEW)
+        ring = next((ring for value, ring in (*rules, *app.rings) if value in values), "")
+        return EntraUser(ring, int(claims["exp"]) + CLOCK_SKEW)
 
 
 def _verified_claims(token: str, key: Any, issuer: str, audience: str) -> dict[str, Any]:

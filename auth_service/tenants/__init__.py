@@ -1,1 +1,1 @@
-"""Tenants, their settings, and how much of their limits they use."""
+"""Tenants and their settings."""

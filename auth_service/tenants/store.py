@@ -10,7 +10,7 @@ from pymongo.errors import DuplicateKeyError
 from auth_service.tenants.model import TenantExists
 from common.auth.entra_app import EntraApp
 from common.mongo import Indexes, MongoDatabase
-from common.tenants import RingRule, Tenant
+from common.tenants import Tenant
 
 TENANT_INDEXES: Indexes = {"tenants": [IndexModel(["tenant_id"], unique=True)]}
 
@@ -50,6 +50,4 @@ class MongoTenantStore:
 def _to_bson(value: object) -> Any:
     if isinstance(value, EntraApp):
         return asdict(value)
-    if isinstance(value, tuple):
-        return [item.to_document() if isinstance(item, RingRule) else item for item in value]
-    return value
+    return list(value) if isinstance(value, tuple) else value

@@ -21,7 +21,7 @@ from catalog_service.catalog.snapshot import (
 from catalog_service.model.releases import known_ring
 from catalog_service.model.versions import VersionName
 from common.caching import RevisionCheck, TenantCache, TooLarge
-from common.concurrency.blocks import Block
+from common.http.zero_copy.sources import Block
 from common.telemetry import log
 
 
@@ -41,30 +41,24 @@ class CatalogBody:
         return sum(map(len, self.blocks))
 
 
+@dataclass(eq=False)
 class SnapshotReader:
     """Reads catalogs and renders them to files. `read_all` and `update` raise TooLarge if the disk has no room."""
 
-    def __init__(
-        self,
-        read_entries: EntryReader[VersionName],
-        read_rings: RingReader,
-        render: Callable[[CatalogEntry], bytes],
-        files: CatalogFiles,
-    ) -> None:
-        self._files = files
-        self._read_entries = read_entries
-        self.read_rings = read_rings
-        self._render = render
+    read_entries: EntryReader[VersionName]
+    read_rings: RingReader
+    render: Callable[[CatalogEntry], bytes]
+    files: CatalogFiles
 
     async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> Snapshot:
         size, segments = 0, []
         rings = await self.read_rings(tenant_id)
         async for fragments in self.fragments(tenant_id, rings):
             with _full_disk_as_too_large():
-                segments.append(await asyncio.to_thread(Segment, self._files, fragments))
+                segments.append(await asyncio.to_thread(Segment, self.files, fragments))
             size += segments[-1].size
             reserve(size)
-        return Snapshot(revision, self._files, segments, rings)
+        return Snapshot(revision, self.files, segments, rings)
 
     async def update(self, tenant_id: str, value: Snapshot, revision: str, changed: Set[str]) -> Snapshot:
         changes: dict[str, list[Fragment]] = {package_id: [] for package_id in changed}
@@ -78,14 +72,14 @@ class SnapshotReader:
     async def fragments(
         self, tenant_id: str, rings: Sequence[str], package_ids: Collection[str] | None = None
     ) -> AsyncIterator[Sequence[Fragment]]:
-        async for entries in self._read_entries(tenant_id, package_ids):
+        async for entries in self.read_entries(tenant_id, package_ids):
             yield await asyncio.to_thread(self._fragments, rings, entries)
 
     def _fragments(self, rings: Sequence[str], entries: Sequence[CatalogEntry]) -> Sequence[Fragment]:
         return [
             Fragment(entry.package.package_id, entry.package.active, text, seen_by)
             for entry in entries
-            for text, seen_by in entry.rendered(rings, self._render)
+            for text, seen_by in entry.rendered(rings, self.render)
         ]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from isal import isal_zlib
 
-from common.concurrency.blocks import Block
+from common.http.zero_copy.sources import Block
 
 if sys.version_info >= (3, 14):
     from compression import zstd

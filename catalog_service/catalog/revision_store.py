@@ -68,7 +68,7 @@ class MongoRevisions:
     def __init__(self, database: MongoDatabase, invalidate_during: InvalidateDuring = nullcontext) -> None:
         """`invalidate_during` is entered around each change of a tenant's catalog, for the caches of other services."""
         self._revisions = database["revisions"]
-        self._invalidate_during = invalidate_during
+        self.invalidate_during = invalidate_during
 
     @asynccontextmanager
     async def record_change(self, tenant_id: str, package_id: str) -> AsyncIterator[None]:
@@ -77,7 +77,7 @@ class MongoRevisions:
         After a Problem nothing was written. After any other error that is unknown, so the change stays open.
         """
         token = uuid4().hex
-        async with self._invalidate_during(tenant_id):
+        async with self.invalidate_during(tenant_id):
             await self._revisions.update_one(
                 {"tenant_id": tenant_id},
                 {

@@ -28,7 +28,7 @@ import orjson
 
 from catalog_service.catalog.compression import PLAIN, Encoding, Part
 from catalog_service.catalog.reader import Rings, find_positions, replaced_segments
-from common.concurrency.blocks import Block, FileRange, read_blocks
+from common.http.zero_copy.sources import Block, FileRange, read_blocks
 
 ViewKind = tuple[bool, str]  # whether it includes disabled packages, and a ring
 

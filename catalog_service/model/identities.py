@@ -5,13 +5,14 @@ The client normalises the name of an installed program before it searches for it
 of packages, in the same order, so that both sides get the same text.
 """
 
+import asyncio
 import re
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
-from typing import Self
+from typing import Protocol, Self
 
 from common.errors import Forbidden
 
@@ -186,6 +187,13 @@ class IdentityTaken(Forbidden):
     )
 
 
+class HasIdentities(Protocol):
+    """A package, its changes, or a version."""
+
+    @property
+    def identities(self) -> Collection[str]: ...
+
+
 def identities_of(values: Mapping[IdentityKind, Iterable[str]]) -> list[str]:
     """Return the identities with these values as texts, each once; an empty value is none."""
     keys = {
@@ -194,6 +202,11 @@ def identities_of(values: Mapping[IdentityKind, Iterable[str]]) -> list[str]:
         for text in texts
     }
     return sorted(f"{kind}:{key}" for kind, key in keys if key)
+
+
+async def normalize_names(owner: HasIdentities) -> None:
+    """Compute the identities in a thread, because 256 long names take half a second. The names are cached then."""
+    await asyncio.to_thread(getattr, owner, "identities")
 
 
 def folded(text: str) -> str:

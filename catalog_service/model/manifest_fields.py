@@ -5,7 +5,7 @@ Pydantic calls a rule with its context: `Source.FORM`, `Source.FILE`, or None fo
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from difflib import get_close_matches
@@ -364,3 +364,9 @@ def is_set(value: object) -> bool:
 def to_document(manifest: Fields) -> dict[str, Any]:
     """Return a manifest as documents and JSON have it, without what is empty; `model_validate` reads it."""
     return manifest.model_dump(mode="json", exclude_defaults=True)
+
+
+def all_fields(manifest: Fields) -> Mapping[str, Any]:
+    """Every field of a manifest; an empty one is "", [] or false."""
+    values = {**type(manifest)().model_dump(mode="json"), **to_document(manifest)}
+    return {name: "" if value is None else value for name, value in values.items()}

@@ -8,8 +8,8 @@ from difflib import get_close_matches
 from hashlib import sha256
 
 from catalog_service.catalog.reader import VersionReader
-from catalog_service.identities.service import Identities, normalize_names
-from catalog_service.model.identities import IdentityKind, IdentityTaken, SharedIdentity, identities_of
+from catalog_service.identities.service import Identities
+from catalog_service.model.identities import IdentityKind, IdentityTaken, SharedIdentity, identities_of, normalize_names
 from catalog_service.model.packages import Package, PackageChanges, PackageNotFound, PackageQuery, PackageSummary
 from catalog_service.model.versions import PackageVersion, newest_first
 from catalog_service.model.winget_rules import package_refusal

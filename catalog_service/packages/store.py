@@ -153,13 +153,6 @@ class MongoPackageStore:
         while documents := await cursor.to_list(YIELD_SIZE):
             yield documents
 
-    async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
-        """Return None for no package, or for one whose deletion has begun."""
-        document = await self._packages.find_one(
-            {"tenant_id": tenant_id, "package_id": package_id, "halfway": False}, {"package_uid": True}
-        )
-        return str(document["package_uid"]) if document else None
-
     async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
         """Hide the package and return its `package_uid`; may be repeated. Raises PackageNotFound."""
         async with self._revisions.record_change(tenant_id, package_id):

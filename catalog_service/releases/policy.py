@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from common.auth.package_patterns import EVERY_PACKAGE, PATTERN_LIMIT
+from common.errors import InvalidField
 from common.tenants import DEFAULT_RING
 
 MAX_RINGS = 10
@@ -73,10 +74,22 @@ class RetentionRule(Part):
     downloaded_days: Annotated[int, Field(ge=1, le=MAX_DOWNLOADED_DAYS)] | None = None
 
 
+class RingRule(Part):
+    """Puts clients into a ring: those in a network, or the users with an app role (or group id) of Entra ID."""
+
+    ring: str
+    network: str = ""
+    app_role: str = ""
+
+
 class Policy(Part):
-    """Rings in order, gates by ring, and retention rules: the first that matches a package counts."""
+    """Rings in order, gates by ring, and retention rules: the first that matches a package counts.
+
+    The first of the `ring_rules` that matches a client without a ring of its own chooses its ring.
+    """
 
     rings: Annotated[tuple[Ring, ...], Field(strict=False)] = ()
+    ring_rules: Annotated[tuple[RingRule, ...], Field(strict=False)] = ()
     gates: Mapping[str, Gates] = {}
     retention: Annotated[tuple[RetentionRule, ...], Field(strict=False, max_length=MAX_RULES)] = ()
 
@@ -91,6 +104,19 @@ class Policy(Part):
         return bool(self.rings or self.gates)
 
     @property
+    def shown_rings(self) -> Sequence[str]:
+        """The rings; none without release control."""
+        return self.effective_rings if self.is_controlled else ()
+
+    @property
     def has_scan(self) -> bool:
         """Whether a ring has a scan gate."""
         return any(gates.scan for gates in self.gates.values())
+
+
+def unknown_ring(field: str, rings: Sequence[str]) -> InvalidField:
+    """The error of a field that names a ring which the tenant does not have."""
+    if not rings:
+        return InvalidField(field, "is not for a tenant without rings", reason="no_rings")
+    names = ", ".join(rings)
+    return InvalidField(field, f"must be one of the rings: {names}", reason="no_such_ring", rings=names)

@@ -1,49 +1,68 @@
-"""Changes of a tenant's policy, as `edit_settings` takes them, and the texts that auth_service stores."""
+"""Changes of a tenant's policy, as `edit_settings` takes them, and the policy as `server_information` shows it."""
 
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import orjson
 from cryptography.x509 import Name
 from pydantic import ValidationError
 
-from catalog_service.releases.policy import MAX_RINGS, Gates, Policy, plain_subject
+from catalog_service.releases.policy import MAX_RINGS, Gates, Policy, RingRule, plain_subject, unknown_ring
 from common.auth.package_patterns import parse_patterns
 from common.errors import InvalidField
-from common.tenants import unknown_ring
+from common.http.forms import Form, clean
+from common.tenants import DEFAULT_RING, RING_LIMIT, parse_network
 
-NAMES = ("rings", "gates", "retention")
+NAMES = ("rings", "ring_rules", "gates", "retention")
+JSON_LIMIT = 16_000  # characters of ring rules, gates or retention rules
+MAX_RING_RULES = 200
+APP_ROLE_LIMIT = 128  # characters
 SIGNATURE_VALUES = "Input should be 'signed', an object with `publisher` and `packages`, or a list of such objects"
 
 
-def edited(policy: Policy, fields: Mapping[str, str]) -> Policy:
-    """Return the policy with other rings, gates or retention, see `NAMES`. Raises InvalidField.
+def policy_fields(form: Form) -> dict[str, str]:
+    """The sent texts of a policy, see `NAMES`. Raises InvalidField for one that is too long."""
+    texts = {"rings": ",".join(form.texts("rings", limit=RING_LIMIT))} if "rings" in form.fields else {}
+    for name in NAMES[1:]:
+        if name in form.fields:
+            texts[name] = form.text(name, limit=JSON_LIMIT, required=False, lines=True)
+    return texts
 
-    The gates of a removed ring are removed, unless the edit has gates, too.
+
+def edited(policy: Policy, fields: Mapping[str, str]) -> Policy:
+    """Return the policy with other parts, see `NAMES`. Raises InvalidField.
+
+    The gates of a removed ring are removed, unless the edit has gates, too. New ring rules are for the new rings.
     """
-    rings, gates, retention = policy.rings, policy.gates, policy.retention
+    rings, ring_rules, gates, retention = policy.rings, policy.ring_rules, policy.gates, policy.retention
     if "rings" in fields:
         rings = _rings(fields["rings"])
         gates = {ring: gates[ring] for ring in rings if ring in gates}
+    if "ring_rules" in fields:
+        ruled_rings = (rings or (DEFAULT_RING,)) if "rings" in fields else policy.shown_rings
+        ring_rules = _ring_rules(fields["ring_rules"], ruled_rings)
     if "gates" in fields:
         gates = _parsed("gates", fields["gates"] or "{}").gates
     if "retention" in fields:
         retention = _parsed("retention", fields["retention"] or "[]").retention
-    changed = Policy(rings=rings, gates=gates, retention=retention)
+    changed = Policy(rings=rings, ring_rules=ring_rules, gates=gates, retention=retention)
     _check_gates(changed)
     _check_patterns("retention", (rule.packages for rule in retention))
     in_order = {ring: gates[ring] for ring in changed.effective_rings if gates.get(ring, Gates()) != Gates()}
     return changed.model_copy(update={"gates": in_order})
 
 
-def texts(policy: Policy) -> Mapping[str, Any]:
-    """Return the policy as the tenant's document has it: rings, and canonical JSON or ""."""
+def to_settings(policy: Policy) -> Mapping[str, Any]:
+    """Return the policy as `server_information` shows it."""
     parts = policy.model_dump(mode="json", exclude_defaults=True)
-    return {
-        "rings": list(policy.effective_rings) if policy.is_controlled else [],
-        **{name: json.dumps(parts[name], separators=(",", ":")) if parts.get(name) else "" for name in NAMES[1:]},
-    }
+    return {"ring_rules": [], "gates": {}, "retention": [], **parts, "rings": list(policy.shown_rings)}
+
+
+def to_audit_texts(policy: Policy) -> Mapping[str, str]:
+    """Return the parts of a policy for the audit log: rings, and JSON or ""."""
+    settings = to_settings(policy)
+    texts = {name: orjson.dumps(settings[name]).decode() if settings[name] else "" for name in NAMES[1:]}
+    return {"rings": ",".join(settings["rings"]), **texts}
 
 
 def _rings(text: str) -> tuple[str, ...]:
@@ -59,6 +78,30 @@ def _rings(text: str) -> tuple[str, ...]:
             message = f"{ring!r} is no name of 1 to 32 letters, digits, spaces, dots, hyphens and underscores"
             raise InvalidField("rings", message, reason="not_a_ring", ring=ring) from None
     return rings
+
+
+def _ring_rules(text: str, rings: Sequence[str]) -> tuple[RingRule, ...]:
+    try:
+        rules = orjson.loads(text.strip() or "[]")
+    except orjson.JSONDecodeError:
+        rules = None
+    if not isinstance(rules, list):
+        raise InvalidField("ring_rules", "must be a list in JSON", reason="not_a_json_list")
+    if len(rules) > MAX_RING_RULES:
+        message = f"holds more than {MAX_RING_RULES} items"
+        raise InvalidField("ring_rules", message, reason="too_many_items", most=MAX_RING_RULES)
+    return tuple(_ring_rule("ring_rules", rule, rings) for rule in rules)
+
+
+def _ring_rule(name: str, rule: Any, rings: Sequence[str]) -> RingRule:
+    is_rule = isinstance(rule, dict) and rule.keys() in ({"ring", "network"}, {"ring", "app_role"})
+    if not is_rule or not all(isinstance(value, str) and value.strip() for value in rule.values()):
+        raise InvalidField(name, "must have objects with a ring, and a network or an app_role", reason="not_ring_rules")
+    if rule["ring"] not in rings:
+        raise unknown_ring(name, rings)
+    if "network" in rule:
+        return RingRule(ring=rule["ring"], network=parse_network(name, rule["network"]))
+    return RingRule(ring=rule["ring"], app_role=clean(name, rule["app_role"].strip(), limit=APP_ROLE_LIMIT))
 
 
 def _parsed(name: str, text: str) -> Policy:

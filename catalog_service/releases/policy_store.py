@@ -34,28 +34,41 @@ class MongoPolicyStore:
     async def rings(self, tenant_id: str) -> Sequence[str]:
         """Return the tenant's rings in order; none without release control."""
         policy = await self.find(tenant_id)
-        return policy.effective_rings if policy.is_controlled else ()
+        return policy.shown_rings
 
-    async def edit(self, tenant_id: str, change: Callable[[Policy], Policy]) -> Policy:
-        """Change a policy. `change` is called again if another edit comes first. Raises what it raises."""
+    async def edit(self, tenant_id: str, change: Callable[[Policy], Policy]) -> tuple[Policy, Policy]:
+        """Change a policy; return it before and after. `change` is called again if another edit comes first.
+
+        Raises what it raises.
+        """
         while True:
-            before = await self._policies.find_one({"tenant_id": tenant_id}, PARTS)
-            policy = change(Policy.model_validate(before or {}))
+            stored = await self._policies.find_one({"tenant_id": tenant_id}, PARTS)
+            before = Policy.model_validate(stored or {})
+            policy = change(before)
+            key = {"tenant_id": tenant_id, **(stored or dict.fromkeys(Policy.model_fields))}
             with suppress(PolicyChanged):
-                await self._replace(tenant_id, before or dict.fromkeys(Policy.model_fields), policy)
-                return policy
+                if before != policy and before.model_copy(update={"ring_rules": policy.ring_rules}) == policy:
+                    async with self._revisions.invalidate_during(tenant_id):  # No version has other rings now.
+                        await self._replace(key, policy)
+                else:
+                    await self._replace_for_versions(key, policy)
+                return before, policy
 
-    async def _replace(self, tenant_id: str, before: Document, policy: Policy) -> None:
-        """Replace the stored parts of a policy. All versions in flight are looked at again.
+    async def _replace(self, key: Document, policy: Policy) -> None:
+        """Replace the policy that `key` has whole. Raises PolicyChanged."""
+        try:
+            await self._policies.update_one(key, {"$set": policy.model_dump(mode="json")}, upsert=True)
+        except DuplicateKeyError:  # The policy is not the one before any more.
+            raise PolicyChanged from None
+
+    async def _replace_for_versions(self, key: Document, policy: Policy) -> None:
+        """Replace a policy. All versions in flight are looked at again.
 
         Every catalog and index is read again, because each version may have other rings now.
         """
+        tenant_id = key["tenant_id"]
         async with self._revisions.record_change(tenant_id, EVERY_PACKAGE):
-            key, parts = {"tenant_id": tenant_id, **before}, policy.model_dump(mode="json")
-            try:
-                await self._policies.update_one(key, {"$set": parts}, upsert=True)
-            except DuplicateKeyError:  # The policy is not the one before any more.
-                raise PolicyChanged from None
+            await self._replace(key, policy)
             if policy.is_controlled:  # The activation of such a version may have read the earlier policy.
                 pending = {"tenant_id": tenant_id, "state": "pending", **UNFINISHED}
                 await self._versions.update_many(pending, {"$set": {**BEGIN, **UNTOLD}, "$currentDate": DUE_NOW})

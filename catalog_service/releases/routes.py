@@ -7,16 +7,15 @@ from typing import Any
 
 from aiohttp import web
 
-from catalog_service import forms
 from catalog_service.app_keys import RELEASES
 from catalog_service.model.releases import GateState, GateStatus, Reason, VersionRelease, is_offered
 from catalog_service.releases.gates import gates_of, kinds
 from catalog_service.releases.policy import Policy
-from catalog_service.releases.policy_edits import NAMES, texts
+from catalog_service.releases.policy_edits import NAMES, policy_fields, to_audit_texts, to_settings
 from catalog_service.releases.service import Releases
 from catalog_service.releases.store import ReleaseQuery
-from common.errors import InvalidField, InvalidRequest
-from common.http.bodies import read_json
+from catalog_service.versions.forms import ID_LIMIT, PAGE, PAGE_LIMIT, uid_in_path
+from common.errors import InvalidField
 from common.http.forms import Form, query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.tenants import RING_LIMIT
@@ -25,19 +24,28 @@ REASON_LIMIT = 1000  # characters
 routes = web.RouteTableDef()
 
 
-@routes.post("/{tenant_id}/edit_release_policy")
+@routes.patch("/{tenant_id}/edit_release_policy")
 async def edit_release_policy(request: web.Request) -> web.Response:
-    """Internal: change rings, gates or retention, for auth_service, which stores the answer with the tenant."""
-    fields = await read_json(request)
-    if not fields.keys() <= set(NAMES) or not all(isinstance(text, str) for text in fields.values()):
-        raise InvalidRequest(f"The fields must be texts, of {', '.join(NAMES)}.")
-    policy = await request.app[RELEASES].edit_policy(caller_of(request).tenant_id, fields)
-    return json_response(texts(policy))
+    """Internal: the part of `edit_settings` that this service owns, for the gateway."""
+    fields = policy_fields(await read_form(request))
+    audit(request, **fields)
+    policies = await request.app[RELEASES].edit_policy(caller_of(request).tenant_id, fields)
+    before, after = map(to_audit_texts, policies)
+    # An edit of the rings can change the gates.
+    names = [name for name in NAMES if name in fields or before[name] != after[name]]
+    audit(request, {name: (before[name], after[name]) for name in names})
+    return json_response({"Message": "Settings were updated successfully!"})
+
+
+@routes.post("/{tenant_id}/find_release_policy")
+async def find_release_policy(request: web.Request) -> web.Response:
+    """Internal: the policy, for the gateway, which finds the rings of clients by it."""
+    return json_response(to_settings(await request.app[RELEASES].policy(caller_of(request).tenant_id)))
 
 
 @routes.get("/{tenant_id}/get_release/{version_uid:[^/]+}")
 async def get_release(request: web.Request) -> web.Response:
-    found = await request.app[RELEASES].find(caller_of(request), forms.uid_in_path(request))
+    found = await request.app[RELEASES].find(caller_of(request), uid_in_path(request))
     return json_response(release_with_history(*found))
 
 
@@ -90,7 +98,7 @@ async def _change(
     **parsers: Callable[[Form], str | bool],
 ) -> web.Response:
     """Call a method of `Releases` with the fields of the form, each read by its parser."""
-    uid = forms.uid_in_path(request)
+    uid = uid_in_path(request)
     form = await read_form(request) if parsers else Form()
     fields = {name: parse(form) for name, parse in parsers.items()}
     target = {"uid": uid, **{name: value if isinstance(value, str) else "01"[value] for name, value in fields.items()}}
@@ -112,9 +120,9 @@ def _query(query: Form) -> ReleaseQuery:
         raise InvalidField("state", "must be one of in_flight, all", reason="not_a_choice", values="in_flight, all")
     return ReleaseQuery(
         in_flight=state == "in_flight",
-        package_id=query.text("package_id", limit=forms.ID_LIMIT, required=False),
+        package_id=query.text("package_id", limit=ID_LIMIT, required=False),
         offset=query.integer("offset", default=0),
-        limit=query.integer("limit", default=forms.PAGE, least=1, most=forms.PAGE_LIMIT),
+        limit=query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT),
     )
 
 

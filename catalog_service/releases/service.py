@@ -15,7 +15,7 @@ from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, gates_of, kinds
-from catalog_service.releases.policy import Policy, is_same_name
+from catalog_service.releases.policy import Policy, is_same_name, unknown_ring
 from catalog_service.releases.policy_edits import edited
 from catalog_service.releases.policy_store import MongoPolicyStore
 from catalog_service.releases.store import (
@@ -130,10 +130,16 @@ class Releases:
         """Remember the signers of versions that are being deleted, for later versions. Raises Unavailable."""
         await self._facts.remember_signers(tenant_id, uids)
 
-    async def edit_policy(self, tenant_id: str, fields: Mapping[str, str]) -> Policy:
-        """Change rings, gates or retention, and return the policy. Raises InvalidField."""
-        if not fields:
-            return await self._policies.find(tenant_id)
+    async def policy(self, tenant_id: str) -> Policy:
+        return await self._policies.find(tenant_id)
+
+    async def check_ring(self, tenant_id: str, ring: str) -> None:
+        """Raise InvalidField for a ring that the tenant does not have."""
+        if ring not in (rings := await self._policies.rings(tenant_id)):
+            raise unknown_ring("ring", rings)
+
+    async def edit_policy(self, tenant_id: str, fields: Mapping[str, str]) -> tuple[Policy, Policy]:
+        """Change the policy; return it before and after. Raises InvalidField."""
         return await self._policies.edit(tenant_id, lambda policy: edited(policy, fields))
 
     async def find(self, caller: Caller, uid: str) -> Changed:
@@ -204,7 +210,11 @@ class Releases:
             by_tenant[version.tenant_id].append(version)
 
         async def advance(tenant_id: str) -> None:
-            await self._advance(tenant_id, [await self._record(version) for version in by_tenant[tenant_id]])
+            versions = [await self._record(version) for version in by_tenant[tenant_id]]
+            for version in versions:
+                if version.is_deleted and not version.release.unaudited:
+                    await self._store.mark_audited(version)
+            await self._advance(tenant_id, [version for version in versions if not version.is_deleted])
 
         await with_each("releases", by_tenant, advance)
 

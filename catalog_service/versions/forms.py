@@ -1,24 +1,43 @@
-"""The creation form of a version."""
+"""The ids in requests, and the creation form of a version."""
 
 import re
 from collections.abc import Mapping, Sequence
 from uuid import uuid4
+
+from aiohttp import web
 
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, Switch, UpgradeBehavior
 from catalog_service.model.identities import IdentityKind
 from catalog_service.model.installers import parse_address
 from catalog_service.model.manifest import VersionManifest
 from catalog_service.model.manifest_fields import SHA256, Source, parse_manifest
-from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches
+from catalog_service.model.packages import PackageNotFound, VersionNotFound
+from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, rule_version_of
 from catalog_service.model.winget_rules import Refusal, contradictions
 from common.errors import InvalidField, InvalidRequest
 from common.http.forms import Form, clean
+from common.telemetry import is_hidden
 
-VERSION_LIMIT = 128  # characters, of these all
+ID_LIMIT = 128  # characters, of these all
+VERSION_LIMIT = 128
 CHANNEL_LIMIT = 128
 SWITCH_LIMIT = 2048
 PATH_LIMIT = 512
 NAME_LIMIT = 256
+PAGE, PAGE_LIMIT = 50, 100  # packages, versions or releases
+
+# The names in forms of the fields of a version that have another name there.
+FORM_NAMES = {
+    "version": "package_version",
+    "architecture": "file_architect",
+    "installer_type": "file_type",
+    "scope": "file_scope",
+    "locale": "package_locale",
+    "nested_type": "file_type_nested",
+    "nested_paths": "file_nested_path",
+    "product_code": "productcode",
+    "upgrade_code": "upgradecode",
+}
 
 # A form with a contradiction in one of these fields is refused. Other contradictions come from the specification's own
 # fields: the version is created, and winget clients are not offered it.
@@ -26,6 +45,56 @@ REFUSED_FIELDS = frozenset([*VersionManifest.model_fields, "dep_windows_features
 
 _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
+_NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # Commas separate ids, for example in blacklist entries.
+# Invisible characters that are not of the category Cf, also of Unicode's reserves for more of them.
+_RANGES = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000))
+_INVISIBLE = frozenset(map(chr, [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2065, 0x2800, 0x3164, 0xFFA0, *_RANGES]))
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def package_id(text: str) -> str:
+    """Return a valid package id. Raises InvalidField."""
+    name = clean("package_id", text, limit=ID_LIMIT)
+    if name in {"", ".", ".."} or name != name.strip() or _NOT_IN_IDS.intersection(name):
+        message = 'must not be . or .., hold / \\ : * ? " < > | , or begin or end with a space'
+        raise InvalidField("package_id", message, reason="not_a_package_id")
+    for character in name:
+        if is_hidden(character) or character in _INVISIBLE:
+            code = f"{ord(character):04X}"
+            message = f"holds the character U+{code}, which is invisible"
+            raise InvalidField("package_id", message, reason="bad_character", character=code)
+    return name
+
+
+def package_in_path(request: web.Request) -> str:
+    """Return the package id of a path. Raises PackageNotFound if no package can have it."""
+    text = request.match_info["package_id"]
+    try:
+        return package_id(text)
+    except InvalidField:
+        raise PackageNotFound(package_id=text) from None
+
+
+def uid_in_path(request: web.Request) -> str:
+    """Return the version uid of a path. Raises VersionNotFound if it is not a UUID."""
+    return _uid(request.match_info["version_uid"])
+
+
+def version_uids(form: Form) -> tuple[str, ...]:
+    """Return the versions that `delete_package_version` deletes, each once.
+
+    Raises InvalidField for an empty list, and VersionNotFound for an item that is not a UUID.
+    """
+    uids = form.texts("versions_uids", limit=ID_LIMIT)
+    if not uids:
+        raise InvalidField("versions_uids", "is required", reason="required")
+    return tuple(dict.fromkeys(_uid(text) for text in uids))
+
+
+def _uid(text: str) -> str:
+    if not _UUID.fullmatch(text.lower()):
+        raise VersionNotFound(uid=text)
+    return text.lower()
 
 
 def new_version(form: Form, package_id: str) -> PackageVersion:
@@ -54,7 +123,7 @@ def parse_version(form: Form, package_id: str) -> PackageVersion:
         server_filename=server_filename,
         locale=form.choice("package_locale", Locale, Locale.EN_US),
         channel=_trimmed(form, "channel", CHANNEL_LIMIT, required=False) or "stable",
-        nested_type=form.choice("file_type_nested", FileType) if form.get("file_type_nested") else None,
+        nested_type=_nested_type(form),
         nested_paths=_nested_paths(form) if installer_type is FileType.ZIP else (),
         product_code=_guid(form, "productcode"),
         upgrade_code=_guid(form, "upgradecode"),
@@ -79,21 +148,18 @@ def form_refusals(query: Form) -> Sequence[Refusal]:
     Other fields, and those that are empty although required, are not checked.
     """
     installer_type = query.choice("file_type", FileType, FileType.EXE)
-    version = PackageVersion(
-        uid="",
-        package_id=query.text("package_id", limit=VERSION_LIMIT, required=False).strip(),
-        version=query.text("package_version", limit=VERSION_LIMIT, required=False).strip(),
-        architecture=Architecture.X64,
-        installer_type=installer_type,
-        scope=Scope.MACHINE,
-        server_filename="",
-        nested_type=query.choice("file_type_nested", FileType) if query.get("file_type_nested") else None,
-        nested_paths=_nested_paths(query) if installer_type is FileType.ZIP else (),
-        product_code=query.text("productcode", limit=NAME_LIMIT, required=False),
-    )
+    fields = {
+        "uid": "",
+        "package_id": query.text("package_id", limit=VERSION_LIMIT, required=False).strip(),
+        "version": query.text("package_version", limit=VERSION_LIMIT, required=False).strip(),
+        "installer_type": installer_type,
+        "nested_type": _nested_type(query),
+        "nested_paths": _nested_paths(query) if installer_type is FileType.ZIP else (),
+        "product_code": query.text("productcode", limit=NAME_LIMIT, required=False),
+    }
     missing = {name for name in ("package_id", "package_version") if not (query.get(name) or "").strip()}
     checked = query.fields.keys() - missing
-    return [refusal for refusal in contradictions(version) if refusal.field in checked]
+    return [refusal for refusal in contradictions(rule_version_of(fields)) if refusal.field in checked]
 
 
 def form_identities(query: Form) -> Mapping[IdentityKind, Sequence[str]]:
@@ -139,6 +205,10 @@ def _guid(form: Form, name: str) -> str:
         message = "must be a GUID in braces, such as {01234567-89AB-CDEF-0123-456789ABCDEF}"
         raise InvalidField(name, message, reason="not_a_guid")
     return text
+
+
+def _nested_type(form: Form) -> FileType | None:
+    return form.choice("file_type_nested", FileType) if form.get("file_type_nested") else None
 
 
 def _nested_paths(form: Form) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ see active versions only. `sweeper` finishes interrupted operations. A version w
 steps, so that it notices a deletion of its package.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from operator import attrgetter
@@ -14,8 +14,8 @@ from typing import Protocol
 from pydantic import TypeAdapter
 
 from catalog_service.catalog.cache import CatalogCache
-from catalog_service.identities.service import Identities, normalize_names
-from catalog_service.model.identities import IdentityTaken, SharedIdentity
+from catalog_service.identities.service import Identities
+from catalog_service.model.identities import IdentityTaken, SharedIdentity, normalize_names
 from catalog_service.model.installers import DamagedFile, FinishedUpload, InstallerFile
 from catalog_service.model.packages import PackageNotFound, VersionExists, VersionNotFound
 from catalog_service.model.versions import HiddenVersion, PackageVersion, PendingVersion, file_fields, newest_first
@@ -58,50 +58,40 @@ class ReleaseControl(Protocol):
         """Remember the signers of hidden versions, before their files are deleted. Raises Unavailable."""
 
 
+@dataclass(frozen=True)
 class Versions:
     """Creates, lists and deletes versions."""
 
-    def __init__(
-        self,
-        store: MongoVersionStore,
-        installers: UploadService,
-        find_package_uid: Callable[[str, str], Awaitable[str | None]],
-        link_upload: Callable[[str, str], Awaitable[None]],
-        releases: ReleaseControl,
-        identities: Identities,
-    ) -> None:
-        """`find_package_uid` and `link_upload` are methods of the stores of packages and of uploads."""
-        self._store = store
-        self._installers = installers
-        self._find_package_uid = find_package_uid
-        self._link_upload = link_upload
-        self._releases = releases
-        self._identities = identities
+    store: MongoVersionStore
+    uploads: MongoUploadStore
+    installers: UploadService
+    releases: ReleaseControl
+    identities: Identities
 
     async def of_package(self, caller: Caller, package_id: str) -> Sequence[PackageVersion]:
         """Return the newest first. Raises PackageNotFound."""
-        versions = await self._store.of_package(caller.tenant_id, package_id)
+        versions = await self.store.of_package(caller.tenant_id, package_id)
         if versions is None:
             raise PackageNotFound(package_id=package_id)
         return newest_first(versions)
 
     async def find(self, caller: Caller, uid: str) -> PackageVersion:
         """Raises VersionNotFound."""
-        version = await self._store.find(caller.tenant_id, uid)
-        if version is None or await self._find_package_uid(caller.tenant_id, version.package_id) is None:
+        version = await self.store.find(caller.tenant_id, uid)
+        if version is None or await self.store.package_uid(caller.tenant_id, version.package_id) is None:
             raise VersionNotFound(uid=uid)
         return version
 
     async def with_refusals(self, caller: Caller, uid: str) -> tuple[PackageVersion, Sequence[Refusal]]:
         """Return a version, and the reasons why winget clients refuse it, if any. Raises VersionNotFound."""
         version = await self.find(caller, uid)
-        others = await self._store.of_package(caller.tenant_id, version.package_id) or ()
+        others = await self.store.of_package(caller.tenant_id, version.package_id) or ()
         same_channel = [version, *(other for other in others if other.channel == version.channel and other.uid != uid)]
         return version, winget_refusals(same_channel).get(uid, ())
 
     async def shared_identities(self, caller: Caller, version: PackageVersion) -> Sequence[SharedIdentity]:
         """Return the identities of a version and its package that other packages have, too."""
-        return await self._identities.shared_by_version(caller.tenant_id, version)
+        return await self.identities.shared_by_version(caller.tenant_id, version)
 
     async def page_with_refusals(self, caller: Caller, package_id: str, offset: int, limit: int) -> VersionPage:
         """Return at most `limit` versions with the reasons why winget refuses them. Raises PackageNotFound."""
@@ -118,13 +108,13 @@ class Versions:
         another Problem if upload_service refuses the file (403, 404, 407) or does not answer.
         """
         caller.require_package(version.package_id)
-        package_uid = await self._find_package_uid(caller.tenant_id, version.package_id)
+        package_uid = await self.store.package_uid(caller.tenant_id, version.package_id)
         if package_uid is None:
             raise PackageNotFound(package_id=version.package_id)
         await normalize_names(version)
         if caller.is_restricted and version.server_filename:
             # Checked before the version is stored: the sweeper finishes a stored one with all rights.
-            await self._installers.check_uploader(caller, version.server_filename)
+            await self.installers.check_uploader(caller, version.server_filename)
         pending = await self._reserve(
             caller.tenant, PendingVersion(caller.tenant_id, package_uid, version, caller.person, caller.packages)
         )
@@ -139,36 +129,36 @@ class Versions:
         tenant_id, version = pending.tenant_id, pending.version
         try:
             # Checked again: a deletion that missed our row began before this query.
-            if await self._find_package_uid(tenant_id, version.package_id) != pending.package_uid:
+            if await self.store.package_uid(tenant_id, version.package_id) != pending.package_uid:
                 raise PackageNotFound(package_id=version.package_id)
             # Two pending versions with one identity find each other here, so that not both are published.
             await self._require_free_identities(pending, version.identities)
             # The publisher of an external installer declared its digest.
             file = InstallerFile(size=0, sha256=version.sha256)
             if not version.installer_url:
-                file = await self._installers.claim(caller, version.server_filename, version.uid)
+                file = await self.installers.claim(caller, version.server_filename, version.uid)
         except Problem as problem:
             if problem.status < 500:  # After another error the claim may have succeeded; a retry finds out.
-                await self._store.discard(tenant_id, version.uid)
+                await self.store.discard(tenant_id, version.uid)
             raise
         fields = file_fields(version, file)
         if fields["identities"] != version.identities:  # The file was not inspected before.
             try:
                 await self._require_free_identities(pending, fields["identities"])
             except IdentityTaken:
-                await self._installers.release(caller, [version.uid])
-                await self._store.discard(tenant_id, version.uid)
+                await self.installers.release(caller, [version.uid])
+                await self.store.discard(tenant_id, version.uid)
                 raise
         if version.server_filename:
-            await self._link_upload(tenant_id, version.server_filename)
-        is_controlled = await self._releases.prepare(tenant_id, version)
-        if await self._store.activate(tenant_id, version, file, is_controlled=is_controlled):
+            await self.uploads.link(tenant_id, version.server_filename)
+        is_controlled = await self.releases.prepare(tenant_id, version)
+        if await self.store.activate(tenant_id, version, file, is_controlled=is_controlled):
             if is_controlled:
-                await self._releases.begin(tenant_id, version.uid)
+                await self.releases.begin(tenant_id, version.uid)
             return
-        if await self._store.find(tenant_id, version.uid) is not None:
+        if await self.store.find(tenant_id, version.uid) is not None:
             raise VersionExists(version=version.version)
-        await self._installers.release(caller, [version.uid])
+        await self.installers.release(caller, [version.uid])
         raise PackageNotFound(package_id=version.package_id)
 
     async def delete(self, caller: Caller, package_id: str, uids: Sequence[str]) -> None:
@@ -178,25 +168,25 @@ class Versions:
         be deleted yet; the versions are hidden already.
         """
         caller.require_package(package_id)
-        if await self._find_package_uid(caller.tenant_id, package_id) is None:
+        if await self.store.package_uid(caller.tenant_id, package_id) is None:
             raise PackageNotFound(package_id=package_id)
-        await self._store.hide(caller.tenant_id, package_id, uids)
+        await self.store.hide(caller.tenant_id, package_id, uids)
         await self._remove(caller, uids)
 
     async def remove_all(self, caller: Caller, package_uid: str) -> None:
         """Delete all versions of a package and their files. Raises Unavailable."""
-        await self._remove(caller, await self._store.hide_all(caller.tenant_id, package_uid))
+        await self._remove(caller, await self.store.hide_all(caller.tenant_id, package_uid))
 
     async def finish_deletion(self, caller: Caller, hidden: HiddenVersion) -> None:
         """Delete a hidden version with its file, also an abandoned one. Raises Unavailable."""
         await self._release(caller, [hidden.uid])
-        await self._store.delete_record(hidden)
+        await self.store.delete_record(hidden)
 
     async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
         """Return the files to publish again, the oldest finding first. Raises Unavailable."""
-        files = await self._installers.damaged(caller)
+        files = await self.installers.damaged(caller)
         uids = [file.version_uid for file in files if file.version_uid]
-        names = {name.uid: name for name in await self._store.names_of(caller.tenant_id, uids)} if uids else {}
+        names = {name.uid: name for name in await self.store.names_of(caller.tenant_id, uids)} if uids else {}
         named = [(file, names.get(file.version_uid)) for file in files]
         return [
             replace(file, package_id=name.package_id, version=name.version) if name else file for file, name in named
@@ -205,27 +195,27 @@ class Versions:
     async def _remove(self, caller: Caller, uids: Sequence[str]) -> None:
         if uids:
             await self._release(caller, uids)
-            await self._store.remove(caller.tenant_id, uids)
+            await self.store.remove(caller.tenant_id, uids)
 
     async def _release(self, caller: Caller, uids: Sequence[str]) -> None:
-        await self._releases.remember_signers(caller.tenant_id, uids)
-        await self._installers.release(caller, uids)
+        await self.releases.remember_signers(caller.tenant_id, uids)
+        await self.installers.release(caller, uids)
 
     async def _require_free_identities(self, pending: PendingVersion, identities: Sequence[str]) -> None:
         if pending.packages != EVERY_PACKAGE:
             key = (pending.tenant_id, pending.version.package_id)
-            await self._identities.require_free(*key, identities, pending.packages)
+            await self.identities.require_free(*key, identities, pending.packages)
 
     async def _reserve(self, tenant: Tenant, pending: PendingVersion) -> PendingVersion:
         version = pending.version
         by_version = tenant.version_key is VersionKey.VERSION
         try:
             # Versions from a time with the key `installer` do not have their version string as key.
-            if by_version and await self._store.has_version(tenant.tenant_id, version.package_id, version.version):
+            if by_version and await self.store.has_version(tenant.tenant_id, version.package_id, version.version):
                 raise VersionExists(version=version.version)
-            await self._store.reserve(pending, version.version if by_version else version.installer_key)
+            await self.store.reserve(pending, version.version if by_version else version.installer_key)
         except VersionExists:
-            equal_version = await self._store.find_equal_pending(pending)
+            equal_version = await self.store.find_equal_pending(pending)
             if equal_version is None:
                 raise
             if pending.packages == EVERY_PACKAGE:  # A token began it, and an administrator goes on.

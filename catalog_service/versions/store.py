@@ -65,6 +65,12 @@ class MongoVersionStore:
         self._versions = database["versions"]
         self._revisions = revisions
 
+    async def package_uid(self, tenant_id: str, package_id: str) -> str | None:
+        """Return None for no package, or for one whose deletion has begun."""
+        key = {"tenant_id": tenant_id, "package_id": package_id, "halfway": False}
+        document = await self._packages.find_one(key, {"package_uid": True})
+        return str(document["package_uid"]) if document else None
+
     async def reserve(self, pending: PendingVersion, version_key: str) -> None:
         """Raises VersionExists if the package has a version with this key or installer key."""
         version = pending.version
@@ -100,7 +106,6 @@ class MongoVersionStore:
         fields = {name: value for name, value in document_of(pending.version).items() if name not in EITHER}
         for name in CODES_OF.get(pending.version.installer_type, ()):
             fields[name] = {"$in": ["", fields[name]]}  # The file was not inspected before.
-        fields["installer_url"] = fields["installer_url"] or {"$in": ["", None]}  # Older documents lack the field.
         document = await self._versions.find_one(
             {"tenant_id": pending.tenant_id, "package_uid": pending.package_uid, "state": "pending", **fields}
         )

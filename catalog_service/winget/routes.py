@@ -9,12 +9,13 @@ from functools import partial
 import orjson
 from aiohttp import web
 
-from catalog_service import app_keys, views
+from catalog_service import app_keys
 from catalog_service.catalog.reader import WholeEntry
-from catalog_service.catalog.response import IMMUTABLE, png
+from catalog_service.catalog.routes import IMMUTABLE, png
 from catalog_service.model.versions import PackageVersion
 from catalog_service.model.winget_rules import PACKAGE_ID
 from catalog_service.packages.service import LogoNotFound
+from catalog_service.versions.routes import expiry_time, installer_url
 from catalog_service.winget import requests
 from catalog_service.winget.contracts import Contract
 from catalog_service.winget.index import Record
@@ -72,13 +73,13 @@ async def package_manifest(request: web.Request) -> web.Response:
     hidden = await request.app[app_keys.CLIENT_REGISTRY].hidden_from_caller(request)
     revision = (await request.app[app_keys.CATALOG_CACHE].check(caller.tenant_id)).state.stable_revision
     entry = await request.app[app_keys.SOURCE_ENTRIES].find(caller.tenant_id, package_id, caller.audience, hidden)
-    expires = views.expiry_time(settings.download_lifetime)
+    expires = expiry_time(settings.download_lifetime)
 
     def address(version: PackageVersion) -> str:
         lifetime = settings.download_lifetime
         if signature_of(version):
             lifetime = max(lifetime, INSTALLATION_LIFETIME)
-        return views.installer_url(version, caller, settings, expires=views.expiry_time(lifetime))
+        return installer_url(request, version, expiry_time(lifetime))
 
     body = b""
     if entry and query.has_supported_channel:

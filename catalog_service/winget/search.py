@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence, Set
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import NamedTuple
 from weakref import WeakValueDictionary
@@ -150,13 +151,13 @@ class SearchResult(NamedTuple):
     revision: str
 
 
+@dataclass(eq=False)
 class IndexReader:
     """Reads packages into indexes of at most `memory` bytes."""
 
-    def __init__(self, read_entries: EntryReader[PackageVersion], read_rings: RingReader, memory: int) -> None:
-        self._read_entries = read_entries
-        self.read_rings = read_rings
-        self._memory = memory
+    read_entries: EntryReader[PackageVersion]
+    read_rings: RingReader
+    memory: int
 
     async def read_all(self, tenant_id: str, revision: str, reserve: Callable[[int], None]) -> Index:
         size = 0
@@ -165,20 +166,20 @@ class IndexReader:
         async for batch in self.segments(tenant_id, rings):
             segments += batch
             size += sum(segment.size for segment in batch)
-            if size > self._memory:
+            if size > self.memory:
                 raise TooLarge  # before any other index is dropped
         return Index(revision, segments, rings)
 
     async def update(self, tenant_id: str, value: Index, revision: str, changed: Set[str]) -> Index:
         changes: dict[str, Sequence[Record]] = dict.fromkeys(changed, ())
-        async for entries in self._read_entries(tenant_id, changed):
+        async for entries in self.read_entries(tenant_id, changed):
             # A change of the rings changes every package, so these are current.
             records = await asyncio.to_thread(lambda batch: [records_of(each, value.rings) for each in batch], entries)
             changes |= zip((entry.package.package_id for entry in entries), records, strict=True)
         return await asyncio.to_thread(value.replaced, revision, changes)
 
     async def segments(self, tenant_id: str, rings: Sequence[str]) -> AsyncIterator[Sequence[IndexSegment]]:
-        async for entries in self._read_entries(tenant_id, None):
+        async for entries in self.read_entries(tenant_id, None):
             yield await asyncio.to_thread(_segments_of, entries, rings)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.model import Installer, Release
 from client_registry.releases.store import MongoReleaseStore
 from common.auth.internal_tokens import Caller
 from common.concurrency.background import with_each
 from common.errors import InvalidField, Problem, Unavailable, UpstreamProblem
+from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 
 BEFORE_THE_FIRST = "0.0.0.0"  # noqa: S104  a version, not an address
@@ -32,11 +32,11 @@ class Releases:
     def __init__(
         self,
         store: MongoReleaseStore,
-        files: UploadService,
+        upload_service: ServiceClient,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._store = store
-        self._files = files
+        self._upload_service = upload_service
         self._now = now
 
     async def latest(self, tenant_id: str) -> Release | None:
@@ -70,12 +70,15 @@ class Releases:
     async def _undo(self, unfinished: tuple[str, str]) -> None:
         tenant_id, uid = unfinished
         await self._store.abandon(tenant_id, uid)  # From here on it cannot be activated any more.
-        await self._files.release_installers(Caller.service(Tenant(tenant_id)), [uid])
+        body = {"version_uids": [uid]}  # Their files are deleted, if there are any.
+        await self._upload_service.json(Caller.service(Tenant(tenant_id)), "release_installers", body)
         await self._store.remove(tenant_id, uid)
 
     async def _claim(self, caller: Caller, server_filename: str, uid: str) -> Installer:
+        """Link an uploaded file to the release; safe to repeat. Refused with 404 or 407."""
+        body = {"server_filename": server_filename, "version_uid": uid}
         try:
-            size, sha256 = await self._files.claim_installer(caller, server_filename, uid)
+            file = await self._upload_service.json(caller, "claim_installer", body)
         except Problem as problem:
             if isinstance(problem, UpstreamProblem) and problem.status < 500:
                 await self._store.remove(caller.tenant_id, uid)
@@ -83,4 +86,4 @@ class Releases:
                 # The file may be linked to the uid all the same, now or in a moment: the sweep releases it.
                 await self._store.abandon(caller.tenant_id, uid)
             raise
-        return Installer(server_filename, size, sha256)
+        return Installer(server_filename, file["size"], file["sha256"])

@@ -69,11 +69,6 @@ class EntraApp:
             [(value, ring) for value, ring in document["rings"]],
         )
 
-    def rings_of(self, values: Iterable[str]) -> tuple[str, ...]:
-        """The rings of a user with these app roles and groups, in the operator's order."""
-        present = frozenset(values)
-        return tuple(dict.fromkeys(ring for value, ring in self.rings if value in present))
-
 
 def _guid(field: str, text: str) -> str:
     try:

@@ -33,7 +33,7 @@ LIFETIME = 30  # seconds
 REUSE_PERIOD = 12.0  # seconds, less than half of the lifetime
 MAX_TOKENS = 4096  # that a signer keeps
 # The claims: of the tenant, only its id and limits; of the caller, everything.
-_TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers", "rings")
+_TENANT_CLAIMS = ("tenant_id", "storage_quota", "max_clients", "version_key", "strict_installers")
 _TEXT_CLAIMS = ("ip", "username", "session_id", "client_id", "base_url", "creator", "ring")
 
 
@@ -76,8 +76,8 @@ class Caller:
 
     `username` is set for a user or an API token (`token:<name>`), `client_id` for a client, `session_id` for a caller
     with a session. `roles` are those of a user or a token. `packages` are patterns of the package ids that a token may
-    change. `creator` is the user who created the token. `ring` is the ring of a client, "" for the tenant's
-    last one. A user of Entra ID is a client without an id.
+    change. `creator` is the user who created the token. `ring` is the ring of a client, "" for the tenant's last one;
+    outside the catalog it is the one that was chosen for the client. A user of Entra ID is a client without an id.
     `base_url` is the public address of this tenant's operations, such as `https://packages.example.com/acme`.
     """
 

@@ -15,7 +15,7 @@ from aiohttp.web_protocol import MAX_MSG_QUEUE_SIZE, _ErrInfo
 
 from common.concurrency.limits import loop_timeout
 
-_ZEROS = bytes(256 << 10)
+_ZEROS = bytes(256 << 10)  # fewer than those for which aiohttp would pause the transport, and resume it
 
 
 class ServerConnection(web.RequestHandler):
@@ -58,16 +58,20 @@ class ServerConnection(web.RequestHandler):
         if self.transport is None or content.exception() is not None:
             return
         if left:
-            while received and content.exception() is None:
-                zeros = _ZEROS[:received]
-                self.data_received(zeros)  # The parser counts them.
-                content.read_nowait()
-                received -= len(zeros)
+            self.count(content, received)
         else:
             self._parser = self._new_parser()  # The next byte begins a request.
             content.feed_eof()
         if not self._reading_paused:
             self.transport.resume_reading()
+
+    def count(self, content: StreamReader, received: int) -> None:
+        """Let the parser count bytes of a body that it has not seen: for each it gets a zero, which is dropped."""
+        while received and content.exception() is None:
+            zeros = _ZEROS[:received]
+            self.data_received(zeros)
+            content.read_nowait()
+            received -= len(zeros)
 
     def _new_parser(self) -> HttpRequestParser:
         """A parser with the options of `RequestHandler`."""

@@ -100,8 +100,8 @@ async def multipart_events(
 
     Raises InvalidRequest for malformed multipart, and BodyTooLarge above `limit` bytes, heads included.
     """
-    with _well_formed():
-        parser = _parser(request.headers.get("Content-Type", ""))
+    with well_formed():
+        parser = multipart_parser(request.headers.get("Content-Type", ""))
         async for block in body(request, limit=limit):
             if parser.closed or not block:
                 continue
@@ -112,20 +112,21 @@ async def multipart_events(
 
 def segment_names(content_type: str, body: bytes) -> Sequence[str]:
     """The names of the segments of a whole multipart body. Raises InvalidRequest for malformed multipart."""
-    with _well_formed():
-        parser = _parser(content_type)
+    with well_formed():
+        parser = multipart_parser(content_type)
         names = [event.name for event in parser.parse(body) if isinstance(event, MultipartSegment)]
         parser.close()
         return names
 
 
-def _parser(content_type: str) -> PushMultipartParser:
+def multipart_parser(content_type: str) -> PushMultipartParser:
+    """A parser for the segments of a body. Raises MultipartError."""
     _, options = parse_options_header(content_type)
     return PushMultipartParser(options.get("boundary", ""), max_segment_count=FIELDS_LIMIT)
 
 
 @contextmanager
-def _well_formed() -> Iterator[None]:
+def well_formed() -> Iterator[None]:
     """Raise InvalidRequest for malformed multipart."""
     try:
         yield

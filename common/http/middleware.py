@@ -1,8 +1,10 @@
 """The middleware of every service: errors become problem details; each request is counted and logged."""
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from typing import Any
 
@@ -12,12 +14,12 @@ from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import rfc822_formatted_time
 from aiohttp.typedefs import Handler, Middleware
 
-from common.auth.internal_tokens import Caller, Kind
+from common.auth.internal_tokens import INTERNAL_TOKEN, REQUEST_ID, Caller, Callers, Kind, UntrustedCaller, operation_of
 from common.errors import Overloaded, Problem, Unavailable, UpstreamProblem
 from common.http.aiohttp_private import send_response
 from common.mongo import MongoError
 from common.redis import RedisError
-from common.telemetry import begin_request, log, request_id
+from common.telemetry import TRACEPARENT, begin_request, log, request_id, traces
 from common.telemetry.metrics import BROKEN_OFF, OTHER, RequestMetrics
 from common.tenants import Address
 
@@ -39,6 +41,8 @@ AUDIT_HEADER = "X-Internal-Audit"
 REVISION_HEADER = "X-Internal-Revision"  # of a response that gateways may cache, see `common.redis`
 AUDIT_LIST_LIMIT = 200_000  # bytes of a list in `AUDIT_HEADER`; `common.service_client` accepts more
 OPEN_PATHS = frozenset({"/livez", "/readyz"})
+PENDING: web.AppKey[Mapping[str, str]] = web.AppKey("pending")  # unfinished preparations and their progress
+REQUEST_IDS = re.compile(r"[0-9a-f]{32}")
 
 
 class BytesResponse(web.Response):
@@ -205,3 +209,80 @@ def _problem_of(error: Exception) -> Problem:
         case _:  # The caller must not see it.
             log.error("request_crashed", exc_info=error)
             return Problem("Something went wrong here; the log has it under the request id.")
+
+
+@web.middleware
+async def only_when_ready(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse requests until all preparations are done."""
+    if request.app[PENDING] and request.path not in OPEN_PATHS:
+        raise Unavailable("The service is starting; try again soon.")
+    return await handler(request)
+
+
+def require_internal_token(callers: Callers, *, open_operations: frozenset[str] = frozenset()) -> Middleware:
+    """Refuse requests without a token for this service, tenant and operation.
+
+    Routes are `/{tenant_id}/<operation>…`; `open_operations` authenticate their callers themselves.
+    """
+
+    @web.middleware
+    async def authenticate(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if route_of(request) in OPEN_PATHS:
+            return await handler(request)
+        try:
+            request[CALLER] = authenticate_caller(request, callers)
+        except UntrustedCaller:
+            if _operation_of(request) in open_operations:
+                return await handler(request)
+            raise
+        if REQUEST_IDS.fullmatch(caller_id := request.headers.get(REQUEST_ID, "")):
+            begin_request(caller_id)
+        return await handler(request)
+
+    return authenticate
+
+
+def authenticate_caller(request: web.Request, callers: Callers) -> Caller:
+    """The caller that the request's token names. Raises UntrustedCaller."""
+    token, tenant_id = request.headers.get(INTERNAL_TOKEN, ""), request.match_info.get("tenant_id", "")
+    return callers.verify(token, operation=_operation_of(request), tenant_id=tenant_id)
+
+
+def _operation_of(request: web.Request) -> str:
+    # The matched route decides, not the path: `/acme%2Fdownload/claim_installer` reads as both.
+    return operation_of(route_of(request).split("/")[2:])
+
+
+def tracing_middlewares(callers: Callers | None = None) -> list[Middleware]:
+    """Trace every request; continue the trace of a service that `callers` authenticates.
+
+    Other senders must not control our sampling or our traces: a new trace has a link to theirs.
+    """
+
+    @web.middleware
+    async def trace(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.path in OPEN_PATHS:
+            return await handler(request)
+        contexts = request.headers.getall(TRACEPARENT, ())
+        context = contexts[0] if len(contexts) == 1 else ""
+        is_known, is_service = request.method in hdrs.METH_ALL, _is_service(request, callers)
+        method = request.method if is_known else "_OTHER"
+        parent, link = (context, "") if is_service else ("", context)
+        with traces.request_span(method, parent=parent, link=link) as span:
+            try:
+                response = await handler(request)
+                span.set_status(response.status, request.get(FAILURE, ""))
+                return response
+            finally:
+                route = request.get(ROUTE) or route_of(request)
+                ids = {"pkgrepo.request_id": request_id(), "pkgrepo.tenant_id": tenant_of(request)}
+                span.update(f"{method if is_known else 'HTTP'} {route}".rstrip(), {"http.route": route, **ids})
+
+    return [trace] if traces.enabled else []
+
+
+def _is_service(request: web.Request, callers: Callers | None) -> bool:
+    if callers is not None:
+        with suppress(UntrustedCaller):
+            return bool(authenticate_caller(request, callers))
+    return False

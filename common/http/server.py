@@ -1,4 +1,4 @@
-"""Runs services: creates their applications, serves them at their addresses, stops them."""
+"""Runs services: creates their applications, serves them at their addresses with their probes, stops them."""
 
 import asyncio
 import ctypes
@@ -8,7 +8,7 @@ import resource
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Generic, cast
@@ -20,16 +20,29 @@ from prometheus_client.core import Metric
 
 from common.auth.internal_tokens import Callers
 from common.auth.signing import Keys
+from common.concurrency.background import running
 from common.http.connection_limits import Runner, expect
-from common.http.middleware import observe_requests, problems
-from common.http.readiness import READINESS, add_probes, only_when_ready
-from common.http.service_auth import require_internal_token
-from common.http.tracing import tracing_middlewares
+from common.http.middleware import (
+    PENDING,
+    json_response,
+    observe_requests,
+    only_when_ready,
+    problems,
+    require_internal_token,
+    tracing_middlewares,
+)
 from common.mongo import MongoError
+from common.mongo.schema import SchemaError
 from common.settings import BadSetting, ServiceSettings, Settings, load
 from common.telemetry import configure_logs, log, software_version, traces
 from common.telemetry.metrics import METRICS, Metrics, gauges, metrics_handler
 
+CHECK_TIMEOUT = 2  # seconds
+RETRY_PAUSE = 1  # seconds
+START_TIMEOUT = 5  # seconds to wait for a preparation before the service starts without it
+
+Probe = Callable[[], Awaitable[object]]
+Report = Callable[[str], None]
 KEEP_ALIVE = 75  # seconds; aiohttp's default of an hour would keep slow senders connected
 SHUTDOWN_TIMEOUT = 10  # seconds for running requests to end
 # Seconds in which load balancers see `/readyz` fail, and then as many again for idle connections to be closed by their
@@ -39,8 +52,134 @@ BACKLOG = 4096  # connections that wait to be accepted, unless the system allows
 # Between two runs of the garbage collector. Running requests have some thousand, which 700 visits again and again.
 NEW_OBJECTS = 10_000
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-
 Connect = Callable[[web.Application], AsyncIterator[None]]
+
+
+class Readiness:
+    """The dependencies and preparations of a service."""
+
+    def __init__(self) -> None:
+        self._checks: dict[str, Probe] = {}
+        self._checks_of_schema: set[str] = set()
+        self._preparations: list[str] = []
+        self.pending: dict[str, str] = {}  # unfinished preparations and their progress
+        self._callbacks: list[Callable[[], Awaitable[None]]] = []
+        self._prepared = asyncio.Event()
+        self.stopping = False  # `/readyz` fails then, though requests are still served.
+
+    def check(self, name: str, probe: Probe, *, prepared: bool = False) -> None:
+        """Add a dependency: an error of `probe` means that `name` is missing.
+
+        With `prepared`, the probe needs the database's final schema, so it runs after all preparations only.
+        """
+        self._checks[name] = probe
+        if prepared:
+            self._checks_of_schema.add(name)
+
+    @asynccontextmanager
+    async def preparing(self, name: str, attempt: Callable[[Report], Awaitable[None]]) -> AsyncIterator[None]:
+        """Run a preparation that requests need, and repeat it until it succeeds; `attempt` reports its progress.
+
+        The block starts when it succeeded, failed once, or took longer than `START_TIMEOUT`; it then goes on in the
+        background.
+        """
+        self._preparations.append(name)
+        self.pending[name] = "not prepared yet"
+        attempted = asyncio.Event()
+        async with running(self._prepare(name, attempt, attempted)):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(START_TIMEOUT):
+                    await attempted.wait()
+            yield
+
+    async def prepared(self) -> None:
+        """Wait for all preparations."""
+        if self.pending:
+            await self._prepared.wait()
+
+    async def then(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do `work` after all preparations, or now if they are done."""
+        if self.pending:
+            self._callbacks.append(work)
+        else:
+            await work()
+
+    async def missing(self) -> dict[str, str]:
+        """The missing dependencies, with the class of the error or the progress."""
+        results = await asyncio.gather(*map(self._error_of, self._checks))
+        errors = {name: error for name, error in zip(self._checks, results, strict=True) if error}
+        return {**self.pending, **errors}
+
+    async def states(self) -> dict[str, bool]:
+        """Whether each dependency and preparation is there."""
+        missing = await self.missing()
+        return {name: name not in missing for name in (*self._checks, *self._preparations)}
+
+    async def _prepare(self, name: str, attempt: Callable[[Report], Awaitable[None]], attempted: asyncio.Event) -> None:
+        while not await self._succeeds(name, attempt):
+            attempted.set()
+            await asyncio.sleep(RETRY_PAUSE)
+        del self.pending[name]
+        if not self.pending:
+            for work in self._callbacks:
+                await work()
+            self._prepared.set()
+        attempted.set()
+
+    async def _succeeds(self, name: str, attempt: Callable[[Report], Awaitable[None]]) -> bool:
+        def report(text: str) -> None:
+            self.pending[name] = text
+
+        before = self.pending[name]
+        try:
+            await attempt(report)
+        except Exception as error:  # noqa: BLE001  any error is reported and tried again
+            expected = isinstance(error, MongoError | SchemaError)
+            why = str(error) if isinstance(error, SchemaError) else type(error).__name__
+            if why != before:
+                log.warning("not_ready", missing=name, error=why, exc_info=None if expected else error)
+            report(why)
+            return False
+        return True
+
+    async def _error_of(self, name: str) -> str:
+        """The class of a probe's error; "" for none."""
+        if self.pending and name in self._checks_of_schema:
+            return "not asked yet"
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT):
+                await self._checks[name]()
+        except Exception as error:  # noqa: BLE001  a probe may fail in its driver's own ways
+            return type(error).__name__
+        return ""
+
+
+READINESS = web.AppKey("readiness", Readiness)
+
+
+def add_probes(app: web.Application, readiness: Readiness | None = None, **details: str) -> None:
+    """Add `/livez`, and `/readyz`, which answers 503 with the missing dependencies, or while the service stops.
+
+    `readiness` is that of another application with the same probes. `/livez` also answers with `details`.
+    """
+
+    async def livez(_: web.Request) -> web.Response:
+        return json_response({"status": "alive", **details})
+
+    app[READINESS] = readiness = readiness or Readiness()
+    app[PENDING] = readiness.pending
+    app.router.add_get("/livez", livez, expect_handler=expect)
+    app.router.add_get("/readyz", _readyz, expect_handler=expect)
+
+
+async def _readyz(request: web.Request) -> web.Response:
+    readiness = request.app[READINESS]
+    if readiness.stopping:
+        return json_response({"status": "stopping"}, status=503)
+    missing = await readiness.missing()
+    if missing:
+        return json_response({"status": "not ready", "missing": missing}, status=503)
+    return json_response({"status": "ready"})
 
 
 @dataclass(frozen=True)

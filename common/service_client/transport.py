@@ -5,10 +5,12 @@ proxies and compression; they cost several times as much as the request, and our
 """
 
 import asyncio
-from typing import Protocol, cast
+from collections.abc import Coroutine
+from typing import Any, Protocol, cast
 
 from aiohttp import (
     BaseConnector,
+    ClientConnectionError,
     ClientConnectorError,
     ClientOSError,
     ClientRequest,
@@ -20,7 +22,7 @@ from aiohttp import (
 )
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
-from aiohttp.http import RawResponseMessage
+from aiohttp.http import RawResponseMessage, StreamWriter
 from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
@@ -84,8 +86,18 @@ class HttpReply:
             self.connection.release()
 
 
+class RequestBody(Protocol):
+    """A body that arrives while it is sent."""
+
+    async def send(self, writer: StreamWriter, *, stall_timeout: float) -> None: ...
+
+
+class NotConnected(ClientConnectionError):
+    """There was no connection; nothing of the body was taken."""
+
+
 class HttpTransport:
-    """Sends requests to one service."""
+    """Sends requests to one service, or to one of its replicas."""
 
     def __init__(self, connector: BaseConnector, base: str, host: str = "") -> None:
         self._connector = connector
@@ -94,9 +106,18 @@ class HttpTransport:
         self.host = host or self._connection_key.headers[hdrs.HOST]
 
     async def request(
-        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, *, timeout: float, pause: float
+        self,
+        method: str,
+        target: str,
+        headers: CIMultiDict[str],
+        body: bytes | None,
+        *,
+        timeout: float,
+        pause: float,
+        streamed: bool = False,
     ) -> HttpReply:
-        """Send a request and return the response, with its body if that is small; the caller must close it.
+        """Send a request and return the response; the caller must close it. It has its body if that is small, unless it
+        is `streamed`.
 
         `target` is the encoded path with its query. `timeout` is the seconds until the response begins, or until a
         small one is complete; `pause` is the longest time between two blocks of a longer one.
@@ -106,9 +127,17 @@ class HttpTransport:
 
         Raises ClientError, HttpProcessingError, TimeoutError: there is no valid response.
         """
+        message = _encode(method, f"{self.prefix}{target}", self.host, headers, body)
         async with loop_timeout(timeout):
-            reply = await self._begin(method, target, headers, body, pause)
-            if reply.content_length is not None and reply.content_length <= SMALL:
+            try:
+                reply = await self._send(method, message, pause)
+            except (ConnectionTimeoutError, ClientConnectorError):
+                raise
+            except (ClientOSError, ServerDisconnectedError):
+                if method not in READS:
+                    raise
+                reply = await self._send(method, message, pause)
+            if not streamed and reply.content_length is not None and reply.content_length <= SMALL:
                 try:
                     await reply.read()
                 except BaseException:
@@ -116,32 +145,45 @@ class HttpTransport:
                     raise
             return reply
 
-    async def stream(
-        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, *, timeout: float, pause: float
-    ) -> HttpReply:
-        """Like `request`, but return the response when it begins, with an unread body."""
-        async with loop_timeout(timeout):
-            return await self._begin(method, target, headers, body, pause)
-
-    async def _begin(
-        self, method: str, target: str, headers: CIMultiDict[str], body: bytes | None, pause: float
-    ) -> HttpReply:
-        message = _encode(method, f"{self.prefix}{target}", self.host, headers, body)
-        try:
-            return await self._send(method, message, pause)
-        except (ConnectionTimeoutError, ClientConnectorError):
-            raise
-        except (ClientOSError, ServerDisconnectedError):
-            if method not in READS:
-                raise
-            return await self._send(method, message, pause)
-
     async def _send(self, method: str, message: bytes, pause: float) -> HttpReply:
         connection, protocol = await self.connect(method, pause)
         try:
             cast("asyncio.Transport", connection.transport).write(message)
             head, content = await read_head(protocol)
         except BaseException:
+            connection.close()
+            raise
+        return HttpReply(connection, head, content)
+
+    async def send_body(
+        self, method: str, target: str, headers: CIMultiDict[str], body: RequestBody, *, timeout: float
+    ) -> HttpReply:
+        """Send a request with a body as it arrives, and return the response; the caller must close it.
+
+        `timeout` is the seconds from the end of the body until the response begins, and the longest time in which the
+        service takes and sends nothing. A service may answer before the end of the body.
+
+        Raises NotConnected: no byte of the body was taken. Others as `request` and `body` do.
+        """
+        try:
+            connection, protocol = await self.connect(method, timeout)
+        except (ClientConnectionError, TimeoutError) as error:
+            raise NotConnected from error
+        loop = asyncio.get_running_loop()
+        headers[hdrs.HOST] = self.host
+        writer = StreamWriter(protocol, loop)
+        if hdrs.CONTENT_LENGTH not in headers:
+            headers[hdrs.TRANSFER_ENCODING] = "chunked"
+            writer.enable_chunking()
+        answer = asyncio.create_task(read_head(protocol))
+        try:
+            await writer.write_headers(f"{method} {self.prefix}{target} HTTP/1.1", headers)
+            if not await _finishes_before(answer, body.send(writer, stall_timeout=timeout)):
+                protocol.force_close()  # The service would take the next request for the rest of this body.
+            async with loop_timeout(timeout):
+                head, content = await answer
+        except BaseException:
+            answer.cancel()
             connection.close()
             raise
         return HttpReply(connection, head, content)
@@ -180,3 +222,28 @@ def _encode(method: str, target: str, host: str, headers: CIMultiDict[str], body
     if head.count("\r") != len(lines) - 1 or head.count("\n") != len(lines) - 1 or "\0" in head:
         raise ValueError("A part of a head is more than one line.")
     return b"".join((head.encode(), b"\r\n\r\n", body or b""))
+
+
+async def _finishes_before(answer: asyncio.Future[Any], sending: Coroutine[Any, Any, None]) -> bool:
+    """Send until the answer begins. Returns whether all was sent; a service that has gone may have answered, too."""
+    loop, is_sending = asyncio.get_running_loop(), True
+
+    def stop(_: object) -> None:
+        if is_sending:
+            limit.reschedule(loop.time())
+
+    try:
+        async with asyncio.timeout(None) as limit:
+            answer.add_done_callback(stop)
+            try:
+                await sending
+            finally:
+                is_sending = False
+                answer.remove_done_callback(stop)
+    except ConnectionResetError:
+        return False
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        return False
+    return True

@@ -14,8 +14,7 @@ from tarfile import BLOCKSIZE, GNU_FORMAT, REGTYPE, HeaderError, TarInfo
 from typing import BinaryIO, Self
 
 from deploy.backup.records import ArchiveManifest, BackupProblem, Entry, Passphrase
-from upload_service.storage.disk import sync_folder
-from upload_service.storage.part_files import BLOCK
+from upload_service.storage.part_files import BLOCK, sync_folder
 
 MANIFEST, SEAL = "manifest.json", "manifest.seal"
 RECORDS, FILES = "records/", "files/"

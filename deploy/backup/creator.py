@@ -17,7 +17,7 @@ import stamina.instrumentation
 from common.errors import Unavailable
 from common.mongo import MongoError
 from deploy.backup.folder import BackupFolder
-from deploy.backup.installers import CopyOutcome, InstallerSource, has_size, installers_of, is_intact
+from deploy.backup.installers import CopyOutcome, InstallerSource, copy_installer, has_size, installers_of, is_intact
 from deploy.backup.records import (
     BackupManifest,
     BackupProblem,
@@ -103,7 +103,8 @@ class BackupCreator:
         outcomes = []
         for upload in uploads:
             target = self.folder.file(upload.tenant_id, upload.server_filename)
-            outcome = await source.copy(upload, target, self.progress)
+            write = partial(copy_installer, target=target, progress=self.progress)
+            outcome = await source.copy(upload, write, self.progress)
             if outcome is CopyOutcome.COPIED:
                 self.copied += 1
                 self._present.add(target)

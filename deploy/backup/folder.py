@@ -36,21 +36,25 @@ from deploy.backup.records import (
     make_seals,
     open_plain_file,
 )
-from deploy.operator.stores import StoreAddresses
-from upload_service.storage.disk import sync_folder
-from upload_service.storage.file_names import plain_name
+from deploy.operator.stores import StoreAddresses, require_known_schemas
+from upload_service.model import plain_name
+from upload_service.storage.part_files import sync_folder
 
 MANIFEST, SEAL = "manifest.json", "manifest.seal"
 
 
 @dataclass(frozen=True)
 class StoredBackup:
-    """A backup in its folder. `content` is the text of the manifest, `seal` is "" if the backup has none."""
+    """A backup in the folder `path`. `content` is the text of the manifest, `seal` is "" if the backup has none."""
 
-    name: str
+    path: Path
     manifest: BackupManifest
     content: bytes
     seal: str
+
+    @property
+    def name(self) -> str:
+        return self.path.name
 
     def is_sealed(self, audit_key: SecretStr) -> bool:
         """Whether the seal was made of this manifest with one of these keys."""
@@ -130,17 +134,23 @@ class BackupFolder:
         if not names or (name and name not in names):
             available = f"there are {', '.join(names)}" if names else "there is none"
             raise BackupProblem(f"{self.path}: there is no backup {name or 'in it'}; {available}")
-        chosen = name or names[-1]
-        path, seal = self.path / chosen / MANIFEST, self.path / chosen / SEAL
-        content = path.read_bytes()
+        path = self.path / (name or names[-1])
+        content, seal = (path / MANIFEST).read_bytes(), path / SEAL
         text = seal.read_text(encoding="ascii", errors="replace") if is_plain_file(seal) else ""
-        return StoredBackup(chosen, BackupManifest.parse(content, str(path)), content, text)
+        return StoredBackup(path, BackupManifest.parse(content, str(path / MANIFEST)), content, text)
+
+    def verify(self, backup: StoredBackup, where: StoreAddresses, *, without_seal: bool) -> None:
+        """Raise BackupProblem for a backup that was changed, and SchemaIsNewer for one of a later version."""
+        require_known_schemas(backup.manifest.schemas, "the backup's ")
+        if not without_seal:
+            self.require_sealed(backup, where)
+        check_records(backup.path, backup.manifest.records)
 
     def require_sealed(self, backup: StoredBackup, where: StoreAddresses) -> None:
         """Raise BackupProblem if a backup has no seal, or one that does not match."""
         if backup.is_sealed(where.require_audit_key()):
             return
-        path = self.path / backup.name
+        path = backup.path
         if not backup.seal:
             raise BackupProblem(
                 f"{path}: has no seal, because somebody removed it. Do not restore it. Choose another backup "

@@ -16,17 +16,27 @@ from common.tenants import is_tenant_id
 from deploy.backup.records import BackupProblem, documents, is_plain_file
 from deploy.operator.stores import Storage
 from deploy.terminal import FileProgress
-from upload_service.content_range import parse_file_id
-from upload_service.model import Damage, InstallerMissing, Status, StorageKind, Upload
+from upload_service.model import (
+    Damage,
+    InstallerMissing,
+    Status,
+    StorageKind,
+    Upload,
+    parse_file_id,
+    parse_server_filename,
+)
 from upload_service.scanning.model import ScanState, scan_document
-from upload_service.storage.disk import sync_folder
-from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import StorageBackends, read_blocks
+from upload_service.storage.part_files import sync_folder
 from upload_service.store import INSPECT, LEASE_FREE, SCAN, SCRUB, record_key, to_upload
 
 STORED = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"
 _UPLOAD_ID = re.compile("[0-9a-f]{32}")
+
+
+WriteBlocks = Callable[[AsyncGenerator[bytes, None], Upload], Awaitable[None]]
+"""Writes an installer from its blocks. Raises InstallerAltered, and as the blocks."""
 
 
 class InstallerAltered(Exception):
@@ -121,15 +131,15 @@ class InstallerSource:
     find: Callable[[Upload], Awaitable[Upload | None]]
     backends: StorageBackends
 
-    async def copy(self, upload: Upload, target: Path, progress: FileProgress) -> CopyOutcome:
-        """Copy an installer, also if it moves to another storage meanwhile.
+    async def copy(self, upload: Upload, write: WriteBlocks, progress: FileProgress) -> CopyOutcome:
+        """Copy an installer, also if it moves to another storage meanwhile; `write` begins again then.
 
         Raises Unavailable or OSError, unless the scrub has found out that only this installer cannot be read.
         """
         done = progress.done
         while True:
             try:
-                await copy_installer(self.backends.of(upload).read(upload, 0, upload.size), upload, target, progress)
+                await write(self.backends.of(upload).read(upload, 0, upload.size), upload)
             except (InstallerMissing, InstallerAltered) as problem:
                 progress.update(done)
                 current = await self.find(upload)

@@ -16,26 +16,24 @@ from pymongo.errors import DuplicateKeyError
 from auth_service.audit.model import AuditEntry, Selection
 from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import PackageExists, id_key
-from catalog_service.model.releases import Reason, VersionRelease, release_document, release_of, stage_of
-from catalog_service.model.versions import version_of
+from catalog_service.model.releases import Reason, VersionRelease, release_document, version_release_of
 from catalog_service.releases.transitions import roll_back
 from common.errors import StorageExceeded
 from common.mongo import Document, MongoDatabase, long_timeout
 from common.redis import TenantVersions, open_redis
 from common.tenants import Tenant
-from deploy.backup.folder import BackupFolder, StoredBackup, check_records
+from deploy.backup.folder import BackupFolder, StoredBackup
 from deploy.backup.installers import CopyOutcome, installer_document, installers_of, store_copy
 from deploy.backup.records import DECODED, BackupProblem, Client, documents
 from deploy.backup.restorer import RestoreMarker, claim_storage
-from deploy.operator.stores import Storage, StoreAddresses, migrate_imported, open_database, require_known_schemas
+from deploy.operator.stores import Storage, StoreAddresses, migrate_imported, open_database
 from deploy.operator.tenants import OperatorAudit, open_operator, open_operator_audit, operator_name
 from deploy.terminal import FileProgress
 from upload_service.downloads.store import MongoDownloadStore
-from upload_service.model import Status, Upload
+from upload_service.model import Status, Upload, suffix_of
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.file_names import suffix_of
 from upload_service.storage.part_files import PartFiles
-from upload_service.uploads.removal import Removal
+from upload_service.uploads.claims import Removal
 from upload_service.uploads.store import MongoUploadStore
 
 PACKAGES, VERSIONS = "catalog.packages.bson", "catalog.versions.bson"
@@ -65,10 +63,7 @@ class PackageRestorer:
 
         Raises BackupProblem, PackageExists, StorageExceeded, TenantNotFound and Unavailable.
         """
-        require_known_schemas(self.backup.manifest.schemas, "the backup's ")
-        if not self.without_seal:
-            self.folder.require_sealed(self.backup, where)
-        check_records(self.folder.path / self.backup.name, self.backup.manifest.records)
+        self.folder.verify(self.backup, where, without_seal=self.without_seal)
         package = self._package()
         records = {document["uid"]: document for document in self._documents(VERSIONS) if _is_of(document, package)}
         async with open_operator(where.addresses) as operator:
@@ -114,13 +109,13 @@ class PackageRestorer:
             if document["package_id"] == self.package_id and not document["halfway"]:
                 return document
         raise BackupProblem(
-            f"{self.folder.path / self.backup.name}: has no package {self.package_id} of the tenant {self.tenant_id}; "
+            f"{self.backup.path}: has no package {self.package_id} of the tenant {self.tenant_id}; "
             "choose another backup with --at"
         )
 
     def _documents(self, name: str) -> Iterator[Document]:
         """The tenant's documents in a file of the backup."""
-        path = self.folder.path / self.backup.name / name
+        path = self.backup.path / name
         for raw in documents(path) if path.exists() else ():
             if raw.get("tenant_id") == self.tenant_id:
                 yield bson.decode(raw.raw, DECODED)
@@ -171,7 +166,7 @@ class PackageRestorer:
         quota = MongoQuotaStore(upload)
         pairs = [
             (old, _renamed(old, marker.run_id, self.storage))
-            for old in installers_of(self.folder.path / self.backup.name)
+            for old in installers_of(self.backup.path)
             if (old.tenant_id, old.status) == (self.tenant_id, Status.LINKED) and old.version_uid in records
         ]
         missing = [(old, new) for old, new in pairs if not await _is_recorded(upload, new)]
@@ -312,22 +307,9 @@ async def _give_back(quota: MongoQuotaStore, uploads: Sequence[Upload], marker: 
 
 def _restored(document: Document, installer: Upload | None, backup: str, is_stopped: bool) -> VersionRelease:
     """A version as it is offered after the restore."""
-    version, now = version_of(document), datetime.now(UTC)
-    restored = VersionRelease(
-        tenant_id=document["tenant_id"],
-        uid=version.uid,
-        package_id=version.package_id,
-        version=version.version,
-        channel=version.channel,
-        architecture=version.architecture,
-        server_filename=installer.server_filename if installer else "",
-        sha256=version.sha256,
-        published_by=version.published_by,
-        published_at=document.get("changed_at") or now,
-        now=now,
-        stage=stage_of(document.get("stage")),
-        release=release_of(document.get("release") or {}),
-    )
+    now, name = datetime.now(UTC), installer.server_filename if installer else ""
+    times = {"published_at": document.get("changed_at") or now, "now": now}
+    restored = version_release_of({**document, **times, "server_filename": name})
     if is_stopped:
         restored = roll_back(restored, operator_name(), Reason.given(WITHDRAWN.format(backup=backup)))
     # The background loop tells upload_service of the new file, and looks at the gates.

@@ -7,7 +7,6 @@ always checked, because they lead to places on this machine. The databases and t
 import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from uuid import uuid4
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
@@ -19,7 +18,7 @@ from auth_service.backups.store import MongoBackupStore
 from common.mongo import Document, MongoDatabase, long_timeout
 from common.redis import TenantVersions, open_redis
 from common.work import due_now
-from deploy.backup.folder import BackupFolder, StoredBackup, check_records
+from deploy.backup.folder import BackupFolder, StoredBackup
 from deploy.backup.installers import CopyOutcome, installers_of, store_copy
 from deploy.backup.records import (
     AUDIT,
@@ -33,16 +32,19 @@ from deploy.backup.records import (
     restore_documents,
 )
 from deploy.local.folder import SERVICES
-from deploy.operator.stores import Storage, StoreAddresses, migrate_restored, open_database, require_known_schemas
+from deploy.operator.stores import Storage, StoreAddresses, migrate_restored, open_database
 from deploy.operator.tenants import open_operator, open_operator_audit
 from deploy.terminal import FileProgress
 from upload_service.model import Status
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.integrity import StorageOwnership
 from upload_service.storage.store import MongoFileIndex
 from upload_service.store import ANNOUNCE, STORED
 
+UNAUTHORIZED = 13  # MongoDB's code
+IDENTITY = ("upload", "storage")  # A service writes it to an empty database when it starts.
+WHOLE_INSTALLATION = "*"  # no tenant has this id
 CONSEQUENCES = {
     AUDIT: "`pkgrepo audit verify` reports earlier entries as altered, until the old key is added after the new one",
     CLIENT_TOKEN: "no client's token is valid, until the old key is added after the new one",
@@ -68,7 +70,6 @@ class BackupRestorer:
 
     async def run(self, where: StoreAddresses) -> None:
         """Restore everything. An interrupted run resumes when it is run again. Raises BackupProblem and Unavailable."""
-        require_known_schemas(self.backup.manifest.schemas, "the backup's ")
         missing = self.backup.manifest.missing_keys(where)
         if missing and not self.other_keys:
             consequences = "; ".join(f"without its {key} {CONSEQUENCES[key]}" for key in missing)
@@ -76,10 +77,7 @@ class BackupRestorer:
                 f"the backup was made under other keys: {consequences}. Copy its keys to this installation: its folder "
                 "of secrets, or `keys` and `audit-key` of its data folder. If they are lost, add --other-keys"
             )
-        if not self.without_seal:
-            self.folder.require_sealed(self.backup, where)
-        records = self.folder.path / self.backup.name
-        check_records(records, self.backup.manifest.records)
+        self.folder.verify(self.backup, where, without_seal=self.without_seal)
         async with open_database(where.addresses.mongo_url, "upload") as upload:
             source = hashlib.sha256(self.backup.manifest.model_dump_json().encode()).hexdigest()
             marker = RestoreMarker(upload.client, WHOLE_INSTALLATION, source)
@@ -88,8 +86,8 @@ class BackupRestorer:
                 await require_empty(upload.client, self.storage)
                 await claim_storage(self.storage, upload)
                 await marker.set()
-            await self._restore_installers(records)
-            await self._restore_records(upload.client, records)
+            await self._restore_installers()
+            await self._restore_records(upload.client)
             try:
                 await migrate_restored(where, self.backup.manifest.schemas)
             except DuplicateKeyError as error:
@@ -108,10 +106,10 @@ class BackupRestorer:
                 await audit.add(OPERATORS, "restore", backup=self.backup.name, **seal)
             await marker.clear()
 
-    async def _restore_installers(self, records: Path) -> None:
-        self.progress.start("copying", sum(upload.size for upload in installers_of(records)))
+    async def _restore_installers(self) -> None:
+        self.progress.start("copying", sum(upload.size for upload in installers_of(self.backup.path)))
         known = set(self.backup.manifest.lacking)
-        for upload in installers_of(records):
+        for upload in installers_of(self.backup.path):
             name = f"{upload.tenant_id}/{upload.server_filename}"
             outcome = CopyOutcome.MISSING
             if name not in known:
@@ -127,12 +125,12 @@ class BackupRestorer:
                 f"{self.folder.path / 'files'} and run this again, or add --without-damaged"
             )
 
-    async def _restore_records(self, client: Client, records: Path) -> None:
+    async def _restore_records(self, client: Client) -> None:
         for database in DATABASES:
             for entry in sorted(self.backup.manifest.records, key=lambda entry: entry.name == "auth.tenants.bson"):
                 collection = entry.name.split(".")[1]
                 if entry.name.startswith(f"{database}.") and (database, collection) != IDENTITY:
-                    await restore_documents(client, database, collection, documents(records / entry.name))
+                    await restore_documents(client, database, collection, documents(self.backup.path / entry.name))
 
     async def _update_uploads(self, upload: MongoDatabase) -> None:
         """Set the storage of the installers, remove unfinished work, and correct the quota.
@@ -158,11 +156,6 @@ async def _end_sessions(where: StoreAddresses) -> None:
         await operator.sessions.close_tenant("*")
         for tenant in await operator.tenants.list():
             await TenantVersions(redis).bump(tenant.tenant_id)
-
-
-UNAUTHORIZED = 13  # MongoDB's code
-IDENTITY = ("upload", "storage")  # A service writes it to an empty database when it starts.
-WHOLE_INSTALLATION = "*"  # no tenant has this id
 
 
 async def no_service_connected(client: Client) -> bool:

@@ -7,7 +7,7 @@ An import adds the tenant itself last: nobody can sign in before. The services' 
 installer's record is added after its file, and an archive has no unfinished work.
 """
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -29,7 +29,8 @@ from common.tenants import Tenant, is_tenant_id
 from deploy.backup.archive import FILES, RECORDS, ArchiveReader, ArchiveWriter, part_path
 from deploy.backup.installers import (
     UPLOADS,
-    InstallerAltered,
+    CopyOutcome,
+    InstallerSource,
     copy_installer,
     has_size,
     installer_document,
@@ -63,9 +64,10 @@ from deploy.operator.stores import (
 )
 from deploy.operator.tenants import OperatorAudit, open_operator_audit
 from deploy.terminal import FileProgress
-from upload_service.model import InstallerMissing, Status, Upload
+from upload_service.model import Status, Upload
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
+from upload_service.storage.store import MongoMoveStore
 from upload_service.uploads.store import MongoUploadStore
 
 LOG, HEADS, TENANT = "auth.audit_log.bson", "auth.audit_heads.bson", "auth.tenants.bson"
@@ -153,7 +155,7 @@ class TenantExporter:
         """Write the archive. An interrupted run resumes when it is run again. Raises BackupProblem and Unavailable."""
         async with open_database(where.addresses.mongo_url, "upload") as upload:
             await claim_storage(self.storage, upload)
-            unfinished, store = await self._read_unfinished(), MongoUploadStore(upload)
+            unfinished = await self._read_unfinished()
             for _ in range(ATTEMPTS):
                 manifest, position = unfinished or await self._begin(where, upload.client)
                 sizes = [entry.size for entry in manifest.files]
@@ -161,7 +163,7 @@ class TenantExporter:
                 self.progress.advance(sum(sizes[: self.resumed]))
                 with suppress(InstallerDeleted), ArchiveWriter(self.path, position) as archive:
                     for entry in manifest.files[self.resumed :]:
-                        await self._write_installer(archive, entry, store)
+                        await self._write_installer(archive, entry, upload)
                     archive.finish()
                     return manifest
                 unfinished = None
@@ -240,31 +242,30 @@ class TenantExporter:
                 await export(database, collection, {})
         return entries
 
-    async def _write_installer(self, archive: ArchiveWriter, entry: Entry, store: MongoUploadStore) -> None:
+    async def _write_installer(self, archive: ArchiveWriter, entry: Entry, upload: MongoDatabase) -> None:
         """Write an installer, also if it moves to another storage meanwhile. Raises InstallerDeleted."""
-        position, done, failed_home = archive.position, self.progress.done, None
-        while True:
-            upload = await store.find_installer(self.tenant_id, entry.name)
-            if upload is None or upload.status is not Status.LINKED or upload.sha256 != entry.sha256:
-                raise InstallerDeleted
-            if upload.storage is failed_home:
-                raise BackupProblem(
-                    f"{self.tenant_id}/{entry.name}: is missing or damaged; repair the file, or delete its version"
-                )
+        position = archive.position
+
+        async def write(blocks: AsyncGenerator[bytes, None], installer: Upload) -> None:
             archive.go_back(position)
             archive.header(FILES + entry.name, entry.size)
-            blocks = self.storage.backends.of(upload).read(upload, 0, upload.size)
-            try:
-                async with aclosing(verify_blocks(blocks, upload)) as verified:
-                    async for block in verified:
-                        archive.write(block)
-                        self.progress.advance(len(block))
-            except (InstallerAltered, InstallerMissing):
-                self.progress.update(done)
-                failed_home = upload.storage
-            else:
-                archive.pad(entry.size)
-                return
+            async with aclosing(verify_blocks(blocks, installer)) as verified:
+                async for block in verified:
+                    archive.write(block)
+                    self.progress.advance(len(block))
+            archive.pad(entry.size)
+
+        installer = await MongoUploadStore(upload).find_installer(self.tenant_id, entry.name)
+        if installer is None or installer.status is not Status.LINKED or installer.sha256 != entry.sha256:
+            raise InstallerDeleted
+        source = InstallerSource(MongoMoveStore(upload).find, self.storage.backends)
+        outcome = await source.copy(installer, write, self.progress)
+        if outcome is CopyOutcome.GONE:
+            raise InstallerDeleted
+        if outcome is not CopyOutcome.COPIED:
+            raise BackupProblem(
+                f"{self.tenant_id}/{entry.name}: is missing or damaged; repair the file, or delete its version"
+            )
 
 
 def _audit_head(folder: Path) -> str:

@@ -1,6 +1,6 @@
 """`pkgrepo backup` and `restore` of everything, `pkgrepo export` and `import` of one tenant."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,10 +18,10 @@ from deploy.backup.package_restorer import PackageRestorer
 from deploy.backup.records import AUDIT, CLIENT_TOKEN, ArchiveManifest, BackupProblem, Passphrase
 from deploy.backup.restorer import BackupRestorer
 from deploy.backup.tenant import TenantExporter, TenantImporter
-from deploy.cli.options import Data, TenantId, console, run_until_stopped
+from deploy.cli.options import TenantId, console, resumable, run_until_stopped
 from deploy.local.folder import DataFolder
-from deploy.operator.stores import offline_stores, open_database, open_storage, store_addresses
-from deploy.operator.tenants import open_operator, open_operator_audit
+from deploy.operator.stores import Storage, StoreAddresses, offline_stores, open_database, open_storage, store_addresses
+from deploy.operator.tenants import Operator, OperatorAudit, open_operator_audit
 from deploy.terminal import print_line, show_progress
 
 Folder = Annotated[Path, Argument(help="Folder of backups.")]
@@ -33,18 +33,19 @@ SEAL_HELP = "File with the passphrase that seals the archive, the same for expor
 packages = typer.Typer(no_args_is_help=True)
 
 
-def backup(
+@resumable
+async def backup(
+    where: StoreAddresses,
+    storage: Storage,
     folder: Folder,
     keep: Annotated[int | None, Option(min=1, help="Keep only the newest N backups.", metavar="N")] = None,
     check: Annotated[bool, Option("--check", help="Verify the installers of earlier backups again.")] = False,
-    data: Data = None,
 ) -> None:
     """Back up databases and installers, without keys, while the services run.
 
     Exit status 1: installers are missing or damaged; the backup has all others.
     """
-    where, backups = store_addresses(data), BackupFolder(folder.absolute())
-    storage = open_storage(where.installers)
+    backups = BackupFolder(folder.absolute())
 
     async def record() -> None:
         async with open_operator_audit(where) as audit:
@@ -54,21 +55,18 @@ def backup(
         async with open_database(where.addresses.mongo_url, "auth") as database:
             await MongoBackupStore(database).record(name, datetime.now(UTC))
 
-    async def work() -> tuple[BackupCreator, Sequence[str]]:
-        print_retries(partial(print_line, console))
-        with backups.locked(), show_progress(console) as rows, rows("Installers") as progress:
-            await run_with_retries(record)
-            creator = BackupCreator(backups, storage, progress, check)
-            await run_with_retries(partial(creator.run, where))
-            await run_with_retries(partial(record_success, creator.name))
-            return creator, backups.keep_newest(keep) if keep else ()
-
-    created, deleted = run_until_stopped(work())
-    console.print(f"Backup {backups.path / created.name} was created; {created.copied} installers were copied.")
+    print_retries(partial(print_line, console))
+    with backups.locked(), show_progress(console) as rows, rows("Installers") as progress:
+        await run_with_retries(record)
+        creator = BackupCreator(backups, storage, progress, check)
+        await run_with_retries(partial(creator.run, where))
+        await run_with_retries(partial(record_success, creator.name))
+        deleted = backups.keep_newest(keep) if keep else ()
+    console.print(f"Backup {backups.path / creator.name} was created; {creator.copied} installers were copied.")
     for name in deleted:
         console.print(f"Old backup {backups.path / name} was deleted.")
-    _report_lacking(created.lacking)
-    if created.lacking:
+    _report_lacking(creator.lacking)
+    if creator.lacking:
         raise typer.Exit(1)
 
 
@@ -103,12 +101,15 @@ def restore(
     if not restored.services_stopped:
         console.print("MongoDB does not show its connections: make sure that no service ran during the restore.")
     _report_lacking(restored.lacking)
-    console.print(f"Backup {backups.path / stored.name} was restored. All users must sign in again.")
+    console.print(f"Backup {stored.path} was restored. All users must sign in again.")
     console.print("Unfinished uploads must be started again.")
 
 
 @packages.command("restore")
-def restore_package(
+@resumable
+async def restore_package(
+    where: StoreAddresses,
+    storage: Storage,
     tenant_id: TenantId,
     package_id: Annotated[str, Argument(help="Id of the package.")],
     folder: Folder,
@@ -117,22 +118,14 @@ def restore_package(
         bool, Option("--without-damaged", help="Leave out versions whose installer is damaged.")
     ] = False,
     without_seal: WithoutSeal = False,
-    data: Data = None,
 ) -> None:
     """Restore a deleted package with its versions and installers from a backup, while the services run."""
-    where, backups = store_addresses(data), BackupFolder(folder.absolute())
-    stored, storage = backups.load(at), open_storage(where.installers)
-
-    async def work() -> PackageRestorer:
-        with show_progress(console) as rows, rows("Installers") as progress:
-            options = (without_damaged, without_seal)
-            restorer = PackageRestorer(backups, stored, tenant_id, package_id, storage, progress, *options)
-            await restorer.run(where)
-            return restorer
-
-    restored = run_until_stopped(work())
-    number = len(restored.versions)
-    print_line(console, f"{package_id} was restored from {backups.path / stored.name} with {number} versions.")
+    backups = BackupFolder(folder.absolute())
+    stored, options = backups.load(at), (without_damaged, without_seal)
+    with show_progress(console) as rows, rows("Installers") as progress:
+        restored = PackageRestorer(backups, stored, tenant_id, package_id, storage, progress, *options)
+        await restored.run(where)
+    print_line(console, f"{package_id} was restored from {stored.path} with {len(restored.versions)} versions.")
     for version in restored.versions:
         if version.is_withdrawn:
             status = version.status.replace("_", " ")
@@ -142,31 +135,29 @@ def restore_package(
     _report_lacking(restored.lacking)
 
 
-def export_tenant(
+@resumable
+async def export_tenant(
+    where: StoreAddresses,
+    storage: Storage,
+    operator: Operator,
+    audit: OperatorAudit,
     tenant_id: TenantId,
     archive: Archive,
     passphrase_file: Annotated[typer.FileText, Option(help=SEAL_HELP, metavar="FILE")],
-    data: Data = None,
 ) -> None:
     """Export one tenant into an archive: settings, users, packages, installers, clients, audit log.
 
     The passphrase seals the archive: it shows every change, but hides nothing.
     """
-    where, passphrase = store_addresses(data), Passphrase.read(passphrase_file)
-    storage = open_storage(where.installers)
+    passphrase = Passphrase.read(passphrase_file)
     if archive.exists():
         raise BackupProblem(f"{archive}: exists already; choose another name")
-
-    async def work() -> tuple[ArchiveManifest, int]:
-        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
-            await operator.tenants.find(tenant_id)
-            await audit.add(tenant_id, "tenant_export", archive=archive.name)
-        with show_progress(console) as rows, rows(tenant_id) as progress:
-            exporter = TenantExporter(archive.absolute(), tenant_id, passphrase, storage, progress)
-            return await exporter.run(where), exporter.resumed
-
-    manifest, resumed = run_until_stopped(work())
-    from_before = f", {resumed} of them from the interrupted run" if resumed else ""
+    await operator.tenants.find(tenant_id)
+    await audit.add(tenant_id, "tenant_export", archive=archive.name)
+    with show_progress(console) as rows, rows(tenant_id) as progress:
+        exporter = TenantExporter(archive.absolute(), tenant_id, passphrase, storage, progress)
+        manifest = await exporter.run(where)
+    from_before = f", {exporter.resumed} of them from the interrupted run" if exporter.resumed else ""
     console.print(
         f"{archive} has {tenant_id} as of {manifest.made_at:%Y-%m-%d %H:%M:%S} UTC, with "
         f"{len(manifest.files)} installers{from_before}. "

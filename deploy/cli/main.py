@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from typer.main import get_group
 
 
-class LazyCommand(NamedTuple):
+class Lazy(NamedTuple):
     """A command or group of commands: its module in this folder, its name there, and its help in one sentence."""
 
     module: str
@@ -22,63 +22,57 @@ class LazyCommand(NamedTuple):
     help: str
 
 
-COMMANDS: Mapping[str, LazyCommand] = {
-    "up": LazyCommand("up", "up", "Run MongoDB, Redis and all five services on this machine until Ctrl-C."),
-    "publish": LazyCommand(
-        "catalog.publish", "publish", "Publish installers as versions of a package; prints the UID of each version."
+COMMANDS: Mapping[str, Lazy] = {
+    "up": Lazy("up", "up", "Run MongoDB, Redis and all five services on this machine until Ctrl-C."),
+    "publish": Lazy(
+        "publish", "publish", "Publish installers as versions of a package; prints the UID of each version."
     ),
-    "release": LazyCommand(
-        "catalog.releases", "releases", "List, approve, promote and stop versions on their way through the rings."
+    "release": Lazy("publish", "releases", "List, approve, promote and stop versions on their way through the rings."),
+    "import": Lazy(
+        "winget", "import_paths", "Publish the installers of winget manifests, or import a tenant from its archive."
     ),
-    "import": LazyCommand(
-        "catalog.winget",
-        "import_paths",
-        "Publish the installers of winget manifests, or import a tenant from its archive.",
-    ),
-    "manifests": LazyCommand(
-        "catalog.winget",
+    "manifests": Lazy(
+        "winget",
         "manifests",
         "Export the catalog as winget manifests, one folder for each version; prints the folders.",
     ),
-    "tenant": LazyCommand("tenants", "tenants", "Create, list, edit and delete tenants."),
-    "user": LazyCommand("access.users", "users", "Create, list, edit and delete the users of a tenant."),
-    "token": LazyCommand("access.tokens", "tokens", "Create, list, rotate and delete the API tokens of a tenant."),
-    "audit": LazyCommand("audit", "app", "Verify and export the audit log."),
-    "backup": LazyCommand(
-        "backup", "backup", "Back up databases and installers, without keys, while the services run."
-    ),
-    "restore": LazyCommand(
+    "tenant": Lazy("tenants", "tenants", "Create, list, edit and delete tenants."),
+    "user": Lazy("access", "users", "Create, list, edit and delete the users of a tenant."),
+    "token": Lazy("access", "tokens", "Create, list, rotate and delete the API tokens of a tenant."),
+    "audit": Lazy("maintenance", "logs", "Verify and export the audit log."),
+    "backup": Lazy("backup", "backup", "Back up databases and installers, without keys, while the services run."),
+    "restore": Lazy(
         "backup", "restore", "Restore a backup. Databases and storage must be empty and all services stopped."
     ),
-    "package": LazyCommand("backup", "packages", "Restore a deleted package from a backup."),
-    "export": LazyCommand(
+    "package": Lazy("backup", "packages", "Restore a deleted package from a backup."),
+    "export": Lazy(
         "backup",
         "export_tenant",
         "Export one tenant into an archive: settings, users, packages, installers, clients, audit log.",
     ),
-    "scrub": LazyCommand(
+    "scrub": Lazy(
         "maintenance",
         "scrub",
         "Verify all stored installers and list the damaged ones. Services do not serve them until they are repaired.",
     ),
-    "scan": LazyCommand(
+    "scan": Lazy(
         "maintenance",
         "scan",
         "Scan all stored installers for malware again. A verdict counts until there is a new one.",
     ),
-    "quota": LazyCommand(
+    "quota": Lazy(
         "maintenance",
         "quota",
         "Compare each tenant's recorded storage with its files; exit status 1 if a difference remains.",
     ),
-    "storage": LazyCommand("migrate", "storage", "Move installers between storages."),
-    "migrate": LazyCommand(
+    "storage": Lazy("migrate", "storage", "Move installers between storages."),
+    "migrate": Lazy(
         "migrate",
         "migrate",
         "Migrate the databases while services of the previous release run. New services also do this when they start.",
     ),
-    "keys": LazyCommand("keys", "app", "Rotate the signing keys."),
-    "cluster": LazyCommand("cluster", "app", "Prepare a deployment in containers."),
+    "keys": Lazy("secrets", "keys", "Rotate the signing keys."),
+    "cluster": Lazy("secrets", "cluster", "Prepare a deployment in containers."),
 }
 # The errors that end a command with one line. A class whose module is not imported was not raised.
 FAILURES: Mapping[str, str] = {

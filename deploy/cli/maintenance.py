@@ -1,33 +1,143 @@
-"""`pkgrepo scrub`, `scan` and `quota`: checks of the stored installers and of the recorded storage."""
+"""`pkgrepo audit`, `scrub`, `scan` and `quota`: checks of the audit log, of stored installers and of recorded sizes."""
 
-import asyncio
+import json
 import os
-from collections.abc import Sequence
+import sys
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import orjson
 import typer
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-from typer import Option
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+from typer import BadParameter, Option
 
-from auth_service.audit.model import OPERATORS
+from auth_service.audit.chain import ChainBroken
+from auth_service.audit.chain import verify as verify_chain
+from auth_service.audit.model import OPERATORS, Head, Selection
+from auth_service.forms import time
 from catalog_service.store import MongoCatalogStore
+from common.errors import InvalidField
 from common.telemetry import configure_logs
-from deploy.cli.options import INTERRUPTED, Data, console, error_console, run_interruptible
+from deploy.cli.options import INTERRUPTED, Data, console, error_console, run_interruptible, with_stores
 from deploy.operator.stores import Storage, StoreAddresses, open_database, open_storage, store_addresses
-from deploy.operator.tenants import open_operator, open_operator_audit
+from deploy.operator.tenants import Operator, OperatorAudit, open_operator
 from deploy.terminal import folding_table
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage
-from upload_service.quota.reconciliation import Drift, Reconciliation
+from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.scanning.store import MongoScanStore
 from upload_service.storage.store import MongoFileIndex
 
+logs = typer.Typer(no_args_is_help=True)
+
 OneTenant = Annotated[str | None, Option("--tenant", help="Only this tenant. Default: all tenants.")]
+
+
+@logs.command("verify")
+@with_stores
+async def verify(
+    operator: Operator,
+    audit: OperatorAudit,
+    tenant: Annotated[str | None, Option(help="Tenant of the log. Default: all tenants and the operators.")] = None,
+    expect: Annotated[str | None, Option(help="Earlier head of the log, SEQUENCE:HASH.")] = None,
+) -> None:
+    """Verify the audit log and print its head; report the first entry that was removed, changed, moved or inserted.
+
+    Keep the printed heads in another place, and compare them later with --expect.
+    """
+    if expect and not tenant:
+        raise InvalidField("--expect", "is the head of one log; add --tenant")
+    expected = Head.parse(expect) if expect else None
+    all_logs = [*(tenant.tenant_id for tenant in await operator.tenants.list()), OPERATORS]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    is_intact = True
+    with Progress(*columns, console=error_console, transient=True) as progress:
+        for name in [tenant] if tenant else all_logs:
+            bar = progress.add_task(name, total=(await audit.store.newest(name)).sequence)
+            advance = partial(progress.advance, bar)
+            try:
+                head = await verify_chain(audit.store, audit.signer, name, expected=expected, checked=advance)
+                console.print(f"{name}: {head.sequence} entries are valid, head {head}")
+            except ChainBroken as broken:
+                console.print(f"{name}: {broken}")
+                is_intact = False
+            progress.remove_task(bar)
+    if not is_intact:
+        raise typer.Exit(1)
+
+
+@logs.command()
+@with_stores
+async def export(
+    audit: OperatorAudit,
+    tenant: Annotated[str, Option(help=f"Tenant of the log; `{OPERATORS}` has the operators' own log.")],
+    since: Annotated[str | None, Option(help="First day or time, such as 2026-01-31.")] = None,
+) -> None:
+    """Write a log to standard output as JSON lines, the oldest entry first."""
+    is_complete = True
+    async for entry in audit.audit.select(tenant, Selection(since=time("--since", since), oldest_first=True)):
+        if entry is None:
+            is_complete = False
+        else:
+            sys.stdout.write(json.dumps(entry.exported(), sort_keys=True) + "\n")
+    if not is_complete:
+        error_console.print("Unreadable entries are left out; run `pkgrepo audit verify` to find the first one.")
+        raise typer.Exit(1)
+
+
+@with_stores
+async def quota(
+    where: StoreAddresses,
+    tenant: OneTenant = None,
+    repair: Annotated[bool, Option("--repair", help="Correct the recorded storage.")] = False,
+) -> None:
+    """Compare each tenant's recorded storage with its files; exit status 1 if a difference remains."""
+    await _require_tenant(where, tenant)
+    table = folding_table("Tenant", "Used (recorded)", "Used (actual)", "Reserved (recorded)", "Reserved (actual)", "")
+    is_repaired = True
+    async with open_database(where.addresses.mongo_url, "upload") as database:
+        reconciliation = Reconciliation(MongoQuotaStore(database))
+        for drift in await reconciliation.find_all_drift(tenant):
+            result = "repaired" if repair and await reconciliation.repair(drift) else ""
+            recorded, actual = drift.actual, drift.expected
+            figures = [f"{size:,}" for size in (recorded.used, actual.used, recorded.reserved, actual.reserved)]
+            table.add_row(drift.tenant_id, *figures, result)
+            is_repaired = is_repaired and bool(result)
+    console.print(table if table.row_count else "Storage figures are correct.")
+    if not is_repaired:
+        console.print(
+            "Some figures are not repaired. Run this with --repair, and again if uploads changed them meanwhile."
+        )
+        raise typer.Exit(1)
+
+
+@with_stores
+async def scan(
+    where: StoreAddresses,
+    audit: OperatorAudit,
+    again: Annotated[bool, Option("--again", help="Make every verdict due again.")] = False,
+    tenant: OneTenant = None,
+) -> None:
+    """Scan all stored installers for malware again. A verdict counts until there is a new one."""
+    if not again:
+        raise BadParameter("is required; upload_service scans new files by itself", param_hint="--again")
+    await _require_tenant(where, tenant)
+    async with open_database(where.addresses.mongo_url, "upload") as database:
+        files = await MongoScanStore(database).make_due(tenant)
+    await audit.add(tenant or OPERATORS, "scan_again", files=str(files))
+    console.print(f"{files} files are due for a scan. upload_service scans them if SCANNER_URL is set.")
 
 
 def scrub(
@@ -42,49 +152,6 @@ def scrub(
         configure_logs("error", devnull)  # The table has the same information.
         finished = run_interruptible(run.run(where))
     run.report(as_json=json, is_complete=bool(finished))
-
-
-def quota(
-    tenant: OneTenant = None,
-    repair: Annotated[bool, Option("--repair", help="Correct the recorded storage.")] = False,
-    data: Data = None,
-) -> None:
-    """Compare each tenant's recorded storage with its files; exit status 1 if a difference remains."""
-    differences = asyncio.run(_differences(store_addresses(data), tenant, repair=repair))
-    if not differences:
-        console.print("Storage figures are correct.")
-        return
-    table = folding_table("Tenant", "Used (recorded)", "Used (actual)", "Reserved (recorded)", "Reserved (actual)", "")
-    for drift, repaired in differences:
-        recorded, actual = drift.actual, drift.expected
-        figures = [f"{size:,}" for size in (recorded.used, actual.used, recorded.reserved, actual.reserved)]
-        table.add_row(drift.tenant_id, *figures, "repaired" if repaired else "")
-    console.print(table)
-    if not all(repaired for _, repaired in differences):
-        console.print(
-            "Some figures are not repaired. Run this with --repair, and again if uploads changed them meanwhile."
-        )
-        raise typer.Exit(1)
-
-
-def scan(
-    again: Annotated[bool, Option("--again", help="Make every verdict due again.")] = False,
-    tenant: OneTenant = None,
-    data: Data = None,
-) -> None:
-    """Scan all stored installers for malware again. A verdict counts until there is a new one."""
-    if not again:
-        raise typer.BadParameter("is required; upload_service scans new files by itself", param_hint="--again")
-    files = asyncio.run(_scan_again(store_addresses(data), tenant))
-    console.print(f"{files} files are due for a scan. upload_service scans them if SCANNER_URL is set.")
-
-
-async def _scan_again(where: StoreAddresses, tenant_id: str | None) -> int:
-    await _require_tenant(where, tenant_id)
-    async with open_operator_audit(where) as audit, open_database(where.addresses.mongo_url, "upload") as database:
-        files = await MongoScanStore(database).make_due(tenant_id)
-        await audit.add(tenant_id or OPERATORS, "scan_again", files=str(files))
-        return files
 
 
 @dataclass(frozen=True)
@@ -154,17 +221,8 @@ class ScrubRun:
             raise typer.Exit(1)
 
 
-async def _differences(where: StoreAddresses, tenant_id: str | None, *, repair: bool) -> Sequence[tuple[Drift, bool]]:
-    """The differences, and whether each was repaired."""
-    await _require_tenant(where, tenant_id)
-    async with open_database(where.addresses.mongo_url, "upload") as database:
-        reconciliation = Reconciliation(MongoQuotaStore(database))
-        drifts = await reconciliation.find_all_drift(tenant_id)
-        return [(drift, repair and await reconciliation.repair(drift)) for drift in drifts]
-
-
 async def _require_tenant(where: StoreAddresses, tenant_id: str | None) -> None:
     async with open_operator(where.addresses) as operator:
         known = {tenant.tenant_id for tenant in await operator.tenants.list()}
     if tenant_id is not None and tenant_id not in known:
-        raise typer.BadParameter(f"there is no tenant {tenant_id!r}", param_hint="--tenant")
+        raise BadParameter(f"there is no tenant {tenant_id!r}", param_hint="--tenant")

@@ -12,7 +12,7 @@ from typer import Option
 from common.mongo import MongoDatabase
 from common.mongo.schema import Migrating, Schema, outstanding
 from common.mongo.schema import migrate as migrate_database
-from deploy.cli.options import INTERRUPTED, RESUMES, Data, console, run_interruptible, run_until_stopped
+from deploy.cli.options import INTERRUPTED, RESUMES, Data, console, resumable, run_interruptible
 from deploy.operator.stores import SCHEMAS, Storage, StoreAddresses, open_database, open_storage, store_addresses
 from upload_service.model import StorageKind
 from upload_service.storage.migration import Mover, Outcome
@@ -23,39 +23,25 @@ PAUSE = 1.0  # seconds between two checks of work that another process has begun
 storage = typer.Typer(no_args_is_help=True)
 
 
-def migrate(
+@resumable
+async def migrate(
+    where: StoreAddresses,
     check: Annotated[bool, Option("--check", help="Show pending migrations; exit status 1 if there are any.")] = False,
-    data: Data = None,
 ) -> None:
     """Migrate the databases while services of the previous release run. New services also do this when they start."""
-    where = store_addresses(data)
-    if check:
-        pending = asyncio.run(_pending(where))
-        for migration in pending:
-            console.print(migration)
-        if pending:
-            raise typer.Exit(1)
-    else:
-        run_until_stopped(_migrate(where))
+    is_pending = False
+    for name, schema in SCHEMAS.items():
+        async with open_database(where.addresses.mongo_url, name) as database:
+            pending = (await outstanding(database, schema)).sentences()
+            if not check:
+                with console.status(name) as status:
+                    await _migrate_or_wait(database, schema, status)
+            for sentence in pending:
+                console.print(f"{name}: {sentence}" if check else f"{name}: {sentence}: done")
+            is_pending = is_pending or bool(pending)
+    if check and is_pending:
+        raise typer.Exit(1)
     console.print("The databases are up to date.")
-
-
-async def _pending(where: StoreAddresses) -> list[str]:
-    pending = []
-    for name, schema in SCHEMAS.items():
-        async with open_database(where.addresses.mongo_url, name) as database:
-            pending += [f"{name}: {sentence}" for sentence in (await outstanding(database, schema)).sentences()]
-    return pending
-
-
-async def _migrate(where: StoreAddresses) -> None:
-    for name, schema in SCHEMAS.items():
-        async with open_database(where.addresses.mongo_url, name) as database:
-            pending = await outstanding(database, schema)
-            with console.status(name) as status:
-                await _migrate_or_wait(database, schema, status)
-            for sentence in pending.sentences():
-                console.print(f"{name}: {sentence}: done")
 
 
 async def _migrate_or_wait(database: MongoDatabase, schema: Schema, status: Status) -> None:

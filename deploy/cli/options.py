@@ -1,15 +1,14 @@
 """Options, exit codes and messages that several commands share. `publish` starts quickly, so it imports no driver."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import Annotated, TypeVar
 
 from rich.console import Console
 from typer import Argument, Exit, Option
-
-if TYPE_CHECKING:
-    from deploy.operator.tenants import Operator, OperatorAudit
 
 INTERRUPTED = 130  # the exit code of a shell for Ctrl-C
 RESUMES = "Run the same command again to resume."
@@ -51,26 +50,50 @@ def run_until_stopped(work: Coroutine[object, object, Result], console: Console 
     return results[0]
 
 
-def run_with_operator(work: Callable[["Operator"], Awaitable[Result]], data: Path | None) -> Result:
-    """The result of work that the audit log does not record."""
-    from deploy.operator.stores import store_addresses
-    from deploy.operator.tenants import open_operator
+def with_stores(
+    command: Callable[..., Coroutine[object, object, None]],
+    run_work: Callable[[Coroutine[object, object, None]], None] = asyncio.run,
+) -> Callable[..., None]:
+    """Make a command with the option --data of a function whose first parameters are stores, told by their types.
 
-    async def run() -> Result:
-        async with open_operator(store_addresses(data).addresses) as operator:
-            return await work(operator)
+    They are open while the function runs: `StoreAddresses`, `Storage`, `Operator` and `OperatorAudit`.
+    """
+    from deploy.operator.stores import Storage, StoreAddresses, open_storage, store_addresses
+    from deploy.operator.tenants import Operator, OperatorAudit, open_operator, open_operator_audit
 
-    return asyncio.run(run())
+    openers: Mapping[object, Callable[[StoreAddresses], AbstractAsyncContextManager[object]]] = {
+        StoreAddresses: nullcontext,
+        Storage: lambda where: nullcontext(open_storage(where.installers)),
+        Operator: lambda where: open_operator(where.addresses),
+        OperatorAudit: open_operator_audit,
+    }
+    kinds = [parameter.annotation for parameter in signature(command, eval_str=True).parameters.values()]
+    stores = [openers[kind] for kind in kinds if kind in openers]
 
-
-def run_recorded(work: Callable[["Operator", "OperatorAudit"], Awaitable[Result]], data: Path | None) -> Result:
-    """The result of work that the audit log records."""
-    from deploy.operator.stores import store_addresses
-    from deploy.operator.tenants import open_operator, open_operator_audit
-
-    async def run() -> Result:
+    def run(*, data: Data = None, **values: object) -> None:
         where = store_addresses(data)
-        async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
-            return await work(operator, audit)
 
-    return asyncio.run(run())
+        async def work() -> None:
+            async with AsyncExitStack() as stack:
+                opened = [await stack.enter_async_context(open_store(where)) for open_store in stores]
+                await command(*opened, **values)
+
+        run_work(work())
+
+    return as_command(run, command, opened=len(stores))
+
+
+def resumable(command: Callable[..., Coroutine[object, object, None]]) -> Callable[..., None]:
+    """As `with_stores`, for a command that a signal stops and a further run resumes."""
+    return with_stores(command, run_until_stopped)
+
+
+def as_command(run: Callable[..., None], command: Callable[..., object], *, opened: int) -> Callable[..., None]:
+    """Give `run` the help and the options of a command, before its own, without the first `opened` parameters."""
+    options = list(signature(command, eval_str=True).parameters.values())[opened:]
+    own = signature(run, eval_str=True).parameters.values()
+    options += [option for option in own if option.kind is Parameter.KEYWORD_ONLY]
+    run.__name__, run.__doc__ = command.__name__, command.__doc__
+    run.__signature__ = Signature(options)  # type: ignore[attr-defined]
+    run.__annotations__ = {option.name: option.annotation for option in options}
+    return run

@@ -24,14 +24,13 @@ from client_registry.settings import RegistrySettings
 from common.auth.internal_tokens import Deployment
 from common.events import LocalEvents
 from common.http.middleware import ROUTE, BytesResponse
-from common.http.readiness import READINESS
-from common.http.server import keep_memory, management_of, open_many_files, serving
+from common.http.server import READINESS, keep_memory, management_of, open_many_files, serving
 from common.settings import load
 from common.telemetry import traces
 from deploy.local.certificates import Certificates, authority, is_wildcard, renewing, server_names
 from deploy.local.folder import SERVICES, Addresses, DataFolder
 from deploy.operator.stores import StoreAddresses, local_stores, open_database
-from deploy.operator.tenants import ADMINISTRATOR, create_first_tenant, open_operator, open_operator_audit
+from deploy.operator.tenants import ADMINISTRATOR, create_first_tenant
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
 from upload_service.app import create_app as create_upload_service
@@ -84,8 +83,7 @@ async def run_all(
         )
         addresses = Addresses(local_url, **stores)
         where = StoreAddresses(addresses, folder.installers, folder.audit_key)
-        async with open_operator(addresses) as operator, open_operator_audit(where) as audit:
-            password = await create_first_tenant(operator, audit, tenant_id, folder.password)
+        password = await create_first_tenant(where, tenant_id, folder.password)
         folder.save_addresses(addresses)
         stack.callback(folder.remove_addresses)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id

@@ -29,9 +29,8 @@ from deploy.local.servers import mongod, redis
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
-from upload_service.storage.integrity import AfterBlock, IntegrityCheck
+from upload_service.storage.integrity import AfterBlock, IntegrityCheck, StorageOwnership
 from upload_service.storage.migration import Staging
-from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex

@@ -43,7 +43,7 @@ from upload_service.downloads.store import MongoDownloadStore
 from upload_service.model import StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.store import MongoMoveStore
-from upload_service.uploads.removal import forget_tenant as forget_installers
+from upload_service.uploads.claims import forget_tenant as forget_installers
 from upload_service.uploads.store import MongoUploadStore
 
 CACHES_EXPIRED = 5  # seconds until no gateway has a deleted tenant in its cache
@@ -176,21 +176,20 @@ def operator_name() -> str:
 ADMINISTRATOR = "admin"
 
 
-async def create_first_tenant(
-    operator: Operator, audit: OperatorAudit, tenant_id: str, password_file: Path
-) -> str | None:
+async def create_first_tenant(where: StoreAddresses, tenant_id: str, password_file: Path) -> str | None:
     """Create the tenant and its administrator if they do not exist; the password if the administrator is new.
 
     The password is read from the file, or generated and written to it. A tenant without users, of an interrupted start,
     gets its administrator.
     """
-    try:
-        await operator.tenants.create(Tenant(tenant_id))
-        await audit.add(tenant_id, "tenant_create")
-    except TenantExists:
-        if await operator.users.list(tenant_id):
-            return None
-    password = generated_secret(password_file, 18).read_text(encoding="utf-8").strip()
-    await operator.users.create(tenant_id, ADMINISTRATOR, password)
-    await audit.add(tenant_id, "user_create", username=ADMINISTRATOR)
-    return password
+    async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
+        try:
+            await operator.tenants.create(Tenant(tenant_id))
+            await audit.add(tenant_id, "tenant_create")
+        except TenantExists:
+            if await operator.users.list(tenant_id):
+                return None
+        password = generated_secret(password_file, 18).read_text(encoding="utf-8").strip()
+        await operator.users.create(tenant_id, ADMINISTRATOR, password)
+        await audit.add(tenant_id, "user_create", username=ADMINISTRATOR)
+        return password

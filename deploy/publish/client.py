@@ -194,6 +194,7 @@ class RetryingClient:
 
     def __init__(self, client: HttpClient, retry_timeout: float) -> None:
         self._client = client
+        self.retry_timeout = retry_timeout
         self._one_installer_a_version: bool | None = None
         self.retrying = stamina.AsyncRetryingCaller(
             attempts=None, timeout=retry_timeout, wait_initial=0.5, wait_max=20.0, wait_jitter=1.0
@@ -201,27 +202,27 @@ class RetryingClient:
 
     async def package_ids(self) -> Sequence[str]:
         """The ids of the tenant's active packages."""
-        return [row["PACKAGE_ID"] for row in await self._request("POST", "get_packages")]
+        return [row["PACKAGE_ID"] for row in await self.request("POST", "get_packages")]
 
     async def manifest(self, package_id: str) -> Mapping[str, Any] | None:
         """The winget manifest of a package with all fields of the newest contract; None if winget is not offered it."""
-        answer = await self._request("GET", "winget", "packageManifests", package_id, headers={"Version": "1.28.0"})
+        answer = await self.request("GET", "winget", "packageManifests", package_id, headers={"Version": "1.28.0"})
         return answer["Data"] if answer else None
 
     async def versions(self, package_id: str) -> Sequence[Mapping[str, str]] | None:
         """The versions of a package as the interface lists them; None if the package does not exist."""
         versions: list[dict[str, str]] | None
-        versions = await self._request("GET", "get_package_versions", package_id, none_for="package_not_found")
+        versions = await self.request("GET", "get_package_versions", package_id, none_for="package_not_found")
         return versions
 
     async def damaged_versions(self) -> Set[str]:
         """The UIDs of the tenant's versions whose stored files are damaged."""
-        return {row["version_uid"] for row in await self._request("GET", "get_damaged_installers")}
+        return {row["version_uid"] for row in await self.request("GET", "get_damaged_installers")}
 
     async def one_installer_a_version(self) -> bool:
         """Whether a version string is unique within a package of this tenant; requested once."""
         if self._one_installer_a_version is None:
-            settings = (await self._request("GET", "server_information"))["settings"]
+            settings = (await self.request("GET", "server_information"))["settings"]
             self._one_installer_a_version = settings["version_key"] == "version"
         return self._one_installer_a_version
 
@@ -235,7 +236,7 @@ class RetryingClient:
             return form
 
         try:
-            await self._request("POST", "add_package", body=body)
+            await self.request("POST", "add_package", body=body)
         except UpstreamProblem as refusal:
             # Another package may have an id that differs in letter case only.
             if refusal.code != "package_exists" or refusal.params.get("package_id", package_id) != package_id:
@@ -244,7 +245,7 @@ class RetryingClient:
     async def state(self, file_id: str) -> TransferState:
         """The state of a transfer; an unknown one has not begun."""
         headers = {"X-File-ID": file_id}
-        answer = await self._request("GET", "upload_package_version", headers=headers, none_for="transfer_not_found")
+        answer = await self.request("GET", "upload_package_version", headers=headers, none_for="transfer_not_found")
         return TransferState.model_validate(answer or {})
 
     async def send_chunk(
@@ -281,7 +282,7 @@ class RetryingClient:
         Raises UpstreamProblem: 409 if the version exists, 404, 407.
         """
         form = [*installer.form, *source.items()]
-        answer = await self._request("POST", "add_package_version", installer.package_id, body=lambda _: FormData(form))
+        answer = await self.request("POST", "add_package_version", installer.package_id, body=lambda _: FormData(form))
         return str(answer["UID"])
 
     async def shared_identities(self, uid: str) -> Sequence[Mapping[str, str]]:
@@ -290,14 +291,7 @@ class RetryingClient:
         identities: list[dict[str, str]] = details.get("shared_identities", [])  # Earlier releases do not answer them.
         return identities
 
-    async def call(
-        self, method: str, *segments: str, query: Mapping[str, str] | None = None, form: Mapping[str, str] | None = None
-    ) -> Any:
-        """The answer of an operation that may be repeated. `segments` begin with its name."""
-        body = None if form is None else lambda _: FormData(form)
-        return await self._request(method, *segments, query=query, body=body)
-
-    async def _request(
+    async def request(
         self,
         method: str,
         *segments: str,
@@ -306,7 +300,7 @@ class RetryingClient:
         body: MakeBody | None = None,
         none_for: str = "",
     ) -> Any:
-        """The answer; None if the server refuses with the code `none_for`."""
+        """The answer as `HttpClient.request` has it; None if the server refuses with the code `none_for`."""
         try:
             return await self.retrying(self._client.request, method, *segments, query=query, headers=headers, body=body)
         except UpstreamProblem as refusal:

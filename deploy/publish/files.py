@@ -15,7 +15,7 @@ from typing import TypeVar
 from catalog_service.model.enumerations import Architecture, FileType, Locale, Scope, Switch
 from common.settings import BadSetting
 from deploy.publish.model import FileChanged, FileUnusable, Installer
-from upload_service.storage.file_names import FONTS
+from upload_service.model import FONTS
 
 BLOCK = 4 << 20  # bytes
 _TYPES = {

@@ -1,11 +1,12 @@
 """From a request to its caller: tenant, network, then a session, API token, client token or token of Entra ID."""
 
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
 from common.auth.api_tokens import PREFIX
-from common.auth.internal_tokens import Caller
+from common.auth.internal_tokens import Caller, Kind
 from common.auth.sessions import SessionCheck, Sessions
 from common.caching import FifoCache
 from common.errors import InvalidRequest, NotAuthenticated
@@ -15,8 +16,9 @@ from common.http.middleware import CALLER, CLIENT_ADDRESS
 from common.redis import RedisError
 from common.tenants import Address, Tenant
 from gateway.auth.client_directory import ClientDirectory, UnknownClient
-from gateway.auth.directories import ENTRA_TOKEN_LIMIT, EntraDirectory, TokenDirectory, UserDirectory, is_entra_token
-from gateway.operations import CREDENTIALS_LIMIT, Access, Operation
+from gateway.auth.directories import ENTRA_TOKEN_LIMIT, UserDirectory, is_entra_token
+from gateway.auth.rings import PolicyDirectory
+from gateway.operations import CATALOG, CREDENTIALS_LIMIT, Access, Operation
 from gateway.routing.target import Target, base_url
 from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
 from gateway.settings import GatewaySettings
@@ -29,27 +31,19 @@ WITH_BEARER = frozenset([Access.ADMINISTRATOR, Access.SESSION, Access.CLIENT, Ac
 TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
 
 
+@dataclass(frozen=True)
 class Authenticator:
     """Identifies the callers of all requests."""
 
-    def __init__(
-        self,
-        settings: GatewaySettings,
-        sessions: Sessions,
-        tenants: TenantDirectory,
-        users: UserDirectory,
-        tokens: TokenDirectory,
-        clients: ClientDirectory,
-        entra: EntraDirectory,
-    ) -> None:
-        self._settings = settings
-        self._sessions = sessions
-        self._tenants = tenants
-        self._users = users
-        self._tokens = tokens
-        self._clients = clients
-        self._visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = FifoCache(MAX_VISITORS)
-        self._entra = entra
+    _settings: GatewaySettings
+    _sessions: Sessions
+    _tenants: TenantDirectory
+    _users: UserDirectory
+    _clients: ClientDirectory
+    _policies: PolicyDirectory
+    _visitors: FifoCache[tuple[str, str | None, str, str | None], Caller] = field(
+        default_factory=lambda: FifoCache(MAX_VISITORS)
+    )
 
     async def authenticate(self, request: web.Request, target: Target) -> Caller:
         """The caller of a request, with one call of Redis. The request gets its `TENANT_VERSION`.
@@ -81,6 +75,8 @@ class Authenticator:
             raise NetworkNotAllowed
         visitor = request[CALLER] = self._visitor(request, tenant, address)  # for the log of a refusal
         caller = request[CALLER] = await self.identify(request, operation, visitor, check)
+        if caller.kind is Kind.CLIENT and operation.service == CATALOG:  # Only catalogs differ between rings.
+            caller = request[CALLER] = await self._policies.in_ring(caller, check.tenant_version)
         return caller
 
     def _visitor(self, request: web.Request, tenant: Tenant, address: Address) -> Caller:
@@ -138,7 +134,7 @@ class Authenticator:
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
         token = _bearer_token(request)
         if token.startswith(PREFIX):
-            return await self._tokens.identify(visitor, token, check.tenant_version)
+            return await self._users.by_token(visitor, token, check.tenant_version)
         return await self._user(visitor, check, token)
 
     async def _user(self, visitor: Caller, check: SessionCheck, token: str) -> Caller:
@@ -147,7 +143,7 @@ class Authenticator:
             if not token:
                 raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
             session = await self._sessions.check(visitor.tenant_id, token)
-        return await self._users.identify(visitor, session, check.tenant_version)
+        return await self._users.by_session(visitor, session, check.tenant_version)
 
     async def _package_manager(self, request: web.Request, visitor: Caller, check: SessionCheck, token: str) -> Caller:
         """A client by its token, else a user by a token of Entra ID, else as for other clients."""
@@ -155,7 +151,10 @@ class Authenticator:
         if visitor.tenant.entra is None or not is_entra_token(bearer):
             return await self._administrator_or_client(request, visitor, check, token)
         client = await self._by_client_token(visitor, token, 0, check.tenant_version)
-        return client or await self._entra.identify(visitor, bearer, check.tenant_version)
+        if client is not None:
+            return client
+        policy = await self._policies.find(visitor, check.tenant_version)
+        return await self._users.by_entra_token(visitor, bearer, policy.app_roles, check.tenant_version)
 
     async def _administrator_or_client(
         self,

@@ -23,12 +23,11 @@ from multidict import CIMultiDict
 
 from common.auth.internal_tokens import HIDDEN, Caller, Kind
 from common.caching import FifoCache, ResponseCache
-from common.concurrency.byte_sources import splice_to_file
 from common.http.bodies import if_none_match, negotiate_encoding
 from common.http.middleware import BytesResponse
-from common.http.zero_copy import send_file
+from common.http.zero_copy.responses import detach_body, send_file
+from common.http.zero_copy.sources import splice_to_file
 from common.service_client.client import BLOCK_TIMEOUT, Response, ServiceClient, raise_problem
-from common.service_client.detached_body import detach_body
 from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.auth.client_directory import ClientDirectory

@@ -24,6 +24,7 @@ from gateway.app_keys import SERVICES, SESSIONS, SETTINGS, USER_DIRECTORY
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.dashboard.static_files import asset_url
 from gateway.dashboard.templating import LANGUAGE_COOKIE, LANGUAGES, language_of
+from gateway.forwarding.composed import server_information
 from gateway.forwarding.execute import check_permission
 from gateway.routing.target import Target, find_operation, is_https
 
@@ -40,6 +41,7 @@ PAGE_HEADERS = {
     ),
 }
 LANGUAGE_LIFETIME = 31_536_000  # seconds
+SESSION_COOKIE = "session"
 # Pages send this header with automatic requests, which do not extend the session.
 UNATTENDED = "X-Unattended"
 # Printable characters of a path or query; never `//host`, `\\host` or a control character, which lead to other sites.
@@ -53,7 +55,10 @@ MAX_ADDRESS = 6000  # characters of the ids in an address
 
 @dataclass(frozen=True)
 class PageRequest:
-    """One request of a browser with a session. `caller` is the user, `releases` the number of versions in flight."""
+    """One request of a browser with a session. `caller` is the user.
+
+    `rings` are the tenant's, and `releases` is the number of versions in flight.
+    """
 
     chunk_size: ClassVar[int] = 8 << 20  # bytes of a file that a page uploads in one request
 
@@ -62,6 +67,7 @@ class PageRequest:
     session: Session
     token: str
     language: str
+    rings: tuple[str, ...] = ()
     releases: int = 0
 
     @property
@@ -76,7 +82,7 @@ class PageRequest:
     @property
     def has_releases(self) -> bool:
         """Whether the navigation has the page of the releases: with rings, or with a version that is held."""
-        return bool(self.caller.tenant.rings or self.releases)
+        return bool(self.rings or self.releases)
 
     @property
     def seconds_left(self) -> int:
@@ -115,6 +121,11 @@ class PageRequest:
         ) as response:
             return await json_of(response)
 
+    async def server_information(self) -> Mapping[str, Any]:
+        """The limits, usage and settings of the tenant. Raises PermissionMissing or Unavailable."""
+        check_permission(self.caller, Permission.SETTINGS_READ)
+        return await server_information(self.request.app, self.caller, self.request[TENANT_VERSION])
+
     def render(self, template: str, /, *, status: int = 200, **values: Any) -> web.Response:
         """Render a page. The template gets `values`, and this object as `page`."""
         return render_template(self.request, self.caller, template, self.language, status=status, page=self, **values)
@@ -133,15 +144,28 @@ async def load_page_request(request: web.Request, caller: Caller, *, attended: b
     check = sessions.check if attended and UNATTENDED not in request.headers else sessions.validate
     try:
         session = await check(caller.tenant_id, token)
-        user = request[CALLER] = await request.app[USER_DIRECTORY].identify(caller, session, request[TENANT_VERSION])
+        user = request[CALLER] = await request.app[USER_DIRECTORY].by_session(caller, session, request[TENANT_VERSION])
     except NotAuthenticated:
         return None
     return PageRequest(request, user, session, token, language_of(request))
 
 
-def cookie_name(caller: Caller) -> str:
-    """The name of the session cookie. Each tenant of an origin has its own."""
-    return f"{'__Host-' if is_https(caller.base_url) else ''}session-{caller.tenant_id}"
+def cookie_name(caller: Caller, kind: str = SESSION_COOKIE) -> str:
+    """The name of a cookie. Each tenant of an origin has its own. No other host can set `__Host-` cookies."""
+    return f"{'__Host-' if is_https(caller.base_url) else ''}{kind}-{caller.tenant_id}"
+
+
+def set_cookie(response: web.Response, caller: Caller, name: str, value: str, max_age: int | None = None) -> None:
+    """Set a cookie for `max_age` seconds, or until the browser closes. Scripts cannot read it.
+
+    Lax: the browser must send it when another site redirects back, such as an identity provider.
+    """
+    secure = is_https(caller.base_url)
+    response.set_cookie(name, value, max_age=max_age, path="/", httponly=True, samesite="Lax", secure=secure)
+
+
+def delete_cookie(response: web.Response, caller: Caller, name: str) -> None:
+    response.del_cookie(name, path="/", secure=is_https(caller.base_url), httponly=True, samesite="Lax")
 
 
 def redirect_to_sign_in(request: web.Request, caller: Caller) -> web.Response:
@@ -176,14 +200,7 @@ def set_language(request: web.Request, caller: Caller, language: str) -> web.Res
     if language not in LANGUAGES:
         raise NotFound("There is no such language.")
     response = web.Response(status=303, headers={"Location": safe_next_url(request.query.get("next", ""), caller)})
-    response.set_cookie(
-        LANGUAGE_COOKIE,
-        language,
-        max_age=LANGUAGE_LIFETIME,
-        httponly=True,
-        samesite="Lax",
-        secure=is_https(caller.base_url),
-    )
+    set_cookie(response, caller, LANGUAGE_COOKIE, language, LANGUAGE_LIFETIME)
     return response
 
 

@@ -4,15 +4,19 @@ Scripts of the pages execute operations of the interface with the session of the
 """
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import cached_property
 
 from aiohttp import web
 
-from common.auth.internal_tokens import Caller
+from common.auth.internal_tokens import Caller, Deployment
 from common.auth.roles import Permission
 from common.errors import MethodNotAllowed, NotAuthenticated, Problem, UpstreamProblem
 from common.http.middleware import PROBLEM_RENDERER, BytesResponse, problem_response
+from common.tenants import is_tenant_id
+from gateway.app_keys import SETTINGS
 from gateway.dashboard.page_request import (
     PAGE_HEADERS,
     PageRequest,
@@ -25,7 +29,7 @@ from gateway.dashboard.static_files import STATIC_FILES, asset_response
 from gateway.dashboard.templating import language_of, localized
 from gateway.forwarding.execute import check_permission, execute_operation
 from gateway.operations import Access
-from gateway.routing.target import NoSuchOperation, Target, find_operation
+from gateway.routing.target import SINGLE_PREFIX, NoSuchOperation, Target, find_operation
 
 CSRF_HEADER = "X-CSRF-Token"
 READ_METHODS = ("GET", "HEAD")
@@ -35,6 +39,9 @@ SIGN_IN = {
     "sign_in/oidc": sign_in.begin_at_provider,
     "sign_in/oidc/callback": sign_in.finish_at_provider,
 }
+_WEIGHTED_TYPE = re.compile(r"\s*([\w.+*-]+/[\w.+*-]+)(?:\s*;\s*q=([01](?:\.\d{0,3})?))?", re.ASCII | re.IGNORECASE)
+_SESSION_COOKIE = re.compile(r"(?:__Host-)?session-(.+)")
+VARIES = {"Vary": "Accept, Cookie"}
 
 
 @dataclass(frozen=True)
@@ -48,15 +55,10 @@ class Page:
     show: Callable[..., Awaitable[web.StreamResponse]]
     permission: Permission = Permission.NONE
 
-    def match(self, parts: Sequence[str]) -> list[str] | None:
-        """The values in an address of this page; None for another address."""
-        words = self.path.split("/")
-        if len(words) != len(parts):
-            return None
-        pairs = list(zip(words, parts, strict=True))
-        if any(part != word if not word.startswith("{") else not part for word, part in pairs):
-            return None
-        return [part for word, part in pairs if word.startswith("{")]
+    @cached_property
+    def address(self) -> re.Pattern[str]:
+        """Matches the address of this page; its groups are the values. No part of an address has a slash."""
+        return re.compile(re.sub(r"{\w+}", "([^/]+)", self.path))
 
 
 PAGES = (
@@ -124,7 +126,7 @@ async def dispatch_dashboard(request: web.Request, caller: Caller, parts: Sequen
     if is_stream:
         return await live_events.stream_events(page)
     request[PROBLEM_RENDERER] = page.render_problem
-    return await _show_page(page, tuple(parts) or ("",))
+    return await _show_page(page, tuple(parts))
 
 
 async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamResponse:
@@ -134,11 +136,10 @@ async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamRes
     if parts == ("live",):
         _allow_methods(page.request, "GET")
     for row in PAGES:
-        values = row.match(parts)
-        if values is not None:
+        if match := row.address.fullmatch("/".join(parts)):
             _allow_methods(page.request, *READ_METHODS)
             check_permission(page.caller, row.permission)
-            return await row.show(replace(page, releases=await releases.count_in_flight(page)), *values)
+            return await row.show(await releases.with_navigation(page), *match.groups())
     raise NoSuchOperation
 
 
@@ -173,3 +174,51 @@ def _localized_response(language: str, problem: Problem) -> web.Response:
     translated = UpstreamProblem(detail, status=status, code=problem.code, retry_after=problem.retry_after)
     translated.members, translated.params = problem.members, problem.params
     return problem_response(translated)
+
+
+class NoSuchPath(NoSuchOperation):
+    """A path that a browser can open, and a program cannot."""
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return VARIES
+
+
+def redirect_browser(request: web.Request) -> web.Response:
+    """Redirect a browser to the dashboard, which has the sign-in. Raises NoSuchOperation for all other requests."""
+    path = dashboard_path(request)
+    if path is None:
+        raise NoSuchOperation
+    if path == "" or not prefers_html(",".join(request.headers.getall("Accept", ()))):
+        raise NoSuchPath
+    return BytesResponse(status=303, headers={"Location": path, "Cache-Control": "no-store", **VARIES})
+
+
+def dashboard_path(request: web.Request) -> str | None:
+    """The dashboard of the tenant in a path; "" for an unknown tenant, None for a path that is no tenant's."""
+    settings = request.app[SETTINGS]
+    path = request.raw_path.partition("?")[0]
+    single = "/".join(["", *SINGLE_PREFIX])
+    if request.method not in {"GET", "HEAD"}:
+        return None
+    if settings.deployment is Deployment.SINGLE:
+        return f"{single}/dashboard" if path in {"/", single, f"{single}/"} else None
+    tenant_id = path.removeprefix("/").removesuffix("/")
+    if path == "/":
+        tenant_id = _tenant_of_session(request) or settings.default_tenant
+        return f"/{tenant_id}/dashboard" if tenant_id else ""
+    return f"/{tenant_id}/dashboard" if is_tenant_id(tenant_id) else None
+
+
+def prefers_html(accept: str) -> bool:
+    """Whether an Accept header prefers a page to JSON (RFC 9110, section 12.5.1)."""
+    matches = [match for part in accept.split(",") if (match := _WEIGHTED_TYPE.fullmatch(part.strip()))]
+    weights = {match[1].lower(): float(match[2] or 1) for match in matches}
+    others = max(weights.get(kind, 0) for kind in ("application/json", "application/*", "*/*"))
+    return weights.get("text/html", 0) > others
+
+
+def _tenant_of_session(request: web.Request) -> str:
+    """The tenant of the first session cookie; "" without one. The dashboard checks the session."""
+    names = (_SESSION_COOKIE.fullmatch(name) for name in request.cookies)
+    return next((name[1] for name in names if name and is_tenant_id(name[1])), "")

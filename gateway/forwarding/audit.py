@@ -27,7 +27,7 @@ from gateway.routing.target import Target
 
 MAX_REFUSALS = 60  # a minute and caller that are recorded
 MINUTE = 60.0  # seconds
-MAX_CALLERS = 10_000  # that are counted at once; beyond that, the oldest minute ends early
+MAX_CALLERS = 10_000  # that are counted at once; beyond that, the minute ends early
 TIMEOUT = 1.0  # seconds that a caller waits for the log; the entry is written after that, too
 RETRY_DELAY = 1.0  # seconds
 CLOSE_TIMEOUT = 5.0  # seconds that the gateway's shutdown waits for the log
@@ -36,13 +36,14 @@ LEFT_OUT = "refused_writes"  # the operation of an entry that stands for many re
 SECRETS = frozenset(["{auth_token}"])  # path parts whose values must not be recorded
 _API_TOKEN = re.compile(PATTERN)  # Users paste a whole token where its id belongs.
 
+Entry = dict[str, Any]
+
 
 @dataclass
 class Refusals:
     """The refused writes of one user or API token in a minute; `caller`, `status` and `request_id` are of the last."""
 
     caller: Caller
-    ends_at: float
     status: int = 0
     request_id: str = ""
     count: int = 0
@@ -54,21 +55,20 @@ class Refusals:
 
 
 class RefusalCounts:
-    """Counts refused writes by caller."""
+    """Counts refused writes by caller, in minutes that all callers share."""
 
     def __init__(self) -> None:
-        self._open: dict[tuple[str, str], Refusals] = {}  # the oldest first
+        self._counts: dict[tuple[str, str], Refusals] = {}
         self._ended: list[Refusals] = []
+        self._ends_at = 0.0
 
     def count(self, caller: Caller, status: int) -> bool:
         """Count one refusal. Returns whether to record it."""
-        now, key = time.monotonic(), (caller.tenant_id, caller.username)
-        self._end_before(now)
-        refusals = self._open.get(key)
-        if refusals is None:
-            if len(self._open) >= MAX_CALLERS:
-                self._end(next(iter(self._open)))
-            refusals = self._open[key] = Refusals(caller, now + MINUTE)
+        key = (caller.tenant_id, caller.username)
+        is_full = len(self._counts) >= MAX_CALLERS and key not in self._counts
+        if is_full or time.monotonic() >= self._ends_at:
+            self.end_minute()
+        refusals = self._counts.setdefault(key, Refusals(caller))
         refusals.caller, refusals.status, refusals.request_id = caller, status, request_id()
         refusals.count += 1
         if refusals.left_out == 1:
@@ -76,27 +76,17 @@ class RefusalCounts:
         return refusals.left_out == 0
 
     def take_ended(self) -> list[Refusals]:
-        """Return the minutes that ended since the last call, with what they left out."""
-        self._end_before(time.monotonic())
+        """Return what the minutes left out that ended since the last call."""
+        if time.monotonic() >= self._ends_at:
+            self.end_minute()
         ended, self._ended = self._ended, []
         return ended
 
-    def end_all(self) -> None:
-        """End all minutes now, because the process stops."""
-        for key in list(self._open):
-            self._end(key)
-
-    def _end_before(self, now: float) -> None:
-        while self._open and self._open[oldest := next(iter(self._open))].ends_at <= now:
-            self._end(oldest)
-
-    def _end(self, key: tuple[str, str]) -> None:
-        refusals = self._open.pop(key)
-        if refusals.left_out:
-            self._ended.append(refusals)
-
-
-Entry = dict[str, Any]
+    def end_minute(self) -> None:
+        """End the minute now: it is over, too many callers were counted, or the process stops."""
+        self._ended += [refusals for refusals in self._counts.values() if refusals.left_out]
+        self._counts.clear()
+        self._ends_at = time.monotonic() + MINUTE
 
 
 class AuditRecorder:
@@ -156,7 +146,7 @@ class AuditRecorder:
     async def close(self) -> None:
         """Wait for running deliveries, and retry the pending entries once within `CLOSE_TIMEOUT`."""
         await asyncio.gather(*self._tasks)
-        self._refusals.end_all()
+        self._refusals.end_minute()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT):
                 await self.retry_pending()

@@ -9,10 +9,10 @@ from common.http.middleware import BytesResponse
 from gateway import winget
 from gateway.app_keys import AUDIT_RECORDER, AUTHENTICATOR, CATALOGS, CLIENT_DIRECTORY, PACKAGE_RESPONSES, SERVICES
 from gateway.auth.authenticator import TENANT_VERSION
-from gateway.forwarding.composed import check_names
+from gateway.forwarding import composed
 from gateway.forwarding.one_call import one_call
 from gateway.forwarding.proxy import forward
-from gateway.operations import UPLOAD, Access, CacheKind
+from gateway.operations import GATEWAY, UPLOAD, Access, CacheKind
 from gateway.routing.target import Target
 
 SESSION_IS_VALID = b'{"Message":"Its working!"}'
@@ -37,27 +37,34 @@ async def _execute(request: web.Request, caller: Caller, target: Target) -> web.
     operation = target.operation
     check_permission(caller, operation.permission)
     target.check_complete()
-    if operation.cache is CacheKind.SOURCE:
-        return await _source_information(request, caller)
-    services = request.app[SERVICES]
-    service = services[operation.service]
     if request.headers.get("Content-Encoding", "identity").casefold() != "identity":
         raise InvalidRequest("A compressed body is not accepted.")
     if (response := await _cached(request, caller, target)) is not None:
         return response
+    if operation.service == GATEWAY:
+        return await OWN_OPERATIONS[operation.name](request, caller, target)
     if operation.checked_by:
-        return await check_names(request, caller, target)
+        return await composed.check_names(request, caller, target)
+    services = request.app[SERVICES]
+    service = services[operation.service]
     if operation.one_call and request.content_type == "multipart/form-data":
         return await one_call(request, services[UPLOAD], service, caller, target)
     return await forward(request, service, caller, target)
 
 
-async def _source_information(request: web.Request, caller: Caller) -> web.Response:
+async def _source_information(request: web.Request, caller: Caller, _: Target) -> web.StreamResponse:
     """The description of the tenant as a source. SYSTEM cannot sign in with Entra ID, so its client token is enough."""
     app = caller.tenant.entra
     if app and await request.app[AUTHENTICATOR].has_client_token(request, caller):
         app = None
     return winget.information(caller.tenant, app)
+
+
+OWN_OPERATIONS = {
+    "server_information": composed.show_server_information,
+    "edit_settings": composed.edit_settings,
+    "winget/information": _source_information,
+}
 
 
 async def _cached(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse | None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from common.auth.internal_tokens import Caller
 from common.errors import Problem
 from common.http.forms import URLENCODED
-from common.service_client.caller_body import CallerBody
+from common.http.zero_copy.request_bodies import CallerBody
 from common.service_client.client import ServiceClient, json_of
 from common.telemetry import log
 from gateway.forwarding.form_fields import FORM_FIELDS

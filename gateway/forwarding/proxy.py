@@ -1,6 +1,7 @@
 """Forwards a request to a service and returns its response, streamed if large. Other headers than these are dropped."""
 
 import json
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
@@ -12,11 +13,10 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import InvalidRequest, Problem
 from common.http.bodies import FORM_LIMIT
 from common.http.middleware import AUDIT_HEADER, BytesResponse
-from common.http.zero_copy import splice
+from common.http.zero_copy.request_bodies import CallerBody
+from common.http.zero_copy.responses import detach_body, splice
 from common.redis import TENANT_VERSION_HEADER
-from common.service_client.caller_body import CallerBody
 from common.service_client.client import BLOCK_TIMEOUT, SMALL, Response, ServiceClient, raise_problem
-from common.service_client.detached_body import detach_body
 from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
 from gateway.forwarding.form_fields import FORM_FIELDS
@@ -134,7 +134,7 @@ def _check_utf8(headers: CIMultiDict[str]) -> None:
 async def relay(request: web.Request, response: Response) -> web.StreamResponse:
     """Send a service's response to the caller. Raises its problem; Unavailable for an error that is only for us."""
     if details := response.headers.get(AUDIT_HEADER):
-        request[AUDIT_DETAILS] = json.loads(details)
+        _keep_details(request, json.loads(details))
     if request.method != "HEAD":
         await raise_problem(response)
     headers = CIMultiDict((name, value) for name in RESPONSE_HEADERS for value in response.headers.getall(name, []))
@@ -142,6 +142,17 @@ async def relay(request: web.Request, response: Response) -> web.StreamResponse:
     if request.method != "HEAD" and length is not None and length <= SMALL:
         return BytesResponse(status=response.status, headers=headers, body=await response.read())
     return await _stream(request, response, headers)
+
+
+def _keep_details(request: web.Request, details: Mapping[str, Any]) -> None:
+    """Keep a service's details for the audit log, with those of the services that answered before it."""
+    earlier = request.get(AUDIT_DETAILS, {"target": {}, "changes": {}})
+    changes = {**earlier["changes"], **details["changes"]}
+    target = {**earlier["target"], **details["target"]}
+    request[AUDIT_DETAILS] = {
+        "target": {name: text for name, text in target.items() if name not in changes},
+        "changes": changes,
+    }
 
 
 async def _stream(request: web.Request, response: Response, headers: CIMultiDict[str]) -> web.StreamResponse:

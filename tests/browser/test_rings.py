@@ -7,6 +7,7 @@ from playwright.async_api import expect
 
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
+from tests.support.system.releases import set_policy
 from tests.support.system.services import Services
 from tests.support.wait import until
 
@@ -17,12 +18,14 @@ RINGS = ("pilot", "everyone")
 @pytest.fixture
 async def visitor(open_page: Open, services: Services) -> Visitor:
     """An administrator of a tenant with rings and one client."""
-    visitor = await start_session(await open_page(), await services.tenant(rings=RINGS))
+    tenant = await services.tenant()
+    await set_policy(tenant, ",".join(RINGS))
+    visitor = await start_session(await open_page(), tenant)
     await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
     return visitor
 
 
-async def test_an_administrator_moves_a_client_to_another_ring(visitor: Visitor, services: Services) -> None:
+async def test_an_administrator_moves_a_client_to_another_ring(visitor: Visitor) -> None:
     async def has_ring(ring: str) -> bool:
         [client] = (await visitor.api.call("GET", "get_clients")).body
         return bool(client["ring"] == ring)
@@ -37,13 +40,13 @@ async def test_an_administrator_moves_a_client_to_another_ring(visitor: Visitor,
         await visitor.go("/clients")
         await expect(ring.locator("option:checked")).to_have_text(label)
 
-    await services.operator.tenants.edit(visitor.api.tenant_id, {"rings": ("broad", "everyone")})
+    await visitor.api.call("PATCH", "edit_settings", data={"rings": "broad,everyone"})
     await visitor.go("/clients")
     await expect(ring.locator("option:checked")).to_have_text("pilot (removed)")
 
 
-async def test_the_clients_of_a_tenant_without_rings_show_none(visitor: Visitor, services: Services) -> None:
-    await services.operator.tenants.edit(visitor.api.tenant_id, {"rings": ()})
+async def test_the_clients_of_a_tenant_without_rings_show_none(visitor: Visitor) -> None:
+    await visitor.api.call("PATCH", "edit_settings", data={"rings": ""})
     await visitor.go("/clients")
     await expect(visitor.page.get_by_role("row", name="pc-1")).to_be_visible()
     await expect(visitor.page.get_by_role("combobox")).to_have_count(0)

@@ -7,8 +7,11 @@ are added to the corpus. This needs atheris, which `make fuzz-parsers` installs;
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import atheris
+
+from tests.fuzz.corpus import read_corpus, write_corpus
 
 LONGEST = 4096  # bytes of an input
 MEMORY = 1024  # MiB
@@ -20,21 +23,26 @@ READERS += ["olefile", "pefile", "asn1crypto"]
 
 def main(arguments: list[str]) -> int:
     with atheris.instrument_imports(include=OURS + READERS):
-        from tests.fuzz.targets import CORPUS, TARGETS  # noqa: PLC0415  what is imported here is watched
+        from tests.fuzz.targets import TARGETS  # noqa: PLC0415  what is imported here is watched
 
     if arguments[0] == "--target":
         atheris.Setup([sys.argv[0], *arguments[2:]], TARGETS[arguments[1]])
         atheris.Fuzz()
         return 0
-    return max([_search(CORPUS / name, int(arguments[0])) for name in arguments[1:] or TARGETS])
+    return max([_search(name, int(arguments[0])) for name in arguments[1:] or TARGETS])
 
 
-def _search(corpus: Path, seconds: int) -> int:
+def _search(target: str, seconds: int) -> int:
     """Fuzz one target in its own process, because libFuzzer ends the process that it runs in."""
     limits = [f"-max_len={LONGEST}", f"-rss_limit_mb={MEMORY}", f"-timeout={HANGS}", f"-max_total_time={seconds}"]
-    says = ["-print_final_stats=1", f"-artifact_prefix={corpus}/"]
-    command = [sys.executable, "-m", "tests.fuzz", "--target", corpus.name, *limits, *says, str(corpus)]
-    return subprocess.run(command, check=False).returncode
+    with TemporaryDirectory() as folder:
+        for name, content in read_corpus(target).items():
+            (Path(folder) / name).write_bytes(content)
+        says = ["-print_final_stats=1", f"-artifact_prefix={folder}/"]
+        command = [sys.executable, "-m", "tests.fuzz", "--target", target, *limits, *says, folder]
+        status = subprocess.run(command, check=False).returncode
+        write_corpus(target, (path.read_bytes() for path in Path(folder).iterdir()))
+    return status
 
 
 if __name__ == "__main__":

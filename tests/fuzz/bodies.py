@@ -6,15 +6,14 @@ from typing import Any
 from urllib.parse import urlencode
 
 from auth_service import forms as auth_forms
-from catalog_service.forms import package_id, version_uids
-from catalog_service.versions.forms import new_version
+from catalog_service.versions.forms import new_version, package_id, version_uids
 from client_registry.forms import client_credentials, client_name, new_entry, new_group, new_release
 from common.errors import InvalidField, InvalidRequest, NotFound
 from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean, flag, read_form
 from tests.fuzz.requests import outcome, request
-from upload_service.forms import ChunkForm, InstallerForm
-from upload_service.storage.file_names import SUFFIXES
+from upload_service.model import SUFFIXES
+from upload_service.uploads.routes import ChunkForm, InstallerForm
 
 TEXT_LIMIT = 64  # characters
 NAMES = 8  # fields of a form that are parsed as every type

@@ -1,11 +1,8 @@
-"""All targets by name; a target's folder in `corpus` has the same name."""
+"""All targets by name; a target's archive in `corpus` has the same name."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 from tests.fuzz import addresses, bodies, installers, tokens, values
-
-CORPUS = Path(__file__).parent / "corpus"
 
 TARGETS: Mapping[str, Callable[[bytes], None]] = {
     target.__name__: target

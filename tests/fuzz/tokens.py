@@ -17,7 +17,8 @@ from common.service_client.client import ServiceClient
 from common.tenants import Tenant, is_tenant_id
 from gateway.auth.authenticator import Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.directories import EntraDirectory, TokenDirectory, UserDirectory
+from gateway.auth.directories import UserDirectory
+from gateway.auth.rings import PolicyDirectory
 from gateway.operations import OPERATIONS
 from gateway.routing.target import Target
 from gateway.routing.tenant_directory import TenantDirectory
@@ -93,9 +94,8 @@ def caller(data: bytes) -> None:
     clients = ClientDirectory(cast("ServiceClient", _Registry()))
     tenants = TenantDirectory(cast("ServiceClient", _Registry()))
     users = UserDirectory(cast("ServiceClient", _Registry()))
-    tokens = TokenDirectory(cast("ServiceClient", _Registry()))
-    entra = EntraDirectory(cast("ServiceClient", _Registry()))
-    authenticator = Authenticator(SETTINGS, cast("Sessions", _Sessions()), tenants, users, tokens, clients, entra)
+    policies, sessions = PolicyDirectory(cast("ServiceClient", _Registry())), cast("Sessions", _Sessions())
+    authenticator = Authenticator(SETTINGS, sessions, tenants, users, clients, policies)
     identified = authenticator.identify(request(headers, body), CLIENT_VERSION, VISITOR, SessionCheck(None))
     assert outcome(identified) in (VISITOR, 400, 401, 413)
 

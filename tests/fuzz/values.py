@@ -7,20 +7,26 @@ from contextlib import suppress
 
 from PIL import Image
 
-from catalog_service.forms import package_id
 from catalog_service.logos import EDGE, LogoRefused
 from catalog_service.logos.decoder import decode_logo
 from catalog_service.model.versions import VersionName, VersionOrder, newest_first
+from catalog_service.versions.forms import package_id
 from client_registry.clients.hostnames import NAME_LIMIT, host_name
 from client_registry.releases.service import release_version
 from common.errors import InvalidField, InvalidRequest
 from common.events import Event
 from common.http.forms import clean
 from tests.fuzz.requests import blame, request
-from upload_service.content_range import MAX_TOTAL, ContentRange, parse_file_id
-from upload_service.model import PreconditionFailed, RangeNotSatisfiable
-from upload_service.storage.file_names import parse_server_filename, suffix_of
-from upload_service.views import not_modified, requested_range
+from upload_service.downloads.routes import not_modified, requested_range
+from upload_service.model import (
+    MAX_TOTAL,
+    ContentRange,
+    PreconditionFailed,
+    RangeNotSatisfiable,
+    parse_file_id,
+    parse_server_filename,
+    suffix_of,
+)
 
 SHA256 = "5" * 64
 SIZE = 1000  # bytes of a downloaded file

@@ -1,18 +1,24 @@
-"""Downloads: a signed address, and the file it names."""
+"""Downloads: a signed address, the file it names, and the count of its complete downloads."""
 
+import asyncio
 import re
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from functools import partial
+from itertools import islice
 from typing import BinaryIO
+
+from prometheus_client import Counter
 
 from common.auth.downloads import check_download
 from common.auth.signing import Keys
 from common.errors import Forbidden
-from common.service_client.detached_body import DetachedBody
+from common.http.zero_copy.responses import DetachedBody
 from common.telemetry import log
+from upload_service.downloads.store import Download, MongoDownloadStore
 from upload_service.model import (
     Damage,
     InstallerDamaged,
@@ -23,9 +29,9 @@ from upload_service.model import (
     Status,
     StorageKind,
     Upload,
+    parse_server_filename,
 )
 from upload_service.outgoing.object_bodies import open_object
-from upload_service.storage.file_names import parse_server_filename
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends, open_file, prepend
 from upload_service.storage.s3 import S3Storage
 from upload_service.uploads.store import MongoUploadStore
@@ -33,6 +39,8 @@ from upload_service.uploads.store import MongoUploadStore
 MIN_SPLICED = 1 << 20  # bytes; a smaller body is read on a connection that is kept
 
 _FILE_NAME = re.compile(r"[A-Za-z0-9._+-]{1,512}")
+BATCH = 1000  # downloads of one write
+MAX_WAITING = 100_000  # downloads, while the database does not answer
 
 
 @dataclass(frozen=True)
@@ -158,3 +166,52 @@ class Downloads:
 
 def _read_on(storage: InstallerStorage, upload: Upload, end: int, position: int) -> AsyncGenerator[bytes, None]:
     return storage.read(upload, position, end - position)
+
+
+class DownloadCounter:
+    """Collects downloads in memory until `flush` writes them. A process that dies loses those of the last seconds."""
+
+    def __init__(self, store: MongoDownloadStore, metric: Counter) -> None:
+        """`metric` has the label of the tenant."""
+        self._store = store
+        self._metric = metric
+        self._waiting: dict[Download, None] = {}  # in their order
+        self._lock = asyncio.Lock()
+        self.since: datetime | None = None  # the time since which every download is counted, if it is known
+
+    async def begin(self) -> None:
+        """Record that downloads are counted."""
+        self.since = await self._store.begin_counting()
+
+    def count(self, upload: Upload, client: str) -> None:
+        """Count a complete download of a file by a client."""
+        if len(self._waiting) < MAX_WAITING:
+            self._waiting[Download(upload.tenant_id, upload.version_uid, client, current_hour())] = None
+
+    async def flush(self) -> None:
+        """Write all downloads that wait. After an error of the database, those without a mark wait on."""
+        # A cancelled write could have marked downloads that it did not count.
+        await asyncio.shield(self._flush())
+
+    async def _flush(self) -> None:
+        async with self._lock:
+            while batch := list(islice(self._waiting, BATCH)):
+                unmarked = await self._store.mark(batch)
+                for download in batch:
+                    self._waiting.pop(download, None)
+                await self._add(unmarked)
+
+    async def _add(self, downloads: list[Download]) -> None:
+        try:
+            await self._store.add(downloads)
+        except Exception:
+            # Adding again could count twice, because the database may have counted before it failed.
+            log.warning("downloads_not_counted", downloads=len(downloads))
+            raise
+        for download in downloads:
+            self._metric.labels(download.tenant_id).inc()
+
+
+def current_hour() -> datetime:
+    """The begin of this hour in UTC."""
+    return datetime.now(UTC).replace(minute=0, second=0, microsecond=0)

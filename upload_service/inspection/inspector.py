@@ -20,8 +20,7 @@ from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.model import Findings, Inspection, Reason, Signature, State
 from upload_service.inspection.process import Unreadable
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload
-from upload_service.storage.file_names import parse_server_filename
+from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload, parse_server_filename
 
 PROCESSES, IN_BACKGROUND = 2, 1  # of one replica, and those of them for the files that no caller waits for
 ATTEMPTS = 3

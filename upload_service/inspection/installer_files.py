@@ -9,8 +9,8 @@ from tempfile import TemporaryFile
 from typing import BinaryIO
 
 from upload_service.model import StorageKind, Upload
-from upload_service.storage.disk import full_disk
 from upload_service.storage.filesystem import FolderStorage, StorageBackends, open_file
+from upload_service.storage.part_files import full_disk
 
 END = 256 << 20  # bytes; a signature is verified in a file that is fetched as a whole
 

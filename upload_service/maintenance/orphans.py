@@ -18,7 +18,7 @@ from common.telemetry import log
 from common.tenants import is_tenant_id
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
-from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.integrity import StorageOwnership
 from upload_service.storage.part_files import TRANSFERS
 from upload_service.storage.store import MongoFileIndex
 

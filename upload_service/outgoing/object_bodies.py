@@ -8,8 +8,8 @@ from aiohttp.http_exceptions import HttpProcessingError
 from multidict import CIMultiDict
 from yarl import URL
 
-from common.service_client.connections import connector
-from common.service_client.detached_body import DetachedBody, detach_body
+from common.http.zero_copy.responses import DetachedBody, detach_body
+from common.service_client.client import connector
 from common.service_client.transport import HttpTransport
 
 TIMEOUT = 2.5  # seconds until the response begins
@@ -26,8 +26,8 @@ async def open_object(url: str, start: int, length: int) -> AsyncIterator[Detach
     base, headers = str(address.origin()), CIMultiDict(Range=f"bytes={start}-{start + length - 1}")
     async with connector(base, 1) as connections:
         try:
-            reply = await HttpTransport(connections, base).stream(
-                "GET", address.raw_path_qs, headers, None, timeout=TIMEOUT, pause=PAUSE
+            reply = await HttpTransport(connections, base).request(
+                "GET", address.raw_path_qs, headers, None, timeout=TIMEOUT, pause=PAUSE, streamed=True
             )
         except (ClientError, HttpProcessingError, OSError):
             yield None

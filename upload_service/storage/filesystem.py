@@ -12,10 +12,8 @@ from typing import Protocol, TypeVar
 
 from common.errors import Unavailable
 from common.tenants import is_tenant_id
-from upload_service.model import InstallerMissing, StorageKind, Upload
-from upload_service.storage.disk import full_disk, sync_folder
-from upload_service.storage.file_names import parse_server_filename, plain_name
-from upload_service.storage.part_files import BLOCK, PartFiles
+from upload_service.model import InstallerMissing, StorageKind, Upload, parse_server_filename, plain_name
+from upload_service.storage.part_files import BLOCK, PartFiles, full_disk, sync_folder
 
 Block = TypeVar("Block")
 

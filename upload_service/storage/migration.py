@@ -22,8 +22,7 @@ from common.telemetry import log
 from upload_service.model import Damage, Move, Status, StorageFull, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
 from upload_service.storage.integrity import IntegrityCheck
-from upload_service.storage.part_files import PartFile, PartFiles
-from upload_service.storage.part_writer import PartWriter
+from upload_service.storage.part_files import PartFile, PartFiles, PartWriter
 from upload_service.storage.store import MongoMoveStore
 
 RENEWAL_SECONDS = 15.0  # A lease lasts 60.

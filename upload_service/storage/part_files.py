@@ -1,23 +1,52 @@
-"""The files of transfers, in the folder that all replicas share. Everything here blocks: call it in a worker thread."""
+"""The files of transfers, in the folder that all replicas share, and the log of offsets beside each of them.
 
+Everything but `PartWriter` blocks: call it in a worker thread.
+"""
+
+import asyncio
+import errno
 import glob
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Protocol, Self, cast
 
-from upload_service.model import StorageFull, TransferDamaged, Upload
-from upload_service.storage.disk import full_disk, sync_folder
-from upload_service.storage.file_names import plain_name
-from upload_service.storage.progress_file import ProgressFile
+from common.http.zero_copy.socket_body import SocketBody
+from upload_service.model import StorageFull, TransferDamaged, Upload, plain_name
 
 TRANSFERS = "transfers"  # the folder for them in the folder of a tenant
-PROGRESS = "progress"  # the name of a progress file
+PROGRESS = "progress"  # the name of the log of offsets, beside the file
 BLOCK = 1 << 20  # bytes
+LOG_END = 8 << 10  # bytes at the end of a log that are read; an entry has 15
+_ENTRY = re.compile(rb"\n([0-9]{13})\n")  # A part of an entry is none, and the next one does not continue it.
+BATCH = 1 << 20  # bytes that one visit to a worker thread writes
+MAX_BLOCKS = 512  # in a batch of tiny blocks
+Reserve = Callable[[int], Awaitable[None]]
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def full_disk() -> Iterator[None]:
+    """Raise StorageFull for an OSError that says the disk is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StorageFull from error
+        raise
 
 
 class Digest(Protocol):
@@ -38,21 +67,17 @@ class PartFiles:
         """The file of a transfer. Raises ValueError for a record with a name that leads to another folder."""
         return self._transfers(upload) / plain_name(f"{upload.upload_id}.{upload.generation}") / self._name(upload)
 
-    def open(self, upload: Upload, digest: Digest | None, *, record: bool = False) -> "PartFile":
+    def open(self, upload: Upload, digest: Digest | None) -> "PartFile":
         """The file of a transfer, truncated to its offset; `digest` is updated with what is written from there.
 
-        `record` gives it a progress file. Raises StorageFull and TransferDamaged.
+        Raises StorageFull and TransferDamaged.
         """
-        return PartFile(
-            self.path(upload), upload.offset, digest, self._progress(upload, upload.fence) if record else None
-        )
+        return PartFile(self.path(upload), upload.offset, digest)
 
     def progress(self, upload: Upload) -> Upload:
-        """A transfer as read from its record, with the offset that the holder of a kept lease has acknowledged."""
-        if not upload.kept_fence:
-            return upload
-        offset = self._progress(upload, upload.kept_fence).read()
-        return replace(upload, offset=max(upload.offset, offset), kept_fence=0)
+        """An open transfer as read from its record, with the offset of its log, which the record follows."""
+        offset = _last_offset(self.path(upload).with_name(PROGRESS))
+        return replace(upload, offset=max(upload.offset, offset))
 
     def copy(self, upload: Upload, generation: int) -> Digest:
         """Copy the acknowledged bytes to another generation and return their digest. A failure leaves no copy.
@@ -102,9 +127,6 @@ class PartFiles:
         with suppress(FileNotFoundError):  # Another process may have been faster.
             folder.rmdir()
 
-    def _progress(self, upload: Upload, fence: int) -> ProgressFile:
-        return ProgressFile(self.path(upload).with_name(PROGRESS), fence, upload.certain_until)
-
     def _folders(self, upload: Upload) -> Iterator[Path]:
         return self._transfers(upload).glob(f"{plain_name(glob.escape(upload.upload_id))}.*")
 
@@ -118,11 +140,10 @@ class PartFiles:
 class PartFile:
     """A growing file, truncated to `offset` when it is opened. Its bytes are on the disk after `sync`.
 
-    `record` also writes its length to the progress file, as long as the lease is certain.
+    `log` then adds its length to the log of offsets: only those bytes count that the log or the record has.
     """
 
-    def __init__(self, path: Path, offset: int, digest: Digest | None, progress: ProgressFile | None = None) -> None:
-        self._progress = progress
+    def __init__(self, path: Path, offset: int, digest: Digest | None) -> None:
         self._path = path
         self._start = self._position = offset
         self._digest = digest
@@ -163,24 +184,17 @@ class PartFile:
                 for path in (folder, *list(folder.parents)[:3]):
                     sync_folder(path)
 
-    @property
-    def can_record(self) -> bool:
-        return self._progress is not None and self._progress.is_certain
-
-    def record(self) -> bool:
-        """Write the length to the progress file if the lease is certain; after `sync`.
+    def log(self) -> None:
+        """Add the length to the log of offsets, on the disk; after `sync`.
 
         Raises StorageFull, and TransferDamaged if another process took the transfer over.
         """
-        if self._progress is None or not self._progress.is_certain:
-            return False
         self._start = self._position  # No failure may truncate it from here on: another process may know the length.
         with _disk_errors():
-            self._progress.write(self._position)
-        return True
+            _log_offset(self._path.with_name(PROGRESS), self._position)
 
     def truncate(self) -> None:
-        """Drop the bytes that were written since the file was opened, unless its length was recorded."""
+        """Drop the bytes that were written since the file was opened, unless its length was logged."""
         os.ftruncate(self._descriptor, self._start)
 
     def close(self) -> None:
@@ -196,6 +210,34 @@ def digest_of(path: Path) -> str:
         raise TransferDamaged from None
 
 
+def _log_offset(path: Path, offset: int) -> None:
+    """Add an entry to a log, and wait until it is on the disk. A failure leaves no entry."""
+    entry = b"\n%013d\n" % offset
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+    try:
+        size = os.fstat(descriptor).st_size
+        try:
+            if os.write(descriptor, entry) < len(entry):
+                raise OSError(errno.ENOSPC, "The entry has no room.")
+            os.fdatasync(descriptor)
+            if not size:
+                sync_folder(path.parent)
+        except OSError:
+            os.ftruncate(descriptor, size)
+            raise
+    finally:
+        os.close(descriptor)
+
+
+def _last_offset(path: Path) -> int:
+    """The offset in the last whole entry of a log; 0 without one."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - LOG_END))
+        entries: list[bytes] = _ENTRY.findall(file.read())
+        return int(entries[-1]) if entries else 0
+    return 0
+
+
 @contextmanager
 def _disk_errors() -> Iterator[None]:
     """Raise StorageFull for a full disk, and TransferDamaged if the file or its folder is missing."""
@@ -204,3 +246,116 @@ def _disk_errors() -> Iterator[None]:
             yield
     except FileNotFoundError:
         raise TransferDamaged from None
+
+
+class PartWriter:
+    """Writes blocks to a file in a worker thread: one batch is written while the next one arrives.
+
+    A large block that is still in the socket is received, written and synced by one visit.
+    `open_file` runs in the worker thread as well. A write that fails truncates the file to its length before.
+    `logs` adds the new length to the log of offsets.
+    """
+
+    def __init__(self, open_file: Callable[[], PartFile], *, logs: bool = False) -> None:
+        self._open_file = open_file
+        self._logs = logs
+        self._file: PartFile | None = None
+        self._visit: asyncio.Future[None] | None = None
+        self._is_synced = False
+
+    async def write(
+        self, blocks: AsyncIterator[bytes] | AsyncIterator[bytes | SocketBody], reserve: Reserve | None = None
+    ) -> int:
+        """Write all blocks in order, sync the file, close it, and return the number of bytes.
+
+        `reserve` is called with a number of bytes before so many are written; its error ends the write.
+        Raises StorageFull and TransferDamaged.
+        """
+        count = size = 0
+        batch: list[bytes] = []
+        try:
+            async for block in blocks:
+                if isinstance(block, SocketBody):
+                    if reserve:
+                        await reserve(count + block.limit)
+                    await self._receive(batch, block)
+                    batch, size = [], 0
+                elif size >= BATCH or len(batch) >= MAX_BLOCKS:
+                    if reserve:
+                        await reserve(count)
+                    await self._start_visit(batch)
+                    batch, size = [block], len(block)
+                else:
+                    batch.append(block)
+                    size += len(block)
+                count += len(block)
+            if reserve:
+                await reserve(count)
+            if batch or not self._is_synced or self._logs:
+                await self._start_visit(batch, last=True)
+            await self._end_visit()
+            self._close()
+        except BaseException:
+            await asyncio.shield(self._undo())  # It ends even if the request is cancelled once more.
+            raise
+        return count
+
+    async def _start_visit(self, batch: Sequence[bytes], *, last: bool = False) -> None:
+        await self._end_visit()
+        write = self._write_last if last else self._write_batch
+        self._visit = asyncio.get_running_loop().run_in_executor(None, write, batch)
+
+    async def _receive(self, batch: Sequence[bytes], body: SocketBody) -> None:
+        await self._end_visit()
+        await body.receive(_PartSink(self, batch))
+
+    async def _end_visit(self) -> None:
+        if self._visit is not None:
+            await asyncio.wait([self._visit])  # Awaited itself, it would be cancelled with us while the thread writes.
+            self._visit.result()
+
+    def _write_batch(self, blocks: Sequence[bytes | memoryview], *, last: bool = False) -> None:
+        if self._file is None:
+            self._file = self._open_file()
+        self._is_synced = False
+        self._file.write(cast("Sequence[bytes]", blocks))  # A memoryview is as good.
+        if last:
+            self._file.sync()
+            self._is_synced = True
+
+    def _write_last(self, blocks: Sequence[bytes | memoryview]) -> None:
+        if blocks or not self._is_synced:
+            self._write_batch(blocks, last=True)
+        if self._logs and self._file is not None:
+            self._file.log()
+        self._close()
+
+    def _close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    async def _undo(self) -> None:
+        if self._visit is not None:
+            await asyncio.gather(self._visit, return_exceptions=True)
+        await asyncio.to_thread(self._truncate)
+
+    def _truncate(self) -> None:
+        if self._file is not None:
+            with closing(self._file) as file:
+                file.truncate()
+
+
+class _PartSink:
+    """Writes received bytes after those that were read before, and syncs the file at the end."""
+
+    def __init__(self, writer: PartWriter, before: Sequence[bytes]) -> None:
+        self._writer = writer
+        self._before = before
+
+    def write(self, block: memoryview) -> None:
+        self._writer._write_batch([*self._before, block])
+        self._before = ()
+
+    def end(self) -> None:
+        self._writer._write_batch(self._before, last=True)

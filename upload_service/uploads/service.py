@@ -2,61 +2,148 @@
 
 import asyncio
 import hashlib
-from collections import OrderedDict
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Protocol, TypeVar
 
 from common.auth.internal_tokens import Caller
+from common.caching import FifoCache
 from common.errors import BodyTooLarge, InvalidRequest, StorageExceeded, Unavailable
-from upload_service.content_range import ContentRange, FileId
+from common.http.zero_copy.socket_body import SocketBody
 from upload_service.model import (
+    ContentRange,
+    FileId,
+    InstallerMissing,
     Status,
     StorageFull,
     TransferCancelled,
     TransferComplete,
     TransferNotFound,
+    UnexpectedChunk,
     Upload,
     add_expected_offset,
 )
-from upload_service.quota.service import IncrementalReservation, reserve
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.filesystem import prepend
-from upload_service.storage.part_files import Digest
-from upload_service.uploads.chunk import Chunk, ResendCheck, expect_length, expect_next
-from upload_service.uploads.removal import Removal
+from upload_service.storage.filesystem import StorageBackends, prepend, read_blocks
+from upload_service.storage.part_files import Digest, PartFiles
+from upload_service.uploads.claims import Removal
 from upload_service.uploads.session import UploadSession, UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
+MAX_AHEAD = 64 << 20  # bytes
+B = TypeVar("B", bytes, bytes | SocketBody)
 LEASE_TIMEOUT = 20.0  # seconds that a request waits for another one of the same transfer
 LEASE_PAUSE = 0.1  # seconds between two tries
 MAX_DIGESTS = 4096  # of transfers
 
 
-class Digests:
-    """The running SHA-256 of transfers whose chunks this process has seen in order from the first byte on.
+@dataclass
+class Reservation:
+    """The part of the quota for a file, made in steps. `max_size` is the file's limit in bytes, if it is known."""
 
-    The last chunk then needs no second reading of the file.
-    """
+    store: MongoQuotaStore
+    upload: Upload
+    quota: int | None
+    max_size: int | None
+    reserved: int = 0
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[int, Digest]] = OrderedDict()
+    async def ensure(self, size: int) -> None:
+        """Reserve at least `size` bytes, and a step more if the quota allows. Raises StorageExceeded and others."""
+        if size <= self.reserved:
+            return
+        ahead = size + MAX_AHEAD if self.max_size is None else max(size, min(size + MAX_AHEAD, self.max_size))
+        for amount in (ahead, size):
+            if await self.store.reserve(self.upload, amount, self.quota):
+                self.reserved = amount
+                return
+        raise StorageExceeded(f"A file of {size} bytes does not fit in the tenant's storage.")
 
-    def get(self, upload_id: str, offset: int) -> Digest | None:
-        """A copy of the digest of the first `offset` bytes; None if this process has not seen all of them."""
-        if not offset:
-            return hashlib.sha256()
-        known_offset, digest = self._known.get(upload_id, (0, None))
-        return digest.copy() if digest and known_offset == offset else None
 
-    def put(self, upload_id: str, offset: int, digest: Digest) -> None:
-        self._known[upload_id] = offset, digest
-        self._known.move_to_end(upload_id)
-        if len(self._known) > MAX_DIGESTS:
-            self._known.popitem(last=False)
+class Chunk(Protocol):
+    """The body of a request. `suffix` is the ending of the file's name, known after all blocks were read."""
 
-    def delete(self, upload_id: str) -> None:
-        self._known.pop(upload_id, None)
+    suffix: str
+
+    def blocks(self) -> AsyncIterator[bytes]: ...
+
+    def large_blocks(self, length: int | None) -> AsyncIterator[bytes | SocketBody]:
+        """As `blocks`; a body of `length` bytes, or of unknown length, may be a block that is still in the socket."""
+
+
+def expect_total(upload: Upload, span: ContentRange) -> None:
+    """Raise UnexpectedChunk if the chunk belongs to a file of another length."""
+    if span.total != upload.total:
+        raise UnexpectedChunk(f"The total was {upload.total} bytes before, not {span.total}", upload)
+
+
+def expect_next(upload: Upload, span: ContentRange) -> None:
+    """Raise UnexpectedChunk unless the chunk continues the transfer."""
+    expect_total(upload, span)
+    if span.start != upload.offset:
+        kind = "leaves a gap" if span.start > upload.offset else "overlaps what is stored"
+        raise UnexpectedChunk(f"A chunk that begins with byte {span.start} {kind}", upload)
+
+
+async def expect_length(upload: Upload, span: ContentRange, blocks: AsyncIterator[B]) -> AsyncIterator[B]:
+    """The blocks of a chunk. Raises UnexpectedChunk if they are longer or shorter than its range."""
+    count = 0
+    async for block in blocks:
+        if count + len(block) > span.length:
+            raise UnexpectedChunk(f"The body is longer than its range of {span.length} bytes", upload)
+        yield block
+        count += len(block)  # The length of a block in the socket is known from now on.
+    if count != span.length:
+        raise UnexpectedChunk(f"The body has {count} bytes, its range {span.length}", upload)
+
+
+@dataclass(frozen=True)
+class ResendCheck:
+    """Compares a chunk that was sent before with the stored bytes."""
+
+    store: MongoUploadStore
+    parts: PartFiles
+    backends: StorageBackends
+
+    async def expect_same(self, upload: Upload, span: ContentRange, chunk: Chunk) -> None:
+        """Read the whole chunk. Raises UnexpectedChunk if its total or its bytes differ from the stored ones."""
+        expect_total(upload, span)
+        if upload.status is Status.OPEN:
+            stored = read_blocks(self.parts.path(upload), span.start, span.length)
+        else:
+            stored = self._read_installer(upload, span)
+        if not await same_bytes(expect_length(upload, span, chunk.blocks()), stored):
+            raise UnexpectedChunk("These bytes came before, and were others", upload)
+
+    async def _read_installer(self, upload: Upload, span: ContentRange) -> AsyncGenerator[bytes, None]:
+        """The stored bytes, also of a file that moves to its other storage before the first block is read."""
+        has_begun = False
+        try:
+            async for block in self.backends.of(upload).read(upload, span.start, span.length):
+                has_begun = True
+                yield block
+        except InstallerMissing:
+            moved = await self.store.find(upload.tenant_id, upload.file_id)
+            if moved is None or moved.is_gone:
+                raise TransferNotFound from None
+            if has_begun or moved.storage is upload.storage:
+                raise
+            async for block in self.backends.of(moved).read(moved, span.start, span.length):
+                yield block
+
+
+async def same_bytes(blocks: AsyncIterator[bytes], stored: AsyncGenerator[bytes, None]) -> bool:
+    """Whether both are the same bytes; `blocks` is read to its end in any case."""
+    same, known = True, bytearray()
+    async with aclosing(stored):
+        async for block in blocks:
+            while same and len(known) < len(block):
+                more = await anext(stored, b"")
+                known += more
+                same = bool(more)
+            same = same and known.startswith(block)
+            del known[: len(block)]
+    return same
 
 
 @dataclass(frozen=True)
@@ -68,7 +155,8 @@ class Transfers:
     sessions: UploadSessions
     resends: ResendCheck
     removal: Removal
-    digests: Digests = field(default_factory=Digests)
+    # By upload id: the running digest of so many bytes. The last chunk then needs no second reading of the file.
+    digests: FifoCache[str, tuple[int, Digest]] = field(default_factory=lambda: FifoCache(MAX_DIGESTS))
 
     async def find(self, caller: Caller, file_id: FileId) -> Upload:
         """The state of a transfer.
@@ -84,7 +172,7 @@ class Transfers:
     async def _find(self, tenant_id: str, file_id: FileId) -> Upload | None:
         """The state of a transfer, with the chunks that were acknowledged since the last update of its record."""
         upload = await self.store.find(tenant_id, file_id)
-        while upload and upload.status is Status.OPEN and upload.kept_fence:
+        while upload and upload.status is Status.OPEN:
             current = await asyncio.to_thread(self.sessions.parts.progress, upload)
             if current.offset > upload.offset:
                 return current
@@ -138,7 +226,7 @@ class Transfers:
             if upload.offset:
                 return await self._store_chunk(session, span, chunk)
             async with session.removed_on_failure():
-                await reserve(self.quota, upload, span.total, caller.tenant.storage_quota)
+                await Reservation(self.quota, upload, caller.tenant.storage_quota, span.total).ensure(span.total)
                 return await self._store_chunk(session, span, chunk)
 
     async def store_whole(self, caller: Caller, file: Chunk, *, min_size: int, max_size: int | None) -> Upload | None:
@@ -158,7 +246,7 @@ class Transfers:
         digest = hashlib.sha256()
         upload = await self.sessions.create(caller.tenant_id, caller.username)
         async with self.sessions.hold(upload) as session, session.removed_on_failure():
-            reservation = IncrementalReservation(self.quota, upload, caller.tenant.storage_quota, max_size=max_size)
+            reservation = Reservation(self.quota, upload, caller.tenant.storage_quota, max_size)
             await reservation.ensure(min_size)
             size = await session.write(prepend(first, blocks), digest, reservation.ensure)
             await self.quota.shrink(upload, size)
@@ -226,16 +314,22 @@ class Transfers:
         """Write the next chunk to the disk, then acknowledge it in one update."""
         upload_id = session.upload.upload_id
         if session.upload.needs_copy:
-            self.digests.put(upload_id, span.start, await session.copy_part())
-        digest = self.digests.get(upload_id, span.start)
+            self.digests.put(upload_id, (span.start, await session.copy_part()))
+        digest = self._digest(session.upload)
         # Without a digest another process saw a chunk: the chunks alternate, and a kept lease would delay each.
         keep = digest is not None and not span.is_last
         blocks = expect_length(session.upload, span, chunk.large_blocks(span.length))
-        await session.write(blocks, digest, record=keep)
+        await session.write(blocks, digest, logs=not span.is_last)
         if span.is_last:
-            self.digests.delete(upload_id)
             return await session.finish(span.total, chunk.suffix, digest)
         upload = await session.advance(span.end + 1, keep=keep)
         if digest is not None:
-            self.digests.put(upload_id, upload.offset, digest)
+            self.digests.put(upload_id, (upload.offset, digest))
         return upload
+
+    def _digest(self, upload: Upload) -> Digest | None:
+        """A copy of the digest of the stored bytes; None if this process has not seen all of them in order."""
+        if not upload.offset:
+            return hashlib.sha256()
+        offset, digest = self.digests.get(upload.upload_id) or (0, None)
+        return digest.copy() if digest and offset == upload.offset else None

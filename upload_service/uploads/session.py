@@ -7,29 +7,87 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Executor
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import TypeVar
 from uuid import uuid4
 
 from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
-from common.http.socket_body import SocketBody
-from common.telemetry import request_id, traces
-from upload_service.model import InstallerMissing, Status, TransferCancelled, TransferDamaged, Upload
+from common.http.zero_copy.socket_body import SocketBody
+from common.mongo import MongoError
+from common.telemetry import log, request_id, traces
+from upload_service.model import InstallerMissing, ServerFilename, Status, TransferCancelled, TransferDamaged, Upload
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.file_names import ServerFilename
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.storage.part_files import Digest, PartFiles, digest_of
-from upload_service.storage.part_writer import PartWriter, Reserve
-from upload_service.storage.progress_file import certain_until, clock
-from upload_service.uploads.leases.kept import KeptLeases
-from upload_service.uploads.removal import Removal
-from upload_service.uploads.store import MongoUploadStore
+from upload_service.storage.part_files import Digest, PartFiles, PartWriter, Reserve, digest_of
+from upload_service.uploads.claims import Removal
+from upload_service.uploads.store import MongoUploadStore, clock
 
+IDLE_SECONDS = 0.5  # that a chunk at another replica waits for at most; 0 keeps no lease
+
+Key = tuple[str, str]  # tenant_id, file_id
 Result = TypeVar("Result")
-
 RENEWAL_SECONDS = 3.0  # A lease lasts 15, a kept one 6 since its last update, at most 1.5 before the chunk.
+
+
+@dataclass(frozen=True)
+class KeptLeases:
+    """Leases that this process keeps between two chunks of a transfer, so that the next one needs no update to begin.
+
+    - Only one request of this process has a lease at a time: `take` removes it from here.
+    - A lease is released when no chunk comes for `IDLE_SECONDS`, at a cancellation here, and at the end of the process.
+    - A lease that another process waits for is not kept after the next chunk. It is reserved for that process.
+    - It protects nothing by itself. A process that was paused or is too slow keeps a lease that another one has taken
+      over: the `fence` refuses its updates, and the new holder writes to a copy.
+    """
+
+    store: MongoUploadStore
+    _kept: dict[Key, tuple[Upload, asyncio.TimerHandle]] = field(default_factory=dict)
+    _releases: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def keep(self, upload: Upload) -> None:
+        """Keep the lease of a transfer until its next chunk comes."""
+        key = upload.tenant_id, upload.file_id
+        timer = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._begin_release, key)
+        self._kept[key] = upload, timer
+
+    def take(self, tenant_id: str, file_id: str) -> Upload | None:
+        """The leased transfer if its lease is kept here; the caller has the lease from then on."""
+        key = tenant_id, file_id
+        kept = self._kept.get(key)
+        is_due = kept is not None and kept[1].when() < asyncio.get_running_loop().time()
+        return None if is_due else self._remove(key)  # After a pause of the process, the timer releases it.
+
+    async def give_back(self, tenant_id: str, file_id: str) -> None:
+        """Release the lease of a transfer if it is kept here."""
+        if upload := self._remove((tenant_id, file_id)):
+            await self._release(upload)
+
+    async def give_all_back(self) -> None:
+        """Release all leases, because the process ends."""
+        for key in list(self._kept):
+            self._begin_release(key)
+        await asyncio.gather(*self._releases)
+
+    def _begin_release(self, key: Key) -> None:
+        if upload := self._remove(key):
+            task = asyncio.create_task(self._release(upload))
+            self._releases.add(task)
+            task.add_done_callback(self._releases.discard)
+
+    def _remove(self, key: Key) -> Upload | None:
+        if key not in self._kept:
+            return None
+        upload, timer = self._kept.pop(key)
+        timer.cancel()
+        return upload
+
+    async def _release(self, upload: Upload) -> None:
+        try:
+            await self.store.release(upload)
+        except MongoError as error:  # The lease expires, and the next holder copies the file first.
+            log.warning("lease_not_released", error=type(error).__name__, upload_id=upload.upload_id)
 
 
 @dataclass(frozen=True)
@@ -89,11 +147,10 @@ class UploadSession:
         self._sessions = sessions
         self._store = sessions.store
         self.upload = upload
-        self._is_recorded = False
 
     async def read_progress(self) -> Upload:
-        """The upload with the offset that an earlier holder acknowledged, after it was taken over from that."""
-        if self.upload.needs_copy:
+        """The upload with the offset of its log. That of a kept lease is known."""
+        if not self.upload.is_kept:
             self.upload = await asyncio.to_thread(self._sessions.parts.progress, self.upload)
         return self.upload
 
@@ -125,16 +182,11 @@ class UploadSession:
         digest: Digest | None,
         reserve: Reserve | None = None,
         *,
-        record: bool = False,
+        logs: bool = False,
     ) -> int:
-        """Write the bytes after the acknowledged ones to the disk, and return their number; as `PartWriter.write`.
-
-        `record` writes the new offset to the progress file, if it can acknowledge the bytes.
-        """
-        writer = PartWriter(partial(self._sessions.parts.open, self.upload, digest, record=record))
-        size = await writer.write(blocks, reserve)
-        self._is_recorded = writer.is_recorded
-        return size
+        """Write the bytes after the acknowledged ones to the disk, and return their number; as `PartWriter.write`."""
+        writer = PartWriter(partial(self._sessions.parts.open, self.upload, digest), logs=logs)
+        return await writer.write(blocks, reserve)
 
     async def release(self) -> Upload:
         """Release the lease, changing nothing."""
@@ -142,18 +194,16 @@ class UploadSession:
         return self.upload
 
     async def advance(self, offset: int, *, keep: bool) -> Upload:
-        """Acknowledge the bytes before `offset`, and keep the lease for the next chunk or release it."""
-        extended = replace(self.upload, offset=offset)
-        sent = clock()
-        if self._is_recorded and sent < extended.certain_until:
-            self._sessions.leases.keep(extended)
-            return extended
-        record = await self._store.advance(extended, keep=keep)
-        if record is None:
-            raise await self._refusal()
-        if record.kept_fence:
-            self._sessions.leases.keep(replace(extended, certain_until=certain_until(sent)))
-        return extended
+        """Acknowledge the logged bytes before `offset`, and keep the lease for the next chunk or release it."""
+        upload = replace(self.upload, offset=offset)
+        if clock() >= upload.certain_until:
+            record = await self._store.advance(upload, keep=keep)
+            if record is None:
+                raise await self._refusal()
+            upload = record
+        if upload.is_kept:
+            self._sessions.leases.keep(upload)
+        return upload
 
     async def finish(self, size: int, suffix: str, digest: Digest | None) -> Upload:
         """Complete the upload in one update, which is also the announcement to publish; then give the file its name.

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from common.auth.roles import Role
 from common.errors import Problem
-from common.http.readiness import CHECK_TIMEOUT, READINESS
+from common.http.server import CHECK_TIMEOUT, READINESS
 from common.service_client.client import ServiceClient
 from gateway.app_keys import SERVICES
 from gateway.dashboard.page_request import PageRequest, client_names_of, package_names_of
@@ -62,7 +62,7 @@ async def show_account(page: PageRequest) -> web.Response:
 
 async def show_settings(page: PageRequest) -> web.Response:
     """The settings of the administrators, and the limits of the operator."""
-    information = await page.fetch("server_information")
+    information = await page.server_information()
     values = {name: information["settings"][name] for name in ("ring_rules", "gates", "retention")}
     policies = {
         name: json.dumps(value, indent=2, ensure_ascii=False) if value else "" for name, value in values.items()
@@ -151,9 +151,9 @@ async def show_server(page: PageRequest) -> web.Response:
     )
 
 
-async def _information(page: PageRequest) -> tuple[dict[str, object] | None, Problem | None]:
+async def _information(page: PageRequest) -> tuple[Mapping[str, object] | None, Problem | None]:
     try:
-        return await page.fetch("server_information"), None
+        return await page.server_information(), None
     except Problem as problem:
         return None, problem
 

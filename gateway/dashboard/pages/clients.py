@@ -22,7 +22,7 @@ async def show_clients(page: PageRequest) -> web.Response:
     """The page. The query's `search` is a part of a name or address, or the end of a token."""
     search = page.request.query.get("search", "").strip()
     clients = paginate_operation(page, "find_clients", "clients", text=search)
-    information, part = await asyncio.gather(page.fetch("server_information"), clients)
+    information, part = await asyncio.gather(page.server_information(), clients)
     return page.render("clients.html", information=information, search=search, part=part, base_url=page.caller.base_url)
 
 

@@ -38,7 +38,7 @@ async def show_overview(page: PageRequest) -> web.Response:
     """The page. A part whose service does not answer is left out, and the services' health names the service."""
     services = page.request.app[SERVICES]
     information, uploads, entries, publications, summary, seen, in_flight, health = await asyncio.gather(
-        or_none(page.fetch("server_information")),
+        or_none(page.server_information()),
         or_none(page.fetch("get_finished_uploads")),
         or_none(page.fetch("get_audit_log", limit=str(ENTRIES))),
         or_none(page.fetch("get_audit_log", limit=str(2 * RECENT), operation=PUBLICATION)),

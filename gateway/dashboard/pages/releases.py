@@ -2,7 +2,8 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,8 @@ from aiohttp import web
 
 from common.auth.roles import Permission
 from common.errors import Problem
+from gateway.app_keys import POLICIES
+from gateway.auth.authenticator import TENANT_VERSION
 from gateway.dashboard.page_request import PageRequest, paginate_operation
 
 Release = Mapping[str, Any]  # a row of `find_releases`, or the answer of `get_release`
@@ -50,15 +53,20 @@ async def fetch_in_flight(page: PageRequest, **query: str) -> Sequence[Release]:
     return releases
 
 
-async def count_in_flight(page: PageRequest) -> int:
-    """The number of versions in flight, for the navigation; 0 if it is unknown. Held versions count."""
-    if not page.may(Permission.CATALOG_READ):
-        return 0
-    try:
-        async with asyncio.timeout(NAVIGATION_TIMEOUT):
-            return int((await page.fetch("find_releases", limit="1"))["total"])
-    except (Problem, TimeoutError):
-        return 0
+async def with_navigation(page: PageRequest) -> PageRequest:
+    """The page with the rings and the number of versions in flight; without them if they are not known soon.
+
+    Held versions count.
+    """
+    if page.may(Permission.CATALOG_READ):
+        with suppress(Problem, TimeoutError):
+            async with asyncio.timeout(NAVIGATION_TIMEOUT):
+                policy, in_flight = await asyncio.gather(
+                    page.request.app[POLICIES].find(page.caller, page.request[TENANT_VERSION]),
+                    page.fetch("find_releases", limit="1"),
+                )
+                return replace(page, rings=policy.rings, releases=int(in_flight["total"]))
+    return page
 
 
 def actions_for(page: PageRequest, release: Release) -> Set[str]:

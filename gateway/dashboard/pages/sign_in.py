@@ -12,14 +12,23 @@ from common.http.middleware import PROBLEM_RENDERER
 from common.redis import RedisError
 from common.service_client.client import json_of
 from gateway.app_keys import SERVICES, SESSIONS
-from gateway.dashboard.page_request import PageRequest, cookie_name, render_template, safe_next_url, tenant_path
+from gateway.dashboard.page_request import (
+    PageRequest,
+    cookie_name,
+    delete_cookie,
+    render_template,
+    safe_next_url,
+    set_cookie,
+    tenant_path,
+)
 from gateway.dashboard.templating import language_of, localized
 from gateway.operations import AUTH, CREDENTIALS_LIMIT
-from gateway.routing.target import is_https, is_same_origin
+from gateway.routing.target import is_same_origin
 
 TIMEOUT = 15.0  # seconds
 PROVIDER_TIMEOUT = 20.0  # seconds: auth_service asks the provider three times at most
-PROVIDER_COOKIE_LIFETIME = 600  # seconds of the cookie
+PROVIDER_COOKIE = "sign_in"  # binds a sign-in to its browser
+PROVIDER_COOKIE_LIFETIME = 600  # seconds
 PROVIDER_ANSWER = ("state", "code", "iss", "error")  # the parameters of a callback that count
 
 
@@ -44,8 +53,7 @@ async def sign_out(page: PageRequest) -> web.Response:
     body = {"token": page.token}
     ended = await page.request.app[SERVICES][AUTH].json(page.caller, "sign_out", body, timeout=TIMEOUT)
     response = _signed_out(page, ended["url"])
-    name, secure = cookie_name(page.caller), is_https(page.caller.base_url)
-    response.del_cookie(name, path="/", secure=secure, httponly=True, samesite="Lax")
+    delete_cookie(response, page.caller, cookie_name(page.caller))
     return response
 
 
@@ -70,8 +78,7 @@ async def signed_in(request: web.Request, caller: Caller, token: str, next_url: 
     """Give the browser its new session, and redirect it to a page."""
     await _end_previous_session(request, caller)
     response = _redirect(safe_next_url(next_url, caller))
-    name, secure = cookie_name(caller), is_https(caller.base_url)
-    response.set_cookie(name, token, path="/", httponly=True, samesite="Lax", secure=secure)
+    set_cookie(response, caller, cookie_name(caller), token)
     return response
 
 
@@ -132,16 +139,7 @@ async def begin_at_provider(request: web.Request, caller: Caller) -> web.Respons
     wanted = {"next_url": safe_next_url(next_url, caller)}
     begun = await request.app[SERVICES][AUTH].json(caller, "begin_sign_in", wanted, timeout=PROVIDER_TIMEOUT)
     response = web.Response(status=303, headers={"Location": begun["url"]})
-    # Lax: the browser must send it when the provider redirects it back.
-    response.set_cookie(
-        _provider_cookie(caller),
-        begun["browser"],
-        max_age=PROVIDER_COOKIE_LIFETIME,
-        path="/",
-        httponly=True,
-        samesite="Lax",
-        secure=is_https(caller.base_url),
-    )
+    set_cookie(response, caller, cookie_name(caller, PROVIDER_COOKIE), begun["browser"], PROVIDER_COOKIE_LIFETIME)
     return response
 
 
@@ -154,15 +152,9 @@ async def finish_at_provider(request: web.Request, caller: Caller) -> web.Respon
         for name in PROVIDER_ANSWER
         if name in request.query
     }
-    browser = request.cookies.get(_provider_cookie(caller), "")
+    browser = request.cookies.get(cookie_name(caller, PROVIDER_COOKIE), "")
     body = {"answer": answer, "browser": browser if browser.isascii() else ""}
     finished = await request.app[SERVICES][AUTH].json(caller, "finish_sign_in", body, timeout=PROVIDER_TIMEOUT)
     response = await signed_in(request, caller, finished["token"], finished["next_url"])
-    secure = is_https(caller.base_url)
-    response.del_cookie(_provider_cookie(caller), path="/", secure=secure, httponly=True, samesite="Lax")
+    delete_cookie(response, caller, cookie_name(caller, PROVIDER_COOKIE))
     return response
-
-
-def _provider_cookie(caller: Caller) -> str:
-    """The name of the cookie that binds a sign-in to its browser. No other host can set `__Host-` cookies."""
-    return f"{'__Host-' if is_https(caller.base_url) else ''}sign_in-{caller.tenant_id}"

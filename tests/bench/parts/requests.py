@@ -156,7 +156,7 @@ async def _without_database(run: Run, account: Account, measured: Measurement) -
         store = MongoCatalogStore(database, uploads_age=1)
         before = time.process_time()
         for _ in range(times):
-            await store.packages.package_uid(account.tenant_id, package_id(0))
+            await store.versions.package_uid(account.tenant_id, package_id(0))
             await store.versions.of_package(account.tenant_id, package_id(0))
         driver = (time.process_time() - before) / times * 1e6
     less = {**measured.costs, "catalog_service": max(0.0, measured.costs["catalog_service"] - driver)}

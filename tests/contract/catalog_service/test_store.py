@@ -36,10 +36,11 @@ from catalog_service.model.versions import (
 )
 from catalog_service.releases.policy import Policy, RetentionRule
 from catalog_service.releases.store import LastSigner
-from catalog_service.store import COLLECTIONS, INDEXES, MongoCatalogStore
-from common.mongo import MongoDatabase, make_indexes
+from catalog_service.store import INDEXES, MongoCatalogStore
+from common.mongo import MongoDatabase
+from tests.support.databases import own_database
 from tests.support.factories import make_tenant
-from tests.support.services.catalog import DIGEST, own_database
+from tests.support.services.catalog import DIGEST
 
 FILE = InstallerFile(4096, DIGEST)
 
@@ -101,9 +102,7 @@ class Stores:
 @pytest.fixture(scope="module")
 async def opened(mongo_url: str) -> AsyncIterator[tuple[MongoDatabase, Filters]]:
     filters = Filters()
-    name = f"test_catalog_{uuid4().hex[:12]}"
-    async with own_database(mongo_url, name, event_listeners=[filters], w="majority") as database:
-        await make_indexes(database, INDEXES)
+    async with own_database(mongo_url, indexes=INDEXES, event_listeners=[filters]) as database:
         yield database, filters
 
 
@@ -158,15 +157,6 @@ def test_a_version_is_read_as_it_was_written() -> None:
     external = replace(version, server_filename="", installer_url="https://downloads.example.com/editor.msi")
     for written in (version, external):
         assert version_of(document_of(written)) == written
-
-
-def test_a_version_older_than_external_installers_has_an_uploaded_file() -> None:
-    version = make_version()
-    document = document_of(version)
-
-    del document["installer_url"]
-
-    assert version_of(document) == version
 
 
 async def test_one_of_fifty_racing_packages_with_one_id_is_added(stores: Stores) -> None:
@@ -233,17 +223,6 @@ async def test_a_pending_version_is_found_by_an_equal_version_only(stores: Store
     assert await find(pending) is None
 
 
-async def test_a_pending_version_older_than_external_installers_is_found(stores: Stores) -> None:
-    version = make_version()
-    pending = stores.pending(version)
-    await stores.catalog.versions.reserve(pending, version.version)
-    await stores.database["versions"].update_one({"uid": version.uid}, {"$unset": {"installer_url": True}})
-    find = stores.catalog.versions.find_equal_pending
-
-    assert await find(stores.pending(replace(version, uid="another"))) == pending
-    assert await find(stores.pending(replace(version, installer_url="https://a.example/"))) is None
-
-
 async def test_an_active_version_is_not_discarded(stores: Stores) -> None:
     version = await stores.active()
 
@@ -292,7 +271,7 @@ async def test_a_started_deletion_hides_the_package_and_can_be_repeated(stores: 
     for _ in range(2):
         assert await packages.begin_deletion(stores.tenant_id, package.package_id) == package.package_uid
 
-    assert await packages.package_uid(stores.tenant_id, package.package_id) is None
+    assert await stores.catalog.versions.package_uid(stores.tenant_id, package.package_id) is None
     with pytest.raises(PackageNotFound):
         await packages.change(stores.tenant_id, package.package_id, PackageChanges(name="New"))
     with pytest.raises(PackageExists):
@@ -307,7 +286,7 @@ async def test_a_package_is_not_removed_before_its_deletion_starts(stores: Store
 
     await stores.catalog.packages.end_deletion(stores.tenant_id, package.package_uid)
 
-    assert await stores.catalog.packages.package_uid(stores.tenant_id, package.package_id) == package.package_uid
+    assert await stores.catalog.versions.package_uid(stores.tenant_id, package.package_id) == package.package_uid
 
 
 async def test_text_with_mongodb_operators_is_plain_text(stores: Stores) -> None:
@@ -333,7 +312,7 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(stores: Stores) -
 
     await stores.catalog.forget_tenant(stores.tenant_id)
 
-    for name in COLLECTIONS:
+    for name in INDEXES:
         assert await stores.database[name].count_documents({"tenant_id": stores.tenant_id}) == 0
         assert await stores.database[name].count_documents({"tenant_id": remaining.tenant_id}) == 1
 
@@ -384,7 +363,7 @@ async def test_every_filter_begins_with_the_tenant(stores: Stores) -> None:
     await catalog.packages.add(tenant_id, make_package())
     await catalog.packages.change(tenant_id, "acme.editor", PackageChanges(active=False))
     assert len(await stores.packages()) == 1
-    await catalog.packages.package_uid(tenant_id, "acme.editor")
+    await catalog.versions.package_uid(tenant_id, "acme.editor")
     await catalog.packages.summaries(tenant_id, PackageQuery(text="e", active=False))
     await catalog.packages.logos(tenant_id, ["acme.editor"])
     await catalog.packages.begin_deletion(tenant_id, "acme.editor")

@@ -10,7 +10,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
-from catalog_service.views import external_installer
+from catalog_service.versions.routes import external_installer
 from common.auth.internal_tokens import operation_of
 from tests.support.samples.openapi import DOCUMENT, PATH, resolve_ref
 from tests.support.samples.winget_factories import make_version

@@ -9,10 +9,11 @@ from uuid import uuid4
 
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from common.mongo import MongoDatabase, make_indexes, open_database
+from common.mongo import MongoDatabase
 from common.work import Lease
+from tests.support.databases import own_database
+from tests.support.services.tenant_first import TenantFilterCheck
 from upload_service.model import Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.store import INDEXES
@@ -21,8 +22,7 @@ from upload_service.uploads.store import MongoUploadStore
 
 @pytest.fixture(scope="module")
 async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    async with open_database(mongo_url, f"test_upload_{uuid4().hex[:8]}") as opened:
-        await make_indexes(opened, INDEXES)
+    async with own_database(mongo_url, indexes=INDEXES) as opened:
         yield opened
 
 
@@ -264,25 +264,8 @@ async def test_releasing_an_uncharged_file_frees_its_reservation_only(quota: Mon
     assert (await quota.usage(upload.tenant_id))[:2] == (0, 0)
 
 
-class Filters(CommandListener):
-    """Records every filter that the driver sends."""
-
-    def __init__(self) -> None:
-        self.seen: list[dict[str, Any]] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        command = event.command
-        self.seen += [command[name] for name in ("filter", "query") if name in command]
-        for name in ("updates", "deletes"):
-            self.seen += [entry["q"] for entry in command.get(name, [])]
-
-    def succeeded(self, event: CommandSucceededEvent) -> None: ...
-
-    def failed(self, event: CommandFailedEvent) -> None: ...
-
-
 async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: MongoDatabase) -> None:
-    filters = Filters()
+    filters = TenantFilterCheck()
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[filters])
     store, quota = MongoUploadStore(client[database.name]), MongoQuotaStore(client[database.name])
     upload = await complete(store, announced=False)
@@ -304,5 +287,5 @@ async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: Mon
     await store.forget_tenant(upload.tenant_id)
     await quota.forget_tenant(upload.tenant_id)
     client.close()
-    assert len(filters.seen) > 15
-    assert {next(iter(sent)) for sent in filters.seen} == {"tenant_id"}
+    assert filters.violations == []
+    assert filters.seen > 15

@@ -1,15 +1,14 @@
-"""auth_service as two replicas on one database and Redis, with a stub of the other services."""
+"""auth_service as two replicas on one database and Redis."""
 
-import json
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from ipaddress import IPv6Address
 from typing import Any
 from uuid import uuid4
 
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from auth_service.app import create_app
@@ -20,8 +19,7 @@ from auth_service.throttle.service import NETWORK_FAILURE_LIMIT
 from auth_service.users.service import Users
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import Session, Sessions
-from common.errors import NotAuthenticated, Problem
-from common.http.middleware import json_response, problems
+from common.errors import NotAuthenticated
 from common.http.server import serving
 from common.mongo import Document
 from common.redis import open_redis
@@ -32,52 +30,6 @@ from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 PASSWORD = "a password for tests"
 WRONG_PASSWORD = "not this password"
 UNREACHABLE_REDIS = "redis://127.0.0.1:1/0"  # a port that nobody listens on
-
-
-@dataclass
-class StubServices:
-    """A stub of upload_service, client_registry and catalog_service, which stores policies by tenant.
-
-    It raises `refusal` if set. `stored` is awaited once, after the next policy is stored.
-    """
-
-    usage: dict[str, int] = field(
-        default_factory=lambda: {
-            "storage_used": 700,
-            "storage_reserved": 100,
-            "damaged_installers": 1,
-            "clients": 42,
-        }
-    )
-    refusal: Problem | None = None
-    policies: dict[str, dict[str, str]] = field(default_factory=dict)
-    stored: Callable[[], Awaitable[object]] | None = None
-
-    def app(self) -> web.Application:
-        app = web.Application(middlewares=[problems])
-        app.router.add_post("/{tenant_id}/storage_usage", self._answer)
-        app.router.add_post("/{tenant_id}/client_usage", self._answer)
-        app.router.add_post("/{tenant_id}/edit_release_policy", self._edit_release_policy)
-        return app
-
-    async def _edit_release_policy(self, request: web.Request) -> web.Response:
-        """Store rings without a check. The gates are those of the rings, or of `everyone`."""
-        if self.refusal:
-            raise self.refusal
-        policy = self.policies.setdefault(request.match_info["tenant_id"], {"rings": "", "gates": "", "retention": ""})
-        policy |= await request.json()
-        rings = [ring for ring in policy["rings"].split(",") if ring]
-        gates = {ring: value for ring, value in json.loads(policy["gates"] or "{}").items() if ring in rings}
-        answer = {"rings": rings, "gates": json.dumps(gates) if gates else "", "retention": policy["retention"]}
-        if stored := self.stored:
-            self.stored = None
-            await stored()
-        return json_response(answer)
-
-    async def _answer(self, _: web.Request) -> web.Response:
-        if self.refusal:
-            raise self.refusal
-        return json_response(self.usage)
 
 
 @dataclass(frozen=True)
@@ -92,7 +44,6 @@ class Auth:
     tenants: Tenants
     users: Users
     sessions: Sessions
-    stubs: StubServices
     settings: AuthSettings
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
@@ -151,9 +102,7 @@ def from_other_address(caller: Caller) -> Caller:
 @asynccontextmanager
 async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> AsyncIterator[Auth]:
     """Run auth_service on its own database."""
-    stubs = StubServices()
     async with AsyncExitStack() as stack:
-        other_services = await stack.enter_async_context(serving(stubs.app(), "127.0.0.1:0"))
         auth_settings = AuthSettings(
             **{
                 "internal_key": KEYS,
@@ -162,9 +111,6 @@ async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> As
                 "mongo_url": mongo_url,
                 "redis_url": redis_url,
                 "database": f"test_auth_{uuid4().hex[:12]}",
-                "upload_service_url": other_services,
-                "client_registry_url": other_services,
-                "catalog_service_url": other_services,
                 **settings,
             }
         )
@@ -177,4 +123,4 @@ async def serving_auth(mongo_url: str, redis_url: str, /, **settings: Any) -> As
         stack.push_async_callback(mongo.drop_database, auth_settings.database)
         api, replica = [ServiceApi(session, address, "auth_service") for address in addresses]
         sessions = Sessions(redis, keys=KEYS, lifetime=auth_settings.session_lifetime, idle=auth_settings.session_idle)
-        yield Auth(api, replica, apps[0][TENANTS], apps[0][USERS], sessions, stubs, auth_settings)
+        yield Auth(api, replica, apps[0][TENANTS], apps[0][USERS], sessions, auth_settings)

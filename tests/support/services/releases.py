@@ -42,14 +42,17 @@ class ReleaseTenant:
         return replace(self.ada, username="eve")
 
     async def set_policy(self, rings: str | None = ",".join(RINGS), **fields: Any) -> dict[str, Any]:
-        """Change rings, gates (an object) and retention (a list). Returns the answer."""
+        """Change rings, ring rules and retention (lists) and gates (an object). Returns the policy."""
         texts = {
             name: value if isinstance(value, str) else orjson.dumps(value).decode() for name, value in fields.items()
         }
         body = texts if rings is None else {"rings": rings, **texts}
-        answer = await self.catalog.call(self.ada, "POST", "edit_release_policy", json=body)
+        answer = await self.catalog.call(self.ada, "PATCH", "edit_release_policy", data=body)
         assert answer.status == 200, answer.body
-        policy: dict[str, Any] = answer.body
+        return await self.policy()
+
+    async def policy(self) -> dict[str, Any]:
+        policy: dict[str, Any] = (await self.catalog.call(self.ada, "POST", "find_release_policy", json={})).body
         return policy
 
     async def publish(self, version: str = "1.0", **fields: Any) -> str:

@@ -16,14 +16,13 @@ from upload_service.model import Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
-from upload_service.storage.integrity import IntegrityCheck
+from upload_service.storage.integrity import IntegrityCheck, StorageOwnership
 from upload_service.storage.migration import Mover, Outcome, Staging
-from upload_service.storage.ownership import StorageOwnership
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.store import INDEXES
-from upload_service.uploads.removal import Removal
+from upload_service.uploads.claims import Removal
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 300

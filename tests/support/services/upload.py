@@ -26,9 +26,8 @@ from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.part_files import PartFiles
-from upload_service.uploads.chunk import ResendCheck
-from upload_service.uploads.removal import Removal
-from upload_service.uploads.service import Transfers
+from upload_service.uploads.claims import Removal
+from upload_service.uploads.service import ResendCheck, Transfers
 from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 

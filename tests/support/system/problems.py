@@ -2,7 +2,7 @@
 
 from http import HTTPStatus
 
-from common.http.service_auth import REQUEST_IDS
+from common.http.middleware import REQUEST_IDS
 from gateway.operations import Operation
 from tests.support.api import Answer
 

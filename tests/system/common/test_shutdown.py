@@ -13,8 +13,7 @@ import pytest
 from aiohttp import ClientConnectionError, ClientSession, UnixConnector, web
 
 from common.http.connection_limits import Runner
-from common.http.readiness import add_probes
-from common.http.server import serving
+from common.http.server import add_probes, serving
 from common.telemetry import software_version
 from tests.support.factories import make_caller
 from tests.support.processes.cluster import Cluster

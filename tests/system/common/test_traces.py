@@ -96,7 +96,7 @@ async def test_a_stopping_service_exports_its_last_spans(redis_url: str) -> None
 async def test_without_a_collector_no_service_needs_the_library() -> None:
     services = ", ".join(f"{service}.app" for service in (*SERVICES, "gateway"))
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", f"{WITHOUT} import {services}, common.events.broker, common.http.tracing"
+        sys.executable, "-c", f"{WITHOUT} import {services}, common.events.broker, common.http.middleware"
     )
     assert await process.wait() == 0
 

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import ClientSession, web
 
 from common.auth.internal_tokens import Caller
-from common.service_client.caller_body import CallerBody
+from common.http.zero_copy.request_bodies import CallerBody
 from common.service_client.client import open_service
 from gateway.forwarding.proxy import relay
 from tests.support.api import ServiceApi

@@ -73,7 +73,7 @@ async def test_a_replica_paused_past_its_lease_changes_nothing(
     replica = cluster.replicas["upload_service"][0]
     replica.pause()
     try:
-        # It waits until the lease has expired. An acknowledgement from the progress file needs real time.
+        # It waits until the lease has expired. An acknowledgement by the log of offsets needs real time.
         answer = await fresh.chunk(caller, file_id, content[start : start + CHUNK], start, len(content))
         assert answer.status == 200, answer.body
     finally:
@@ -92,7 +92,7 @@ async def test_a_replica_paused_past_its_lease_changes_nothing(
     ("step", "number"),
     [
         ("part_files:PartFile.sync:hold:2", 2),
-        ("progress_file:ProgressFile.write:hold:1", 2),
+        ("part_files:PartFile.log:hold:2", 2),
         ("part_files:PartFile.sync:hold:3", 3),
     ],
     ids=["in the middle", "after its offset", "at the last chunk"],

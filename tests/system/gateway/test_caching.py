@@ -179,6 +179,7 @@ async def test_changed_package_versions_are_shown_at_once(tenant: Api, elsewhere
 
 
 ANSWERS: Mapping[str, Mapping[str, Any]] = {
+    "find_release_policy": {"rings": [], "ring_rules": []},
     "find_roles": {"roles": ["viewer"]},
     "identify_client": {"client_id": "c1", "ring": ""},
     "hidden_packages": {"package_ids": ["Hidden.App"]},
@@ -202,7 +203,7 @@ class CountingServices:
                 return json_response(
                     {"tenant_id": tenant_id, "max_clients": None, "version_key": "version", **settings}
                 )
-            case "find_roles" | "identify_client" | "hidden_packages" | "client_version":
+            case "find_roles" | "identify_client" | "hidden_packages" | "client_version" | "find_release_policy":
                 return json_response(ANSWERS[operation])
             case "get_package_versions" | "winget":
                 return web.json_response([], headers={REVISION_HEADER: "7"} if self.settled else None)

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from yarl import URL
 
 from common.auth.internal_tokens import Deployment
-from common.http.service_auth import REQUEST_IDS
+from common.http.middleware import REQUEST_IDS
 from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import make_tenant

@@ -16,15 +16,15 @@ from aiohttp import ClientPayloadError, ClientSession, web
 
 from common.errors import Problem, Unavailable
 from common.http.middleware import problem_response
-from common.service_client.caller_body import CallerBody
+from common.http.zero_copy.request_bodies import CallerBody
 from common.service_client.client import open_service
 from gateway.forwarding.proxy import SPLICE_THRESHOLD, relay
 from tests.support.factories import KEYS, make_caller
 from tests.support.system.raw_http import read_one_answer, read_slowly, shrink_send_buffer
 from tests.support.system.stub_service import serve_handler
+from upload_service.downloads.routes import ByteRange, send_installer
 from upload_service.downloads.service import OpenFile
 from upload_service.model import Upload
-from upload_service.views import ByteRange, send_installer
 
 SOON = 60  # seconds; reached only when something hangs
 SIZE = SPLICE_THRESHOLD * 4 + 3
@@ -249,7 +249,7 @@ async def test_a_body_whose_network_fails_is_rejected(file: Path, monkeypatch: p
     def fail(*_: object) -> int:
         raise OSError(number, "a fault of a test")
 
-    monkeypatch.setattr("common.service_client.splicing.splice_nonblocking", fail)
+    monkeypatch.setattr("common.http.zero_copy.sources.splice_nonblocking", fail)
     body = file.read_bytes()
     async with taking() as taken, asyncio.timeout(SOON):
         url = urlsplit(taken.address)

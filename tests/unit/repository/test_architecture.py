@@ -17,7 +17,7 @@ DRIVERS = {
     "redis": {"common/redis.py", "auth_service/throttle/store.py"},
     "aio_pika": {"common/events/broker.py"},
     "opentelemetry": {"common/telemetry/otel.py"},
-    "obstore": {"upload_service/storage/s3.py", "upload_service/storage/s3_client.py"},
+    "obstore": {"upload_service/storage/s3.py"},
 }
 # The layers of a service. A module imports its own layer and the layers to its right.
 LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
@@ -30,7 +30,7 @@ ROUTE_MODULES = {
     "routes",
     "views",
 }
-MODEL_MODULES = {"model", "settings", "operations", "policy", "plan", "content_range", "file_names"}
+MODEL_MODULES = {"model", "settings", "operations", "policy", "plan"}
 
 
 @cache

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from common.errors import InvalidRequest
 from tests.support.tables import each
-from upload_service.content_range import MAX_TOTAL, ContentRange, parse_file_id
-from upload_service.storage.file_names import SUFFIXES, parse_server_filename, suffix_of
+from upload_service.model import MAX_TOTAL, SUFFIXES, ContentRange, parse_file_id, parse_server_filename, suffix_of
 
 NAME = "0123456789abcdef" * 2
 

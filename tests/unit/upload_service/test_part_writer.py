@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from upload_service.storage.part_files import PartFile
-from upload_service.storage.part_writer import BATCH, PartWriter
+from upload_service.storage.part_files import BATCH, PartFile, PartWriter
 
 
 async def endless_blocks() -> AsyncIterator[bytes]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -24,12 +23,6 @@ from tests.support.tables import each
 
 OTHER_KEY = "another-key-for-tests-long-enough-too"
 LIFETIME, IDLE = 3600, 600  # seconds
-
-
-@pytest.fixture(scope="module")
-async def redis(redis_url: str) -> AsyncIterator["Redis"]:
-    async with open_redis(redis_url) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from uuid import uuid4
 
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from common.mongo import MongoDatabase, make_indexes, open_database
+from common.mongo import MongoDatabase
+from tests.support.databases import RecordedCommands, own_database
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
@@ -24,10 +24,8 @@ WEEK = 7 * 24 * 3600
 
 @pytest.fixture
 async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    async with open_database(mongo_url, f"test_care_{uuid4().hex[:8]}") as opened:
-        await make_indexes(opened, INDEXES)
+    async with own_database(mongo_url, indexes=INDEXES) as opened:
         yield opened
-        await opened.client.drop_database(opened.name)
 
 
 @pytest.fixture
@@ -96,32 +94,17 @@ async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubSto
     assert await store.queue.lease() is not None
 
 
-class RecordedCommands(CommandListener):
-    """Records the changes that the driver requests."""
-
-    def __init__(self) -> None:
-        self.changes: list[dict[str, Any]] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        if event.command_name == "findAndModify":
-            keys = ("findAndModify", "query", "sort", "update")
-            self.changes.append({key: event.command[key] for key in keys})
-
-    def succeeded(self, event: CommandSucceededEvent) -> None: ...
-
-    def failed(self, event: CommandFailedEvent) -> None: ...
-
-
 async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database: MongoDatabase) -> None:
     for _ in range(20):
         await complete(database)
-    commands = RecordedCommands()
-    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[commands])
+    recorded = RecordedCommands("findAndModify")
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[recorded])
     await MongoScrubStore(client[database.name], WEEK).queue.lease()
     client.close()
-    assert len(commands.changes) == 1
-    for asking in commands.changes:
-        plan = await database.command("explain", asking)
+    assert len(recorded.commands) == 1
+    for command in recorded.commands:
+        query = {key: command[key] for key in ("findAndModify", "query", "sort", "update")}
+        plan = await database.command("explain", query)
         assert plan["executionStats"]["totalDocsExamined"] == 0
 
 

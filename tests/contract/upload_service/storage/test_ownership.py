@@ -12,7 +12,7 @@ from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.model import Status, StorageKind, Upload
 from upload_service.settings import StorageSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
-from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
+from upload_service.storage.integrity import StorageIsNotOurs, StorageOwnership
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex

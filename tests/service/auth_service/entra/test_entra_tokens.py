@@ -3,7 +3,7 @@
 import hmac
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives import serialization
 
 from auth_service.entra import keys
 from common.auth.internal_tokens import Caller
-from common.tenants import RingRule
 from tests.support.api import Answer
 from tests.support.servers.entra import APP, CLIENT_ID, DIRECTORY, OTHER_DIRECTORY, Entra, running_entra, unsigned
 from tests.support.services.auth import Auth, serving_auth
@@ -29,8 +28,11 @@ class EntraAuth:
     auth: Auth
     tenant: Caller
 
-    async def identify(self, token: str, tenant: Caller | None = None) -> Answer:
-        return await self.auth.call(tenant or self.tenant, "POST", "identify_entra_user", json={"token": token})
+    async def identify(
+        self, token: str, rules: Sequence[tuple[str, str]] = (), *, tenant: Caller | None = None
+    ) -> Answer:
+        form = {"token": token, "rules": rules}
+        return await self.auth.call(tenant or self.tenant, "POST", "identify_entra_user", json=form)
 
     async def status(self, token: str) -> int:
         return (await self.identify(token)).status
@@ -54,12 +56,7 @@ async def test_access_tokens_of_both_versions_are_accepted(served: EntraAuth) ->
 
 
 async def test_app_roles_and_groups_choose_the_ring(served: EntraAuth) -> None:
-    rules = (
-        RingRule("late", network="0.0.0.0/0"),
-        RingRule("early", app_role="group-1"),
-        RingRule("x", app_role="Pilot"),
-    )
-    with_rules = await served.auth.tenant(entra=APP, ring_rules=rules)
+    rules = [("group-1", "early"), ("Pilot", "x")]
     rows: list[tuple[list[object], list[object], str, str]] = [
         (["Other", "Pilot"], ["group-1", 7], "pilot", "early"),
         (["Pilot"], [], "pilot", "x"),
@@ -71,7 +68,7 @@ async def test_app_roles_and_groups_choose_the_ring(served: EntraAuth) -> None:
         for roles, groups, by_app, by_rules in rows:
             with cell(roles, groups):
                 token = served.entra.token({**served.entra.claims(), "roles": roles, "groups": groups})
-                answers = [await served.identify(token, tenant) for tenant in (served.tenant, with_rules)]
+                answers = [await served.identify(token), await served.identify(token, rules)]
                 assert [answer.body["ring"] for answer in answers] == [by_app, by_rules]
 
 
@@ -175,6 +172,6 @@ async def test_without_keys_nothing_is_accepted(served: EntraAuth, monkeypatch: 
 
 async def test_a_token_counts_for_tenants_of_its_app_only(served: EntraAuth) -> None:
     token = served.entra.token()
-    assert (await served.identify(token, await served.auth.tenant())).status == 401
+    assert (await served.identify(token, tenant=await served.auth.tenant())).status == 401
     other = replace(APP, client_id=OTHER_DIRECTORY, resource="api://other")
-    assert (await served.identify(token, await served.auth.tenant(entra=other))).status == 401
+    assert (await served.identify(token, tenant=await served.auth.tenant(entra=other))).status == 401

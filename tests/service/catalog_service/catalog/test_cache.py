@@ -16,13 +16,13 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from catalog_service.catalog import response as answers
+from catalog_service.catalog import routes as answers
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.revision_store import CatalogState, MongoRevisions
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
 from common.http.middleware import REVISION_HEADER
-from common.http.zero_copy import SocketSink
+from common.http.zero_copy.responses import SocketSink
 from common.mongo import MongoError
 from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller
@@ -185,7 +185,7 @@ async def test_unchanged_versions_need_one_small_query_and_others_two(
     catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     until = int(time.time()) + 3600
-    monkeypatch.setattr("catalog_service.views.expiry_time", lambda _: until)
+    monkeypatch.setattr("catalog_service.versions.routes.expiry_time", lambda _: until)
     for package_id in ("acme.editor", "acme.viewer"):
         await catalog.add_package(caller, package_id)
         await catalog.add_version(caller, package_id)
@@ -357,13 +357,13 @@ async def test_a_write_renders_one_package_in_a_catalog_of_any_size(
     await answer_of(catalog, caller)
     await edit(catalog, caller, "package.00500", package_name="New")
     rendered: list[str] = []
-    render = catalog.catalogs._reader._render
+    render = catalog.catalogs._reader.render
 
     def counting(entry: CatalogEntry) -> bytes:
         rendered.append(entry.package.package_id)
         return render(entry)
 
-    monkeypatch.setattr(catalog.catalogs._reader, "_render", counting)
+    monkeypatch.setattr(catalog.catalogs._reader, "render", counting)
     async with catalog.queries() as queries:
         listed = await catalog.packages(caller)
 
@@ -543,14 +543,14 @@ async def test_a_slow_catalog_sends_its_headers_early(
     monkeypatch.setattr(answers, "START_TIMEOUT", 0.01)
     async with serving_catalog(mongo_url, redis_url, catalog_disk=disk) as catalog:
         await seed(catalog, caller, 300)
-        read = catalog.catalogs._reader._read_entries
+        read = catalog.catalogs._reader.read_entries
 
         async def slowly(*which: Any) -> AsyncIterator[Any]:
             await go_on.wait()
             async for entries in read(*which):
                 yield entries
 
-        monkeypatch.setattr(catalog.catalogs._reader, "_read_entries", slowly)
+        monkeypatch.setattr(catalog.catalogs._reader, "read_entries", slowly)
         address = f"{catalog.api.address}/{caller.tenant_id}/get_packages"
         token = sign(KEY, caller, service="catalog_service", operation="get_packages")
         headers = {INTERNAL_TOKEN: token, "Accept-Encoding": "gzip"}

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from catalog_service.catalog import response as answers
+from catalog_service.catalog import routes as answers
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.revision_store import EVERY_PACKAGE
 from catalog_service.releases.policy import Policy

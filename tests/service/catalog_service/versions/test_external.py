@@ -152,7 +152,7 @@ async def test_one_of_many_concurrent_equal_requests_wins(catalog: Catalog, call
 async def interrupted_creation(catalog: Catalog, caller: Caller) -> PendingVersion:
     """A version after a crash between the two steps of its creation."""
     form = Form({name: (value,) for name, value in version_form(**EXTERNAL).items()})
-    package_uid = await catalog.store.packages.package_uid(caller.tenant_id, PACKAGE)
+    package_uid = await catalog.store.versions.package_uid(caller.tenant_id, PACKAGE)
     pending = PendingVersion(caller.tenant_id, str(package_uid), new_version(form, PACKAGE))
     await catalog.store.versions.reserve(pending, pending.version.version)
     return pending

@@ -477,13 +477,13 @@ async def test_versions_racing_a_deletion_leave_no_data(catalog: Catalog, caller
 
 @pytest.mark.parametrize("installer", [{"server_filename": "a.msi"}, EXTERNAL], ids=["stored", "external"])
 async def test_a_package_deleted_before_the_claim_removes_the_version(
-    catalog: Catalog, caller: Caller, installer: dict[str, str]
+    catalog: Catalog, caller: Caller, installer: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = MongoCatalogStore(catalog.database, uploads_age=60)
-    package_uid = await store.packages.package_uid(caller.tenant_id, "acme.editor")
-    package_uids = DeletedPackage(package_uid).package_uid
+    package_uid = await store.versions.package_uid(caller.tenant_id, "acme.editor")
+    monkeypatch.setattr(store.versions, "package_uid", DeletedPackage(package_uid).package_uid)
     identities = Identities(store.identities)
-    versions = Versions(store.versions, NoInstallers(), package_uids, store.uploads.link, NoReleases(), identities)
+    versions = Versions(store.versions, store.uploads, NoInstallers(), NoReleases(), identities)
     form = Form({name: (value,) for name, value in version_form(**installer).items()})
 
     with pytest.raises(PackageNotFound):

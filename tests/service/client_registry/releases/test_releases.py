@@ -2,19 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from typing import cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from client_registry.outgoing.upload_service import UploadService
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
 from common.auth.downloads import check_download
 from common.auth.internal_tokens import Caller
 from common.errors import StorageExceeded, Unavailable
-from common.service_client.client import open_service
+from common.service_client.client import ServiceClient, open_service
 from tests.support.api import Answer
 from tests.support.factories import KEYS, make_caller
 from tests.support.services.registry import DIGEST, Registry, serving_registry
@@ -50,7 +50,7 @@ async def sweep(registry: Registry, *, after: timedelta) -> None:
     settings = registry.settings
     async with open_service(settings.upload_service_url, service="upload_service", keys=KEYS) as client:
         store = MongoReleaseStore(registry.database)
-        await Releases(store, UploadService(client), lambda: datetime.now(UTC) + after).sweep()
+        await Releases(store, client, lambda: datetime.now(UTC) + after).sweep()
 
 
 async def test_before_the_first_release_the_version_is_zero(registry: Registry) -> None:
@@ -225,19 +225,16 @@ async def test_a_release_that_cannot_be_undone_does_not_block_others(registry: R
     for owner in (stuck, caller):
         await store.reserve(owner.tenant_id, "u1", "1.0.0.0", datetime.now(UTC))
 
-    class BrokenUploadService(UploadService):
+    class BrokenUploadService:
         """An upload service with an invalid response for one tenant."""
 
-        def __init__(self) -> None: ...
-
-        async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> tuple[int, str]:
-            raise AssertionError
-
-        async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None:
+        async def json(self, caller: Caller, operation: str, _: object) -> None:
+            assert operation == "release_installers"
             if caller.tenant_id == stuck.tenant_id:
                 raise ValueError
 
-    await Releases(store, BrokenUploadService(), lambda: datetime.now(UTC) + timedelta(seconds=90)).sweep()
+    upload_service = cast("ServiceClient", BrokenUploadService())
+    await Releases(store, upload_service, lambda: datetime.now(UTC) + timedelta(seconds=90)).sweep()
 
     assert (await unfinished(registry, stuck), await unfinished(registry, caller)) == (1, 0)
     await store.remove(stuck.tenant_id, "u1")  # The other sweeps of the module must not find it.
@@ -256,20 +253,16 @@ async def test_a_finished_release_is_not_swept(registry: Registry) -> None:
 async def test_a_publication_undone_meanwhile_is_reported_as_failed(registry: Registry) -> None:
     caller, store = make_caller(), MongoReleaseStore(registry.database)
 
-    class SlowUploadService(UploadService):
+    class SlowUploadService:
         """An upload service that responds after more than a minute."""
 
-        def __init__(self) -> None: ...
-
-        async def claim_installer(self, caller: Caller, server_filename: str, uid: str) -> tuple[int, str]:
-            await store.abandon(caller.tenant_id, uid)
-            return 7, DIGEST
-
-        async def release_installers(self, caller: Caller, uids: Sequence[str]) -> None:
-            raise AssertionError
+        async def json(self, caller: Caller, operation: str, body: Mapping[str, str]) -> Mapping[str, object]:
+            assert operation == "claim_installer"
+            await store.abandon(caller.tenant_id, body["version_uid"])
+            return {"size": 7, "sha256": DIGEST}
 
     with pytest.raises(Unavailable):
-        await Releases(store, SlowUploadService()).publish(caller, "1.0.0.0", FILE)
+        await Releases(store, cast("ServiceClient", SlowUploadService())).publish(caller, "1.0.0.0", FILE)
     assert await version(registry, caller) == "0.0.0.0"
 
 

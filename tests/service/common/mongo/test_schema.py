@@ -27,8 +27,8 @@ UPLOADER = make_uploader()
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.readiness.RETRY_PAUSE", 0.05)
-    monkeypatch.setattr("common.http.readiness.START_TIMEOUT", 0.2)
+    monkeypatch.setattr("common.http.server.RETRY_PAUSE", 0.05)
+    monkeypatch.setattr("common.http.server.START_TIMEOUT", 0.2)
 
 
 @pytest.fixture

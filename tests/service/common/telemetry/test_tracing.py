@@ -13,10 +13,8 @@ from multidict import CIMultiDict
 
 from common.auth.internal_tokens import INTERNAL_TOKEN, Callers, sign
 from common.errors import Unavailable
-from common.http.middleware import problems
+from common.http.middleware import problems, require_internal_token, tracing_middlewares
 from common.http.server import serving
-from common.http.service_auth import require_internal_token
-from common.http.tracing import tracing_middlewares
 from common.mongo import MongoError, open_database
 from common.redis import ScriptRunner, open_redis
 from common.service_client.client import open_service

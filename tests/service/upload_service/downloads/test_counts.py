@@ -42,7 +42,7 @@ def quick() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def same_hour(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no test see two hours."""
-    monkeypatch.setattr("upload_service.downloads.counter.current_hour", lambda: HOUR)
+    monkeypatch.setattr("upload_service.downloads.service.current_hour", lambda: HOUR)
 
 
 async def publish(api: UploadApi) -> tuple[Caller, str, str]:
@@ -98,7 +98,7 @@ async def test_a_client_counts_once_within_an_hour(api: UploadApi, monkeypatch: 
     for ip in ("192.0.2.1", "192.0.2.1", "192.0.2.2"):
         await download(api, at_address(caller, ip), address)
     await until_counted(api, caller, {uid: 2})
-    monkeypatch.setattr("upload_service.downloads.counter.current_hour", lambda: HOUR - timedelta(hours=1))
+    monkeypatch.setattr("upload_service.downloads.service.current_hour", lambda: HOUR - timedelta(hours=1))
     await download(api, at_address(caller, "192.0.2.1"), address)
     await until_counted(api, caller, {uid: 3})
 
@@ -122,7 +122,7 @@ async def test_counts_are_of_the_own_tenant_only(api: UploadApi) -> None:
 
 async def test_counts_before_the_days_are_left_out(api: UploadApi, monkeypatch: pytest.MonkeyPatch) -> None:
     caller, uid, address = await publish(api)
-    monkeypatch.setattr("upload_service.downloads.counter.current_hour", lambda: HOUR - timedelta(days=365))
+    monkeypatch.setattr("upload_service.downloads.service.current_hour", lambda: HOUR - timedelta(days=365))
     await download(api, caller, address)
 
     async def is_counted() -> bool:

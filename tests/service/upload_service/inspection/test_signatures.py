@@ -17,8 +17,8 @@ from tests.support.tables import each
 from tests.support.wait import until
 from upload_service.inspection.model import Inspection, State
 from upload_service.inspection.process import Verifier
+from upload_service.routes import signature_check
 from upload_service.settings import UploadSettings
-from upload_service.views import signature_check
 
 
 def trusting(settings: UploadSettings, folder: Path, *certificates: bytes) -> UploadSettings:

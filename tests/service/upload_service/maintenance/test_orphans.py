@@ -18,7 +18,7 @@ from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
-from upload_service.storage.ownership import StorageIsNotOurs, StorageOwnership
+from upload_service.storage.integrity import StorageIsNotOurs, StorageOwnership
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.store import MongoUploadStore

@@ -22,7 +22,7 @@ from tests.support.wait import until
 from upload_service.model import Status
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
-from upload_service.uploads.removal import Collector, forget_tenant
+from upload_service.uploads.claims import Collector, forget_tenant
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
@@ -120,7 +120,7 @@ async def test_young_and_linked_files_are_kept(setup: Setup) -> None:
     await setup.age(caller, hours=23)
     await setup.age(old, days=400)
     await setup.collector.collect()
-    assert setup.api.files(caller) == sorted([*young, "upload_f.part"])
+    assert setup.api.files(caller) == sorted([*young, "progress", "upload_f.part"])
     assert setup.api.files(old) == [linked]
     assert await setup.api.usage(old) == (SIZE, 0)
 
@@ -134,7 +134,7 @@ async def test_a_transfer_with_a_lease_is_not_collected(setup: Setup) -> None:
         {"tenant_id": caller.tenant_id, "file_id": "f"}, {"$set": {"lease_until": soon}}
     )
     await setup.collector.collect()
-    assert setup.api.files(caller) == ["upload_f.part"]
+    assert setup.api.files(caller) == ["progress", "upload_f.part"]
 
 
 async def test_a_deletion_that_was_interrupted_is_finished(setup: Setup) -> None:

@@ -20,8 +20,7 @@ from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, StorageKind, Upload
 from upload_service.storage.filesystem import StorageBackends
-from upload_service.storage.integrity import IntegrityCheck
-from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.integrity import IntegrityCheck, StorageOwnership
 from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.store import MongoUploadStore
 

@@ -21,9 +21,8 @@ from tests.support.servers.proxy import Mode, Proxy, run_proxy
 from tests.support.wait import until
 from upload_service.model import InstallerMissing, Upload
 from upload_service.settings import StorageSettings
-from upload_service.storage import s3, s3_client
-from upload_service.storage.s3 import S3Storage
-from upload_service.storage.s3_client import s3_request
+from upload_service.storage import s3
+from upload_service.storage.s3 import S3Storage, s3_request
 
 LARGE = os.urandom(24 << 20)
 
@@ -71,7 +70,7 @@ def short_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     """The library makes no retries, as in the second minute of a read."""
-    monkeypatch.setitem(s3_client.RETRIES, "max_retries", 0)
+    monkeypatch.setitem(s3.RETRIES, "max_retries", 0)
 
 
 async def test_a_broken_read_is_resumed(no_retries: None, remote: RemoteStorage, source: Path) -> None:

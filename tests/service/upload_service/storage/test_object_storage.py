@@ -14,7 +14,7 @@ from aiohttp import ClientPayloadError
 from yarl import URL
 
 from common.auth.internal_tokens import Caller
-from common.http.zero_copy import splice
+from common.http.zero_copy.responses import splice
 from common.mongo import MongoDatabase, open_database
 from tests.support.api import Answer
 from tests.support.servers.clamd import answers, fake_clamd
@@ -26,7 +26,7 @@ from upload_service.model import Damage, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.scanning.store import MongoScanStore
 from upload_service.storage.s3 import S3Storage
-from upload_service.uploads.removal import forget_tenant
+from upload_service.uploads.claims import forget_tenant
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 20
@@ -340,7 +340,7 @@ async def test_a_download_continues_if_the_object_storage_breaks_off(
             broken.append(type(error))
             raise
 
-    monkeypatch.setattr("upload_service.views.splice", splice_and_record)
+    monkeypatch.setattr("upload_service.downloads.routes.splice", splice_and_record)
     async with run_proxy(f"127.0.0.1:{object_server.port}") as network:
         server = replace(object_server, port=int(network.address.rpartition(":")[2]))
         async with serving_with_objects(mongo_url, tmp_path, server) as setup:

@@ -15,7 +15,7 @@ from tests.support.wait import until
 from upload_service.model import Status, StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import StorageBackends
-from upload_service.storage.ownership import StorageOwnership
+from upload_service.storage.integrity import StorageOwnership
 from upload_service.storage.store import MongoFileIndex
 from upload_service.uploads.store import MongoUploadStore
 

@@ -17,8 +17,7 @@ from common.errors import InvalidRequest
 from common.mongo import MongoDatabase, open_database
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.upload import make_transfers
-from upload_service.content_range import ContentRange, FileId
-from upload_service.model import Status, Upload
+from upload_service.model import ContentRange, FileId, Status, Upload
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.part_files import PROGRESS

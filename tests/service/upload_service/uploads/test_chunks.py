@@ -89,7 +89,7 @@ async def test_an_unknown_transfer_is_not_found(api: UploadApi) -> None:
 
 
 async def test_a_part_file_is_named_after_its_file_id(api: UploadApi) -> None:
-    assert api.files(await half_sent_caller(api)) == ["upload_f.part"]
+    assert api.files(await half_sent_caller(api)) == ["progress", "upload_f.part"]
 
 
 async def test_a_repeated_chunk_gets_the_same_response(api: UploadApi) -> None:

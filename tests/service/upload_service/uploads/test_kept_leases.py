@@ -27,9 +27,9 @@ OTHER = bytes(byte ^ 1 for byte in FILE)
 @pytest.fixture
 async def replicas(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicas]:
     """Two services that keep a lease until something else ends it, and acknowledge each chunk in the record."""
-    monkeypatch.setattr("upload_service.storage.progress_file.CERTAIN_SECONDS", 0)
-    monkeypatch.setattr("upload_service.uploads.leases.kept.IDLE_SECONDS", LONG)
-    monkeypatch.setattr("upload_service.uploads.leases.store.KEPT_SECONDS", LONG)
+    monkeypatch.setattr("upload_service.uploads.store.CERTAIN_SECONDS", 0)
+    monkeypatch.setattr("upload_service.uploads.session.IDLE_SECONDS", LONG)
+    monkeypatch.setattr("upload_service.uploads.store.KEPT_SECONDS", LONG)
     async with two_replicas(settings) as both:
         yield both
 
@@ -61,7 +61,7 @@ async def test_a_chunk_in_the_middle_needs_one_update(replicas: Replicas, monkey
 
 
 async def test_an_idle_lease_is_released(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.uploads.leases.kept.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("upload_service.uploads.session.IDLE_SECONDS", 0.05)
     caller = await replicas.start_transfer()
     last = await replicas.second.chunk(caller, "f", FILE[HALF:], HALF, len(FILE))
     assert (last.status, last.body["sha256"]) == (200, sha256(FILE))
@@ -71,9 +71,9 @@ async def test_an_idle_lease_is_released(replicas: Replicas, monkeypatch: pytest
 
 
 async def test_no_lease_is_kept_while_chunks_alternate(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.uploads.leases.kept.IDLE_SECONDS", 0.05)
+    monkeypatch.setattr("upload_service.uploads.session.IDLE_SECONDS", 0.05)
     caller = await replicas.start_transfer()
-    monkeypatch.setattr("upload_service.uploads.leases.kept.IDLE_SECONDS", LONG)
+    monkeypatch.setattr("upload_service.uploads.session.IDLE_SECONDS", LONG)
     for number, api in enumerate((replicas.second, replicas.first, replicas.second)):
         start = HALF + number * 10
         assert (await api.chunk(caller, "f", FILE[start : start + 10], start, len(FILE))).status == 200
@@ -81,7 +81,7 @@ async def test_no_lease_is_kept_while_chunks_alternate(replicas: Replicas, monke
 
 
 async def test_a_kept_lease_ends_with_the_process(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.uploads.leases.kept.IDLE_SECONDS", LONG)
+    monkeypatch.setattr("upload_service.uploads.session.IDLE_SECONDS", LONG)
     async with two_replicas(settings) as replicas:
         async with serving_uploads(settings) as ending:
             caller = await Replicas(ending, replicas.second, replicas.database).start_transfer()
@@ -170,8 +170,8 @@ async def test_two_chunks_at_the_holder_are_stored_in_turn(replicas: Replicas) -
 
 
 async def test_a_lease_that_cannot_be_released_expires(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.uploads.leases.kept.IDLE_SECONDS", 0.01)
-    monkeypatch.setattr("upload_service.uploads.leases.store.KEPT_SECONDS", 0.1)
+    monkeypatch.setattr("upload_service.uploads.session.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("upload_service.uploads.store.KEPT_SECONDS", 0.1)
     tried = asyncio.Event()
 
     async def fail(_store: MongoUploadStore, _upload: Upload) -> bool:
@@ -207,13 +207,13 @@ async def test_a_released_lease_is_reserved_for_a_waiting_process(database: Mong
     await waiter.want(leased)
     await third.want(leased)  # comes second
     kept = await holder.advance(replace(leased, offset=5), keep=True)
-    assert (kept and kept.kept_fence, await holder.acquire_lease("acme", "f")) == (0, None)
+    assert (kept and kept.is_kept, await holder.acquire_lease("acme", "f")) == (False, None)
     assert await third.acquire_lease("acme", "f") is None
     assert await waiter.acquire_lease("acme", "f") == replace(leased, offset=5, fence=2)
 
 
 async def test_a_reservation_of_a_lease_expires(database: MongoDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.uploads.leases.store.WANTED_SECONDS", 0)
+    monkeypatch.setattr("upload_service.uploads.store.WANTED_SECONDS", 0)
     holder, waiter = MongoUploadStore(database), MongoUploadStore(database)
     await holder.create("acme", "f", 10)
     leased = await holder.acquire_lease("acme", "f")
@@ -221,4 +221,4 @@ async def test_a_reservation_of_a_lease_expires(database: MongoDatabase, monkeyp
     await waiter.want(leased)  # and gives up
     kept = await holder.advance(replace(leased, offset=5), keep=True)
     assert kept
-    assert kept.kept_fence == leased.fence
+    assert kept.is_kept

@@ -10,15 +10,14 @@ from yarl import URL
 
 from common.errors import Problem
 from common.http.middleware import json_response
-from common.http.socket_body import SocketBody
+from common.http.zero_copy.socket_body import SocketBody
 from tests.support.services.upload import sha256
 from tests.support.system.stub_service import serve_handler
 from tests.support.tables import every_cell
 from tests.support.wait import TIMEOUT
-from upload_service.content_range import ContentRange
-from upload_service.forms import ChunkForm, InstallerForm
-from upload_service.model import Upload
-from upload_service.uploads.chunk import expect_length
+from upload_service.model import ContentRange, Upload
+from upload_service.uploads.routes import ChunkForm, InstallerForm
+from upload_service.uploads.service import expect_length
 
 Answer = tuple[int, object]
 
@@ -134,7 +133,7 @@ async def describe(request: web.Request) -> web.Response:
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"LEAST": 1, "BUFFER": BUFFER, "VISIT": 500, "VISIT_TIMEOUT": 0.001, "PAUSE": 0.001}.items():
-        monkeypatch.setattr(f"common.http.socket_body.{name}", value)
+        monkeypatch.setattr(f"common.http.zero_copy.socket_body.{name}", value)
     monkeypatch.setattr("common.http.bodies.FORM_LIMIT", FORM_LIMIT)
 
 

@@ -1,4 +1,4 @@
-"""Chunks in the middle of a transfer are acknowledged from its progress file, and none of them is ever lost."""
+"""Chunks in the middle of a transfer are acknowledged by its log of offsets, and none of them is ever lost."""
 
 import asyncio
 import errno
@@ -14,7 +14,7 @@ import pytest
 from pymongo.errors import AutoReconnect
 
 from common.auth.internal_tokens import Caller
-from common.http.socket_body import LEAST
+from common.http.zero_copy.socket_body import LEAST
 from tests.support.api import Answer
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
 from tests.support.services.upload import make_uploader, sha256
@@ -22,8 +22,7 @@ from tests.support.wait import until
 from upload_service.model import Upload
 from upload_service.settings import UploadSettings
 from upload_service.storage.part_files import PROGRESS, PartFile, PartFiles
-from upload_service.storage.progress_file import ProgressFile
-from upload_service.uploads.leases.kept import KeptLeases
+from upload_service.uploads.session import KeptLeases
 from upload_service.uploads.store import MongoUploadStore
 
 LONG = 3600.0  # seconds
@@ -34,9 +33,9 @@ OTHER = bytes(byte ^ 1 for byte in FILE)
 @pytest.fixture
 async def replicas(settings: UploadSettings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Replicas]:
     """Two services; their leases are certain until a test ends them."""
-    monkeypatch.setattr("upload_service.uploads.leases.kept.IDLE_SECONDS", LONG)
-    monkeypatch.setattr("upload_service.uploads.leases.store.KEPT_SECONDS", LONG)
-    monkeypatch.setattr("upload_service.storage.progress_file.CERTAIN_SECONDS", LONG)
+    monkeypatch.setattr("upload_service.uploads.session.IDLE_SECONDS", LONG)
+    monkeypatch.setattr("upload_service.uploads.store.KEPT_SECONDS", LONG)
+    monkeypatch.setattr("upload_service.uploads.store.CERTAIN_SECONDS", LONG)
     async with two_replicas(settings) as both:
         yield both
 
@@ -47,7 +46,7 @@ async def send(replicas: Replicas, caller: Caller, start: int, end: int, *, seco
 
 
 async def start(replicas: Replicas, chunks: int = 2) -> Caller:
-    """Start a transfer whose chunks after `HALF` are acknowledged from the progress file of the first replica."""
+    """Start a transfer whose chunks after `HALF` are acknowledged by the log of offsets."""
     caller = await replicas.start_transfer()
     for number in range(chunks):
         answer = await send(replicas, caller, HALF + number * STEP, HALF + (number + 1) * STEP)
@@ -154,40 +153,28 @@ async def test_a_released_lease_puts_the_offset_in_the_record(replicas: Replicas
     caller, end = await start(replicas), HALF + 2 * STEP
     assert (await send(replicas, caller, end + 1, end + 2)).status == 400  # releases it
     left = await record(replicas, caller)
-    assert (left["offset"], left["kept_fence"]) == (end, 0)
+    assert left["offset"] == end
     await check_rest(replicas, caller, end)
     assert (await record(replicas, caller))["fence"] == 2
 
 
 async def test_the_record_follows_after_a_while(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.storage.progress_file.CERTAIN_SECONDS", 0)
+    monkeypatch.setattr("upload_service.uploads.store.CERTAIN_SECONDS", 0)
     caller = await start(replicas)
     assert (await record(replicas, caller))["offset"] == HALF + 2 * STEP
-    assert not progress_of(replicas, caller).exists()
 
 
-async def test_a_torn_progress_file_loses_only_the_chunk_being_written(replicas: Replicas) -> None:
-    caller, file = await start(replicas, 3), progress_of
-    content = bytearray(file(replicas, caller).read_bytes())
-    content[4096 + 8] ^= 1  # The third offset is in the second slot.
-    file(replicas, caller).write_bytes(content)
+async def test_a_torn_entry_loses_only_the_chunk_being_written(replicas: Replicas) -> None:
+    caller = await start(replicas, 3)
+    log = progress_of(replicas, caller)
+    log.write_bytes(log.read_bytes()[:-1])
     await expire(replicas, caller)
     state = await send(replicas, caller, HALF + 3 * STEP, len(FILE), second=True)
     assert (state.status, state.body["received"]) == (400, HALF + 2 * STEP)
     await check_rest(replicas, caller, HALF + 2 * STEP)
 
 
-async def test_a_progress_file_of_an_older_lease_does_not_count(replicas: Replicas) -> None:
-    caller, end = await start(replicas), HALF + 2 * STEP
-    assert (await send(replicas, caller, end + 1, end + 2)).status == 400  # releases the lease
-    assert (await send(replicas, caller, end, end + 1)).status == 200  # under another lease, by the record
-    file = progress_of(replicas, caller)
-    ProgressFile(file, fence=1).write(len(FILE) - 1)
-    await expire(replicas, caller)
-    await check_rest(replicas, caller, end + 1)
-
-
-async def test_a_progress_file_lost_with_its_folder_is_a_damaged_transfer(replicas: Replicas) -> None:
+async def test_a_log_lost_with_its_folder_is_a_damaged_transfer(replicas: Replicas) -> None:
     caller = await start(replicas)
     shutil.rmtree(progress_of(replicas, caller).parent)
     await expire(replicas, caller)
@@ -219,8 +206,8 @@ class Pause:
 
 @pytest.mark.parametrize(
     ("owner", "method"),
-    [(PartFile, "write"), (PartFile, "sync"), (ProgressFile, "write"), (PartFile, "record")],
-    ids=["data written", "data on disk", "offset on disk", "before its acknowledgement"],
+    [(PartFile, "write"), (PartFile, "sync"), (PartFile, "log")],
+    ids=["data written", "data on disk", "before its acknowledgement"],
 )
 async def test_a_late_holder_acknowledges_nothing(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch, owner: type, method: str
@@ -230,11 +217,10 @@ async def test_a_late_holder_acknowledges_nothing(
     late = asyncio.create_task(replicas.first.chunk(caller, "f", OTHER[end : end + 4], end, len(FILE)))
     await pause.reached()
     await expire(replicas, caller)
-    monkeypatch.setattr("upload_service.storage.progress_file.clock", lambda: 2 * LONG + os.times().elapsed)
     monkeypatch.setattr("upload_service.uploads.session.clock", lambda: 2 * LONG + os.times().elapsed)
     state = await replicas.second.chunk(caller, "f", b"", end, len(FILE), end=end)  # takes over
     known = state.body["received"]
-    assert (state.status, known) == (400, end + (4 if owner is ProgressFile or method == "record" else 0))
+    assert (state.status, known) == (400, end + (4 if method == "log" else 0))
     pause.end()
     assert (await late).status == 500
     if known == end:
@@ -248,7 +234,7 @@ async def test_a_late_holder_acknowledges_nothing(
     assert last.body["sha256"] == sha256(FILE[:end] + content)
 
 
-@pytest.mark.parametrize("method", ["fdatasync", "pwrite"])
+@pytest.mark.parametrize("method", ["fdatasync", "write"])
 async def test_an_offset_that_cannot_be_written_loses_nothing(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
@@ -277,10 +263,10 @@ async def test_an_update_whose_answer_is_lost_takes_nothing_back(
 
     with monkeypatch.context() as patched:
         patched.setattr(MongoUploadStore, "advance", lost)
-        patched.setattr(PartFile, "record", lambda _: False)
+        patched.setattr("upload_service.uploads.session.clock", lambda: 2 * LONG + os.times().elapsed)
         assert (await send(replicas, caller, end, end + 4)).status == 500
     left = await record(replicas, caller)
-    assert (left["offset"], left["kept_fence"]) == (end + 4, 0)
+    assert left["offset"] == end + 4
     await check_rest(replicas, caller, end + 4)
 
 
@@ -311,7 +297,7 @@ async def test_a_take_over_that_cannot_read_the_offset_keeps_it(
         raise OSError(errno.EIO, "a fault of a test")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ProgressFile, "read", fail)
+        patched.setattr(PartFiles, "progress", fail)
         assert (await send(replicas, caller, end, end + 1, second=True)).status == 500
     await check_rest(replicas, caller, end)
 
@@ -319,14 +305,14 @@ async def test_a_take_over_that_cannot_read_the_offset_keeps_it(
 async def test_an_offset_written_before_a_failure_has_its_bytes(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller, end, write = await start(replicas), HALF + 2 * STEP, ProgressFile.write
+    caller, end, log = await start(replicas), HALF + 2 * STEP, PartFile.log
 
-    def fail_after(file: ProgressFile, offset: int) -> None:
-        write(file, offset)
+    def fail_after(file: PartFile) -> None:
+        log(file)
         raise OSError(errno.EIO, "a fault of a test")
 
     with monkeypatch.context() as patched:
-        patched.setattr(ProgressFile, "write", fail_after)
+        patched.setattr(PartFile, "log", fail_after)
         patched.setattr(MongoUploadStore, "release", fail_to_release)
         assert (await send(replicas, caller, end, end + 4)).status == 500
     await expire(replicas, caller)
@@ -374,7 +360,7 @@ async def start_large(replicas: Replicas) -> tuple[Caller, bytes]:
     return caller, content
 
 
-async def test_a_large_chunk_is_acknowledged_from_the_progress_file(replicas: Replicas) -> None:
+async def test_a_large_chunk_is_acknowledged_by_the_log(replicas: Replicas) -> None:
     caller, content = await start_large(replicas)
     second = await replicas.first.chunk(caller, "f", content[LEAST : 2 * LEAST], LEAST, len(content))
     assert (second.body["received"], (await record(replicas, caller))["offset"]) == (2 * LEAST, LEAST)

@@ -5,13 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.storage_pair import FILE, StoragePair
-from upload_service.content_range import ContentRange, FileId
-from upload_service.model import StorageKind
+from upload_service.model import ContentRange, FileId, StorageKind
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.migration import Outcome
 from upload_service.storage.part_files import PartFiles
-from upload_service.uploads.chunk import ResendCheck
-from upload_service.uploads.service import Transfers
+from upload_service.uploads.service import ResendCheck, Transfers
 from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 

@@ -14,7 +14,7 @@ import pytest
 from yarl import URL
 
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
-from common.http.socket_body import Sink, SocketBody
+from common.http.zero_copy.socket_body import Sink, SocketBody
 from tests.support.factories import KEY
 from tests.support.services.replicas import Replicas
 from tests.support.services.upload import UploadApi, make_uploader, sha256
@@ -39,8 +39,8 @@ def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         limits.append(body.limit)
         await receive(body, sink)
 
-    monkeypatch.setattr("common.http.socket_body.LEAST", 1000)
-    monkeypatch.setattr("common.http.socket_body.PAUSE", 0.001)
+    monkeypatch.setattr("common.http.zero_copy.socket_body.LEAST", 1000)
+    monkeypatch.setattr("common.http.zero_copy.socket_body.PAUSE", 0.001)
     monkeypatch.setattr(SocketBody, "receive", recorded)
     return limits
 

@@ -192,7 +192,7 @@ async def complete_before_rename(replicas: Replicas, monkeypatch: pytest.MonkeyP
     with monkeypatch.context() as patched:
         patched.setattr(FolderStorage, "finalize", die)
         assert (await replicas.first.chunk(caller, "f", FILE[HALF:], HALF, len(FILE), name="setup.exe")).status == 500
-    assert replicas.first.files(caller) == ["upload_f.part"]
+    assert replicas.first.files(caller) == ["progress", "upload_f.part"]
     return caller, (await replicas.second.state(caller, "f")).body["server_filename"]
 
 

@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_service import views
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.compression import PLAIN, Encoding, Gzip, Part, Zstd
 from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.revision_store import CatalogState, Change
+from catalog_service.catalog.routes import rendered_package
 from catalog_service.catalog.snapshot import SEGMENT, CatalogFiles, Fragment, Segment, Snapshot, View
 from catalog_service.model.packages import Package
-from common.concurrency.blocks import FileRange, read_blocks
+from common.http.zero_copy.sources import FileRange, read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.tables import each
 from tests.support.wait import until
@@ -172,7 +172,7 @@ class Revisions:
 async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
     revisions = Revisions()
     catalogs = CatalogCache(
-        revisions.state, revisions.read, revisions.rings, views.rendered_package, disk=10_000, memory=10_000
+        revisions.state, revisions.read, revisions.rings, rendered_package, disk=10_000, memory=10_000
     )
     first = asyncio.create_task(catalogs.check("acme"))
     await revisions.requested.wait()
@@ -187,7 +187,7 @@ async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
 async def test_a_check_older_than_the_cached_value_reads_nothing() -> None:
     revisions = Revisions()
     catalogs = CatalogCache(
-        revisions.state, revisions.read, revisions.rings, views.rendered_package, disk=10_000, memory=10_000
+        revisions.state, revisions.read, revisions.rings, rendered_package, disk=10_000, memory=10_000
     )
     revisions.go_on.set()
     first, second, third = [await catalogs.check("acme") for _ in range(3)]
@@ -207,9 +207,7 @@ def large() -> Revisions:
 
 
 def cache_of(revisions: Revisions) -> CatalogCache:
-    return CatalogCache(
-        revisions.state, revisions.read, revisions.rings, views.rendered_package, disk=10_000, memory=10_000
-    )
+    return CatalogCache(revisions.state, revisions.read, revisions.rings, rendered_package, disk=10_000, memory=10_000)
 
 
 async def read(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog_service.catalog.compression import ENCODINGS, PLAIN, Encoding
-from common.concurrency.blocks import read_blocks
+from common.http.zero_copy.sources import read_blocks
 from tests.support.tables import each
 
 if sys.version_info >= (3, 14):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from catalog_service.catalog.snapshot import CatalogFiles
-from common.concurrency.blocks import read_blocks
+from common.http.zero_copy.sources import read_blocks
 from tests.support.wait import until
 
 

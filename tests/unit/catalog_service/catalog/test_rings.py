@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from catalog_service import views
 from catalog_service.catalog.cache import CatalogCache
 from catalog_service.catalog.compression import ENCODINGS, PLAIN, Encoding, Gzip, Part
+from catalog_service.catalog.routes import rendered_package
 from catalog_service.catalog.snapshot import SEGMENT, CatalogFile, CatalogFiles, Fragment, Snapshot, View
 from catalog_service.model.releases import Stage
-from common.concurrency.blocks import read_blocks
+from common.http.zero_copy.sources import read_blocks
 from common.tenants import ALL_RINGS
 from tests.support.samples.staged_catalogs import CALLER_RINGS, FIVE, PACKAGE_IDS, PACKAGES, RINGS, StagedCatalog
 from tests.support.tables import each
@@ -34,7 +34,7 @@ STEPS = st.one_of(
 
 def cache_of(staged: StagedCatalog, disk: int = 1 << 30) -> CatalogCache:
     readers = staged.state, staged.read_names, staged.read_rings
-    return CatalogCache(*readers, views.rendered_package, disk=disk, memory=1 << 20)
+    return CatalogCache(*readers, rendered_package, disk=disk, memory=1 << 20)
 
 
 async def listed(catalogs: CatalogCache, view: View, encoding: Encoding = PLAIN) -> list[dict[str, Any]]:

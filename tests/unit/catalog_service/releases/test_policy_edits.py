@@ -1,4 +1,4 @@
-"""Edits of a tenant's policy, and what auth_service stores of it."""
+"""Edits of a tenant's policy, and the policy in the settings and in the audit log."""
 
 import json
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from catalog_service.releases.policy import Policy
-from catalog_service.releases.policy_edits import edited, texts
+from catalog_service.releases.policy_edits import edited, to_audit_texts, to_settings
 from common.errors import InvalidField
 from tests.support.tables import each
 
@@ -16,21 +16,22 @@ POLICY = edited(Policy(), {"rings": "pilot, broad ,everyone", "gates": json.dump
 
 def test_rings_and_gates_are_canonical_and_in_order() -> None:
     gates = '{"pilot":{"scan":true,"signature":"signed"},"everyone":{"approvals":2,"age_days":7}}'
-    assert texts(POLICY) == {"rings": ["pilot", "broad", "everyone"], "gates": gates, "retention": ""}
+    texts = {"rings": "pilot,broad,everyone", "ring_rules": "", "gates": gates, "retention": ""}
+    assert to_audit_texts(POLICY) == texts
 
 
-def test_a_tenant_without_a_policy_has_empty_texts() -> None:
-    assert texts(Policy()) == {"rings": [], "gates": "", "retention": ""}
+def test_a_tenant_without_a_policy_has_empty_parts() -> None:
+    assert to_settings(Policy()) == {"rings": [], "ring_rules": [], "gates": {}, "retention": []}
+    assert to_audit_texts(Policy()) == dict.fromkeys(("rings", "ring_rules", "gates", "retention"), "")
 
 
 def test_gates_without_rings_are_for_everyone() -> None:
     policy = edited(Policy(), {"gates": '{"everyone": {"approvals": 1}}'})
-    assert texts(policy)["rings"] == ["everyone"]
+    assert to_settings(policy)["rings"] == ["everyone"]
 
 
 def test_canonical_texts_are_accepted_again() -> None:
-    again = texts(POLICY)
-    assert edited(Policy(), {"rings": ",".join(again["rings"]), "gates": again["gates"]}) == POLICY
+    assert edited(Policy(), to_audit_texts(POLICY)) == POLICY
 
 
 @each(

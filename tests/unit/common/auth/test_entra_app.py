@@ -25,8 +25,7 @@ def test_ids_have_one_spelling() -> None:
 
 def test_rings_keep_the_order_of_the_operator() -> None:
     app = EntraApp.parse(**{**VALUES, "rings": [("b", "two"), ("a", "one"), ("c", "two")]})
-    assert app.rings_of(["a", "c", "b", "other"]) == ("two", "one")
-    assert app.rings_of([]) == ()
+    assert app.rings == (("b", "two"), ("a", "one"), ("c", "two"))
 
 
 @each(

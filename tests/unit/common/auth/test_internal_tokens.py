@@ -27,7 +27,8 @@ from common.auth.package_patterns import MOST_PATTERNS, TOTAL_LIMIT
 from common.auth.roles import ADMINISTRATOR, PermissionMissing, Role
 from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
-from common.tenants import RING_LIMIT, RingRule, Tenant, VersionKey
+from common.tenants import RING_LIMIT, Tenant, VersionKey
+from tests.support.clock import Clock
 from tests.support.factories import KEY, KEYS, UNKNOWN_ID, make_caller, make_tenant
 from tests.support.tables import each
 
@@ -71,15 +72,13 @@ def test_a_caller_is_received_unchanged(caller: Caller) -> None:
 
 
 def test_fields_for_the_gateway_only_are_not_sent() -> None:
-    rules = (RingRule("pilot", network="192.0.2.0/24"),)
-    tenant = make_tenant(tenant_id="acme", client_authentication=True, ring_rules=rules, gates="{}", retention="[]")
+    tenant = make_tenant(tenant_id="acme", client_authentication=True, source_agreements="[1]", login_name="Acme")
 
     assert verify(KEYS, token_for(Caller(tenant)), **TARGET).tenant == Tenant("acme")
 
 
 def test_the_longest_token_fits_a_header() -> None:
-    rings = tuple(str(number) * RING_LIMIT for number in range(10))
-    tenant = Tenant("a" * 63, storage_quota=2**62, max_clients=2**31, rings=rings)
+    tenant = Tenant("a" * 63, storage_quota=2**62, max_clients=2**31)
     pattern = "p" * (TOTAL_LIMIT // MOST_PATTERNS - 6)
     patterns = tuple(f"{pattern}{number}" for number in range(10, 10 + MOST_PATTERNS))
     base_url = f"https://{'h' * 253}:65535/client/api/{tenant.tenant_id}"
@@ -175,20 +174,11 @@ def test_a_token_with_a_changed_letter_authenticates_no_caller(segment: int) -> 
         verify(KEYS, ".".join(parts), **TARGET)
 
 
-class Clock:
-    """A clock for the signer that a test sets."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = time.time()
-        monkeypatch.setattr("common.auth.internal_tokens.time", self)
-
-    def time(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+    clock = Clock(time.time())
+    monkeypatch.setattr("common.auth.internal_tokens.time", clock)
+    return clock
 
 
 @pytest.fixture

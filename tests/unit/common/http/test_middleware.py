@@ -10,8 +10,7 @@ from yarl import URL
 
 from common.http.connection_limits import CATCH_ALL_ROUTE, expect
 from common.http.middleware import BytesResponse, observe_requests, problems
-from common.http.readiness import add_probes
-from common.http.server import serving
+from common.http.server import add_probes, serving
 from common.telemetry.metrics import RequestMetrics
 from tests.support.tables import each
 

@@ -125,7 +125,7 @@ async def test_the_same_key_of_two_tenants_may_use_two_replicas(name: Name, clie
 async def test_a_new_replica_takes_only_keys_of_its_own(
     name: Name, client: ServiceClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("common.service_client.replicas.LOOKUP_INTERVAL", 0)
+    monkeypatch.setattr("common.service_client.client.LOOKUP_INTERVAL", 0)
     name.addresses = [*HOSTS[:2]]
     async with running(name, *HOSTS):
         await send_all(client)
@@ -163,7 +163,7 @@ async def test_a_body_is_not_sent_to_a_second_replica(name: Name, client: Servic
 async def test_known_replicas_are_used_while_their_name_has_no_address(
     name: Name, client: ServiceClient, monkeypatch: pytest.MonkeyPatch, *, is_known: bool
 ) -> None:
-    monkeypatch.setattr("common.service_client.replicas.LOOKUP_INTERVAL", 0)
+    monkeypatch.setattr("common.service_client.client.LOOKUP_INTERVAL", 0)
     async with running(name, *HOSTS):
         await send_all(client)
         name.addresses.clear()

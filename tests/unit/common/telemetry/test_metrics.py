@@ -10,8 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from common.http.readiness import READINESS
-from common.http.server import watched_app
+from common.http.server import READINESS, watched_app
 from common.telemetry.metrics import METRICS, Metrics, merge, metrics_handler
 
 Told = Sequence[Metric]
@@ -88,7 +87,7 @@ async def test_a_slow_store_is_omitted_and_queried_once_at_a_time(
 
 
 async def test_a_missing_dependency_is_reported_despite_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("common.http.readiness.CHECK_TIMEOUT", 0.05)
+    monkeypatch.setattr("common.http.server.CHECK_TIMEOUT", 0.05)
     monkeypatch.setattr("common.telemetry.metrics.TIMEOUT", 0.05)
     app = watched_app("tests", nothing, access_log=False)
     app[READINESS].check("store", asyncio.Event().wait)

@@ -16,7 +16,7 @@ import bson
 import pytest
 from pydantic import SecretStr
 
-from common.tenants import RingRule, Tenant
+from common.tenants import Tenant
 from deploy.backup.archive import FILES, RECORDS, SEAL, ArchiveReader, ArchiveWriter
 from deploy.backup.installers import UPLOADS, installer_document
 from deploy.backup.records import ArchiveManifest, BackupProblem, Entry, Passphrase
@@ -277,8 +277,7 @@ def test_of_the_verdicts_only_an_infected_one_is_imported(
 
 
 def test_settings_are_kept_but_not_the_company_login(make_records: Callable[..., ArchiveRecords]) -> None:
-    rules = (RingRule("pilot", network="10.1.0.0/16"), RingRule("removed", app_role="Pilot"))
-    kept: dict[str, Any] = {"rings": ("pilot", "everyone"), "ring_rules": rules, "retention": "[]", "entra": APP}
+    kept: dict[str, Any] = {"strict_installers": True, "source_agreements": "[]", "entra": APP}
     stored = Tenant("acme", login_name="Company", password_login=False, **kept).to_document()
     record = bson.decode(bson.encode({**stored, "entra": asdict(APP)}))
     assert make_records(auth_tenants=[record]).check() == Tenant("acme", **kept)

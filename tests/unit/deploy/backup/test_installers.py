@@ -2,13 +2,14 @@
 
 import hashlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from common.errors import Unavailable
-from deploy.backup.installers import CopyOutcome, InstallerSource
+from deploy.backup.installers import CopyOutcome, InstallerSource, copy_installer
 from deploy.terminal import FileProgress
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
@@ -65,7 +66,8 @@ async def test_a_copy_has_the_expected_outcome(
         {StorageKind.FOLDER: home(tmp_path / "here", in_folder), StorageKind.S3: home(tmp_path / "there", in_bucket)}
     )
     target, progress = tmp_path / "copies" / "acme" / UPLOAD.server_filename, FileProgress()
-    assert await InstallerSource(Records(now).find, homes).copy(UPLOAD, target, progress) is outcome
+    write = partial(copy_installer, target=target, progress=progress)
+    assert await InstallerSource(Records(now).find, homes).copy(UPLOAD, write, progress) is outcome
     file_names = [path.name for path in target.parent.iterdir()]
     assert file_names == ([target.name] if outcome is CopyOutcome.COPIED else [])
     assert progress.done == (len(CONTENT) if outcome is CopyOutcome.COPIED else 0)
@@ -81,11 +83,11 @@ class UnavailableStorage(FolderStorage):
 async def test_an_installer_known_to_be_unreadable_does_not_stop_a_backup(tmp_path: Path) -> None:
     homes = StorageBackends({StorageKind.FOLDER: UnavailableStorage(tmp_path, PartFiles(tmp_path))})
     unreadable = Records(replace(UPLOAD, damage=Damage.UNREADABLE))
-    target = tmp_path / "copies" / UPLOAD.server_filename
-    outcome = await InstallerSource(unreadable.find, homes).copy(UPLOAD, target, FileProgress())
+    write = partial(copy_installer, target=tmp_path / "copies" / UPLOAD.server_filename, progress=FileProgress())
+    outcome = await InstallerSource(unreadable.find, homes).copy(UPLOAD, write, FileProgress())
     assert outcome is CopyOutcome.UNREADABLE
     with pytest.raises(Unavailable):
-        await InstallerSource(Records(UPLOAD).find, homes).copy(UPLOAD, target, FileProgress())
+        await InstallerSource(Records(UPLOAD).find, homes).copy(UPLOAD, write, FileProgress())
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ def test_no_two_users_share_a_password(tmp_path: Path) -> None:
 
 def test_a_service_that_needs_a_key_now_gets_the_value_of_the_others(tmp_path: Path) -> None:
     before = contents(make_secrets(tmp_path))
-    added = ["keys/auth_service/catalog_service_key", "keys/catalog_service/auth_service_key"]
+    added = ["keys/catalog_service/auth_service_key", "keys/client_registry/upload_service_key"]
     for path in added:
         (tmp_path / path).unlink()
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from deploy.cli.cluster import app as cluster_commands
+from deploy.cli.secrets import cluster as cluster_commands
 from deploy.cluster.secrets import SERVICES_USER, SETTINGS, ClusterSecrets, prepare_backup_folder
 from tests.support.deployment.kubernetes import NAMES, patches, pods, unpatched_resources
 from tests.support.tables import each

@@ -6,8 +6,7 @@ import sys
 import pytest
 from aiohttp import web
 
-from common.http.readiness import READINESS, add_probes
-from common.http.server import serving
+from common.http.server import READINESS, add_probes, serving
 from deploy.health import main
 
 

@@ -7,8 +7,7 @@ from deploy.publish import files, model
 from deploy.publish.model import Installer
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.tables import each
-from upload_service.content_range import parse_file_id
-from upload_service.storage.file_names import SUFFIXES
+from upload_service.model import SUFFIXES, parse_file_id
 
 
 @each(

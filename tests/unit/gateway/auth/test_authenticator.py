@@ -2,6 +2,8 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, cast
 from unittest.mock import Mock
 
@@ -14,14 +16,15 @@ from multidict import CIMultiDict
 from common.auth.internal_tokens import Caller, Kind
 from common.auth.roles import Permission
 from common.auth.sessions import Session, SessionCheck, Sessions
-from common.errors import InvalidField, NotAuthenticated
+from common.errors import InvalidField, NotAuthenticated, Unavailable
 from common.http.middleware import CLIENT_ADDRESS
 from common.redis import RedisError
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION, TOKEN_LIMIT, Authenticator
 from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.directories import EntraDirectory, TokenDirectory, UserDirectory
+from gateway.auth.directories import UserDirectory
+from gateway.auth.rings import PolicyDirectory
 from gateway.operations import Access, Operation
 from gateway.routing.target import Target, caller_address
 from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
@@ -87,20 +90,33 @@ class FakeAuthService:
         }
 
 
+class FakeCatalogService:
+    """A catalog_service without rings, or one that does not answer."""
+
+    def __init__(self) -> None:
+        self.is_available = True
+
+    async def json(self, _: Caller, operation: str) -> dict[str, Any]:
+        assert operation == "find_release_policy"
+        if not self.is_available:
+            raise Unavailable("The catalog service does not answer; try again soon.")
+        return {"rings": [], "ring_rules": [], "gates": {}, "retention": []}
+
+
 class AuthenticatorFixture:
     """An authenticator with test doubles."""
 
     def __init__(self, **settings: Any) -> None:
         self.sessions, self.clients, self.auth_service = FakeSessions(), FakeRegistry(), FakeAuthService()
+        self.catalog_service = FakeCatalogService()
         self.settings = GatewaySettings(internal_key=KEYS, session_key=KEYS, **settings)
         self.authenticator = Authenticator(
             self.settings,
             cast("Sessions", self.sessions),
             TenantDirectory(cast("ServiceClient", self.auth_service)),
             UserDirectory(cast("ServiceClient", self.auth_service)),
-            TokenDirectory(cast("ServiceClient", self.auth_service)),
             ClientDirectory(cast("ServiceClient", self.clients)),
-            EntraDirectory(cast("ServiceClient", self.auth_service)),
+            PolicyDirectory(cast("ServiceClient", self.catalog_service)),
         )
 
     async def identify(
@@ -360,3 +376,18 @@ async def test_a_malformed_winget_header_is_not_looked_up(
         await fixture.identify(Access.PACKAGE_MANAGER, enforced=True, winget=headers)
     assert (await fixture.identify(Access.PACKAGE_MANAGER, winget=headers)).kind is Kind.ANONYMOUS
     assert not fixture.clients.lookups
+
+
+async def test_only_the_catalog_needs_the_rings_of_the_tenant(fixture: AuthenticatorFixture) -> None:
+    fixture.catalog_service.is_available = False
+    for service, access, is_identified in (
+        ("client_registry", Access.CLIENT, True),
+        ("catalog_service", Access.CLIENT, False),
+        ("catalog_service", Access.ADMINISTRATOR, True),
+        ("auth_service", Access.OPEN, True),
+    ):
+        request = request_of((f"Bearer {SESSION}",) if access is Access.ADMINISTRATOR else (), f"auth_token={CLIENT}")
+        request[CLIENT_ADDRESS] = caller_address(request, fixture.settings.trusted_proxies)
+        target = Target("acme", replace(operation_for(access), service=service), ("x",))
+        with nullcontext() if is_identified else pytest.raises(Unavailable):
+            await fixture.authenticator.authenticate(request, target)

@@ -33,7 +33,7 @@ async def test_each_tenant_token_address_and_program_is_fetched_once() -> None:
     other, elsewhere = replace(ACME, tenant=Tenant("other")), replace(ACME, ip="192.0.2.2")
     for _ in range(2):
         for visitor, program in ((ACME, 1), (other, 1), (elsewhere, 1), (ACME, 0)):
-            client = visitor.as_client(f"client of {visitor.tenant_id}")
+            client = visitor.as_client(f"client of {visitor.tenant_id}", "pilot")
             assert await directory.identify(visitor, "right", program, "") == client
     assert registry.call_count == 4
     assert "right" not in repr(vars(directory._known._entries))
@@ -65,7 +65,7 @@ async def test_hidden_packages_depend_on_client_and_address() -> None:
 async def test_a_known_form_is_of_one_tenant_address_and_version() -> None:
     directory, form = ClientDirectory(cast("ServiceClient", ClientRegistry())), b"auth_token=right&client=1"
     assert directory.known(ACME, form, "1") is None
-    client = ACME.as_client("client of acme")
+    client = ACME.as_client("client of acme", "pilot")
     assert await directory.identify(ACME, "right", 1, "1", form=form) == client
 
     assert directory.known(ACME, form, "1") == client
@@ -82,12 +82,3 @@ async def test_the_form_of_an_unknown_token_is_not_remembered() -> None:
     with pytest.raises(UnknownClient):
         await directory.identify(ACME, "wrong", 1, "1", form=b"auth_token=wrong&client=1")
     assert directory.known(ACME, b"auth_token=wrong&client=1", "1") is None
-
-
-async def test_a_known_client_has_its_ring_among_the_tenants_rings() -> None:
-    directory, form = ClientDirectory(cast("ServiceClient", ClientRegistry())), b"auth_token=right&client=1"
-    for rings, ring in ((("pilot", "everyone"), "pilot"), (("broad", "everyone"), ""), ((), "")):
-        visitor = replace(ACME, tenant=Tenant("acme", rings=rings))
-        assert (await directory.identify(visitor, "right", 1, "1", form=form)).ring == ring
-        known = directory.known(visitor, form, "1")
-        assert known == visitor.as_client("client of acme", ring)

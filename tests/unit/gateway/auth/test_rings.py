@@ -2,26 +2,25 @@
 
 from ipaddress import ip_address
 
-from common.tenants import RingRule, Tenant
-from gateway.auth.rings import ring_of
+from gateway.auth.rings import ReleasePolicy
 from tests.support.tables import every_cell
 
-RULES = (
-    RingRule("pilot", app_role="Pilot"),
-    RingRule("gone", network="10.9.0.0/16"),
-    RingRule("pilot", network="10.1.0.0/16"),
-    RingRule("broad", network="10.0.0.0/8"),
-    RingRule("pilot", network="0.0.0.0/1"),
-    RingRule("everyone", network="2001:db8::/32"),
-)
-CONTROLLED = Tenant("acme", rings=("pilot", "broad", "everyone"), ring_rules=RULES)
-PLAIN = Tenant("acme", ring_rules=RULES)
-ONE_RING = Tenant("acme", rings=("everyone",), ring_rules=(RingRule("everyone", network="10.0.0.0/8"),))
+RULES = [
+    {"ring": "pilot", "app_role": "Pilot"},
+    {"ring": "gone", "network": "10.9.0.0/16"},
+    {"ring": "pilot", "network": "10.1.0.0/16"},
+    {"ring": "broad", "network": "10.0.0.0/8"},
+    {"ring": "pilot", "network": "0.0.0.0/1"},
+    {"ring": "everyone", "network": "2001:db8::/32"},
+]
+CONTROLLED = ReleasePolicy({"rings": ["pilot", "broad", "everyone"], "ring_rules": RULES})
+PLAIN = ReleasePolicy({"rings": [], "ring_rules": RULES})
+ONE_RING = ReleasePolicy({"rings": ["everyone"], "ring_rules": [{"ring": "everyone", "network": "10.0.0.0/8"}]})
 
 
 def test_the_own_ring_precedes_the_first_matching_network() -> None:
     with every_cell() as cell:
-        for tenant, address, chosen, expected in (
+        for policy, address, chosen, expected in (
             (CONTROLLED, "192.0.2.1", "", ""),
             (CONTROLLED, "192.0.2.1", "pilot", "pilot"),
             (CONTROLLED, "192.0.2.1", "broad", "broad"),
@@ -41,5 +40,5 @@ def test_the_own_ring_precedes_the_first_matching_network() -> None:
             (ONE_RING, "10.1.2.3", "everyone", ""),
             (ONE_RING, "10.1.2.3", "", ""),
         ):
-            with cell(tenant.rings, address, chosen):
-                assert ring_of(tenant, ip_address(address), chosen) == expected
+            with cell(policy.rings, address, chosen):
+                assert policy.ring_of(ip_address(address), chosen) == expected

@@ -12,7 +12,7 @@ from common.auth.roles import Role
 from common.errors import NotAuthenticated, Problem, Unavailable, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.auth.directories import TokenDirectory, TokenExpired, TokenNetworkNotAllowed
+from gateway.auth.directories import TokenExpired, TokenNetworkNotAllowed, UserDirectory
 
 ADDRESS = "192.0.2.7"
 
@@ -42,10 +42,10 @@ class FakeAuthService:
 class DirectoryFixture:
     def __init__(self) -> None:
         self.auth_service = FakeAuthService()
-        self.directory = TokenDirectory(cast("ServiceClient", self.auth_service))
+        self.directory = UserDirectory(cast("ServiceClient", self.auth_service))
 
     async def identify(self, text: str = "", version: str | None = "v1", *, ip: str = ADDRESS) -> Caller:
-        return await self.directory.identify(Caller(Tenant("acme"), ip=ip), text or self.auth_service.text, version)
+        return await self.directory.by_token(Caller(Tenant("acme"), ip=ip), text or self.auth_service.text, version)
 
     @property
     def lookups(self) -> int:

@@ -45,35 +45,37 @@ def users(auth_service: AuthService) -> UserDirectory:
 
 async def test_a_user_is_fetched_once_for_each_tenant(users: UserDirectory, auth_service: AuthService) -> None:
     for _ in range(2):
-        assert await users.identify(ACME, ADA, "1") == ACME.as_administrator("ada", "session of ada", (Role.PUBLISHER,))
-        assert (await users.identify(OTHER, ADA, "1")).roles == (Role.VIEWER,)
+        assert await users.by_session(ACME, ADA, "1") == ACME.as_administrator(
+            "ada", "session of ada", (Role.PUBLISHER,)
+        )
+        assert (await users.by_session(OTHER, ADA, "1")).roles == (Role.VIEWER,)
     assert auth_service.call_count == 2
 
 
 async def test_another_version_of_the_tenant_has_the_new_roles(users: UserDirectory, auth_service: AuthService) -> None:
-    await users.identify(ACME, ADA, "1")
+    await users.by_session(ACME, ADA, "1")
     auth_service.roles["acme", "ada"] = ["viewer"]
-    assert (await users.identify(ACME, ADA, "2")).roles == (Role.VIEWER,)
+    assert (await users.by_session(ACME, ADA, "2")).roles == (Role.VIEWER,)
 
 
 async def test_roles_are_not_cached_without_a_version(users: UserDirectory, auth_service: AuthService) -> None:
-    await users.identify(ACME, ADA, "1")
+    await users.by_session(ACME, ADA, "1")
     auth_service.roles["acme", "ada"] = ["viewer"]
-    assert (await users.identify(ACME, ADA, None)).roles == (Role.VIEWER,)
+    assert (await users.by_session(ACME, ADA, None)).roles == (Role.VIEWER,)
 
 
 async def test_a_deleted_user_is_not_authenticated(users: UserDirectory) -> None:
     with pytest.raises(NotAuthenticated):
-        await users.identify(ACME, BOB, "1")
+        await users.by_session(ACME, BOB, "1")
 
 
 async def test_cached_users_go_on_while_auth_service_is_down(users: UserDirectory, auth_service: AuthService) -> None:
-    await users.identify(ACME, ADA, "1")
+    await users.by_session(ACME, ADA, "1")
     auth_service.is_down = True
-    assert (await users.identify(ACME, ADA, "1")).roles == (Role.PUBLISHER,)
+    assert (await users.by_session(ACME, ADA, "1")).roles == (Role.PUBLISHER,)
     for session, version in ((BOB, "1"), (ADA, "2"), (ADA, None)):
         with pytest.raises(Unavailable):
-            await users.identify(ACME, session, version)
+            await users.by_session(ACME, session, version)
 
 
 @pytest.mark.parametrize("answer", [{}, {"roles": ["root"]}, {"roles": None}])
@@ -85,4 +87,4 @@ async def test_an_answer_without_known_roles_gives_no_rights(
 
     monkeypatch.setattr(auth_service, "json", answer_so)
     with pytest.raises((KeyError, ValueError, TypeError)):
-        await users.identify(ACME, ADA, "1")
+        await users.by_session(ACME, ADA, "1")

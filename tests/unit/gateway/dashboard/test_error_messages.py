@@ -36,7 +36,8 @@ WITHOUT_FORM = (
     "catalog_service/winget/",
     "common/auth/entra_app.py",
     "client_registry/releases/service.py",
-    "upload_service/forms.py",
+    "upload_service/routes.py",
+    "upload_service/uploads/routes.py",
 )
 FIELDS_WITHOUT_FORM = {"limit", "installer_sha256", "dep_pkg_min_version", "dep_pkg_identifier"}
 # a query parameter, a field of the one-call form, and a field with its own code

@@ -1,6 +1,6 @@
-"""The cookie that binds a sign-in with a provider to its browser."""
+"""The cookies of a session, and of a sign-in with a provider."""
 
-from gateway.dashboard.pages.sign_in import _provider_cookie
+from gateway.dashboard.page_request import cookie_name
 from tests.support.factories import make_caller, make_tenant
 from tests.support.tables import each
 
@@ -8,4 +8,4 @@ from tests.support.tables import each
 @each(("scheme", "prefix"), [("https", "__Host-"), ("http", "")])
 def test_no_other_host_can_set_the_cookie_over_https(scheme: str, prefix: str) -> None:
     caller = make_caller(make_tenant(tenant_id="acme"), base_url=f"{scheme}://packages.example.com/acme")
-    assert _provider_cookie(caller) == f"{prefix}sign_in-acme"
+    assert [cookie_name(caller), cookie_name(caller, "sign_in")] == [f"{prefix}session-acme", f"{prefix}sign_in-acme"]

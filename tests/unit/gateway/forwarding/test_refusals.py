@@ -29,7 +29,7 @@ def test_a_minute_that_ended_says_how_many_refusals_it_left_out() -> None:
             counts.count(ADA, status)
     counts.count(BELA, 403)  # It is recorded.
     assert counts.take_ended() == []
-    counts.end_all()
+    counts.end_minute()
     [left_out] = counts.take_ended()
     assert (left_out.caller, left_out.left_out, left_out.status, left_out.request_id) == (ADA, 2, 409, "third")
     assert counts.take_ended() == []
@@ -56,5 +56,5 @@ def test_the_counted_callers_are_limited_and_none_is_lost(monkeypatch: pytest.Mo
     for caller in callers:
         for _ in range(2):
             counts.count(caller, 403)
-    assert len(counts._open) == 2
+    assert len(counts._counts) == 2
     assert [each.caller for each in counts.take_ended()] == callers[:2]

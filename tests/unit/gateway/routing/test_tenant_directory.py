@@ -12,6 +12,7 @@ from common.service_client.client import ServiceClient
 from common.tenants import RESERVED
 from gateway.routing import tenant_directory
 from gateway.routing.tenant_directory import NoSuchTenant, TenantDirectory
+from tests.support.clock import Clock
 from tests.support.tables import each
 
 VERSION = "a version"
@@ -44,20 +45,11 @@ class AuthService:
         }
 
 
-class Clock:
-    """A monotonic clock that a test sets."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr("common.caching.time", self)
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+    clock = Clock()
+    monkeypatch.setattr("common.caching.time", clock)
+    return clock
 
 
 def directory(auth_service: AuthService) -> TenantDirectory:

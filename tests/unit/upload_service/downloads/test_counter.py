@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
-from upload_service.downloads.counter import DownloadCounter
+from upload_service.downloads.service import DownloadCounter
 from upload_service.downloads.store import Download, MongoDownloadStore
 from upload_service.model import Upload
 
@@ -86,7 +86,7 @@ async def test_a_cancelled_flush_still_counts_what_it_marked(store: MemoryStore)
 
 
 async def test_waiting_downloads_are_limited(store: MemoryStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.downloads.counter.MAX_WAITING", 2)
+    monkeypatch.setattr("upload_service.downloads.service.MAX_WAITING", 2)
     counter = counter_with(store)
     for number in range(3):
         counter.count(UPLOAD, f"pc-{number}")

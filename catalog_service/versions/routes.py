@@ -1,0 +1,247 @@
+"""The operations of versions and their installers, and the bodies of their responses."""
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import orjson
+from aiohttp import web
+
+from catalog_service.app_keys import (
+    FINISHED_UPLOADS,
+    INSPECTIONS,
+    LISTINGS,
+    PACKAGES,
+    SETTINGS,
+    STATISTICS,
+    VERSIONS,
+)
+from catalog_service.model.enumerations import Switch
+from catalog_service.model.identities import SharedIdentity
+from catalog_service.model.manifest_fields import all_fields
+from catalog_service.model.versions import PackageVersion
+from catalog_service.model.winget_rules import Refusal
+from catalog_service.statistics import StatisticsFormat, csv_of
+from catalog_service.versions.forms import (
+    FORM_NAMES,
+    PAGE,
+    PAGE_LIMIT,
+    form_identities,
+    form_refusals,
+    new_version,
+    package_in_path,
+    uid_in_path,
+    version_uids,
+)
+from common.auth.downloads import download_url
+from common.http.forms import query_form, read_form
+from common.http.middleware import REVISION_HEADER, audit, caller_of, json_response
+
+STATISTICS_DAYS, MAX_STATISTICS_DAYS = 30, 400
+# The fields that a row of a version has by their names in forms, and the further ones of its details.
+ROW = "uid version channel architecture installer_type scope locale size published_at published_by"
+DETAILS = f"{ROW} package_id product_code upgrade_code package_family_name nested_paths upgrades installer_url"
+
+routes = web.RouteTableDef()
+
+
+@routes.get("/{tenant_id}/get_package_versions/{package_id:[^/]+}")
+async def get_package_versions(request: web.Request) -> web.Response:
+    package_id, expires = package_in_path(request), expiry_time(request.app[SETTINGS].download_lifetime)
+
+    def render(versions: Sequence[PackageVersion]) -> bytes:
+        return orjson.dumps([package_version(each, installer_url(request, each, expires)) for each in versions])
+
+    body, revision = await request.app[LISTINGS].of_package(caller_of(request), package_id, render, expires=expires)
+    headers = {REVISION_HEADER: revision} if revision else None
+    return web.Response(body=body, headers=headers, content_type="application/json")
+
+
+@routes.get("/{tenant_id}/get_specific_package_version/{version_uid:[^/]+}")
+async def get_specific_package_version(request: web.Request) -> web.Response:
+    version = await request.app[VERSIONS].find(caller_of(request), uid_in_path(request))
+    expires = expiry_time(request.app[SETTINGS].download_lifetime)
+    return json_response(package_version(version, installer_url(request, version, expires)))
+
+
+@routes.get("/{tenant_id}/find_versions/{package_id:[^/]+}")
+async def find_versions(request: web.Request) -> web.Response:
+    caller, package_id, query = caller_of(request), package_in_path(request), query_form(request)
+    offset = query.integer("offset", default=0)
+    limit = query.integer("limit", default=PAGE, least=1, most=PAGE_LIMIT)
+    page = await request.app[VERSIONS].page_with_refusals(caller, package_id, offset, limit)
+    uids = [version.uid for version, _ in page.rows]
+    downloads = await request.app[STATISTICS].downloads_of(caller, uids, STATISTICS_DAYS)
+    expires = expiry_time(request.app[SETTINGS].download_lifetime)
+    rows = [version_row(*row, installer_url(request, row[0], expires), downloads) for row in page.rows]
+    return json_response({"versions": rows, "total": page.total, "winget_refusal": page.winget_refusal})
+
+
+@routes.get("/{tenant_id}/check_version")
+async def check_version(request: web.Request) -> web.Response:
+    query = query_form(request)
+    refusals, identities = form_refusals(query), form_identities(query)
+    package_id = query.get("package_id") or ""
+    shared = await request.app[PACKAGES].shared_identities(caller_of(request), package_id, identities)
+    return json_response({"winget_refusals": refusals, "shared_identities": shared_identities(shared)})
+
+
+@routes.get("/{tenant_id}/get_version_details/{version_uid:[^/]+}")
+async def get_version_details(request: web.Request) -> web.Response:
+    caller, uid = caller_of(request), uid_in_path(request)
+    version, refused = await request.app[VERSIONS].with_refusals(caller, uid)
+    shared = await request.app[VERSIONS].shared_identities(caller, version)
+    return json_response(version_details(version, refused, shared))
+
+
+@routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
+async def add_package_version(request: web.Request) -> web.Response:
+    package_id, form = package_in_path(request), await read_form(request)
+    inspections = request.app[INSPECTIONS]
+    version = new_version(await inspections.complete(caller_of(request), form), package_id)
+    version = await inspections.with_identifiers(caller_of(request), version)
+    version = replace(version, published_by=caller_of(request).username)
+    details = {"package_id": package_id, "version": version.version, **external_installer(version)}
+    audit(request, **details, uid=version.uid)
+    uid = await request.app[VERSIONS].add(caller_of(request), version)
+    audit(request, **details, uid=uid)
+    return json_response({"Message": "Package version was added successfully!", "UID": uid}, status=201)
+
+
+@routes.delete("/{tenant_id}/delete_package_version/{package_id:[^/]+}")
+async def delete_package_version(request: web.Request) -> web.Response:
+    package_id, form = package_in_path(request), await read_form(request)
+    uids = version_uids(form)
+    audit(request, package_id=package_id, uids=uids)
+    await request.app[VERSIONS].delete(caller_of(request), package_id, uids)
+    return json_response({"Message": "Package versions deleted successfully!"})
+
+
+@routes.get("/{tenant_id}/get_finished_uploads")
+async def get_finished_uploads(request: web.Request) -> web.Response:
+    uploads = await request.app[FINISHED_UPLOADS].unassigned(caller_of(request))
+    return json_response([asdict(upload) for upload in uploads])
+
+
+@routes.get("/{tenant_id}/get_damaged_installers")
+async def get_damaged_installers(request: web.Request) -> web.Response:
+    files = await request.app[VERSIONS].damaged(caller_of(request))
+    return json_response([asdict(file) for file in files])
+
+
+@routes.get("/{tenant_id}/get_statistics")
+async def get_statistics(request: web.Request) -> web.Response:
+    query = query_form(request)
+    days = query.integer("days", default=STATISTICS_DAYS, least=1, most=MAX_STATISTICS_DAYS)
+    form = query.choice("format", StatisticsFormat, default=StatisticsFormat.JSON)
+    versions = await request.app[STATISTICS].downloads(caller_of(request), days)
+    if form is StatisticsFormat.CSV:
+        headers = {"Content-Disposition": 'attachment; filename="statistics.csv"'}
+        return web.Response(text=csv_of(versions), content_type="text/csv", charset="utf-8", headers=headers)
+    return json_response([{**vars(version), "downloads": version.downloads} for version in versions])
+
+
+@routes.post("/{tenant_id}/catalog_summary")
+async def catalog_summary(request: web.Request) -> web.Response:
+    """Internal: the numbers of the catalog and the downloads of 30 days, for the gateway's overview."""
+    summary = await request.app[STATISTICS].summary(caller_of(request), STATISTICS_DAYS)
+    return json_response(asdict(summary))
+
+
+def expiry_time(lifetime: int) -> int:
+    """Return the expiry of an address with this lifetime in seconds, as seconds since 1970.
+
+    It stays the same for some seconds, so that responses with it can be cached.
+    """
+    now = int(time.time())
+    return now - now % max(1, lifetime // 360) + lifetime
+
+
+def package_version(version: PackageVersion, url: str) -> dict[str, Any]:
+    """Return a Package_Version object with the address of its installer."""
+    return {
+        "PACKAGE_ID": version.package_id,
+        "VERSION": version.version,
+        "LOCALE": version.locale,
+        "ARCHITECTURE": version.architecture,
+        "INSTALLER_TYPE": version.installer_type,
+        "INSTALLER_URL": url,
+        "INSTALLER_SHA256": version.sha256,
+        "INSTALLER_SCOPE": version.scope,
+        "UID": version.uid,
+        "INSTALLER_NESTED_TYPE": version.nested_type or "",
+        "PRODUCTCODE": version.product_code,
+        "UPGRADECODE": version.upgrade_code,
+        "PACKAGE_FAMILY_NAME": version.package_family_name,
+        "CHANNEL": version.channel,
+        "NESTED_PACKAGE_INSTALLER_PATHS": [{"RelativeFilePath": path} for path in version.nested_paths],
+    }
+
+
+def version_details(
+    version: PackageVersion, refused: Sequence[Refusal], shared: Sequence[SharedIdentity]
+) -> dict[str, Any]:
+    """Return all fields of a version; `refused` has the reasons why winget clients refuse it.
+
+    `shared` has its identities that other packages have, too.
+    """
+    dependencies = version.dependencies
+    return {
+        **_by_form_names(version, DETAILS),
+        **{f"switch_{switch}": getattr(version.switches, switch.name.lower()) for switch in Switch},
+        "file_type_nested": version.nested_type or "",
+        "dep_windows_features": dependencies.windows_features,
+        "dep_windows_libraries": dependencies.windows_libraries,
+        "dep_external": dependencies.external,
+        "dep_pkg_identifier": [package.package_id for package in dependencies.packages],
+        "dep_pkg_min_version": [package.min_version for package in dependencies.packages],
+        **all_fields(version.manifest),
+        "installer_sha256": version.sha256 if version.installer_url else "",
+        "winget_refusals": refused,
+        "shared_identities": shared_identities(shared),
+    }
+
+
+def shared_identities(shared: Sequence[SharedIdentity]) -> list[dict[str, str]]:
+    """Return the identities that other packages have, by the names of form fields."""
+    return [{"field": identity.kind, "value": identity.value, "package_id": identity.package_id} for identity in shared]
+
+
+def version_row(
+    version: PackageVersion, refused: Sequence[Refusal], url: str, downloads: Mapping[str, int] | None
+) -> dict[str, Any]:
+    """Return a row of a package's versions; `downloads` are by uid, None if they are not known now."""
+    return {
+        **_by_form_names(version, ROW),
+        "file_type_nested": version.nested_type or "",
+        "sha256": version.sha256,
+        "download_url": url,
+        "downloads": downloads[version.uid] if downloads else None,
+        "winget_refusals": refused,
+    }
+
+
+def _by_form_names(version: PackageVersion, fields: str) -> dict[str, Any]:
+    return {FORM_NAMES.get(field, field): getattr(version, field) for field in fields.split()}
+
+
+def installer_url(request: web.Request, version: PackageVersion, expires: int) -> str:
+    """Return the external address of an installer, or an address here that is valid until `expires`."""
+    settings = request.app[SETTINGS]
+    return version.installer_url or download_url(
+        caller_of(request),
+        settings.download_key,
+        direct=settings.download_url,
+        server_filename=version.server_filename,
+        file_name=f"{version.package_id}-{version.version}{version.suffix}",
+        expires=expires,
+    )
+
+
+def external_installer(version: PackageVersion) -> dict[str, str]:
+    """Return the host and the digest of an external installer. The rest of its address may have a secret."""
+    if not version.installer_url:
+        return {}
+    return {"installer_host": urlsplit(version.installer_url).netloc, "sha256": version.sha256}

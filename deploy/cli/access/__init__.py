@@ -1,1 +1,0 @@
-"""Commands about those who may use a tenant."""

@@ -1,1 +1,0 @@
-"""Commands over HTTP for pipelines: publishing, releases and winget manifests."""

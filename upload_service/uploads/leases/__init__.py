@@ -1,1 +1,0 @@
-"""Leases: one request at a time works on a transfer."""
