@@ -134,6 +134,8 @@ class StubServices:
         if name not in self.links or self.links[name] not in {None, uid}:
             raise InstallerNotFound("There is no such file.")
         self.links[name] = uid
+        if body["withheld"]:
+            self.withheld.setdefault(uid, (0, True))
         if self.during:
             await self.during()
         return json_response({"size": 4096, "sha256": DIGEST, **self.claim_fields})
