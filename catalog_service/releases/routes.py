@@ -9,8 +9,7 @@ from aiohttp import web
 
 from catalog_service.app_keys import RELEASES
 from catalog_service.model.releases import GateState, GateStatus, Reason, VersionRelease, is_offered
-from catalog_service.releases.gates import gates_of, kinds
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.gates import Policy, gates_of, kinds
 from catalog_service.releases.policy_edits import NAMES, policy_fields, to_audit_texts, to_settings
 from catalog_service.releases.service import Releases
 from catalog_service.releases.store import ReleaseQuery

@@ -14,14 +14,13 @@ from catalog_service.model.versions import PackageVersion, newest_first
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions
-from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, gates_of, kinds
-from catalog_service.releases.policy import Policy, is_same_name, unknown_ring
+from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, Policy, gates_of, is_same_name, kinds, unknown_ring
 from catalog_service.releases.policy_edits import edited
-from catalog_service.releases.policy_store import MongoPolicyStore
 from catalog_service.releases.store import (
     EARLIER,
     EarlierVersion,
     LastSigner,
+    MongoPolicyStore,
     MongoReleaseStore,
     ReleaseChanged,
     ReleaseQuery,

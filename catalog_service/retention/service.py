@@ -2,16 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
-from functools import partial
+from datetime import datetime, timedelta
 from itertools import groupby
 
 from catalog_service.catalog.revision_store import StateReader
 from catalog_service.model.installers import Downloads
 from catalog_service.model.releases import VersionRelease
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.releases.gates import Facts
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.gates import Facts, Policy
 from catalog_service.releases.store import MongoReleaseStore
 from catalog_service.releases.transitions import delete, resume, retire
 from catalog_service.retention.plan import Preview, StoredVersion, plan, reason_of
@@ -19,14 +17,12 @@ from catalog_service.retention.store import MongoRetentionStore
 from catalog_service.versions.service import Versions
 from catalog_service.versions.store import HIDE
 from common.auth.internal_tokens import Caller
-from common.concurrency.background import running, with_each
-from common.concurrency.lease import keep_lease
 from common.errors import Unavailable
 from common.mongo import Document
 from common.telemetry import log
 from common.tenants import Tenant
+from common.work import Lease, Worker
 
-RENEWAL = 15.0  # seconds; a lease lasts 60
 PLANS = 5  # that a run makes while the catalog changes
 
 
@@ -51,6 +47,7 @@ class Retention:
         self._deliver = deliver
         self._versions = versions
         self._installers = installers
+        self._worker = Worker(store.queue, self._run)
 
     async def preview(self, caller: Caller) -> Preview:
         """Return what a run does now. Raises Unavailable, also if a rule needs downloads and nobody can tell them."""
@@ -58,18 +55,12 @@ class Retention:
 
     async def run_due(self) -> None:
         """Run retention for each tenant that had no run today, each in one replica at a time."""
-        while run := await self._store.acquire_run():
-            await with_each("retention", [run], self._run_leased)
+        await self._store.add_tenants()
+        await self._worker.run_due()
 
-    async def _run_leased(self, run: tuple[str, str]) -> None:
-        renew = partial(self._store.renew_run, *run)
-        async with keep_lease(renew, RENEWAL, tenant_id=run[0]) as renewal, running(self._run(*run)) as work:
-            await asyncio.wait({work, renewal}, return_when=asyncio.FIRST_COMPLETED)
-            if work.done():
-                await work
-
-    async def _run(self, tenant_id: str, token: str) -> None:
-        caller, now = Caller.service(Tenant(tenant_id)), await self._store.now()
+    async def _run(self, lease: Lease[str]) -> None:
+        tenant_id, now = lease.tenant_id, await self._store.now()
+        caller = Caller.service(Tenant(tenant_id))
         preview = await self._unchanged_preview(caller, now)
         over = [version for version, _ in preview.retired if version.deleted_at and version.deleted_at <= now]
         deleted = await self._change(tenant_id, over, delete, *HIDE)
@@ -81,7 +72,7 @@ class Retention:
         for version in over:
             if version.uid in deleted:
                 await self._versions.delete(caller, version.package_id, [version.uid])
-        await self._store.end_run(tenant_id, token, _midnight(now))
+        await self._store.queue.repeat(lease, _midnight(now) + timedelta(days=1))
         numbers = {"retired": len(retired), "resumed": len(resumed), "deleted": len(deleted)}
         log.info("retention_ran", tenant_id=tenant_id, **numbers)
 
