@@ -11,7 +11,6 @@ from catalog_service.model.installers import FileChecks
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.releases import Gate, Reason, VersionRelease, is_offered
 from catalog_service.model.versions import PackageVersion, newest_first
-from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, Policy, gates_of, is_same_name, kinds, unknown_ring
@@ -32,6 +31,7 @@ from common.concurrency.background import with_each
 from common.errors import Problem
 from common.mongo import MongoError
 from common.redis import RedisError
+from common.service_client.client import ServiceClient
 from common.telemetry import log
 from common.tenants import Tenant
 
@@ -99,13 +99,14 @@ class Releases:
         policies: MongoPolicyStore,
         versions: MongoVersionStore,
         installers: UploadService,
-        audit: AuthService,
+        auth_service: ServiceClient,
     ) -> None:
+        """`auth_service` has the audit log."""
         self._store = store
         self._policies = policies
         self._versions = versions
         self._installers = installers
-        self._audit = audit
+        self._auth_service = auth_service
         self._facts = FactsReader(store, installers)
 
     async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
@@ -292,7 +293,7 @@ class Releases:
         entries = version.release.unaudited
         try:
             while entries:
-                await self._audit.record(service_of(version.tenant_id), entries[0])
+                await self._auth_service.json(service_of(version.tenant_id), "record_audit", entries[0])
                 entries = entries[1:]
         except Problem as problem:
             log.warning("audit_delayed", tenant_id=version.tenant_id, uid=version.uid, detail=problem.detail)
