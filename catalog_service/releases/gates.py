@@ -17,6 +17,7 @@ from catalog_service.model.installers import FileChecks, Scan, Signature
 from catalog_service.model.releases import Gate, GateState, GateStatus, Reason, ReleaseStatus, VersionRelease
 from common.auth.package_patterns import EVERY_PACKAGE, PATTERN_LIMIT, matches
 from common.errors import InvalidField
+from common.telemetry import is_hidden
 from common.tenants import DEFAULT_RING
 
 MAX_RINGS = 10
@@ -288,4 +289,4 @@ def _signer(gates: Gates, facts: Facts, signature: Signature) -> GateState:
 
 def _shown(text: str) -> str:
     """A text of a certificate or a scanner, as it may stand in a log."""
-    return "".join(character if character.isprintable() else "?" for character in text[:SHOWN_LIMIT])
+    return "".join("?" if is_hidden(character) else character for character in text[:SHOWN_LIMIT])

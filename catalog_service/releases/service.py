@@ -11,7 +11,7 @@ from typing import Any
 from catalog_service.model.installers import FileChecks
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.releases import Gate, Reason, VersionRelease, is_offered
-from catalog_service.model.versions import PackageVersion, newest_first
+from catalog_service.model.versions import newest_first
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, Policy, gates_of, is_same_name, kinds, unknown_ring
@@ -93,15 +93,10 @@ class Releases:
     installers: UploadService
     auth_service: ServiceClient  # It has the audit log.
 
-    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
-        """Whether a new version begins before the first ring. Its file is withheld if a scan gate is on its way.
-
-        Raises Unavailable.
-        """
+    async def control_of_new(self, tenant_id: str) -> tuple[bool, bool]:
+        """Whether a new version begins before the first ring, and whether nobody downloads its file before its scan."""
         policy = await self.policies.find(tenant_id)
-        if policy.has_scan and version.server_filename:
-            await self.installers.withhold(service_of(tenant_id), version.uid, 0, withheld=True)
-        return policy.is_controlled
+        return policy.is_controlled, policy.has_scan
 
     async def begin(self, tenant_id: str, uid: str) -> None:
         """Let a new version enter the rings that are open to it; the loop does that if it is not possible now."""
