@@ -107,7 +107,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
         app[app_keys.LOGOS] = LogoDecoder()
         app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.rule_versions)
-        read_names = partial(read_entries, store.packages.read, store.versions.names)
+        read_names = partial(read_entries, partial(store.packages.read, without="manifest"), store.versions.names)
         catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
             store.revisions.state,
             read_names,
@@ -117,7 +117,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             memory=settings.catalog_memory,
         )
         register_metrics(app[METRICS], catalogs, store.releases.waiting)
-        read_whole = partial(read_entries, store.packages.described, store.versions.versions)
+        read_whole = partial(read_entries, partial(store.packages.read, without="logo"), store.versions.versions)
         search = app[app_keys.WINGET_SEARCH] = WingetSearch(
             store.revisions.state,
             read_whole,
