@@ -24,8 +24,7 @@ from uuid import uuid4
 from motor.motor_asyncio import AsyncIOMotorCollection
 from pymongo import ASCENDING, IndexModel, ReturnDocument
 
-from common.concurrency.background import log_failure, repeating
-from common.concurrency.lease import run_leased
+from common.concurrency.background import log_failure, repeating, run_leased
 from common.mongo import Document, MongoError
 from common.telemetry import log
 

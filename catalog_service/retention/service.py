@@ -19,8 +19,7 @@ from catalog_service.retention.store import MongoRetentionStore
 from catalog_service.versions.service import Versions
 from catalog_service.versions.store import HIDE
 from common.auth.internal_tokens import Caller
-from common.concurrency.background import running, with_each
-from common.concurrency.lease import keep_lease
+from common.concurrency.background import keep_lease, running, with_each
 from common.errors import Unavailable
 from common.mongo import Document
 from common.telemetry import log

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from structlog.testing import capture_logs
 
-from common.concurrency.lease import keep_lease
+from common.concurrency.background import keep_lease
 from common.mongo import MongoError
 from tests.support.wait import until
 
