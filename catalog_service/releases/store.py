@@ -165,9 +165,10 @@ class MongoReleaseStore:
         await self._versions.update_one(key, {"$set": {"release.unaudited": [], "release.due": None}})
 
     async def _replace(self, before: VersionRelease, after: VersionRelease, *changes: Document) -> VersionRelease:
-        is_untold = not after.is_external and (after.release.is_untold or before.is_withheld is not after.is_withheld)
+        was_withheld = before.is_withheld and not before.release.is_open
+        is_untold = not after.is_external and (after.release.is_untold or was_withheld is not after.is_withheld)
         fence, in_flight = before.release.fence + 1, after.is_in_flight
-        release = replace(after.release, fence=fence, in_flight=in_flight, is_untold=is_untold)
+        release = replace(after.release, fence=fence, in_flight=in_flight, is_untold=is_untold, is_open=False)
         if release.unaudited or release.is_untold:  # The loop must deliver them.
             again = after.now + RETRY
             release = replace(release, due=min(release.due or again, again))

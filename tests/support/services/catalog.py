@@ -138,7 +138,8 @@ class StubServices:
             self.withheld.setdefault(uid, (0, True))
         if self.during:
             await self.during()
-        return json_response({"size": 4096, "sha256": DIGEST, **self.claim_fields})
+        fields = {"size": 4096, "sha256": DIGEST, "is_withheld": self.withheld.get(uid, (0, False))[1]}
+        return json_response({**fields, **self.claim_fields})
 
     async def _inspect(self, request: web.Request) -> web.Response:
         name = (await self._receive(request, "inspect_installer"))["server_filename"]
