@@ -39,6 +39,7 @@ from upload_service.settings import UploadSettings
 DEMO_TENANT = "demo"
 SINGLE_TENANT = "main"
 CA_PATH = "/ca.crt"  # no path of the interface, which begins with a tenant's id
+LIMIT = 16 << 20  # bytes of the file, and of the previous one
 
 
 @dataclass(frozen=True)
@@ -159,8 +160,6 @@ async def _serve(
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-LIMIT = 16 << 20  # bytes of the file, and of the previous one
 
 
 class RotatingFile(FileIO):
