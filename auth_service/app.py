@@ -21,7 +21,6 @@ from auth_service.audit.chain import AuditSigner
 from auth_service.audit.service import Audit
 from auth_service.audit.store import MongoAuditStore
 from auth_service.backups.store import MongoBackupStore
-from auth_service.entra.keys import SigningKeys
 from auth_service.entra.service import EntraTokens
 from auth_service.login.service import Login
 from auth_service.metrics import LoginMetrics, register_metrics
@@ -76,7 +75,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         providers, sign_ins = MongoProviderStore(database), RedisSignIns(redis, settings.session_lifetime)
         app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions, throttle)
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
-        app[ENTRA] = EntraTokens(app[TENANTS], SigningKeys(settings.entra_authority))
+        app[ENTRA] = EntraTokens(app[TENANTS], settings.entra_authority)
         app[TOKENS] = Tokens(MongoTokenStore(database), versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
         register_metrics(app[METRICS], app[TENANTS], sessions, MongoBackupStore(database))

@@ -94,7 +94,13 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         identities = Identities(store.identities)
         versions = app[app_keys.VERSIONS] = Versions(store.versions, store.uploads, installers, releases, identities)
         retention = app[app_keys.RETENTION] = Retention(
-            store.retention, store.policies.find, store.revisions.state, versions, installers, audit
+            store.retention,
+            store.policies.find,
+            store.revisions.state,
+            store.releases,
+            releases.run_due,
+            versions,
+            installers,
         )
         app[app_keys.STATISTICS] = Statistics(installers, store)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, identities)

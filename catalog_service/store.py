@@ -63,7 +63,7 @@ class MongoCatalogStore:
         self.identities = MongoIdentityStore(database)
         self.policies = MongoPolicyStore(database, self.revisions)
         self.releases = MongoReleaseStore(database, self.revisions)
-        self.retention = MongoRetentionStore(database, self.revisions)
+        self.retention = MongoRetentionStore(database)
         self.uploads = MongoUploadStore(database, age=uploads_age)
 
     async def size(self, tenant_id: str) -> tuple[int, int]:

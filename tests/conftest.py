@@ -12,6 +12,7 @@ import structlog
 from argon2 import PasswordHasher
 from hypothesis import HealthCheck, settings
 
+from common.redis import Redis, open_redis
 from tests.support.servers import start as servers
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.s3_program import S3Program
@@ -109,6 +110,13 @@ async def redis_url() -> AsyncIterator[str]:
     """The URL of a Redis, for all tests: each takes keys of its own."""
     async with servers.redis() as url:
         yield url
+
+
+@pytest.fixture(scope="module")
+async def redis(redis_url: str) -> AsyncIterator["Redis"]:
+    """A client of that Redis."""
+    async with open_redis(redis_url) as client:
+        yield client
 
 
 @pytest.fixture(scope="session")

@@ -49,7 +49,7 @@ from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.store import SCHEMA
 from upload_service.uploads import routes as upload_routes
 from upload_service.uploads.claims import Claims, Collector, Removal
-from upload_service.uploads.outbox import Outbox
+from upload_service.uploads.outbox import PUBLISHERS, Outbox
 from upload_service.uploads.routes import TRANSFER_METRICS, TRANSFERS, TransferMetrics
 from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions
@@ -57,7 +57,6 @@ from upload_service.uploads.store import MongoUploadStore
 
 # Seconds between two rounds of background work.
 RELAY_PAUSE = 1
-INSPECTION_PAUSE = 1
 COUNTING_PAUSE = 2
 MOVING_PAUSE = 5
 COLLECTION_PAUSE = SCRUB_PAUSE = 60
@@ -129,9 +128,11 @@ def build(
     backends = storage_backends(folder, s3)
     ownership = StorageOwnership(index, backends, settings.installers)
     removal = Removal(store, quota, parts, backends)
-    outbox = Outbox(store, events, folder)
+    outbox = Worker(
+        store.announcements, Outbox(store.announcements, events, folder).announce, limit=PUBLISHERS, pause=RELAY_PAUSE
+    )
     metrics = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
-    register_metrics(app[METRICS], database, settings.installers)
+    register_metrics(app[METRICS], database, store.announcements, settings.installers)
 
     def announce() -> None:
         metrics.finished.inc()
@@ -154,15 +155,15 @@ def build(
         verifier.verify,
     )
     app[INSTALLER_CHECKS] = InstallerChecks(scan_store, inspector, scanner is not None)
-    app[SCRUB_STORE] = MongoScrubStore(database)
+    app[SCRUB_STORE] = MongoScrubStore(database, settings.scrub_interval)
     scrub = Scrub(app[SCRUB_STORE], IntegrityCheck(backends, ownership, after_block=limit_rate))
     orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
     collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
 
     readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
     work = [
-        repeating("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE), after=readiness.prepared),
-        every(INSPECTION_PAUSE, "inspector", inspector.inspect_due),
+        outbox.running(readiness.prepared),
+        inspector.worker().running(readiness.prepared),
         every(COLLECTION_PAUSE, "collector", collector.collect),
         every(ORPHANS_PAUSE, "orphans", orphans.collect),
         every(RECONCILIATION_PAUSE, "reconciliation", Reconciliation(quota).check_due),
@@ -173,7 +174,8 @@ def build(
     if scanner is not None:
         work.append(scan_worker(app, scan_store, backends, scanner).running(readiness.prepared))
     if settings.scrub_interval:
-        work.append(every(SCRUB_PAUSE, "scrub", partial(scrub.check_due, settings.scrub_interval)))
+        worker = Worker(app[SCRUB_STORE].queue, scrub.check_leased, pause=SCRUB_PAUSE)
+        work.append(worker.running(readiness.prepared))
     if s3 is not None:
         readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
         move_store, staging = MongoMoveStore(database), Staging(folder, parts)

@@ -1,7 +1,6 @@
 """The entries of the audit log, their places in the chain, and their errors."""
 
 import re
-import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from common.errors import InvalidField, Unavailable
+from common.telemetry import is_hidden
 
 OPERATORS = "internal"  # the log of operators' commands without a tenant; no tenant can have this id
 _HEAD = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
@@ -52,8 +52,8 @@ def to_audit_text(text: str) -> str:
 
 
 def _escaped(character: str) -> str:
-    is_hidden = unicodedata.category(character) in {"Cc", "Cf", "Zl", "Zp"} and character not in "\t\n\r"
-    return character.encode("unicode_escape").decode() if is_hidden else character
+    is_escaped = is_hidden(character) and character not in "\t\n\r"
+    return character.encode("unicode_escape").decode() if is_escaped else character
 
 
 @dataclass(frozen=True)

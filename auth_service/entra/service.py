@@ -8,13 +8,26 @@ from typing import Any
 import jwt
 import orjson
 
-from auth_service.entra.keys import ALGORITHM, SigningKeys
+from auth_service.oidc.discovery import PublishedKeys, bad_answer
+from auth_service.oidc.model import Metadata, Provider, ProviderUnavailable
+from auth_service.settings import PUBLIC_ENTRA
 from auth_service.tenants.service import Tenants
 from common.auth.signing import CLOCK_SKEW
-from common.errors import NotAuthenticated
+from common.errors import NotAuthenticated, Problem
 
+ALGORITHM = "RS256"
+MAX_STALE = 86400.0  # seconds that keys count while Entra ID does not answer
+RETRY_PAUSE = 5.0  # seconds after a failed read, while no key is known
+EVERY_NETWORK = ("0.0.0.0/0", "::/0")
 V1_ISSUER = "https://sts.windows.net/{directory}/"
 REQUIRED = ["exp", "nbf", "iat", "iss", "aud", "tid", "scp", "ver"]
+
+
+class EntraUnavailable(Problem):
+    status = 503  # winget tries again after `Retry-After`.
+    code = "entra_unavailable"
+    text = "The keys of Entra ID cannot be read: {problem}. Try again soon."
+    retry_after = 5
 
 
 class EntraTokenRefused(NotAuthenticated):
@@ -32,19 +45,22 @@ class EntraUser:
     expires_at: int
 
 
-@dataclass(frozen=True)
 class EntraTokens:
-    """Verifies the tokens that winget sends."""
+    """Verifies the tokens that winget sends. `authority` publishes the keys; each directory has its address there."""
 
-    tenants: Tenants
-    keys: SigningKeys
+    def __init__(self, tenants: Tenants, authority: str) -> None:
+        self._tenants = tenants
+        self._authority = authority
+        self._keys = PublishedKeys(
+            self._check_metadata, max_stale=MAX_STALE, retry_pause=RETRY_PAUSE, log_event="entra_keys_unavailable"
+        )
 
     async def identify(self, tenant_id: str, token: str, rules: Sequence[tuple[str, str]]) -> EntraUser:
         """The user of a token. `rules` are pairs of an app role or group id and its ring, before those of the app.
 
         Raises EntraTokenRefused, TenantNotFound, or EntraUnavailable if no key is known.
         """
-        app = (await self.tenants.find(tenant_id)).entra
+        app = (await self._tenants.find(tenant_id)).entra
         if app is None:
             raise EntraTokenRefused(problem="this tenant has no app of Entra ID")
         header, unverified = _unverified_parts(token)
@@ -53,7 +69,7 @@ class EntraTokens:
         directory = unverified.get("tid")
         if directory not in app.directories:
             raise EntraTokenRefused(problem="its organization is not on the tenant's list")
-        v2_issuer, key = await self.keys.find(str(directory), str(header.get("kid")))
+        v2_issuer, key = await self._key(str(directory), str(header.get("kid", "")))
         if key is None:
             raise EntraTokenRefused(problem="Entra ID does not publish its key")
         shapes = {"1.0": (V1_ISSUER.format(directory=directory), app.resource), "2.0": (v2_issuer, app.client_id)}
@@ -66,6 +82,22 @@ class EntraTokens:
         values = {value for name in ("roles", "groups") for value in _texts(claims.get(name))}
         ring = next((ring for value, ring in (*rules, *app.rings) if value in values), "")
         return EntraUser(ring, int(claims["exp"]) + CLOCK_SKEW)
+
+    async def _key(self, directory: str, kid: str) -> tuple[str, Any]:
+        """The issuer of version 2 tokens of a directory, and its key `kid`, or None. Raises EntraUnavailable."""
+        # The operator names an authority other than the public one, so its address may be private.
+        networks = () if self._authority == PUBLIC_ENTRA else EVERY_NETWORK
+        provider = Provider(directory, f"{self._authority}/{directory}/v2.0", "", "", allowed_networks=networks)
+        try:
+            published = await self._keys.find(provider, kid)
+        except ProviderUnavailable as unavailable:
+            raise EntraUnavailable(problem=unavailable.params["problem"]) from None
+        return published.metadata.issuer, published.key(kid, ALGORITHM)
+
+    def _check_metadata(self, provider: Provider, metadata: Metadata) -> None:
+        is_same = metadata.issuer.endswith(f"/{provider.tenant_id}/v2.0")
+        if not is_same or not metadata.jwks_uri.startswith(f"{self._authority}/"):
+            raise bad_answer("it describes another directory")
 
 
 def _verified_claims(token: str, key: Any, issuer: str, audience: str) -> dict[str, Any]:

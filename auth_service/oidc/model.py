@@ -28,14 +28,15 @@ class Provider:
 
 @dataclass(frozen=True)
 class Metadata:
-    """The addresses and abilities that a provider publishes.
+    """The addresses and abilities that a provider publishes; an address that it does not publish is "".
 
-    `end_session_endpoint` may be "". `sends_issuer`: its callbacks have the parameter `iss`.
+    `sends_issuer`: its callbacks have the parameter `iss`.
     """
 
-    authorization_endpoint: str
-    token_endpoint: str
-    jwks_uri: str
+    issuer: str
+    authorization_endpoint: str = ""
+    token_endpoint: str = ""
+    jwks_uri: str = ""
     end_session_endpoint: str = ""
     takes_secret_in_form: bool = False
     sends_issuer: bool = False

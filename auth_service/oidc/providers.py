@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from auth_service.oidc.client import ProviderClient
-from auth_service.oidc.http import trusted
+from auth_service.oidc.discovery import trusted
 from auth_service.oidc.model import NoBreakGlass, NoProvider, Provider
 from auth_service.oidc.store import MongoProviderStore
 from auth_service.users.model import LastAdministrator

@@ -126,8 +126,11 @@ class GateStatus(StrEnum):
 
 
 # The operations of automatic changes in the audit log.
-AUDITED_AS = {"entered": "promote_version", "held": "hold_version"} | {
-    f"gate_{each}": "check_gate" for each in GateStatus
+AUDITED_AS = {
+    "entered": "promote_version",
+    "held": "hold_version",
+    **{f"gate_{each}": "check_gate" for each in GateStatus},
+    **dict.fromkeys(("retired", "resumed", "deleted"), "retention"),
 }
 
 
@@ -247,6 +250,7 @@ class VersionRelease:
     published_by: str
     published_at: datetime
     now: datetime
+    is_deleted: bool = False
     stage: Stage | None = None
     release: Release = field(default_factory=Release)
 
@@ -314,30 +318,22 @@ class VersionRelease:
             target = {"package_id": self.package_id, "version": self.version, "uid": self.uid}
             details = {"ring": ring, "step": event, "reason": reason.text}
             target |= {name: text for name, text in details.items() if text}
-            unaudited = (*unaudited, audit_entry(self.now.isoformat(), AUDITED_AS[event], target))
+            unaudited = (*unaudited, self._audit_entry(AUDITED_AS[event], target))
         return replace(self, release=replace(release, history=history, unaudited=unaudited))
 
-
-def audit_entry(at: str, operation: str, target: Mapping[str, str]) -> Mapping[str, object]:
-    """An entry of the audit log for an automatic change at a time in ISO 8601, for auth_service's `record_audit`."""
-    return {
-        "id": uuid4().hex,
-        "at": at,
-        "operation": operation,
-        "user": "",
-        "ip": "",
-        "status": 200,
-        "request_id": "",
-        "target": dict(target),
-        "changes": {},
-    }
+    def _audit_entry(self, operation: str, target: Mapping[str, str]) -> Mapping[str, object]:
+        """An entry of the audit log for an automatic change, for auth_service's `record_audit`."""
+        entry = {"id": uuid4().hex, "at": self.now.isoformat(), "operation": operation, "status": 200, "target": target}
+        return {**entry, "user": "", "ip": "", "request_id": "", "changes": {}}
 
 
 _RELEASE = TypeAdapter(Release)
+_VERSION = TypeAdapter(VersionRelease)
 
 
-def release_of(document: Mapping[str, Any]) -> Release:
-    return _RELEASE.validate_python(document)
+def version_release_of(document: Mapping[str, Any]) -> VersionRelease:
+    """Return the version of a document with these fields. Further ones are ignored."""
+    return _VERSION.validate_python({"published_by": "", **document})
 
 
 def release_document(release: Release) -> dict[str, Any]:

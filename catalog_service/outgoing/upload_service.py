@@ -31,13 +31,15 @@ class UploadService:
     def __init__(self, service: ServiceClient) -> None:
         self._service = service
 
-    async def claim(self, caller: Caller, server_filename: str, version_uid: str) -> InstallerFile:
-        """Link a file to a version; claiming it again for the same version changes nothing.
+    async def claim(
+        self, caller: Caller, server_filename: str, version_uid: str, *, withheld: bool = False
+    ) -> InstallerFile:
+        """Link a file to a version, `withheld` from downloads; claiming it again for the same version changes nothing.
 
         Raises UpstreamProblem (404 `installer_not_found`, unknown or another version's; 407 `storage_exceeded`), or
         Unavailable.
         """
-        body = {"server_filename": server_filename, "version_uid": version_uid}
+        body = {"server_filename": server_filename, "version_uid": version_uid, "withheld": withheld}
         return _FILE.validate_python(await self._service.json(caller, "claim_installer", body))
 
     async def check_uploader(self, caller: Caller, server_filename: str) -> None:

@@ -12,6 +12,7 @@ from catalog_service.model.installers import FileChecks, Scan, Signature
 from catalog_service.model.releases import Gate, GateState, GateStatus, Reason, ReleaseStatus, VersionRelease
 from catalog_service.releases.policy import Gates, Policy, SignatureRule, is_same_name
 from common.auth.package_patterns import matches
+from common.telemetry import is_hidden
 
 NO_GATES = Gates()
 SHOWN_LIMIT = 500  # characters
@@ -170,4 +171,4 @@ def _signer(gates: Gates, facts: Facts, signature: Signature) -> GateState:
 
 def _shown(text: str) -> str:
     """A text of a certificate or a scanner, as it may stand in a log."""
-    return "".join(character if character.isprintable() else "?" for character in text[:SHOWN_LIMIT])
+    return "".join("?" if is_hidden(character) else character for character in text[:SHOWN_LIMIT])

@@ -10,7 +10,7 @@ from itertools import groupby
 from catalog_service.model.installers import FileChecks
 from catalog_service.model.packages import VersionNotFound
 from catalog_service.model.releases import Gate, Reason, VersionRelease, is_offered
-from catalog_service.model.versions import PackageVersion, newest_first
+from catalog_service.model.versions import newest_first
 from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions
@@ -109,15 +109,10 @@ class Releases:
         self._audit = audit
         self._facts = FactsReader(store, installers)
 
-    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
-        """Whether a new version begins before the first ring. Its file is withheld if a scan gate is on its way.
-
-        Raises Unavailable.
-        """
+    async def control_of_new(self, tenant_id: str) -> tuple[bool, bool]:
+        """Whether a new version begins before the first ring, and whether nobody downloads its file before its scan."""
         policy = await self._policies.find(tenant_id)
-        if policy.has_scan and version.server_filename:
-            await self._installers.withhold(service_of(tenant_id), version.uid, 0, withheld=True)
-        return policy.is_controlled
+        return policy.is_controlled, policy.has_scan
 
     async def begin(self, tenant_id: str, uid: str) -> None:
         """Let a new version enter the rings that are open to it; the loop does that if it is not possible now."""
@@ -210,7 +205,11 @@ class Releases:
             by_tenant[version.tenant_id].append(version)
 
         async def advance(tenant_id: str) -> None:
-            await self._advance(tenant_id, [await self._record(version) for version in by_tenant[tenant_id]])
+            versions = [await self._record(version) for version in by_tenant[tenant_id]]
+            for version in versions:
+                if version.is_deleted and not version.release.unaudited:
+                    await self._store.mark_audited(version)
+            await self._advance(tenant_id, [version for version in versions if not version.is_deleted])
 
         await with_each("releases", by_tenant, advance)
 

@@ -7,7 +7,8 @@ The rank of a version says how much its signer counts. Versions that passed a si
 first, the last published one before the others, and withdrawn ones after them. All other versions have rank 0.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -15,7 +16,7 @@ from pymongo import ASCENDING, DESCENDING, IndexModel, ReturnDocument
 
 from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import VersionNotFound, id_key
-from catalog_service.model.releases import ReleaseStatus, Stage, VersionRelease, release_document, release_of, stage_of
+from catalog_service.model.releases import ReleaseStatus, Stage, VersionRelease, release_document, version_release_of
 from common.errors import Conflict
 from common.mongo import Document, MongoDatabase
 from common.tenants import ALL_RINGS
@@ -25,6 +26,7 @@ PROJECTION = {
     "_id": False,
     **dict.fromkeys((*FIELDS, "published_by", "stage", "release"), True),
     "published_at": "$changed_at",
+    "is_deleted": {"$eq": ["$state", "deleting"]},
     "now": "$$NOW",
 }
 RETRY = timedelta(seconds=1)
@@ -116,41 +118,67 @@ class MongoReleaseStore:
         document = await self._versions.find_one({"tenant_id": tenant_id, "uid": uid, "state": "active"}, PROJECTION)
         if document is None:
             raise VersionNotFound(uid=uid)
-        return to_version(document)
+        return version_release_of(document)
 
     async def save(self, before: VersionRelease, after: VersionRelease) -> VersionRelease:
         """Replace a version's stage and record, and return the version as it is stored.
 
         Raises ReleaseChanged if another process changed them since.
         """
-        is_untold = not after.is_external and (after.release.is_untold or before.is_withheld is not after.is_withheld)
-        fence, in_flight = before.release.fence + 1, after.is_in_flight
-        release = replace(after.release, fence=fence, in_flight=in_flight, is_untold=is_untold)
-        if release.unaudited or release.is_untold:  # The loop must deliver them.
-            again = after.now + RETRY
-            release = replace(release, due=min(release.due or again, again))
-        change: Document = {"$set": {"release": release_document(release)}}
-        if after.stage is not None:
-            change["$set"]["stage"] = {"rings": list(after.stage.rings), "status": after.stage.status.value}
         # A pin changes what retention does at a revision.
-        if (before.stage, before.release.pinned) == (after.stage, release.pinned):
-            await self._update(before, change)
-        else:
-            async with self._revisions.record_change(before.tenant_id, before.package_id):
-                await self._update(before, change)
-        return replace(after, release=release)
+        if (before.stage, before.release.pinned) == (after.stage, after.release.pinned):
+            return await self._replace(before, after)
+        async with self._revisions.record_change(before.tenant_id, before.package_id):
+            return await self._replace(before, after)
+
+    async def change_package(
+        self,
+        tenant_id: str,
+        package_id: str,
+        fences: Mapping[str, int],
+        step: Callable[[VersionRelease], VersionRelease],
+        *changes: Document,
+    ) -> Sequence[str]:
+        """Take a step with versions of a package that still have these fences, and return the uids of the changed ones.
+
+        `changes` are further stages of the update.
+        """
+        changed = []
+        async with self._revisions.record_change(tenant_id, package_id):
+            for uid, fence in fences.items():
+                with suppress(VersionNotFound, ReleaseChanged):
+                    before = await self.find(tenant_id, uid)
+                    after = step(before)
+                    if before.release.fence == fence and after is not before:
+                        await self._replace(before, after, *changes)
+                        changed.append(uid)
+        return changed
 
     async def mark_told(self, version: VersionRelease) -> None:
         """Note that upload_service knows whether it must withhold the file, unless the version changed since."""
         key = {"tenant_id": version.tenant_id, "uid": version.uid, "release.fence": version.release.fence}
         await self._versions.update_one(key, {"$set": {"release.is_untold": False}})
 
-    async def _update(self, before: VersionRelease, change: Document) -> None:
-        fence = before.release.fence or None  # None matches a document without the field, too.
-        key = {"tenant_id": before.tenant_id, "uid": before.uid, "state": "active", "release.fence": fence}
-        result = await self._versions.update_one(key, change)
-        if not result.matched_count:
+    async def mark_audited(self, version: VersionRelease) -> None:
+        """Note that the audit log has all automatic changes of a version that is being deleted."""
+        key = {"tenant_id": version.tenant_id, "uid": version.uid, "state": "deleting"}
+        await self._versions.update_one(key, {"$set": {"release.unaudited": [], "release.due": None}})
+
+    async def _replace(self, before: VersionRelease, after: VersionRelease, *changes: Document) -> VersionRelease:
+        is_untold = not after.is_external and (after.release.is_untold or before.is_withheld is not after.is_withheld)
+        fence, in_flight = before.release.fence + 1, after.is_in_flight
+        release = replace(after.release, fence=fence, in_flight=in_flight, is_untold=is_untold)
+        if release.unaudited or release.is_untold:  # The loop must deliver them.
+            again = after.now + RETRY
+            release = replace(release, due=min(release.due or again, again))
+        fields: Document = {"release": {"$literal": release_document(release)}}
+        if after.stage is not None:
+            fields["stage"] = {"$literal": {"rings": list(after.stage.rings), "status": after.stage.status.value}}
+        fence_before = before.release.fence or None  # None matches a document without the field, too.
+        key = {"tenant_id": before.tenant_id, "uid": before.uid, "state": "active", "release.fence": fence_before}
+        if not (await self._versions.update_one(key, [{"$set": fields}, *changes])).matched_count:
             raise ReleaseChanged
+        return replace(after, release=release)
 
     @staticmethod
     async def withhold_again(database: MongoDatabase, tenant_id: str) -> None:
@@ -161,11 +189,11 @@ class MongoReleaseStore:
         )
 
     async def due(self, limit: int) -> Sequence[VersionRelease]:
-        """Return the versions of all tenants that are due, the longest first."""
-        conditions: Document = {"state": "active", "release.due": {"$type": "date"}}
+        """Return the versions of all tenants that are due, the longest first; also those that are being deleted."""
+        conditions: Document = {"state": {"$in": ["active", "deleting"]}, "release.due": {"$type": "date"}}
         conditions["$expr"] = {"$lte": ["$release.due", "$$NOW"]}
         cursor = self._versions.find(conditions, PROJECTION, sort=[("release.due", ASCENDING)], limit=limit)
-        return [to_version(document) async for document in cursor]
+        return [version_release_of(document) async for document in cursor]
 
     async def page(self, tenant_id: str, query: ReleaseQuery) -> tuple[Sequence[VersionRelease], int]:
         """Return the newest versions first, and the number of all of them."""
@@ -174,7 +202,7 @@ class MongoReleaseStore:
         conditions |= {"package_id": query.package_id} if query.package_id else {}
         order = [("changed_at", DESCENDING), ("uid", ASCENDING)]
         cursor = self._versions.find(conditions, PROJECTION, sort=order, skip=query.offset, limit=query.limit)
-        versions = [to_version(document) async for document in cursor]
+        versions = [version_release_of(document) async for document in cursor]
         return versions, await self._versions.count_documents(conditions)
 
     async def earlier(self, version: VersionRelease) -> tuple[Sequence[EarlierVersion], LastSigner | None]:
@@ -231,13 +259,3 @@ class MongoReleaseStore:
             {"$group": {"_id": "$release.waiting", "versions": {"$sum": 1}}},
         ]
         return {row["_id"]: row["versions"] async for row in self._versions.aggregate(stages)}
-
-
-def to_version(document: Document) -> VersionRelease:
-    record = {name: value for name, value in document.items() if name in (*FIELDS, "published_at", "now")}
-    return VersionRelease(
-        **record,
-        published_by=document.get("published_by") or "",
-        stage=stage_of(document.get("stage")),
-        release=release_of(document.get("release") or {}),
-    )

@@ -90,7 +90,7 @@ def roll_back(version: VersionRelease, by: str, reason: Reason) -> VersionReleas
 
 
 def resume(facts: Facts, by: str) -> VersionRelease:
-    """End a stop: the version is in the rings again that it had entered. A retired version is pinned: it stays.
+    """End a stop: the version is in the rings again that it had entered. A person pins a retired one: it stays.
 
     Raises VersionInfected if the version is withdrawn and its file is infected.
     """
@@ -99,8 +99,8 @@ def resume(facts: Facts, by: str) -> VersionRelease:
         return version
     if version.is_withdrawn and checks and checks.sha256 == version.sha256 and checks.scan.state == "infected":
         raise VersionInfected
-    release = replace(version.release, reason=Reason(), retired_at=None, due=version.now)
-    release = replace(release, pinned=release.pinned or version.is_retired)
+    pinned = version.release.pinned or (version.is_retired and by != "")
+    release = replace(version.release, reason=Reason(), retired_at=None, due=version.now, pinned=pinned)
     version = replace(version, release=release)
     return version.with_stage(version.rings, ReleaseStatus.ACTIVE).with_event("resumed", by)
 
@@ -112,6 +112,22 @@ def pin(facts: Facts, by: str, *, pinned: bool) -> VersionRelease:
         return version
     release = replace(version.release, pinned=pinned)
     return replace(version, release=release).with_event("pinned" if pinned else "unpinned", by)
+
+
+def retire(version: VersionRelease, reason: Reason) -> VersionRelease:
+    """Hide a version, because no rule of retention keeps it."""
+    if version.release.pinned or version.is_retired:
+        return version
+    version = _stop(version, version.rings, ReleaseStatus.RETIRED, "retired", "", reason)
+    return replace(version, release=replace(version.release, retired_at=version.now, due=version.now))
+
+
+def delete(version: VersionRelease) -> VersionRelease:
+    """Record the deletion of a retired version."""
+    if not version.is_retired:
+        return version
+    version = version.with_event("deleted")
+    return replace(version, release=replace(version.release, due=version.now))
 
 
 def promote(policy: Policy, facts: Facts, ring: str, by: str) -> VersionRelease:

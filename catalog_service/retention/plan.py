@@ -12,13 +12,14 @@ from catalog_service.releases.policy import Policy, RetentionRule
 from common.auth.package_patterns import matches
 
 HIDDEN_PERIOD = timedelta(days=7)  # from the first step of a deletion to the second
+SETTLING_DAYS = 1  # A version that was published in these days stays.
 
 
 @dataclass(frozen=True, slots=True)
 class StoredVersion:
     """The facts of a version that decide whether it stays.
 
-    `fence` changes with each change of the release; None is none yet. `retired_at` is the time of the first step.
+    `fence` changes with each change of the release. `retired_at` is the time of the first step.
     """
 
     uid: str
@@ -32,7 +33,7 @@ class StoredVersion:
     dependencies: tuple[PackageDependency, ...] = ()
     stage: Stage | None = None
     is_pinned: bool = False
-    fence: int | None = None
+    fence: int = 0
     retired_at: datetime | None = None
 
     @property
@@ -67,9 +68,6 @@ def reason_of(rule: RetentionRule) -> Reason:
     conditions = rule.model_dump(exclude={"packages"}, exclude_none=True)
     limits = {name: str(limit) for name, limit in conditions.items()}
     return Reason(tuple(limits), limits)
-
-
-SETTLING_DAYS = 1  # A version that was published in these days stays.
 
 
 def plan(policy: Policy, versions: Sequence[StoredVersion], downloads: Downloads, today: datetime) -> list[Expired]:

@@ -1,22 +1,28 @@
 """Previews and runs of retention."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import groupby
 
 from catalog_service.catalog.revision_store import StateReader
 from catalog_service.model.installers import Downloads
-from catalog_service.outgoing.auth_service import AuthService
+from catalog_service.model.releases import VersionRelease
 from catalog_service.outgoing.upload_service import UploadService
+from catalog_service.releases.gates import Facts
 from catalog_service.releases.policy import Policy
-from catalog_service.retention.plan import Preview, plan, reason_of
-from catalog_service.retention.store import Deletion, MongoRetentionStore
+from catalog_service.releases.store import MongoReleaseStore
+from catalog_service.releases.transitions import delete, resume, retire
+from catalog_service.retention.plan import Preview, StoredVersion, plan, reason_of
+from catalog_service.retention.store import MongoRetentionStore
 from catalog_service.versions.service import Versions
+from catalog_service.versions.store import HIDE
 from common.auth.internal_tokens import Caller
 from common.concurrency.background import running, with_each
 from common.concurrency.lease import keep_lease
 from common.errors import Unavailable
+from common.mongo import Document
 from common.telemetry import log
 from common.tenants import Tenant
 
@@ -32,17 +38,19 @@ class Retention:
         store: MongoRetentionStore,
         find_policy: Callable[[str], Awaitable[Policy]],
         read_state: StateReader,
+        releases: MongoReleaseStore,
+        deliver: Callable[[], Awaitable[None]],
         versions: Versions,
         installers: UploadService,
-        audit: AuthService,
     ) -> None:
-        """`find_policy` is a method of the store of policies."""
+        """`find_policy` is a method of the store of policies, `deliver` tells the audit log what is due."""
         self._store = store
         self._find_policy = find_policy
         self._read_state = read_state
+        self._releases = releases
+        self._deliver = deliver
         self._versions = versions
         self._installers = installers
-        self._audit = audit
 
     async def preview(self, caller: Caller) -> Preview:
         """Return what a run does now. Raises Unavailable, also if a rule needs downloads and nobody can tell them."""
@@ -50,7 +58,6 @@ class Retention:
 
     async def run_due(self) -> None:
         """Run retention for each tenant that had no run today, each in one replica at a time."""
-        await self._record_deletions()
         while run := await self._store.acquire_run():
             await with_each("retention", [run], self._run_leased)
 
@@ -64,15 +71,33 @@ class Retention:
     async def _run(self, tenant_id: str, token: str) -> None:
         caller, now = Caller.service(Tenant(tenant_id)), await self._store.now()
         preview = await self._unchanged_preview(caller, now)
-        deleted = [each for each, _ in preview.retired if await self._store.begin_deletion(tenant_id, each)]
-        expired = [(version, reason_of(rule)) for version, rule in preview.expired]
-        retired = await self._store.retire(tenant_id, expired)
-        resumed = await self._store.resume(tenant_id, preview.resumed)
-        await self._record_deletions()
-        for version in deleted:
-            await self._versions.delete(caller, version.package_id, [version.uid])
+        over = [version for version, _ in preview.retired if version.deleted_at and version.deleted_at <= now]
+        deleted = await self._change(tenant_id, over, delete, *HIDE)
+        reasons = {version.package_id: reason_of(rule) for version, rule in preview.expired}
+        expired = [version for version, _ in preview.expired]
+        retired = await self._change(tenant_id, expired, lambda version: retire(version, reasons[version.package_id]))
+        resumed = await self._change(tenant_id, preview.resumed, _resume)
+        await self._deliver()  # The documents of deleted versions stay until the audit log has their deletion.
+        for version in over:
+            if version.uid in deleted:
+                await self._versions.delete(caller, version.package_id, [version.uid])
         await self._store.end_run(tenant_id, token, _midnight(now))
-        log.info("retention_ran", tenant_id=tenant_id, retired=retired, resumed=resumed, deleted=len(deleted))
+        numbers = {"retired": len(retired), "resumed": len(resumed), "deleted": len(deleted)}
+        log.info("retention_ran", tenant_id=tenant_id, **numbers)
+
+    async def _change(
+        self,
+        tenant_id: str,
+        versions: Sequence[StoredVersion],
+        step: Callable[[VersionRelease], VersionRelease],
+        *changes: Document,
+    ) -> Sequence[str]:
+        """Take a step with versions that have not changed since the plan, each at most once. Return their uids."""
+        changed: list[str] = []
+        for package_id, group in groupby(sorted(versions, key=_package_of), key=_package_of):
+            fences = {version.uid: version.fence for version in group}
+            changed += await self._releases.change_package(tenant_id, package_id, fences, step, *changes)
+        return changed
 
     async def _unchanged_preview(self, caller: Caller, now: datetime) -> Preview:
         """A preview during which no change of the catalog ended. Raises Unavailable after several attempts."""
@@ -82,17 +107,6 @@ class Retention:
             if (await self._read_state(caller.tenant_id, "")).revision == before.revision:
                 return preview
         raise Unavailable("The catalog changes all the time; retention is tried again in a minute.")
-
-    async def _record_deletions(self) -> None:
-        """Send deletions to the audit log. The documents are not removed before; the next round tries again."""
-
-        async def record(deletion: Deletion) -> None:
-            tenant_id, uid, entries = deletion
-            for entry in entries:
-                await self._audit.record(Caller.service(Tenant(tenant_id)), entry)
-            await self._store.mark_recorded(tenant_id, uid)
-
-        await with_each("retention", await self._store.unrecorded_deletions(), record)
 
     async def _preview(self, caller: Caller, now: datetime) -> Preview:
         tenant_id, today = caller.tenant_id, _midnight(now)
@@ -117,3 +131,11 @@ class Retention:
 
 def _midnight(now: datetime) -> datetime:
     return now.replace(hour=0, minute=0, second=0, microsecond=0)
+
+
+def _resume(version: VersionRelease) -> VersionRelease:
+    return resume(Facts(version), "") if version.is_retired else version
+
+
+def _package_of(version: StoredVersion) -> str:
+    return version.package_id

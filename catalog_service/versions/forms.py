@@ -1,7 +1,6 @@
 """The ids in requests, and the creation form of a version."""
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from uuid import uuid4
 
@@ -17,6 +16,7 @@ from catalog_service.model.versions import Dependencies, PackageDependency, Pack
 from catalog_service.model.winget_rules import Refusal, contradictions
 from common.errors import InvalidField, InvalidRequest
 from common.http.forms import Form, clean
+from common.telemetry import is_hidden
 
 ID_LIMIT = 128  # characters, of these all
 VERSION_LIMIT = 128
@@ -59,7 +59,7 @@ def package_id(text: str) -> str:
         message = 'must not be . or .., hold / \\ : * ? " < > | , or begin or end with a space'
         raise InvalidField("package_id", message, reason="not_a_package_id")
     for character in name:
-        if unicodedata.category(character) == "Cf" or character in _INVISIBLE:
+        if is_hidden(character) or character in _INVISIBLE:
             code = f"{ord(character):04X}"
             message = f"holds the character U+{code}, which is invisible"
             raise InvalidField("package_id", message, reason="bad_character", character=code)

@@ -45,11 +45,8 @@ class VersionPage:
 class ReleaseControl(Protocol):
     """The part of release control that new and deleted versions need."""
 
-    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
-        """Whether a new version begins before the first ring; nobody downloads its file before its scan.
-
-        Raises Unavailable.
-        """
+    async def control_of_new(self, tenant_id: str) -> tuple[bool, bool]:
+        """Whether a new version begins before the first ring, and whether nobody downloads its file before its scan."""
 
     async def begin(self, tenant_id: str, uid: str) -> None:
         """Let a new version enter the rings that are open to it; later, if that is not possible now."""
@@ -127,6 +124,8 @@ class Versions:
         Raises as `add` does; VersionExists also if another request, or the sweeper, has just finished it.
         """
         tenant_id, version = pending.tenant_id, pending.version
+        # A change of the policy after this finds the pending version.
+        is_controlled, is_withheld = await self.releases.control_of_new(tenant_id)
         try:
             # Checked again: a deletion that missed our row began before this query.
             if await self.store.package_uid(tenant_id, version.package_id) != pending.package_uid:
@@ -136,7 +135,7 @@ class Versions:
             # The publisher of an external installer declared its digest.
             file = InstallerFile(size=0, sha256=version.sha256)
             if not version.installer_url:
-                file = await self.installers.claim(caller, version.server_filename, version.uid)
+                file = await self.installers.claim(caller, version.server_filename, version.uid, withheld=is_withheld)
         except Problem as problem:
             if problem.status < 500:  # After another error the claim may have succeeded; a retry finds out.
                 await self.store.discard(tenant_id, version.uid)
@@ -151,7 +150,6 @@ class Versions:
                 raise
         if version.server_filename:
             await self.uploads.link(tenant_id, version.server_filename)
-        is_controlled = await self.releases.prepare(tenant_id, version)
         if await self.store.activate(tenant_id, version, file, is_controlled=is_controlled):
             if is_controlled:
                 await self.releases.begin(tenant_id, version.uid)

@@ -13,13 +13,13 @@ from multipart import MultipartSegment, parse_options_header
 
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import FIELDS_LIMIT, FORM_LIMIT, field_text, multipart_events, read_body, segment_names
+from common.telemetry import is_hidden
 
 MAX_INTEGER = 2**31 - 1
 NAME_LIMIT = 128  # characters of a field's name, escapes included
 URLENCODED, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
 
 Choice = TypeVar("Choice", bound=StrEnum)
-_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _DIGITS = re.compile(r"[0-9]{1,10}")
 
 
@@ -96,9 +96,7 @@ def clean(name: str, value: str, *, limit: int, lines: bool = False) -> str:
     if len(value) > limit:
         raise InvalidField(name, f"is longer than {limit} characters", reason="too_long", limit=limit)
     for character in value:
-        if character in allowed:
-            continue
-        if character in _DIRECTION_MARKS or unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"}:
+        if character not in allowed and is_hidden(character, formats=False):
             code = f"{ord(character):04X}"
             message = f"holds the character U+{code}, which is not allowed"
             raise InvalidField(name, message, reason="bad_character", character=code)

@@ -10,6 +10,7 @@ import logging
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 HIDDEN = "[redacted]"
+_DIRECTION_MARKS = frozenset("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 _SECRET_NAMES = re.compile(r"password|secret|token|authorization|cookie|signature|credential|(^|_)key$", re.IGNORECASE)
 _HINTS = (" ", "=", "://", '"', "'", "eyJ", "delete_client/")  # A text without any of them has no secret below.
 # Secrets inside any text: the group `before` stays, the rest of the match is replaced.
@@ -65,6 +67,15 @@ def begin_request(known_id: str = "") -> None:
     """Set the current request's id: the given one or a new one of 32 hexadecimal digits."""
     # The id is no secret, and the system's random numbers cost more than a line of log.
     _REQUEST_ID.set(known_id or f"{getrandbits(128):032x}")
+
+
+def is_hidden(character: str, *, formats: bool = True) -> bool:
+    """Whether a text in a log or on a page should not have a character: nobody sees it, or it reorders others.
+
+    Without `formats`, those formats count only that reorder: scripts and emoji need others.
+    """
+    kind = unicodedata.category(character)
+    return kind in {"Cc", "Cs", "Zl", "Zp"} or (kind == "Cf" and (formats or character in _DIRECTION_MARKS))
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from pymongo.errors import DuplicateKeyError
 from auth_service.audit.model import AuditEntry, Selection
 from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import PackageExists, id_key
-from catalog_service.model.releases import Reason, VersionRelease, release_document
-from catalog_service.releases.store import to_version
+from catalog_service.model.releases import Reason, VersionRelease, release_document, version_release_of
 from catalog_service.releases.transitions import roll_back
 from common.errors import StorageExceeded
 from common.mongo import Document, MongoDatabase, long_timeout
@@ -310,7 +309,7 @@ def _restored(document: Document, installer: Upload | None, backup: str, is_stop
     """A version as it is offered after the restore."""
     now, name = datetime.now(UTC), installer.server_filename if installer else ""
     times = {"published_at": document.get("changed_at") or now, "now": now}
-    restored = to_version({**document, **times, "server_filename": name})
+    restored = version_release_of({**document, **times, "server_filename": name})
     if is_stopped:
         restored = roll_back(restored, operator_name(), Reason.given(WITHDRAWN.format(backup=backup)))
     # The background loop tells upload_service of the new file, and looks at the gates.

@@ -71,7 +71,7 @@ from upload_service.storage.store import MongoMoveStore
 from upload_service.uploads.store import MongoUploadStore
 
 LOG, HEADS, TENANT = "auth.audit_log.bson", "auth.audit_heads.bson", "auth.tenants.bson"
-RESTORED = (  # as they are, in this order
+RESTORED = (  # as they are, in this order; exported whole unless the exporter has a query
     "catalog.packages.bson",
     "catalog.versions.bson",
     "catalog.release_policies.bson",
@@ -129,11 +129,6 @@ class ArchiveRecords:
 
 
 ATTEMPTS = 3
-UNFILTERED = {
-    "catalog": ("package_signers", "release_policies"),
-    "clients": ("clients", "entries", "groups"),
-    "auth": ("audit_heads", "tenants"),
-}
 
 
 class InstallerDeleted(Exception):
@@ -237,9 +232,9 @@ class TenantExporter:
         await export("catalog", "finished_uploads", {"server_filename": {"$in": list(names)}, "linked": True})
         await export("auth", "audit_log", {}, sort="sequence")
         await export("auth", "users", HAS_PASSWORD)
-        for database, others in UNFILTERED.items():
-            for collection in others:
-                await export(database, collection, {})
+        for name in sorted({*RESTORED, HEADS, TENANT} - {entry.name for entry in entries}):
+            database, collection, _ = name.split(".")
+            await export(database, collection, {})
         return entries
 
     async def _write_installer(self, archive: ArchiveWriter, entry: Entry, upload: MongoDatabase) -> None:

@@ -14,7 +14,7 @@ from common.auth.package_patterns import EVERY_PACKAGE
 from common.auth.roles import ADMINISTRATOR, Role, parse_roles
 from common.http.forms import Form
 from deploy.cli.options import TenantId, console, with_stores
-from deploy.operator.tenants import Operator, OperatorAudit, operator_name
+from deploy.operator.tenants import Operator, RecordedOperator, operator_name
 from deploy.terminal import folding_table, visible
 
 users = typer.Typer(no_args_is_help=True)
@@ -30,8 +30,7 @@ TokenName = Annotated[str, Argument(help="Name of the token.")]
 @users.command("create")
 @with_stores
 async def create_user(
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant_id: TenantId,
     username: Username,
     role: Roles = None,
@@ -44,7 +43,7 @@ async def create_user(
     await operator.tenants.find(tenant_id)
     await operator.users.create(tenant_id, username, password, roles, is_break_glass=bool(break_glass))
     target = {"break_glass": "true"} if break_glass else {}
-    await audit.add(tenant_id, "user_create", username=username, role=",".join(roles), **target)
+    await operator.audit.add(tenant_id, "user_create", username=username, role=",".join(roles), **target)
     console.print(f"User {username} of {tenant_id} was created.{message}")
 
 
@@ -65,8 +64,7 @@ async def list_users(operator: Operator, tenant_id: TenantId) -> None:
 @users.command("edit")
 @with_stores
 async def edit_user(
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant_id: TenantId,
     username: Username,
     role: Roles = None,
@@ -80,7 +78,7 @@ async def edit_user(
     changes = {"role": (",".join(before.roles), ",".join(roles))} if roles else {}
     if break_glass is not None:
         changes["break_glass"] = (str(before.is_break_glass).lower(), str(break_glass).lower())
-    await audit.add(tenant_id, "user_edit", changes, username=username)
+    await operator.audit.add(tenant_id, "user_edit", changes, username=username)
     if roles:
         console.print(f"User {username} of {tenant_id} has the roles: {', '.join(roles)}.")
     if break_glass is not None:
@@ -90,26 +88,22 @@ async def edit_user(
 
 @users.command("delete")
 @with_stores
-async def delete_user(operator: Operator, audit: OperatorAudit, tenant_id: TenantId, username: Username) -> None:
+async def delete_user(operator: RecordedOperator, tenant_id: TenantId, username: Username) -> None:
     """Delete a user and end the user's sessions. The last administrator of a tenant cannot be deleted."""
     await operator.users.delete(tenant_id, username)
-    await audit.add(tenant_id, "user_delete", username=username)
+    await operator.audit.add(tenant_id, "user_delete", username=username)
     console.print(f"User {username} of {tenant_id} was deleted.")
 
 
 @users.command("password")
 @with_stores
 async def change_password(
-    operator: Operator,
-    audit: OperatorAudit,
-    tenant_id: TenantId,
-    username: Username,
-    password_stdin: FromInput = False,
+    operator: RecordedOperator, tenant_id: TenantId, username: Username, password_stdin: FromInput = False
 ) -> None:
     """Change the password of a user and end the user's sessions."""
     password, message = _password(from_input=password_stdin)
     await operator.users.reset_password(tenant_id, username, password)
-    await audit.add(tenant_id, "user_password", username=username)
+    await operator.audit.add(tenant_id, "user_password", username=username)
     console.print(f"The password of {username} was changed.{message}")
 
 
@@ -124,8 +118,7 @@ def _password(*, from_input: bool) -> tuple[str, str]:
 @tokens.command("create")
 @with_stores
 async def create_token(
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant_id: TenantId,
     name: TokenName,
     role: Annotated[list[Role], Option(help="Role of the token; repeat it for several roles.")],
@@ -144,7 +137,7 @@ async def create_token(
     grant, days = token_grant(Form(fields))
     _, text = await operator.tokens.create(await _caller(operator, tenant_id), grant, days)
     lists = {"role": grant.roles, "package_ids": grant.packages, "networks": grant.networks}
-    await audit.add(tenant_id, "token_create", name=name, **{field: ",".join(lists[field]) for field in lists})
+    await operator.audit.add(tenant_id, "token_create", name=name, **{field: ",".join(lists[field]) for field in lists})
     console.print(f"Token {name} of {tenant_id} was created. It is shown once: {text}")
 
 
@@ -165,8 +158,7 @@ async def list_tokens(operator: Operator, tenant_id: TenantId) -> None:
 @tokens.command("rotate")
 @with_stores
 async def rotate_token(
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant_id: TenantId,
     name: TokenName,
     overlap: Annotated[int, Option(min=0, max=MAX_OVERLAP, help="Hours that the old secret still counts.")] = 0,
@@ -174,16 +166,16 @@ async def rotate_token(
     """Replace the secret of an API token, which then lives its whole time again. The new one is shown once."""
     caller, token_id = await _caller(operator, tenant_id), await _find_id(operator, tenant_id, name)
     _, text = await operator.tokens.rotate(caller, token_id, overlap)
-    await audit.add(tenant_id, "token_rotate", name=name, overlap_hours=str(overlap))
+    await operator.audit.add(tenant_id, "token_rotate", name=name, overlap_hours=str(overlap))
     console.print(f"Token {name} of {tenant_id} was rotated. It is shown once: {text}")
 
 
 @tokens.command("delete")
 @with_stores
-async def delete_token(operator: Operator, audit: OperatorAudit, tenant_id: TenantId, name: TokenName) -> None:
+async def delete_token(operator: RecordedOperator, tenant_id: TenantId, name: TokenName) -> None:
     """Delete an API token, with immediate effect."""
     await operator.tokens.delete(tenant_id, await _find_id(operator, tenant_id, name))
-    await audit.add(tenant_id, "token_delete", name=name)
+    await operator.audit.add(tenant_id, "token_delete", name=name)
     console.print(f"Token {name} of {tenant_id} was deleted.")
 
 

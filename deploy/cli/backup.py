@@ -21,7 +21,7 @@ from deploy.backup.tenant import TenantExporter, TenantImporter
 from deploy.cli.options import TenantId, console, resumable, run_until_stopped
 from deploy.local.folder import DataFolder
 from deploy.operator.stores import Storage, StoreAddresses, offline_stores, open_database, open_storage, store_addresses
-from deploy.operator.tenants import Operator, OperatorAudit, open_operator_audit
+from deploy.operator.tenants import RecordedOperator, open_operator_audit
 from deploy.terminal import print_line, show_progress
 
 Folder = Annotated[Path, Argument(help="Folder of backups.")]
@@ -139,8 +139,7 @@ async def restore_package(
 async def export_tenant(
     where: StoreAddresses,
     storage: Storage,
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant_id: TenantId,
     archive: Archive,
     passphrase_file: Annotated[typer.FileText, Option(help=SEAL_HELP, metavar="FILE")],
@@ -153,7 +152,7 @@ async def export_tenant(
     if archive.exists():
         raise BackupProblem(f"{archive}: exists already; choose another name")
     await operator.tenants.find(tenant_id)
-    await audit.add(tenant_id, "tenant_export", archive=archive.name)
+    await operator.audit.add(tenant_id, "tenant_export", archive=archive.name)
     with show_progress(console) as rows, rows(tenant_id) as progress:
         exporter = TenantExporter(archive.absolute(), tenant_id, passphrase, storage, progress)
         manifest = await exporter.run(where)

@@ -30,7 +30,7 @@ from common.errors import InvalidField
 from common.telemetry import configure_logs
 from deploy.cli.options import INTERRUPTED, Data, console, error_console, run_interruptible, with_stores
 from deploy.operator.stores import Storage, StoreAddresses, open_database, open_storage, store_addresses
-from deploy.operator.tenants import Operator, OperatorAudit, open_operator
+from deploy.operator.tenants import OperatorAudit, RecordedOperator, open_operator
 from deploy.terminal import folding_table
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
@@ -48,8 +48,7 @@ OneTenant = Annotated[str | None, Option("--tenant", help="Only this tenant. Def
 @logs.command("verify")
 @with_stores
 async def verify(
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant: Annotated[str | None, Option(help="Tenant of the log. Default: all tenants and the operators.")] = None,
     expect: Annotated[str | None, Option(help="Earlier head of the log, SEQUENCE:HASH.")] = None,
 ) -> None:
@@ -59,7 +58,7 @@ async def verify(
     """
     if expect and not tenant:
         raise InvalidField("--expect", "is the head of one log; add --tenant")
-    expected = Head.parse(expect) if expect else None
+    audit, expected = operator.audit, Head.parse(expect) if expect else None
     all_logs = [*(tenant.tenant_id for tenant in await operator.tenants.list()), OPERATORS]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     is_intact = True

@@ -56,16 +56,17 @@ def with_stores(
 ) -> Callable[..., None]:
     """Make a command with the option --data of a function whose first parameters are stores, told by their types.
 
-    They are open while the function runs: `StoreAddresses`, `Storage`, `Operator` and `OperatorAudit`.
+    They are open while the function runs: `StoreAddresses`, `Storage`, `Operator`, `RecordedOperator`, `OperatorAudit`.
     """
+    from deploy.operator import tenants
     from deploy.operator.stores import Storage, StoreAddresses, open_storage, store_addresses
-    from deploy.operator.tenants import Operator, OperatorAudit, open_operator, open_operator_audit
 
     openers: Mapping[object, Callable[[StoreAddresses], AbstractAsyncContextManager[object]]] = {
         StoreAddresses: nullcontext,
         Storage: lambda where: nullcontext(open_storage(where.installers)),
-        Operator: lambda where: open_operator(where.addresses),
-        OperatorAudit: open_operator_audit,
+        tenants.Operator: lambda where: tenants.open_operator(where.addresses),
+        tenants.RecordedOperator: tenants.open_recorded_operator,
+        tenants.OperatorAudit: tenants.open_operator_audit,
     }
     kinds = [parameter.annotation for parameter in signature(command, eval_str=True).parameters.values()]
     stores = [openers[kind] for kind in kinds if kind in openers]

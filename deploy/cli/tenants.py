@@ -16,7 +16,13 @@ from common.auth.roles import Role, parse_roles
 from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.cli.options import CaFile, TenantId, console, error_console, with_stores
 from deploy.operator.stores import StoreAddresses
-from deploy.operator.tenants import Operator, OperatorAudit, delete_tenant, locked_out, open_operator_audit
+from deploy.operator.tenants import (
+    Operator,
+    RecordedOperator,
+    delete_tenant,
+    locked_out,
+    open_operator_audit,
+)
 from deploy.terminal import folding_table, print_line
 
 tenants = typer.Typer(no_args_is_help=True)
@@ -55,8 +61,7 @@ Strictness = Annotated[bool | None, Option(help="Reject versions whose metadata 
 @tenants.command()
 @with_stores
 async def create(
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant_id: TenantId,
     storage_quota: Quota = None,
     max_clients: Clients = None,
@@ -73,7 +78,7 @@ async def create(
     )
     await operator.tenants.create(tenant)
     settings = {name: to_audit_text(value) for name, value in vars(tenant).items()}
-    await audit.add(tenant_id, "tenant_create", **settings)
+    await operator.audit.add(tenant_id, "tenant_create", **settings)
     console.print(f"Tenant {tenant_id} was created. Add an administrator: `pkgrepo user create {tenant_id} NAME`")
 
 
@@ -101,8 +106,7 @@ async def list_tenants(operator: Operator) -> None:
 @with_stores
 async def edit(
     where: StoreAddresses,
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant_id: TenantId,
     storage_quota: NewQuota = None,
     max_clients: NewClients = None,
@@ -124,10 +128,10 @@ async def edit(
     changes: dict[str, object] = {
         name: None if value == NO_LIMIT else value for name, value in given.items() if value is not None
     }
-    await audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
+    await operator.audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, changes))
     console.print(f"Tenant {tenant_id} was changed.")
     beside = {LOOPBACK} if where.addresses.base_url else set()
-    for caller in locked_out(networks, await audit.recent_addresses(tenant_id) | beside):
+    for caller in locked_out(networks, await operator.audit.recent_addresses(tenant_id) | beside):
         error_console.print(f"Warning: {caller} is not in these networks. Its requests get status 403 from now on.")
 
 
@@ -153,8 +157,7 @@ async def delete(
 @entra.command("set")
 @with_stores
 async def set_app(
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant_id: TenantId,
     directory: Annotated[
         list[str], Option(metavar="GUID", help="Directory (tenant) id at Entra ID; repeat it for several.")
@@ -170,7 +173,7 @@ async def set_app(
     """Set or replace the app. winget then signs users in, and clients older than contract 1.7 cannot use the source."""
     pairs = [(value, ring) for value, _, ring in (text.rpartition("=") for text in rings or ())]
     app = EntraApp.parse(directory, client_id, resource, scope, pairs)
-    await audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, {"entra": app}))
+    await operator.audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, {"entra": app}))
     console.print(f"winget signs in users of {tenant_id} with Entra ID.")
 
 
@@ -191,17 +194,16 @@ async def show_app(operator: Operator, tenant_id: TenantId) -> None:
 
 @entra.command("remove")
 @with_stores
-async def remove_app(operator: Operator, audit: OperatorAudit, tenant_id: TenantId) -> None:
+async def remove_app(operator: RecordedOperator, tenant_id: TenantId) -> None:
     """Remove the app. Its tokens are refused from now on."""
-    await audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, {"entra": None}))
+    await operator.audit.add(tenant_id, "tenant_edit", await operator.tenants.edit(tenant_id, {"entra": None}))
     console.print(f"winget no longer signs in users of {tenant_id} with Entra ID.")
 
 
 @oidc.command("set")
 @with_stores
 async def set_provider(
-    operator: Operator,
-    audit: OperatorAudit,
+    operator: RecordedOperator,
     tenant_id: TenantId,
     issuer: Annotated[str, Option(help="Address of the provider, as its discovery document names it.")],
     client_id: Annotated[str, Option(help="Id of this repository at the provider.")],
@@ -233,7 +235,7 @@ async def set_provider(
     tenant = await operator.tenants.find(tenant_id)
     with_passwords = tenant.password_login if password_login is None else password_login
     await operator.providers.set(provider, name, with_passwords=with_passwords)
-    await audit.add(tenant_id, "oidc_set", **_shown(provider, name, with_passwords=with_passwords))
+    await operator.audit.add(tenant_id, "oidc_set", **_shown(provider, name, with_passwords=with_passwords))
     print_line(console, f"{tenant_id} signs in with {issuer}. Register these addresses there:")
     for purpose, path in (("Redirect", "callback"), ("Back-channel logout", "backchannel_logout")):
         console.print(f"  {purpose}: https://<host>/{tenant_id}/sign_in/oidc/{path}")
@@ -251,11 +253,11 @@ async def show_provider(operator: Operator, tenant_id: TenantId) -> None:
 
 @oidc.command("remove")
 @with_stores
-async def remove_provider(operator: Operator, audit: OperatorAudit, tenant_id: TenantId) -> None:
+async def remove_provider(operator: RecordedOperator, tenant_id: TenantId) -> None:
     """Remove the company login, and end the sessions of its users. All other users may use passwords again."""
     await operator.tenants.find(tenant_id)
     await operator.providers.remove(tenant_id)
-    await audit.add(tenant_id, "oidc_remove")
+    await operator.audit.add(tenant_id, "oidc_remove")
     console.print(f"{tenant_id} has no company login any more.")
 
 

@@ -26,11 +26,18 @@ class Addresses:
     redis_url: str
 
 
-@dataclass(frozen=True)
 class DataFolder:
     """The folder and the paths in it."""
 
-    path: Path
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.installers = path / "installers"
+        self.logs = path / "logs" / "pkgrepo.log"
+        self.keys = path / "keys"
+        self.password = path / "admin-password"  # of the first administrator, if it was generated
+        self.certificates = path / "tls"
+        self.ca_certificate = self.certificates / "ca.crt"  # Callers of `up --tls` trust it.
+        self._addresses = path / "run" / "addresses.json"
 
     def prepare(self) -> None:
         """Create the folder if necessary. Raises FolderProblem."""
@@ -45,39 +52,12 @@ class DataFolder:
             raise FolderProblem(f"{self.path}: the path is too long for sockets in it; choose a shorter one")
 
     @property
-    def installers(self) -> Path:
-        return self.path / "installers"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs" / "pkgrepo.log"
-
-    @property
-    def password(self) -> Path:
-        """The file of the first administrator's generated password."""
-        return self.path / "admin-password"
-
-    @property
-    def certificates(self) -> Path:
-        """The folder of the certificates of `up --tls`."""
-        return self.path / "tls"
-
-    @property
-    def ca_certificate(self) -> Path:
-        """The certificate that callers of `up --tls` trust."""
-        return self.certificates / "ca.crt"
-
-    @property
     def trust(self) -> ssl.SSLContext | bool:
         """The `ssl` option of a client of this `up`."""
         return ssl.create_default_context(cafile=self.ca_certificate) if self.ca_certificate.exists() else True
 
     def socket(self, service: str) -> Path:
         return self.path / "run" / f"{service}.sock"
-
-    @property
-    def keys(self) -> Path:
-        return self.path / "keys"
 
     def key(self, name: str) -> Path:
         """The file of a key of the services; generated if it does not exist."""
@@ -102,10 +82,6 @@ class DataFolder:
         except FileNotFoundError:
             command = f"pkgrepo up --data {self.path}"
             raise FolderProblem(f"no `pkgrepo up` runs on {self.path}; start it with `{command}`") from None
-
-    @property
-    def _addresses(self) -> Path:
-        return self.path / "run" / "addresses.json"
 
 
 def new_key() -> str:

@@ -36,6 +36,8 @@ from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex
 from upload_service.store import SCHEMA as UPLOAD
 
+UNAUTHORIZED, AUTHENTICATION_FAILED = 13, 18  # MongoDB's codes
+
 
 class StoreSettings(EnvironmentSettings):
     """The stores, the folder of installers and the keys that the environment names."""
@@ -181,9 +183,6 @@ def open_storage(installers: Path | None) -> Storage:
     return Storage(installers, storage_backends(folder, objects), Staging(folder, parts), settings.installer_storage)
 
 
-UNAUTHORIZED, AUTHENTICATION_FAILED = 13, 18  # MongoDB's codes
-
-
 def is_temporary(error: MongoError) -> bool:
     """Whether the call may succeed later: MongoDB was slow, or it is restarted, elects a primary, or is unreachable."""
     return error.timeout or isinstance(error, ConnectionFailure)
@@ -191,36 +190,23 @@ def is_temporary(error: MongoError) -> bool:
 
 def describe(error: Exception) -> str:
     """The cause of a MongoError or RedisError, without the driver's text, which may have addresses."""
-    if isinstance(error, MongoError):
-        store, setting, cause = "MongoDB", "MONGO_URL", _mongo_cause(error)
+    store, setting = ("MongoDB", "MONGO_URL") if isinstance(error, MongoError) else ("Redis", "REDIS_URL")
+    code = error.code if isinstance(error, OperationFailure) else None
+    if code == AUTHENTICATION_FAILED or isinstance(error, AuthenticationError):
+        cause = f"refuses the user or the password; check {setting}"
+    elif code == UNAUTHORIZED or isinstance(error, NoPermissionError):
+        cause = f"refuses the command, because the user of {setting} lacks a right"
+    elif _is_slow(error):
+        cause = "did not answer in time; it is overloaded, or the network is slow"
+    elif isinstance(error, ConnectionFailure | RedisUnreachable):
+        cause = f"is not reached, or has no primary; check {setting} and whether it runs"
     else:
-        store, setting, cause = "Redis", "REDIS_URL", _redis_cause(error)
-    code = f" {error.code}" if isinstance(error, OperationFailure) else ""
-    return f"{store} {cause.format(setting=setting)} ({type(error).__name__}{code})"
+        cause = f"refused a command; check {setting}"
+    return f"{store} {cause} ({type(error).__name__}{'' if code is None else f' {code}'})"
 
 
-def _mongo_cause(error: MongoError) -> str:
-    if isinstance(error, OperationFailure) and error.code == AUTHENTICATION_FAILED:
-        return _NOT_SIGNED_IN
-    if isinstance(error, OperationFailure) and error.code == UNAUTHORIZED:
-        return _MISSING_RIGHT
-    if error.timeout and not isinstance(error, ServerSelectionTimeoutError):
-        return _SLOW
-    return _UNREACHABLE if isinstance(error, ConnectionFailure) else _OTHER
-
-
-def _redis_cause(error: Exception) -> str:
-    if isinstance(error, AuthenticationError):
-        return _NOT_SIGNED_IN
-    if isinstance(error, NoPermissionError):
-        return _MISSING_RIGHT
-    if isinstance(error, RedisTimeout):
-        return _SLOW
-    return _UNREACHABLE if isinstance(error, RedisUnreachable) else _OTHER
-
-
-_NOT_SIGNED_IN = "refuses the user or the password; check {setting}"
-_MISSING_RIGHT = "refuses the command, because the user of {setting} lacks a right"
-_SLOW = "did not answer in time; it is overloaded, or the network is slow"
-_OTHER = "refused a command; check {setting}"
-_UNREACHABLE = "is not reached, or has no primary; check {setting} and whether it runs"
+def _is_slow(error: Exception) -> bool:
+    """Whether a store that is reached did not answer in time."""
+    if isinstance(error, MongoError):
+        return error.timeout and not isinstance(error, ServerSelectionTimeoutError)
+    return isinstance(error, RedisTimeout)

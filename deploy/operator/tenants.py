@@ -176,20 +176,34 @@ def operator_name() -> str:
 ADMINISTRATOR = "admin"
 
 
+@dataclass(frozen=True)
+class RecordedOperator(Operator):
+    """An operator whose actions the audit log records."""
+
+    audit: OperatorAudit
+
+
+@asynccontextmanager
+async def open_recorded_operator(where: StoreAddresses) -> AsyncIterator[RecordedOperator]:
+    """Open the stores of auth_service and the audit log. Raises BadSetting if its key is unknown."""
+    async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
+        yield RecordedOperator(**vars(operator), audit=audit)
+
+
 async def create_first_tenant(where: StoreAddresses, tenant_id: str, password_file: Path) -> str | None:
     """Create the tenant and its administrator if they do not exist; the password if the administrator is new.
 
     The password is read from the file, or generated and written to it. A tenant without users, of an interrupted start,
     gets its administrator.
     """
-    async with open_operator(where.addresses) as operator, open_operator_audit(where) as audit:
+    async with open_recorded_operator(where) as operator:
         try:
             await operator.tenants.create(Tenant(tenant_id))
-            await audit.add(tenant_id, "tenant_create")
+            await operator.audit.add(tenant_id, "tenant_create")
         except TenantExists:
             if await operator.users.list(tenant_id):
                 return None
         password = generated_secret(password_file, 18).read_text(encoding="utf-8").strip()
         await operator.users.create(tenant_id, ADMINISTRATOR, password)
-        await audit.add(tenant_id, "user_create", username=ADMINISTRATOR)
+        await operator.audit.add(tenant_id, "user_create", username=ADMINISTRATOR)
         return password

@@ -29,23 +29,14 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True)
-class WouldPublish:
-    """An installer that would be published without --dry-run."""
-
-    installer: Installer
-
-
-@dataclass(frozen=True)
 class Row:
-    """An installer, or a refused manifest. `size` is in bytes, 0 for a file that was not read."""
+    """An installer, or a refused manifest, which has none. `size` is in bytes, 0 for a file that was not read."""
 
     manifest: Path
     outcome: Outcome
     package_id: str = ""
     version: str = ""
-    architecture: str = ""
-    url: str = ""
-    sha256: str = ""
+    installer: Installer | None = None
     uid: str = ""
     size: int = 0
     notes: Sequence[str] = ()
@@ -54,7 +45,8 @@ class Row:
     @property
     def label(self) -> str:
         """The manifest, and which installer of it."""
-        installer = " ".join(filter(None, (self.package_id, self.version, self.architecture)))
+        architecture = self.installer.architecture if self.installer else ""
+        installer = " ".join(filter(None, (self.package_id, self.version, architecture)))
         return f"{self.manifest}: {installer}" if installer else str(self.manifest)
 
     def document(self) -> dict[str, Any]:
@@ -65,9 +57,7 @@ class Row:
             "outcome": self.outcome,
             "package": self.package_id,
             "version": self.version,
-            "architecture": self.architecture,
-            "url": self.url,
-            "sha256": self.sha256,
+            **{name: getattr(self.installer, name, "") for name in ("architecture", "url", "sha256")},
             "uid": self.uid,
             "size": self.size,
             "notes": list(self.notes),
@@ -80,14 +70,13 @@ def of_refused(refused: RefusedManifest) -> Row:
     return Row(refused.path, Outcome.REFUSED, refused.package_id, refused.version, problem=refused)
 
 
-def of_published(manifest: Manifest, source: ManifestInstaller, result: Published | NotPublished | WouldPublish) -> Row:
+def of_result(manifest: Manifest, source: ManifestInstaller, result: Published | NotPublished) -> Row:
     installer = source.installer
-    names = (installer.package_id, installer.version, installer.architecture, installer.url, installer.sha256)
-    row = Row(manifest.path, Outcome.NEW, *names, notes=source.notes)
-    if isinstance(result, WouldPublish):
-        return row
+    row = Row(manifest.path, Outcome.NEW, installer.package_id, installer.version, installer, notes=source.notes)
     if isinstance(result, NotPublished):
         return replace(row, outcome=Outcome.REFUSED, problem=result.problem)
+    if not result.uid:
+        return row
     outcome = Outcome.PUBLISHED if result.created else Outcome.EXISTING
     return replace(row, outcome=outcome, uid=result.uid, size=result.size)
 
@@ -98,14 +87,14 @@ def summary(rows: Sequence[Row]) -> dict[str, int]:
 
 
 AnyManifest = Manifest | RefusedManifest
-Result = Published | NotPublished | WouldPublish
+Result = Published | NotPublished
 # Publishes the installers of a package, which it adds if needed. The results are in their order.
 Publish = Callable[[str, NewPackage, Sequence[Installer]], Awaitable[Sequence[Result]]]
 
 
 @dataclass(frozen=True)
 class DryRun:
-    """Returns the results that publishing would have, and changes nothing."""
+    """Returns the results that publishing would have, and changes nothing. A new version has no UID."""
 
     client: RetryingClient
     sources: InstallerSources
@@ -117,13 +106,12 @@ class DryRun:
 
     async def _result(self, catalog: Catalog, installer: Installer) -> Result:
         try:
-            if uid := catalog.uid_of(installer, installer.sha256):
-                return Published(installer, uid, installer.sha256, 0, 0, created=False)
-            if not installer.stays:
+            uid = catalog.uid_of(installer, installer.sha256)
+            if not uid and not installer.stays:
                 await self.sources.find(installer)
         except Problem as problem:
             return NotPublished(installer, problem)
-        return WouldPublish(installer)
+        return Published(installer, uid or "", installer.sha256, 0, 0, created=not uid)
 
 
 class ManifestImport:
@@ -173,7 +161,7 @@ class ManifestImport:
             results = await self._publish_installers(installers[0].package_id, new_package(newest), installers)
         except Problem as problem:
             results = [NotPublished(installer, problem) for installer in installers]
-        self.rows += [of_published(*source, result) for source, result in zip(sources, results, strict=True)]
+        self.rows += [of_result(*source, result) for source, result in zip(sources, results, strict=True)]
         for result in results:
             if isinstance(result, NotPublished) and is_transient(result.problem):
                 self.gave_up = result.problem

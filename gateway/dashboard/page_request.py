@@ -20,13 +20,14 @@ from common.auth.sessions import Session
 from common.errors import Forbidden, NotAuthenticated, NotFound, Problem
 from common.http.middleware import CALLER, BytesResponse
 from common.service_client.client import json_of
-from gateway.app_keys import SERVICES, SESSIONS, SETTINGS, USER_DIRECTORY
-from gateway.auth.authenticator import TENANT_VERSION
+from gateway.auth.authenticator import SESSIONS, TENANT_VERSION
+from gateway.auth.directories import USER_DIRECTORY
 from gateway.dashboard.static_files import asset_url
 from gateway.dashboard.templating import LANGUAGE_COOKIE, LANGUAGES, language_of
-from gateway.forwarding.composed import server_information
-from gateway.forwarding.execute import check_permission
-from gateway.routing.target import Target, find_operation, is_https
+from gateway.forwarding.execute import check_permission, server_information
+from gateway.forwarding.proxy import SERVICES
+from gateway.routing import Target, find_operation, is_https
+from gateway.settings import SETTINGS
 
 PAGE_HEADERS = {
     "Content-Security-Policy": (

@@ -289,7 +289,7 @@ async def test_the_server_page_works_without_statistics(visitor: Visitor, monkey
     async def unavailable(*_: object) -> None:
         raise Unavailable("The client registry does not answer; try again soon.")
 
-    monkeypatch.setattr("gateway.auth.client_directory.ClientDirectory.count", unavailable)
+    monkeypatch.setattr("gateway.auth.directories.ClientDirectory.count", unavailable)
     await visitor.go("/server")
     await expect(visitor.page.get_by_text("Tenant statistics are unavailable:")).to_be_visible()
     await expect(visitor.page.locator("tbody tr")).to_have_count(5)

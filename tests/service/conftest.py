@@ -2,14 +2,13 @@
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from uuid import uuid4
 
 import pytest
 
-from common.mongo import MongoDatabase, make_indexes
+from common.mongo import MongoDatabase
+from tests.support.databases import own_database
 from tests.support.servers.object_faults import ObjectFaults, run_object_faults
 from tests.support.servers.object_storage import ObjectServer
-from tests.support.services.catalog import own_database
 from tests.support.services.storage_pair import StoragePair, make_storage_pair
 from upload_service.store import INDEXES
 
@@ -17,8 +16,7 @@ from upload_service.store import INDEXES
 @pytest.fixture(scope="session")
 async def upload_indexes(mongo_url: str) -> AsyncIterator[MongoDatabase]:
     """A database of upload_service. Tests share it, because MongoDB creates indexes slowly."""
-    async with own_database(mongo_url, f"test_upload_{uuid4().hex[:8]}") as database:
-        await make_indexes(database, INDEXES)
+    async with own_database(mongo_url, indexes=INDEXES) as database:
         yield database
 
 

@@ -6,27 +6,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily, Metric
-from pymongo import ASCENDING
 
 from common.mongo import MongoDatabase
 from common.telemetry.metrics import Metrics, gauges
-from upload_service.model import Status
-from upload_service.store import NOW, QUOTA_TOTALS, STORED
+from common.work import WorkQueue
+from upload_service.model import Status, Upload
+from upload_service.store import QUOTA_TOTALS, STORED
 
 
-def register_metrics(metrics: Metrics, database: MongoDatabase, installers: Path) -> None:
+def register_metrics(
+    metrics: Metrics, database: MongoDatabase, announcements: WorkQueue[Upload], installers: Path
+) -> None:
     """Add the metrics that are read when they are scraped."""
     uploads, quotas = database["uploads"], database["quotas"]
 
     async def records() -> Sequence[Metric]:
-        age = {"age": {"$subtract": [NOW, "$updated_at"]}}
-        open_transfers, damaged, waiting, oldest = await asyncio.gather(
+        open_transfers, damaged, (waiting, lag) = await asyncio.gather(
             uploads.count_documents({"status": Status.OPEN}),
             uploads.count_documents({"damage": {"$gt": ""}, **STORED}),
-            uploads.count_documents({"announced": False}),
-            uploads.find_one({"announced": False}, age, sort=[("updated_at", ASCENDING)]),
+            announcements.backlog(),
         )
-        lag = oldest["age"] / 1000 if oldest else 0.0
         return [
             GaugeMetricFamily("pkgrepo_open_transfers", "Uploads that are not whole yet.", open_transfers),
             GaugeMetricFamily("pkgrepo_damaged_installers", "Stored files that are not what was uploaded.", damaged),

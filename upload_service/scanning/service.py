@@ -41,8 +41,7 @@ class Scans:
         try:
             engine = await self.scanner.check()
         except ScanFailed as error:
-            log.warning("scanner_unusable", reason=str(error))
-            raise Postponed(PAUSE_WITHOUT_SCANNER) from None
+            raise Postponed("scanner_unusable", PAUSE_WITHOUT_SCANNER, reason=str(error)) from None
         upload = lease.record
         try:
             verdict = await self._verdict(upload)

@@ -16,10 +16,10 @@ from common.auth.roles import Role
 from common.errors import Problem
 from common.http.server import CHECK_TIMEOUT, READINESS
 from common.service_client.client import ServiceClient
-from gateway.app_keys import SERVICES
 from gateway.dashboard.page_request import PageRequest, client_names_of, package_names_of
 from gateway.dashboard.templating import _
 from gateway.forwarding.audit import LEFT_OUT
+from gateway.forwarding.proxy import SERVICES
 from gateway.operations import GATEWAY, OPERATIONS
 
 # The name of each role, and what it allows.

@@ -8,11 +8,11 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.app_keys import SERVICES
 from gateway.dashboard.page_request import PageRequest, client_names_of, or_none, package_names_of
 from gateway.dashboard.pages import releases
 from gateway.dashboard.pages.administration import health_of_services
 from gateway.dashboard.pages.rollout import RolloutKit
+from gateway.forwarding.proxy import SERVICES
 from gateway.operations import CATALOG, CLIENTS
 
 RECENT = 5  # uploads, publications and actions

@@ -12,10 +12,10 @@ from aiohttp import web
 from yarl import URL
 
 from common.errors import NotFound
-from gateway.app_keys import SERVICES
 from gateway.dashboard.page_request import PageRequest, or_none, paginate, paginate_list, paginate_operation
 from gateway.dashboard.pages import releases
 from gateway.dashboard.static_files import STATIC_FILES
+from gateway.forwarding.proxy import SERVICES
 from gateway.operations import UPLOAD
 
 PAGE_SIZE = 50  # packages

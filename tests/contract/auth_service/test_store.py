@@ -6,10 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from motor.motor_asyncio import AsyncIOMotorClient
 
 from auth_service.audit.chain import AuditSigner
 from auth_service.audit.model import AuditEntry, ChainedEntry, Selection
@@ -24,9 +22,10 @@ from auth_service.tokens.store import MongoTokenStore
 from auth_service.users.model import LastAdministrator, User, UserExists
 from auth_service.users.store import MongoUserStore
 from common.auth.roles import ADMINISTRATOR, Role
-from common.mongo import Document, MongoDatabase, make_indexes
+from common.mongo import MongoDatabase
 from common.redis import TenantVersions
 from common.tenants import Tenant, VersionKey
+from tests.support.databases import own_database
 from tests.support.factories import KEY, make_tenant
 from tests.support.services.tenant_first import TenantFilterCheck
 
@@ -41,14 +40,8 @@ def listener() -> TenantFilterCheck:
 @pytest.fixture(scope="module")
 async def database(mongo_url: str, listener: TenantFilterCheck) -> AsyncIterator[MongoDatabase]:
     """A database with recorded commands; the service's connection settings apply."""
-    client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
-        mongo_url, event_listeners=[listener], tz_aware=True, w="majority", readConcernLevel="majority"
-    )
-    name = f"test_auth_{uuid4().hex[:12]}"
-    await make_indexes(client[name], SCHEMA.indexes)
-    yield client[name]
-    await client.drop_database(name)
-    client.close()
+    async with own_database(mongo_url, indexes=SCHEMA.indexes, event_listeners=[listener]) as opened:
+        yield opened
 
 
 class RecordedVersions(TenantVersions):

@@ -3,7 +3,6 @@
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
-from uuid import uuid4
 
 import pytest
 
@@ -11,10 +10,10 @@ from catalog_service.catalog.revision_store import EVERY_PACKAGE, TIMEOUT
 from catalog_service.releases.policy import Gates, Policy
 from catalog_service.store import INDEXES, MongoCatalogStore
 from common.errors import Problem
-from common.mongo import MongoDatabase, MongoError, make_indexes
+from common.mongo import MongoDatabase, MongoError
 from common.tenants import DEFAULT_RING
+from tests.support.databases import own_database
 from tests.support.factories import make_tenant
-from tests.support.services.catalog import own_database
 
 RINGS = Policy(rings=("pilot", "everyone"))
 
@@ -49,8 +48,7 @@ class Tenant:
 
 @pytest.fixture(scope="module")
 async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    async with own_database(mongo_url, f"test_catalog_{uuid4().hex[:12]}", w="majority") as opened:
-        await make_indexes(opened, INDEXES)
+    async with own_database(mongo_url, indexes=INDEXES) as opened:
         yield opened
 
 

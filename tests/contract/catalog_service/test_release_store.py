@@ -11,9 +11,9 @@ import pytest
 from catalog_service.releases.policy import Policy
 from catalog_service.releases.store import TIER, LastSigner, ReleaseQuery
 from catalog_service.store import INDEXES, MongoCatalogStore
-from common.mongo import MongoDatabase, make_indexes
+from common.mongo import MongoDatabase
+from tests.support.databases import own_database
 from tests.support.factories import make_tenant
-from tests.support.services.catalog import own_database
 from tests.support.tables import each
 
 VERSIONS = 300  # of each of two tenants; two of them are in flight
@@ -21,9 +21,8 @@ VERSIONS = 300  # of each of two tenants; two of them are in flight
 
 @pytest.fixture(scope="module")
 async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    async with own_database(mongo_url, f"test_catalog_{uuid4().hex[:12]}", w="majority") as database:
-        await make_indexes(database, INDEXES)
-        yield database
+    async with own_database(mongo_url, indexes=INDEXES) as opened:
+        yield opened
 
 
 @pytest.fixture

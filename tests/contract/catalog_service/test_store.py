@@ -37,9 +37,10 @@ from catalog_service.model.versions import (
 from catalog_service.releases.policy import Policy, RetentionRule
 from catalog_service.releases.store import LastSigner
 from catalog_service.store import INDEXES, MongoCatalogStore
-from common.mongo import MongoDatabase, make_indexes
+from common.mongo import MongoDatabase
+from tests.support.databases import own_database
 from tests.support.factories import make_tenant
-from tests.support.services.catalog import DIGEST, own_database
+from tests.support.services.catalog import DIGEST
 
 FILE = InstallerFile(4096, DIGEST)
 
@@ -101,9 +102,7 @@ class Stores:
 @pytest.fixture(scope="module")
 async def opened(mongo_url: str) -> AsyncIterator[tuple[MongoDatabase, Filters]]:
     filters = Filters()
-    name = f"test_catalog_{uuid4().hex[:12]}"
-    async with own_database(mongo_url, name, event_listeners=[filters], w="majority") as database:
-        await make_indexes(database, INDEXES)
+    async with own_database(mongo_url, indexes=INDEXES, event_listeners=[filters]) as database:
         yield database, filters
 
 

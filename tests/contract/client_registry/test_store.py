@@ -8,7 +8,6 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from motor.motor_asyncio import AsyncIOMotorClient
 
 from client_registry.blacklist.model import Entry, Group, GroupExists, GroupInUse, GroupNotFound
 from client_registry.blacklist.service import Blacklist
@@ -23,7 +22,8 @@ from client_registry.releases.store import MongoReleaseStore
 from client_registry.store import SCHEMA
 from common.auth.signing import Keys
 from common.errors import Problem
-from common.mongo import Document, MongoDatabase, make_indexes
+from common.mongo import MongoDatabase
+from tests.support.databases import own_database
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
 from tests.support.services.tenant_first import TenantFilterCheck
 from tests.support.tables import each
@@ -39,14 +39,8 @@ def listener() -> TenantFilterCheck:
 @pytest.fixture(scope="module")
 async def database(mongo_url: str, listener: TenantFilterCheck) -> AsyncIterator[MongoDatabase]:
     """A database with recorded commands; the service's connection settings apply."""
-    client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
-        mongo_url, event_listeners=[listener], tz_aware=True, w="majority", readConcernLevel="majority"
-    )
-    name = f"test_clients_{uuid4().hex[:12]}"
-    await make_indexes(client[name], SCHEMA.indexes)
-    yield client[name]
-    await client.drop_database(name)
-    client.close()
+    async with own_database(mongo_url, indexes=SCHEMA.indexes, event_listeners=[listener]) as opened:
+        yield opened
 
 
 @pytest.fixture

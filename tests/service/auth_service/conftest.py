@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from common.redis import Redis, open_redis
 from tests.support.services.auth import Auth, serving_auth
 
 
@@ -13,9 +12,3 @@ async def auth(mongo_url: str, redis_url: str) -> AsyncIterator[Auth]:
     """A service shared by the tests of a file; each test has its own tenant."""
     async with serving_auth(mongo_url, redis_url) as served:
         yield served
-
-
-@pytest.fixture(scope="module")
-async def redis(redis_url: str) -> AsyncIterator["Redis"]:
-    async with open_redis(redis_url) as client:
-        yield client

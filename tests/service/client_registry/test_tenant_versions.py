@@ -1,23 +1,16 @@
 """Every write of client_registry invalidates the gateways' caches before its response; nothing else does."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from common.auth.internal_tokens import Caller
-from common.redis import Redis, RedisError, TenantVersions, open_redis
+from common.redis import Redis, RedisError, TenantVersions
 from gateway.operations import CLIENTS, OPERATIONS
 from tests.support.factories import make_caller
 from tests.support.services.registry import Registry, serving_registry
 
 WRITES = {row.name for row in OPERATIONS if row.service == CLIENTS and row.audited}
-
-
-@pytest.fixture(scope="module")
-async def redis(redis_url: str) -> AsyncIterator["Redis"]:
-    async with open_redis(redis_url) as client:
-        yield client
 
 
 async def tenant_version(redis: "Redis", caller: Caller) -> object:

@@ -11,7 +11,6 @@ from typing import Any
 from uuid import uuid4
 
 from aiohttp import ClientSession, web
-from motor.motor_asyncio import AsyncIOMotorClient
 from PIL import Image
 from yarl import URL
 
@@ -31,6 +30,7 @@ from common.http.server import serving
 from common.mongo import Document, MongoDatabase, open_database
 from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer, ServiceApi, read_answer
+from tests.support.databases import own_database
 from tests.support.factories import KEY, KEYS
 
 DIGEST = "ab" * 32
@@ -134,6 +134,8 @@ class StubServices:
         if name not in self.links or self.links[name] not in {None, uid}:
             raise InstallerNotFound("There is no such file.")
         self.links[name] = uid
+        if body["withheld"]:
+            self.withheld.setdefault(uid, (0, True))
         if self.during:
             await self.during()
         return json_response({"size": 4096, "sha256": DIGEST, **self.claim_fields})
@@ -364,14 +366,3 @@ async def serving_catalog(
             app[RELEASES],
             app[RETENTION].run_due,
         )
-
-
-@asynccontextmanager
-async def own_database(mongo_url: str, name: str, **options: Any) -> AsyncIterator[MongoDatabase]:
-    """Open a database, and drop it at the end."""
-    mongo: AsyncIOMotorClient[Document] = AsyncIOMotorClient(mongo_url, tz_aware=True, **options)
-    try:
-        yield mongo[name]
-    finally:
-        await mongo.drop_database(name)
-        mongo.close()

@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import dataclass, field
 from typing import BinaryIO
-from unittest.mock import AsyncMock
 
 import pytest
 
@@ -64,6 +63,6 @@ def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader)
 async def uploaded(settings: UploadSettings, caller: Caller, *contents: bytes) -> list[str]:
     """The names of files that were uploaded while no replica inspected."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Inspector, "inspect_due", AsyncMock())
+        patched.setattr("upload_service.inspection.inspector.IN_BACKGROUND", 0)
         async with serving_uploads(settings) as api:
             return [await api.upload(caller, content) for content in contents]

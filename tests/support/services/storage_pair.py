@@ -92,7 +92,8 @@ class StoragePair:
         source.write_bytes(content)
         await self.backend(storage).put(upload, source)
         source.unlink(missing_ok=True)
-        document = {**record_of(upload), "announced": True, "lease_until": LONG_AGO, "updated_at": LONG_AGO, **fields}
+        work = {"scrub": {"due": LONG_AGO, "since": LONG_AGO}}
+        document = {**record_of(upload), "work": work, "lease_until": LONG_AGO, "updated_at": LONG_AGO, **fields}
         await self.database["uploads"].insert_one(document)
         return upload
 

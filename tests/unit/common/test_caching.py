@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from common.caching import FifoCache, ResponseCache
+from tests.support.clock import Clock
 
 
 def test_the_oldest_value_is_evicted_at_the_limit() -> None:
@@ -33,17 +34,6 @@ def test_a_too_large_value_removes_only_the_value_it_replaces() -> None:
     assert (memory.get("b"), memory.get("c")) == (None, "x" * 10)
 
 
-class Clock:
-    """A monotonic clock that a test sets."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 1000.0
-        monkeypatch.setattr("common.caching.time", self)
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 class Service:
     """Returns the number of the call after the test opens it."""
 
@@ -64,7 +54,9 @@ class Service:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+    clock = Clock()
+    monkeypatch.setattr("common.caching.time", clock)
+    return clock
 
 
 @pytest.fixture

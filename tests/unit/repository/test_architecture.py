@@ -22,7 +22,6 @@ DRIVERS = {
 # The layers of a service. A module imports its own layer and the layers to its right.
 LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
 ROUTE_MODULES = {
-    "composed",
     "dashboard",
     "execute",
     "forms",

@@ -11,7 +11,6 @@ from uuid import uuid4
 import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
-from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.errors import BulkWriteError
 
 from auth_service.audit import service as audit_module
@@ -19,7 +18,8 @@ from auth_service.audit.chain import AuditSigner, ChainBroken, verify
 from auth_service.audit.model import AuditBusy, AuditEntry, Head, Selection, SignedHead
 from auth_service.audit.service import Audit
 from auth_service.audit.store import AUDIT_INDEXES, MongoAuditStore
-from common.mongo import Document, MongoDatabase, make_indexes
+from common.mongo import Document, MongoDatabase
+from tests.support.databases import own_database
 from tests.support.factories import KEY
 
 LENGTH = 8  # entries of the log in the tampering tests
@@ -71,14 +71,8 @@ class Log:
 
 @pytest.fixture(scope="module")
 async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(
-        mongo_url, tz_aware=True, w="majority", readConcernLevel="majority"
-    )
-    name = f"test_audit_{uuid4().hex[:12]}"
-    await make_indexes(client[name], AUDIT_INDEXES)
-    yield client[name]
-    await client.drop_database(name)
-    client.close()
+    async with own_database(mongo_url, indexes=AUDIT_INDEXES) as opened:
+        yield opened
 
 
 @pytest.fixture

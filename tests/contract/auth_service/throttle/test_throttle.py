@@ -1,7 +1,7 @@
 """The login throttle on a real Redis. Redis commands shift the time, so no test waits."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
@@ -12,16 +12,9 @@ from redis.asyncio import Redis
 from auth_service.throttle import service as throttle
 from auth_service.throttle.service import Throttle, TooManyFailures
 from auth_service.throttle.store import KNOWN_FOR, KNOWN_NETWORKS, RedisFailureCounts, RedisKnownNetworks
-from common.redis import open_redis
 from tests.support.services.auth import unique_address
 
 ADDRESS = "192.0.2.1"
-
-
-@pytest.fixture(scope="module")
-async def redis(redis_url: str) -> AsyncIterator["Redis"]:
-    async with open_redis(redis_url) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

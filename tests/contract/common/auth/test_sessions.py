@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,18 +17,12 @@ from common.auth.signing import ALGORITHM
 from common.errors import NotAuthenticated
 from common.redis import CONNECTIONS, RedisError, TenantVersions, open_redis
 from deploy.local import servers
-from gateway.auth.client_directory import MAX_AGE
+from gateway.auth.directories import MAX_AGE
 from tests.support.factories import KEY, KEYS
 from tests.support.tables import each
 
 OTHER_KEY = "another-key-for-tests-long-enough-too"
 LIFETIME, IDLE = 3600, 600  # seconds
-
-
-@pytest.fixture(scope="module")
-async def redis(redis_url: str) -> AsyncIterator["Redis"]:
-    async with open_redis(redis_url) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")

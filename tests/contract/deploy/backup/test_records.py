@@ -4,13 +4,12 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import bson
 import pytest
 from pymongo.errors import OperationFailure
 
-from common.mongo import MongoDatabase, open_database
+from common.mongo import MongoDatabase
 from deploy.backup.records import (
     TOO_OLD,
     UNAVAILABLE,
@@ -20,6 +19,7 @@ from deploy.backup.records import (
     restore_documents,
     snapshot_read,
 )
+from tests.support.databases import own_database
 
 ROW: Mapping[str, Any] = {
     "_id": bson.ObjectId(),
@@ -34,9 +34,8 @@ ROW: Mapping[str, Any] = {
 
 @pytest.fixture
 async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    async with open_database(mongo_url, f"backup{uuid4().hex[:8]}") as database:
-        yield database
-        await database.client.drop_database(database.name)
+    async with own_database(mongo_url) as opened:
+        yield opened
 
 
 async def test_repeated_restores_return_records_byte_for_byte(database: MongoDatabase, tmp_path: Path) -> None:

@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from common.mongo import MongoDatabase, make_indexes, open_database
+from common.mongo import MongoDatabase
+from tests.support.databases import RecordedCommands, own_database
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
@@ -24,15 +24,13 @@ WEEK = 7 * 24 * 3600
 
 @pytest.fixture
 async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    async with open_database(mongo_url, f"test_care_{uuid4().hex[:8]}") as opened:
-        await make_indexes(opened, INDEXES)
+    async with own_database(mongo_url, indexes=INDEXES) as opened:
         yield opened
-        await opened.client.drop_database(opened.name)
 
 
 @pytest.fixture
 def store(database: MongoDatabase) -> MongoScrubStore:
-    return MongoScrubStore(database)
+    return MongoScrubStore(database, WEEK)
 
 
 async def complete(database: MongoDatabase, tenant_id: str = "acme", **fields: Any) -> Upload:
@@ -53,41 +51,24 @@ async def change(database: MongoDatabase, upload: Upload, **fields: Any) -> None
 
 
 async def age(database: MongoDatabase, upload: Upload, **ages: float) -> None:
-    """Set how long ago a file was read."""
-    await change(database, upload, checked_at=datetime.now(UTC) - timedelta(**ages))
+    """Let time pass since a file was read."""
+    span = timedelta(**ages).total_seconds() * 1000
+    earlier = {"work.scrub.due": {"$subtract": ["$work.scrub.due", span]}}
+    await database["uploads"].update_one({"upload_id": upload.upload_id}, [{"$set": earlier}])
 
 
 async def test_an_intact_file_is_read_again_later(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
-    assert await store.lease_due(WEEK) is None
-    await age(database, upload, days=7.1)
-    due = await store.lease_due(WEEK)
-    assert due is not None
-    assert due.upload_id == upload.upload_id
-
-
-async def test_a_file_that_was_never_read_is_read_first(store: MongoScrubStore, database: MongoDatabase) -> None:
-    old, never = await complete(database), await complete(database)
-    await age(database, old, days=99)
-    await database["uploads"].update_one({"upload_id": never.upload_id}, {"$unset": {"checked_at": ""}})
-    due = [await store.lease_due(WEEK) for _ in range(3)]
-    assert [upload and upload.upload_id for upload in due] == [never.upload_id, old.upload_id, None]
-
-
-async def test_two_replicas_do_not_read_the_same_file(store: MongoScrubStore, database: MongoDatabase) -> None:
-    uploads = [await complete(database) for _ in range(5)]
-    for upload in uploads:
-        await age(database, upload, days=8)
-    due = await asyncio.gather(*(store.lease_due(WEEK) for _ in range(10)))
-    assert sorted(upload.upload_id for upload in due if upload) == sorted(upload.upload_id for upload in uploads)
-
-
-async def test_an_interrupted_inspection_is_repeated(store: MongoScrubStore, database: MongoDatabase) -> None:
-    upload = await complete(database)
-    await age(database, upload, days=8)
-    assert await store.lease_due(WEEK)
-    await change(database, upload, checking_until=datetime.now(UTC) - timedelta(seconds=1))
-    assert await store.lease_due(WEEK)
+    assert await store.queue.lease() is None
+    await age(database, upload, days=7)
+    lease = await store.queue.lease()
+    assert lease is not None
+    assert await store.mark_intact(lease.record)
+    await store.read_again(lease, Damage.NONE)
+    await age(database, upload, days=6.9)
+    assert await store.queue.lease() is None
+    await age(database, upload, days=0.1)
+    assert await store.queue.lease() is not None
 
 
 @pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
@@ -97,43 +78,33 @@ async def test_open_and_deleting_uploads_are_not_scrubbed(
     upload = await complete(database)
     await age(database, upload, days=8)
     await change(database, upload, status=status)
-    assert await store.lease_due(WEEK) is None
+    assert await store.queue.lease() is None
 
 
 async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
-    assert await store.mark_damaged(upload, Damage.ALTERED)
-    assert await store.lease_due(WEEK) is None
-    await age(database, upload, hours=1.1)
-    assert await store.lease_due(WEEK)
-
-
-class RecordedCommands(CommandListener):
-    """Records the changes that the driver requests."""
-
-    def __init__(self) -> None:
-        self.changes: list[dict[str, Any]] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        if event.command_name == "findAndModify":
-            keys = ("findAndModify", "query", "sort", "update")
-            self.changes.append({key: event.command[key] for key in keys})
-
-    def succeeded(self, event: CommandSucceededEvent) -> None: ...
-
-    def failed(self, event: CommandFailedEvent) -> None: ...
+    await age(database, upload, days=7)
+    lease = await store.queue.lease()
+    assert lease is not None
+    assert await store.mark_damaged(lease.record, Damage.ALTERED)
+    await store.read_again(lease, Damage.ALTERED)
+    await age(database, upload, minutes=59)
+    assert await store.queue.lease() is None
+    await age(database, upload, minutes=1)
+    assert await store.queue.lease() is not None
 
 
 async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database: MongoDatabase) -> None:
     for _ in range(20):
         await complete(database)
-    commands = RecordedCommands()
-    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[commands])
-    await MongoScrubStore(client[database.name]).lease_due(WEEK)
+    recorded = RecordedCommands("findAndModify")
+    client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[recorded])
+    await MongoScrubStore(client[database.name], WEEK).queue.lease()
     client.close()
-    assert len(commands.changes) == 2
-    for asking in commands.changes:
-        plan = await database.command("explain", asking)
+    assert len(recorded.commands) == 1
+    for command in recorded.commands:
+        query = {key: command[key] for key in ("findAndModify", "query", "sort", "update")}
+        plan = await database.command("explain", query)
         assert plan["executionStats"]["totalDocsExamined"] == 0
 
 

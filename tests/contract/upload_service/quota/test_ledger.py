@@ -13,7 +13,8 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo import MongoClient
 from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
-from common.mongo import MongoDatabase, make_indexes, open_database
+from common.mongo import MongoDatabase
+from tests.support.databases import own_database
 from upload_service.model import Status, Upload
 from upload_service.quota import store as quota_store
 from upload_service.quota.reconciliation import Reconciliation, expected_ledger
@@ -25,10 +26,8 @@ SIZE = 10
 
 @pytest.fixture(scope="module")
 async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
-    async with open_database(mongo_url, f"test_ledger_{uuid4().hex[:8]}") as opened:
-        await make_indexes(opened, INDEXES)
+    async with own_database(mongo_url, indexes=INDEXES) as opened:
         yield opened
-        await opened.client.drop_database(opened.name)
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from motor.motor_asyncio import AsyncIOMotorClient
-from pymongo.monitoring import CommandFailedEvent, CommandListener, CommandStartedEvent, CommandSucceededEvent
 
+from tests.support.databases import RecordedCommands
 from tests.support.services.storage_pair import StoragePair, storages
 from tests.support.services.tenant_first import TenantFilterCheck
 from upload_service.model import Damage, Move, Status, StorageKind
@@ -81,34 +81,17 @@ async def test_remaining_can_omit_files_that_cannot_be_moved(storages: StoragePa
     assert await storages.store.remaining(StorageKind.FOLDER, [failed.upload_id, other.upload_id]) == (0, 0)
 
 
-class RecordedTimeouts(CommandListener):
-    """Records the time limit of each aggregation in milliseconds."""
-
-    def __init__(self) -> None:
-        self.given: list[int] = []
-
-    def started(self, event: CommandStartedEvent) -> None:
-        if event.command_name == "aggregate":
-            self.given.append(event.command["maxTimeMS"])
-
-    def succeeded(self, event: CommandSucceededEvent) -> None:
-        pass
-
-    def failed(self, event: CommandFailedEvent) -> None:
-        pass
-
-
 async def test_counting_all_files_may_take_minutes(mongo_url: str, storages: StoragePair) -> None:
-    timeout = RecordedTimeouts()
+    recorded = RecordedCommands("aggregate")
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(
-        mongo_url, timeoutMS=2500, event_listeners=[timeout]
+        mongo_url, timeoutMS=2500, event_listeners=[recorded]
     )
     store = MongoMoveStore(client[storages.database.name])
     await store.remaining(StorageKind.FOLDER)
     await store.count(StorageKind.FOLDER)
     client.close()
-    assert len(timeout.given) == 2
-    assert min(timeout.given) > 60_000
+    assert len(recorded.commands) == 2
+    assert min(command["maxTimeMS"] for command in recorded.commands) > 60_000
 
 
 async def test_has_any_finds_the_tenants_files_in_a_storage(storages: StoragePair) -> None:

@@ -6,13 +6,13 @@ from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from auth_service.entra import keys
 from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.servers.entra import APP, CLIENT_ID, DIRECTORY, OTHER_DIRECTORY, Entra, running_entra, unsigned
@@ -136,37 +136,57 @@ async def test_tokens_that_entra_did_not_sign_are_refused(served: EntraAuth) -> 
                 assert status == 401
 
 
-async def test_a_new_key_of_entra_is_read(served: EntraAuth, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keys, "REFRESH_PAUSE", 0)
+class Clock:
+    """A clock that tests turn forward."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("auth_service.oidc.discovery.time", SimpleNamespace(monotonic=clock))
+    return clock
+
+
+async def test_a_new_key_of_entra_is_read(served: EntraAuth, clock: Clock) -> None:
     assert await served.status(served.entra.token()) == 200
     served.entra.add_key("second")
+    clock.now += 61
     assert await served.status(served.entra.token(kid="second")) == 200
 
 
-async def test_unknown_keys_are_looked_up_once_a_minute(served: EntraAuth) -> None:
+async def test_unknown_keys_are_looked_up_once_a_minute(served: EntraAuth, clock: Clock) -> None:
     served.entra.add_key("private", published=False)
-    for kid in ["first", *["private"] * 5]:
-        await served.status(served.entra.token(kid=kid))
-    assert served.entra.reads == 1
+    for reads in (1, 2):
+        for kid in ["first", *["private"] * 5]:
+            await served.status(served.entra.token(kid=kid))
+        assert served.entra.reads == reads
+        clock.now += 61
 
 
-async def test_known_keys_go_on_while_entra_is_away(served: EntraAuth, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_known_keys_go_on_while_entra_is_away(served: EntraAuth, clock: Clock) -> None:
     assert await served.status(served.entra.token()) == 200
     served.entra.is_away = True
-    for name in ("MAX_AGE", "REFRESH_PAUSE"):
-        monkeypatch.setattr(keys, name, 0)
+    clock.now += 3601
     for _ in range(3):
         assert await served.status(served.entra.token()) == 200
-    monkeypatch.setattr(keys, "MAX_STALE", 0)
+        clock.now += 61
+    clock.now += 86400
     assert await served.status(served.entra.token()) == 503
 
 
-async def test_without_keys_nothing_is_accepted(served: EntraAuth, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_without_keys_nothing_is_accepted(served: EntraAuth, clock: Clock) -> None:
     served.entra.is_away = True
     answer = await served.identify(served.entra.token())
     assert (answer.status, answer.body["code"], answer.headers["Retry-After"]) == (503, "entra_unavailable", "5")
     served.entra.is_away = False
-    monkeypatch.setattr(keys, "RETRY_PAUSE", 0)
+    assert await served.status(served.entra.token()) == 503
+    clock.now += 6
     assert await served.status(served.entra.token()) == 200
 
 

@@ -204,7 +204,7 @@ async def test_a_provider_that_is_removed_during_a_sign_in_opens_no_session(
 
 async def test_a_new_key_is_fetched_at_most_once_a_minute(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = time.monotonic()
-    monkeypatch.setattr("auth_service.oidc.client.time.monotonic", lambda: clock)
+    monkeypatch.setattr("auth_service.oidc.discovery.time.monotonic", lambda: clock)
     assert (await company.sign_in()).status == 200
     company.idp.keys = {"rsa-2": OTHER_RSA_KEY}
     company.idp.signer = "rsa-2"
@@ -220,7 +220,7 @@ async def test_failed_requests_for_a_new_key_are_also_limited(
     company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = time.monotonic()
-    monkeypatch.setattr("auth_service.oidc.client.time.monotonic", lambda: clock)
+    monkeypatch.setattr("auth_service.oidc.discovery.time.monotonic", lambda: clock)
     assert (await company.sign_in()).status == 200
     clock += 61
     company.idp.replies["/jwks"] = lambda _: web.Response(status=500)

@@ -421,13 +421,13 @@ async def test_a_file_is_withheld_until_its_scan_gate_has_passed(
 
 async def test_a_version_begins_only_after_its_file_is_withheld(tenant: ReleaseTenant, catalog: Catalog) -> None:
     await tenant.set_policy(gates={"pilot": {"scan": True}})
-    catalog.stubs.release_refusal = NOT_THERE
+    catalog.stubs.refusal = NOT_THERE
     name = catalog.stubs.add_file()
     answer = await catalog.post_version(tenant.ada, server_filename=name, package_version="1.0")
     assert answer.status == 500
     listed = await catalog.call(tenant.ada, "GET", "get_package_versions", "acme.editor")
     assert listed.body == []
-    catalog.stubs.release_refusal = None
+    catalog.stubs.refusal = None
     assert await tenant.is_withheld(await tenant.publish("1.0", server_filename=name))
 
 

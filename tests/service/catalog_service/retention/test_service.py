@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from catalog_service.model.releases import Reason
 from catalog_service.releases.policy import Policy
 from catalog_service.retention.plan import StoredVersion
 from common.auth.internal_tokens import Caller
@@ -52,6 +51,18 @@ class Tenant:
     async def set_field(self, uid: str, name: str, value: object) -> None:
         await self.catalog.database["versions"].update_one({**self._query, "uid": uid}, {"$set": {name: value}})
 
+    def change_after_the_plan(self, monkeypatch: pytest.MonkeyPatch, uid: str, name: str, value: object) -> None:
+        """Let another process change a version as soon as retention has read it."""
+        store = self.catalog.store.retention
+        read = store.versions
+
+        async def read_and_change(tenant_id: str) -> Sequence[StoredVersion]:
+            versions = await read(tenant_id)
+            await self.set_field(uid, name, value)
+            return versions
+
+        monkeypatch.setattr(store, "versions", read_and_change)
+
     async def preview(self) -> dict[str, Any]:
         answer = await self.catalog.call(self.caller, "GET", "preview_retention")
         assert answer.status == 200, answer.body
@@ -59,11 +70,12 @@ class Tenant:
         return preview
 
     async def run(self) -> None:
-        """Run as if the last run was yesterday."""
+        """Run as if the last run was yesterday, and do what follows in the background."""
         await self.catalog.run_retention()
         runs = self.catalog.database["retention_runs"]
         await runs.update_one(self._query, [{"$set": {"day": {"$add": ["$day", -DAY]}}}])
         await self.catalog.run_retention()
+        await self.catalog.releases.run_due()
 
     @property
     def withheld(self) -> dict[str, bool]:
@@ -207,25 +219,23 @@ async def test_a_version_that_becomes_the_newest_during_the_plan_is_not_deleted(
     assert await tenant.statuses() == {"1.0": "active"}
 
 
-async def test_a_version_that_somebody_resumed_is_not_deleted(tenant: Tenant) -> None:
+async def test_a_version_that_somebody_resumed_is_not_deleted(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
     old, _ = await tenant.publish("1.0", "2.0")
     await tenant.run()
     await tenant.pass_days(8)
-    (retired,) = [
-        each for each in await tenant.catalog.store.retention.versions(tenant.caller.tenant_id) if each.is_retired
-    ]
-    await tenant.set_field(old, "stage.status", "active")
-    assert not await tenant.catalog.store.retention.begin_deletion(tenant.caller.tenant_id, retired)
+    tenant.change_after_the_plan(monkeypatch, old, "stage.status", "active")
+    await tenant.run()
     assert await tenant.statuses() == {"2.0": "", "1.0": "active"}
 
 
 @pytest.mark.parametrize(("name", "value"), [("release.pinned", True), ("release.fence", 5), ("state", "deleting")])
-async def test_a_version_that_changed_since_the_plan_is_not_retired(tenant: Tenant, name: str, value: object) -> None:
+async def test_a_version_that_changed_since_the_plan_is_not_retired(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch, name: str, value: object
+) -> None:
     old, _ = await tenant.publish("1.0", "2.0")
-    store, tenant_id = tenant.catalog.store.retention, tenant.caller.tenant_id
-    (version,) = [version for version in await store.versions(tenant_id) if version.uid == old]
-    await tenant.set_field(old, name, value)
-    assert await store.retire(tenant_id, [(version, Reason())]) == 0
+    tenant.change_after_the_plan(monkeypatch, old, name, value)
+    await tenant.run()
+    assert "retired" not in (await tenant.statuses()).values()
 
 
 @pytest.mark.parametrize(("operation", "data"), [("pin_version", {"pinned": "1"}), ("resume_version", {})])
@@ -254,11 +264,9 @@ async def test_a_pin_gives_the_preview_another_revision(tenant: Tenant) -> None:
 async def test_the_file_of_a_retired_version_is_withheld(tenant: Tenant) -> None:
     old, _ = await tenant.publish("1.0", "2.0")
     await tenant.run()
-    await tenant.catalog.releases.run_due()
     assert tenant.withheld == {old: True}
     await tenant.set_policy()
     await tenant.run()
-    await tenant.catalog.releases.run_due()
     assert tenant.withheld == {old: False}
 
 
@@ -289,7 +297,7 @@ async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(tenan
     assert await tenant.statuses() == {"2.0": ""}
     assert await tenant.catalog.count_records(tenant.caller) == 3
     tenant.catalog.stubs.release_refusal = None
-    await tenant.catalog.run_retention()
+    await tenant.catalog.releases.run_due()
     await tenant.catalog.age_and_sweep()
     assert await tenant.catalog.count_records(tenant.caller) == 2
     assert [entry["target"]["step"] for entry in tenant.catalog.stubs.audited.values()] == ["retired", "deleted"]
@@ -299,7 +307,6 @@ async def test_text_with_mongodb_operators_is_plain_text(tenant: Tenant) -> None
     text = "$release"
     await tenant.publish(text, "2.0")
     await tenant.run()
-    await tenant.catalog.releases.run_due()
     assert await tenant.statuses() == {"2.0": "", text: "retired"}
     (entry,) = tenant.catalog.stubs.audited.values()
     assert entry["target"]["version"] == text

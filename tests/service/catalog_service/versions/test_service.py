@@ -11,7 +11,6 @@ import pytest
 from catalog_service.identities.service import Identities
 from catalog_service.model.installers import InstallerFile
 from catalog_service.model.packages import PackageNotFound
-from catalog_service.model.versions import PackageVersion
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions.forms import new_version
@@ -676,8 +675,8 @@ async def fail() -> None:
 class NoReleases:
     """Release control of a tenant without rings."""
 
-    async def prepare(self, tenant_id: str, version: PackageVersion) -> bool:
-        return False
+    async def control_of_new(self, tenant_id: str) -> tuple[bool, bool]:
+        return False, False
 
     async def begin(self, tenant_id: str, uid: str) -> None:
         raise AssertionError(tenant_id, uid)
@@ -702,7 +701,9 @@ class NoInstallers(UploadService):
     def __init__(self) -> None:
         pass
 
-    async def claim(self, caller: Caller, server_filename: str, version_uid: str) -> InstallerFile:
+    async def claim(
+        self, caller: Caller, server_filename: str, version_uid: str, *, withheld: bool = False
+    ) -> InstallerFile:
         raise AssertionError
 
     async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:

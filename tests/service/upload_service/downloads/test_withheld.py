@@ -49,6 +49,17 @@ async def test_a_withheld_file_is_refused_until_it_is_released(api: UploadApi) -
     assert (await api.get(address)).status == 200
 
 
+async def test_a_claim_withholds_a_file_at_once_but_not_again(api: UploadApi) -> None:
+    caller = make_uploader()
+    name = await api.upload(caller, b"MZ file")
+    claim = {"server_filename": name, "version_uid": "v1", "withheld": True}
+    assert (await api.post(caller, "claim_installer", **claim)).status == 200
+    assert await statuses(api, api.address(caller, name)) == {(404, "installer_withheld"), (404, None)}
+    await withhold(api, caller, 1, withheld=False)
+    assert (await api.post(caller, "claim_installer", **claim)).status == 200
+    assert (await api.get(api.address(caller, name))).status == 200
+
+
 async def test_an_infected_file_can_be_claimed_and_is_not_opened(
     settings: UploadSettings, database: MongoDatabase
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
-from tests.support.services.catalog import own_database
+from tests.support.databases import own_database
 from tests.support.services.small_disk import small_disk
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, sha256
 from upload_service.settings import UploadSettings

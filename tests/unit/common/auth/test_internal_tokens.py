@@ -28,6 +28,7 @@ from common.auth.roles import ADMINISTRATOR, PermissionMissing, Role
 from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
 from common.tenants import RING_LIMIT, Tenant, VersionKey
+from tests.support.clock import Clock
 from tests.support.factories import KEY, KEYS, UNKNOWN_ID, make_caller, make_tenant
 from tests.support.tables import each
 
@@ -173,20 +174,11 @@ def test_a_token_with_a_changed_letter_authenticates_no_caller(segment: int) -> 
         verify(KEYS, ".".join(parts), **TARGET)
 
 
-class Clock:
-    """A clock for the signer that a test sets."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = time.time()
-        monkeypatch.setattr("common.auth.internal_tokens.time", self)
-
-    def time(self) -> float:
-        return self.now
-
-
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    return Clock(monkeypatch)
+    clock = Clock(time.time())
+    monkeypatch.setattr("common.auth.internal_tokens.time", clock)
+    return clock
 
 
 @pytest.fixture

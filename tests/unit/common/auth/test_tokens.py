@@ -10,6 +10,7 @@ import pytest
 
 from common.auth import signing
 from common.auth.signing import ALGORITHM, CLOCK_SKEW, Keys, TokenVerifier
+from tests.support.clock import Clock
 from tests.support.factories import KEY
 from tests.support.tables import each
 
@@ -25,16 +26,6 @@ class CountedKeys(Keys):
     def verify_token(self, token: str, **options: Any) -> Mapping[str, Any]:
         self.computed += 1
         return super().verify_token(token, **options)
-
-
-class Clock:
-    """A clock that stands still."""
-
-    def __init__(self, now: float) -> None:
-        self.now = now
-
-    def time(self) -> float:
-        return self.now
 
 
 def verifier(keys: Keys) -> TokenVerifier[str]:

@@ -1,6 +1,6 @@
 """The choice between a page and JSON by the Accept header."""
 
-from gateway.dashboard.landing import prefers_html
+from gateway.dashboard.routes import prefers_html
 from tests.support.tables import each
 
 BROWSERS = [
