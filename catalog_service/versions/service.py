@@ -1,7 +1,7 @@
 """Creates, lists and deletes versions together with their installer files.
 
 A version is `pending` until its file is claimed, then `active`, and `deleting` until its file is deleted. Other modules
-see active versions only. `sweeper` finishes interrupted operations. A version with an external installer takes the same
+see active versions only. `sweep` finishes interrupted operations. A version with an external installer takes the same
 steps, so that it notices a deletion of its package.
 """
 
@@ -25,9 +25,14 @@ from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
 from common.auth.internal_tokens import Caller
 from common.auth.package_patterns import EVERY_PACKAGE
 from common.caching import FifoCache
+from common.concurrency.background import with_each
 from common.errors import Problem
-from common.events import Count, Event, Events
+from common.events import Event, Events, Outcome
+from common.telemetry import log
+from common.telemetry.metrics import Metrics
 from common.tenants import Tenant, VersionKey
+
+SWEEP_AGE = 60  # seconds; a request ends long before
 
 
 @dataclass(frozen=True)
@@ -57,7 +62,7 @@ class ReleaseControl(Protocol):
 
 @dataclass(frozen=True)
 class Versions:
-    """Creates, lists and deletes versions."""
+    """Creates, lists and deletes versions, and lists finished uploads until a version or a release uses them."""
 
     store: MongoVersionStore
     uploads: MongoUploadStore
@@ -180,6 +185,26 @@ class Versions:
         await self._release(caller, [hidden.uid])
         await self.store.delete_record(hidden)
 
+    async def sweep(self) -> None:
+        """Finish or undo what stopped a minute ago, for all tenants. Failures are tried again in the next sweep.
+
+        Several replicas may sweep at once, because each step may be repeated.
+        """
+
+        async def finish(version: PendingVersion | HiddenVersion) -> None:
+            caller = Caller.service(Tenant(version.tenant_id))
+            if isinstance(version, HiddenVersion):
+                await self.finish_deletion(caller, version)
+                return
+            try:
+                await self.finish(caller, version)
+            except Problem as problem:
+                if problem.status >= 500:
+                    raise
+                log.info("version_undone", code=problem.code, detail=problem.detail)  # A refusal undoes the version.
+
+        await with_each("sweeper", await self.store.find_unfinished(SWEEP_AGE), finish)
+
     async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
         """Return the files to publish again, the oldest finding first. Raises Unavailable."""
         files = await self.installers.damaged(caller)
@@ -189,6 +214,26 @@ class Versions:
         return [
             replace(file, package_id=name.package_id, version=name.version) if name else file for file, name in named
         ]
+
+    async def listen(self, events: Events, metrics: Metrics) -> None:
+        """Store every upload that is announced from now on. Events may come twice."""
+        help_text = "Events: failed are those that are not tried again, unreadable what was none of ours."
+        counter = metrics.counter("pkgrepo_events_handled_total", help_text, "type", "outcome")
+        counters = {outcome: counter.labels(UPLOAD_FINISHED, outcome) for outcome in Outcome}
+        await events.subscribe(QUEUE, UPLOAD_FINISHED, self._note_upload, lambda outcome: counters[outcome].inc())
+
+    async def unassigned(self, caller: Caller) -> Sequence[FinishedUpload]:
+        """Return the uploads that a new version can use, the oldest first. Raises Unavailable.
+
+        upload_service confirms them, because the events may be outdated: files are deleted, and releases use some.
+        """
+        uploads = await self.uploads.unlinked(caller.tenant_id)
+        unclaimed = await self.installers.unclaimed(caller, [upload.server_filename for upload in uploads])
+        return [upload for upload in uploads if upload.server_filename in unclaimed]
+
+    async def _note_upload(self, event: Event) -> None:
+        upload = _UPLOAD.validate_python({**event.data, "finished_at": event.time})
+        await self.uploads.note(event.tenant_id, upload)
 
     async def _remove(self, caller: Caller, uids: Sequence[str]) -> None:
         if uids:
@@ -256,28 +301,3 @@ class Listings:
 QUEUE = "catalog_service"
 UPLOAD_FINISHED = "upload.finished"
 _UPLOAD = TypeAdapter(FinishedUpload)
-
-
-class FinishedUploads:
-    """Lists the uploads that a new version can use."""
-
-    def __init__(self, store: MongoUploadStore, installers: UploadService) -> None:
-        self._store = store
-        self._installers = installers
-
-    async def listen(self, events: Events, count: Count) -> None:
-        """Store every upload that is announced from now on. Events may come twice."""
-        await events.subscribe(QUEUE, UPLOAD_FINISHED, self._note, count)
-
-    async def unassigned(self, caller: Caller) -> Sequence[FinishedUpload]:
-        """Return the oldest first. Raises Unavailable.
-
-        upload_service confirms them, because the events may be outdated: files are deleted, and releases use some.
-        """
-        uploads = await self._store.unlinked(caller.tenant_id)
-        unclaimed = await self._installers.unclaimed(caller, [upload.server_filename for upload in uploads])
-        return [upload for upload in uploads if upload.server_filename in unclaimed]
-
-    async def _note(self, event: Event) -> None:
-        upload = _UPLOAD.validate_python({**event.data, "finished_at": event.time})
-        await self._store.note(event.tenant_id, upload)

@@ -35,7 +35,7 @@ async def test_a_claim_links_a_file_and_charges_the_quota(api: UploadApi) -> Non
     name = await api.upload(caller, FILE)
     assert await api.usage(caller) == (0, SIZE)
     answer = await api.claim(caller, name)
-    assert (answer.status, answer.body) == (200, {"size": SIZE, "sha256": sha256(FILE)})
+    assert (answer.status, answer.body) == (200, {"size": SIZE, "sha256": sha256(FILE), "is_withheld": False})
     assert await api.usage(caller) == (SIZE, 0)
 
 
