@@ -8,9 +8,8 @@ from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
 from auth_service.tenants.model import TenantExists
-from common.auth.entra_app import EntraApp
 from common.mongo import Indexes, MongoDatabase
-from common.tenants import Tenant
+from common.tenants import EntraApp, Tenant
 
 TENANT_INDEXES: Indexes = {"tenants": [IndexModel(["tenant_id"], unique=True)]}
 

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from common.auth.package_patterns import EVERY_PACKAGE
-from common.auth.roles import Permission, Role
+from common.auth.roles import EVERY_PACKAGE, Permission, Role
 from common.errors import Conflict, NotFound
 
 NAME_LIMIT = 64  # characters

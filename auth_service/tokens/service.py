@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from auth_service.tokens.model import NOT_FOR_TOKENS, Token, TokenGrant, TokenNotFound
 from auth_service.tokens.store import MongoTokenStore
-from common.auth.api_tokens import ApiToken, digest_of, new_token, new_token_id
 from common.auth.internal_tokens import Caller
 from common.auth.roles import PermissionMissing, permissions_of
+from common.auth.signing import ApiToken, digest_of, new_token, new_token_id
 from common.errors import InvalidField
 from common.redis import TenantVersions
 

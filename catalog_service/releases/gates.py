@@ -11,7 +11,7 @@ from typing import Any
 from catalog_service.model.installers import FileChecks, Scan, Signature
 from catalog_service.model.releases import Gate, GateState, GateStatus, Reason, ReleaseStatus, VersionRelease
 from catalog_service.releases.policy import Gates, Policy, SignatureRule, is_same_name
-from common.auth.package_patterns import matches
+from common.auth.roles import matches
 from common.telemetry import is_hidden
 
 NO_GATES = Gates()

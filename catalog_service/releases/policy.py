@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from common.auth.package_patterns import EVERY_PACKAGE, PATTERN_LIMIT
+from common.auth.roles import EVERY_PACKAGE, PATTERN_LIMIT
 from common.errors import InvalidField
 from common.tenants import DEFAULT_RING
 

@@ -9,15 +9,14 @@ from typing import NamedTuple
 
 import orjson
 
-from common.auth.api_tokens import USER_PREFIX, ApiToken
-from common.auth.entra_app import EntraApp
 from common.auth.internal_tokens import Caller
 from common.auth.roles import Role
 from common.auth.sessions import Session
+from common.auth.signing import USER_PREFIX, ApiToken
 from common.caching import ResponseCache
 from common.errors import Forbidden, NotAuthenticated, UpstreamProblem
 from common.service_client.client import ServiceClient
-from common.tenants import contains
+from common.tenants import EntraApp, contains
 
 MAX_AGE = 30.0  # seconds: the longest delay of a change whose new version did not reach Redis
 ENTRA_MAX_AGE = 86400.0  # seconds, longer than a token of Entra ID lives; `_EntraKey` has what the tenant says about it

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from jwt.algorithms import RSAAlgorithm
 
 from auth_service.oidc.discovery import trusted
-from common.auth.entra_app import EntraApp
+from common.tenants import EntraApp
 from tests.support.servers.certificates import make_certificate
 from tests.support.servers.ports import free_port
 

@@ -8,11 +8,15 @@ from typing import Any
 
 import pytest
 
-from client_registry.clients.hostnames import SystemResolver
-from client_registry.clients.model import Client, ClientLimitExceeded, ClientQuery, NameNotResolved, SlotTaken
-from client_registry.clients.service import Clients
-from client_registry.clients.store import MongoClientStore
-from client_registry.clients.tokens import ClientTokens
+from client_registry.clients.service import Clients, ClientTokens, SystemResolver
+from client_registry.clients.store import (
+    Client,
+    ClientLimitExceeded,
+    ClientQuery,
+    MongoClientStore,
+    NameNotResolved,
+    SlotTaken,
+)
 from common.auth.internal_tokens import Caller, Deployment
 from common.auth.signing import Keys
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from client_registry.clients.tokens import ClientTokens
+from client_registry.clients.service import ClientTokens
 from common.auth.signing import Keys
 from tests.support.factories import KEY, KEYS
 from tests.support.tables import each

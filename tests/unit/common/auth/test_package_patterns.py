@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common.auth.package_patterns import EVERY_PACKAGE, _compiled, matches, parse_patterns
+from common.auth.roles import EVERY_PACKAGE, _compiled, matches, parse_patterns
 from common.errors import InvalidField
 
 TEXTS = st.text(alphabet="aA.*-+[]!^$()?é", max_size=12)

@@ -34,7 +34,7 @@ WITHOUT_FORM = (
     "catalog_service/model/manifest_fields.py",
     "catalog_service/model/installers.py",
     "catalog_service/winget/",
-    "common/auth/entra_app.py",
+    "common/tenants.py",
     "client_registry/releases/service.py",
     "upload_service/routes.py",
     "upload_service/uploads/routes.py",
