@@ -5,8 +5,7 @@ from typing import Any
 
 import orjson
 
-from auth_service.tenants.model import TenantNotFound, WouldLockOutCaller
-from auth_service.tenants.store import MongoTenantStore
+from auth_service.tenants.store import MongoTenantStore, TenantNotFound, WouldLockOutCaller
 from common.errors import InvalidField
 from common.redis import TenantVersions
 from common.tenants import Address, EntraApp, Tenant, contains, is_tenant_id

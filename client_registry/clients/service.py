@@ -1,4 +1,4 @@
-"""The clients of a tenant, and how a token identifies one of them."""
+"""The clients of a tenant: their host names, their tokens, and how a token identifies one of them."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Clients in MongoDB."""
+"""Clients, their errors, and their documents in MongoDB."""
 
 import re
 from collections.abc import Mapping, Sequence

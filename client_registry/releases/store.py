@@ -1,4 +1,4 @@
-"""Releases of the client program in MongoDB."""
+"""Releases of the client program, their errors, and their documents in MongoDB."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

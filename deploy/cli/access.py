@@ -8,7 +8,7 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from auth_service.forms import token_grant
-from auth_service.tokens.model import DEFAULT_DAYS, MAX_DAYS, MAX_OVERLAP, TokenNotFound
+from auth_service.users.token_store import DEFAULT_DAYS, MAX_DAYS, MAX_OVERLAP, TokenNotFound
 from common.auth.internal_tokens import Caller, Kind
 from common.auth.roles import ADMINISTRATOR, EVERY_PACKAGE, Role, parse_roles
 from common.http.forms import Form

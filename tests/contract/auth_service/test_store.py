@@ -9,18 +9,13 @@ from typing import Any
 
 import pytest
 
-from auth_service.audit.chain import AuditSigner
-from auth_service.audit.model import AuditEntry, ChainedEntry, Selection
 from auth_service.audit.service import Audit
-from auth_service.audit.store import MongoAuditStore
+from auth_service.audit.store import AuditEntry, AuditSigner, ChainedEntry, MongoAuditStore, Selection
 from auth_service.store import SCHEMA
-from auth_service.tenants.model import TenantExists, TenantNotFound
 from auth_service.tenants.service import Tenants
-from auth_service.tenants.store import MongoTenantStore
-from auth_service.tokens.model import Token, TokenGrant
-from auth_service.tokens.store import MongoTokenStore
-from auth_service.users.model import LastAdministrator, User, UserExists
-from auth_service.users.store import MongoUserStore
+from auth_service.tenants.store import MongoTenantStore, TenantExists, TenantNotFound
+from auth_service.users.store import LastAdministrator, MongoUserStore, User, UserExists
+from auth_service.users.token_store import MongoTokenStore, Token, TokenGrant
 from common.auth.roles import ADMINISTRATOR, Role
 from common.mongo import MongoDatabase
 from common.redis import TenantVersions

@@ -1,6 +1,6 @@
 """The life of a session token, through the gateway."""
 
-from auth_service.throttle.service import NETWORK_FAILURE_LIMIT
+from auth_service.users.throttle_store import NETWORK_FAILURE_LIMIT
 from tests.support.factories import KEY
 from tests.support.samples.jwt_forgeries import forgeries
 from tests.support.system.services import PASSWORD, Api, Services, bearer, single_gateway

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from auth_service.tokens.model import NOT_FOR_TOKENS, Token, TokenGrant, TokenNotFound
-from auth_service.tokens.store import MongoTokenStore
+from auth_service.users.token_store import NOT_FOR_TOKENS, MongoTokenStore, Token, TokenGrant, TokenNotFound
 from common.auth.internal_tokens import Caller
 from common.auth.roles import PermissionMissing, permissions_of
 from common.auth.signing import ApiToken, digest_of, new_token, new_token_id
