@@ -33,8 +33,7 @@ from auth_service.users.login import Login, LoginMetrics
 from auth_service.users.service import Passwords, Users
 from auth_service.users.store import MongoUserStore
 from auth_service.users.throttle_store import RedisFailureCounts, RedisKnownNetworks, Throttle
-from auth_service.users.token_store import MongoTokenStore
-from auth_service.users.tokens import Tokens
+from auth_service.users.token_store import Tokens
 from common.auth.sessions import Sessions
 from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
@@ -72,7 +71,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions, throttle)
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
         app[ENTRA] = EntraTokens(app[TENANTS], settings.entra_authority)
-        app[TOKENS] = Tokens(MongoTokenStore(database), versions)
+        app[TOKENS] = Tokens(database, versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
         _register_metrics(app[METRICS], app[TENANTS], sessions, MongoBackupStore(database))
         yield

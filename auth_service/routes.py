@@ -16,8 +16,7 @@ from auth_service.tenants.service import Tenants, check_networks, to_audit_text
 from auth_service.users.login import Login, LoginMetrics
 from auth_service.users.service import Users
 from auth_service.users.store import PASSWORD_LIMIT, User
-from auth_service.users.token_store import MAX_OVERLAP, Token, TokenNotFound
-from auth_service.users.tokens import Tokens
+from auth_service.users.token_store import MAX_OVERLAP, Token, TokenNotFound, Tokens
 from common.auth.roles import ADMINISTRATOR
 from common.http.bodies import read_json
 from common.http.forms import query_form, read_form

@@ -1,15 +1,18 @@
-"""API tokens, their errors, and their documents in MongoDB."""
+"""API tokens: created, rotated, verified and deleted, in MongoDB."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from common.auth.roles import EVERY_PACKAGE, Permission, Role
-from common.errors import Conflict, NotFound
+from common.auth.internal_tokens import Caller
+from common.auth.roles import EVERY_PACKAGE, Permission, PermissionMissing, Role, permissions_of
+from common.auth.signing import ApiToken, digest_of, new_token, new_token_id
+from common.errors import Conflict, InvalidField, NotFound
 from common.mongo import Document, Indexes, MongoDatabase
+from common.redis import TenantVersions
 
 NAME_LIMIT = 64  # characters
 MAX_DAYS, DEFAULT_DAYS = 366, 90  # of a token's life
@@ -59,32 +62,51 @@ TOKEN_INDEXES: Indexes = {
 }
 
 
-class MongoTokenStore:
-    """One document per token; its id and its name are unique within the tenant."""
+class Tokens:
+    """The API tokens of tenants, one document each. Gateways cache what they may do."""
 
-    def __init__(self, database: MongoDatabase) -> None:
+    def __init__(self, database: MongoDatabase, versions: TenantVersions) -> None:
         self._tokens = database["tokens"]
+        self._versions = versions
 
-    async def add(self, token: Token, digest: str) -> None:
-        """Add a token with the digest of its text. Raises TokenExists."""
-        grant = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(token.grant).items()}
+    async def create(self, caller: Caller, grant: TokenGrant, days: int) -> tuple[Token, str]:
+        """Add a token for a number of days. Returns its text beside it, which is not stored.
+
+        Raises:
+            InvalidField: no token may have one of the roles.
+            PermissionMissing: the caller lacks a permission that the token would get.
+            TokenExists: a token has this name.
+        """
+        permissions = permissions_of(grant.roles)
+        if excluded := permissions & NOT_FOR_TOKENS:
+            names = ", ".join(sorted(excluded))
+            message = f"gives {names}, which no token may have"
+            raise InvalidField("role", message, reason="not_for_tokens", permissions=names)
+        if missing := permissions - permissions_of(caller.roles):
+            raise PermissionMissing(permission=min(missing))
+        token_id, now = new_token_id(), datetime.now(UTC)
+        token = Token(caller.tenant_id, token_id, grant, now, caller.username, now + timedelta(days=days), days)
+        text = new_token(token_id)
+        rights = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(grant).items()}
         fields = {name: value for name, value in vars(token).items() if name != "grant"}
         old: Document = {"old_digest": None, "old_until": None, "old_created_by": None}
-        try:
-            await self._tokens.insert_one({**fields, **grant, "digest": digest, **old})
-        except DuplicateKeyError:
-            raise TokenExists(name=token.grant.name) from None
+        async with self._versions.invalidate_during(caller.tenant_id):
+            try:
+                await self._tokens.insert_one({**fields, **rights, "digest": digest_of(text), **old})
+            except DuplicateKeyError:
+                raise TokenExists(name=grant.name) from None
+        return token, text
 
     async def list(self, tenant_id: str) -> Sequence[Token]:
         """A tenant's tokens, by name."""
         return [_token(document) async for document in self._tokens.find({"tenant_id": tenant_id}).sort("name")]
 
-    async def use(self, tenant_id: str, token_id: str, digest: str, now: datetime) -> tuple[Token, datetime] | None:
-        """The token that has this digest, and the end of the digest; None if there is none.
+    async def identify(self, tenant_id: str, sent: ApiToken) -> tuple[Token, datetime] | None:
+        """The token, expired or not, and the end of its secret, which may be an old one. None if there is none.
 
-        The old digest of a rotated token has the person of before. Renews `last_used`, unless the digest has ended.
+        The old secret of a rotated token has the person of before. Renews `last_used`, unless the secret has ended.
         """
-        token = {"tenant_id": tenant_id, "token_id": token_id}
+        token, digest, now = {"tenant_id": tenant_id, "token_id": sent.token_id}, sent.digest, datetime.now(UTC)
         document = await self._tokens.find_one({**token, "$or": [{"digest": digest}, {"old_digest": digest}]})
         if document is None:
             return None
@@ -96,27 +118,36 @@ class MongoTokenStore:
             await self._tokens.update_one(token, {"$max": {"last_used": now}})
         return _token(document), ends_at
 
-    async def rotate(
-        self, tenant_id: str, token_id: str, digest: str, now: datetime, old_until: datetime, rotated_by: str
-    ) -> Token | None:
-        """Give a token another digest, person and life; the old digest counts until `old_until`, at most to its end."""
+    async def rotate(self, caller: Caller, token_id: str, overlap_hours: int) -> tuple[Token, str]:
+        """Give a token another secret and its whole life again; the old secret counts for some hours, at most its life.
+
+        The caller knows the secret, so the token becomes the caller's. Raises TokenNotFound.
+        """
+        text, now = new_token(token_id), datetime.now(UTC)
         change = {
             "$set": {
                 "old_digest": "$digest",
                 "old_created_by": "$created_by",
-                "old_until": {"$min": [old_until, "$expires_at"]},
-                "digest": {"$literal": digest},
-                "created_by": {"$literal": rotated_by},
+                "old_until": {"$min": [now + timedelta(hours=overlap_hours), "$expires_at"]},
+                "digest": {"$literal": digest_of(text)},
+                "created_by": {"$literal": caller.username},
                 "expires_at": {"$dateAdd": {"startDate": now, "unit": "day", "amount": "$days"}},
             }
         }
-        document = await self._tokens.find_one_and_update({"tenant_id": tenant_id, "token_id": token_id}, [change])
-        return _token(document) if document else None
+        key = {"tenant_id": caller.tenant_id, "token_id": token_id}
+        async with self._versions.invalidate_during(caller.tenant_id):
+            document = await self._tokens.find_one_and_update(key, [change])
+        if document is None:
+            raise TokenNotFound
+        return _token(document), text
 
-    async def delete(self, tenant_id: str, token_id: str) -> Token | None:
-        """The token that was deleted; None if there was none."""
-        document = await self._tokens.find_one_and_delete({"tenant_id": tenant_id, "token_id": token_id})
-        return _token(document) if document else None
+    async def delete(self, tenant_id: str, token_id: str) -> Token:
+        """Delete a token, which ends it at once. Raises TokenNotFound."""
+        async with self._versions.invalidate_during(tenant_id):
+            document = await self._tokens.find_one_and_delete({"tenant_id": tenant_id, "token_id": token_id})
+        if document is None:
+            raise TokenNotFound
+        return _token(document)
 
 
 def _token(document: Document) -> Token:

@@ -22,8 +22,7 @@ from auth_service.tenants.store import MongoTenantStore, TenantExists
 from auth_service.users.service import Passwords, Users
 from auth_service.users.store import MongoUserStore
 from auth_service.users.throttle_store import RedisFailureCounts, RedisKnownNetworks, Throttle
-from auth_service.users.token_store import MongoTokenStore
-from auth_service.users.tokens import Tokens
+from auth_service.users.token_store import Tokens
 from catalog_service.store import MongoCatalogStore
 from client_registry.clients.store import MongoClientStore
 from common.auth.sessions import Sessions
@@ -67,7 +66,7 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         versions = TenantVersions(redis)
         users = Users(MongoUserStore(database), Passwords(), sessions, throttle, versions)
         tenants = Tenants(MongoTenantStore(database), versions)
-        tokens = Tokens(MongoTokenStore(database), versions)
+        tokens = Tokens(database, versions)
         providers = Providers(MongoProviderStore(database), ProviderClient(), users)
         yield Operator(tenants, users, tokens, providers, sessions, known_networks)
 

@@ -161,7 +161,7 @@ async def test_a_tenant_without_a_provider_has_no_company_login(company: Company
 
 async def test_a_provider_that_hangs_takes_few_slots(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("auth_service.oidc.client.TIMEOUT", aiohttp.ClientTimeout(total=4))
-    monkeypatch.setattr("auth_service.oidc.service.WAIT_TIMEOUT", 0.01)
+    monkeypatch.setattr("auth_service.oidc.client.WAIT_TIMEOUT", 0.01)
     company.idp.hangs = True
     company.idp.calls.clear()
     await _forget(company)
