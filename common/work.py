@@ -24,8 +24,7 @@ from uuid import uuid4
 from motor.motor_asyncio import AsyncIOMotorCollection
 from pymongo import ASCENDING, IndexModel, ReturnDocument
 
-from common.concurrency.background import log_failure, repeating
-from common.concurrency.lease import run_leased
+from common.concurrency.background import log_failure, repeating, run_leased
 from common.mongo import Document, MongoError
 from common.telemetry import log
 
@@ -49,15 +48,20 @@ class Lease(Generic[Record]):
         return str(self.key["tenant_id"])
 
 
+Handle = Callable[[Lease[Record]], Coroutine[Any, Any, None]]
+
+
 class Postponed(Exception):
     """No work of this kind can be done now. The record is not at fault, so the attempt does not count.
 
-    The worker leases nothing for `pause` seconds, or until its next round. The handler has logged the reason.
+    The worker logs `event`, and leases nothing for `pause` seconds, or until its next round.
     """
 
-    def __init__(self, pause: float = 0) -> None:
-        super().__init__(pause)
+    def __init__(self, event: str, pause: float = 0, /, **log_fields: str) -> None:
+        super().__init__(event)
+        self.event = event
         self.pause = pause
+        self.log_fields = log_fields
 
 
 class WorkQueue(Generic[Record]):
@@ -118,9 +122,12 @@ class WorkQueue(Generic[Record]):
         key = {"tenant_id": document["tenant_id"], "_id": document["_id"]}
         return Lease(self._parse(document), key, token, document["work"][self.kind]["attempts"])
 
-    async def renew(self, lease: Lease[Record]) -> bool:
-        """Extend the lease; False if another process has it, or the record does not meet the condition any more."""
-        return await self._update(lease, {f"{self._path}.due": self._from_now(self.lease_seconds)})
+    async def renew(self, lease: Lease[Record], fields: Mapping[str, Any] | None = None) -> bool:
+        """Extend the lease, and set fields of the record.
+
+        False if another process has the lease, or the record does not meet the condition any more.
+        """
+        return await self._update(lease, {f"{self._path}.due": self._from_now(self.lease_seconds), **(fields or {})})
 
     async def finish(self, lease: Lease[Record], fields: Mapping[str, Any] | None = None) -> bool:
         """Set fields of the record, and remove the work, in one update. False if the lease has ended before."""
@@ -197,6 +204,31 @@ def work_indexes(kind: str, *, backlog: bool = False) -> list[IndexModel]:
     return [IndexModel(each, partialFilterExpression={each[-1]: {"$exists": True}}) for each in names]
 
 
+async def do_leased(queue: WorkQueue[Record], lease: Lease[Record], handle: Handle[Record]) -> None:
+    """Do the work of a lease, which is renewed meanwhile. It is cancelled if the lease is lost.
+
+    The work is given back if this call is cancelled.
+    """
+
+    async def renew() -> bool:
+        return await queue.renew(lease) or lease.has_ended
+
+    names = {"kind": queue.kind, "tenant_id": lease.tenant_id}
+    try:
+        await run_leased(handle(lease), renew, queue.lease_seconds / RENEWALS, **names)
+    except asyncio.CancelledError:  # The process stops; no other one must wait for the end of the lease.
+        await _try_to_end(queue, lease, queue.release(lease))
+        raise
+
+
+async def _try_to_end(queue: WorkQueue[Record], lease: Lease[Record], ending: Awaitable[object]) -> None:
+    """End a lease; without the database it ends by itself, later."""
+    try:
+        await ending
+    except MongoError as error:
+        log.warning("lease_not_ended", kind=queue.kind, tenant_id=lease.tenant_id, error=type(error).__name__)
+
+
 class Worker(Generic[Record]):
     """Does the due work of a queue, of one tenant after another.
 
@@ -208,7 +240,7 @@ class Worker(Generic[Record]):
     def __init__(
         self,
         queue: WorkQueue[Record],
-        handle: Callable[[Lease[Record]], Coroutine[Any, Any, None]],
+        handle: Handle[Record],
         *,
         limit: int = 1,
         pause: float = 1,
@@ -254,20 +286,16 @@ class Worker(Generic[Record]):
         finally:
             await self._cancel()
 
-    async def do(self, lease: Lease[Record]) -> None:
-        """Do the work of a lease, which may come from elsewhere."""
-        queue, names = self._queue, {"kind": self._queue.kind, "tenant_id": lease.tenant_id}
+    async def _do(self, lease: Lease[Record]) -> None:
+        queue = self._queue
         try:
-            await run_leased(self._handle(lease), lambda: self._renew(lease), queue.lease_seconds / RENEWALS, **names)
-        except asyncio.CancelledError:  # The process stops; no other one must wait for the end of the lease.
-            await self._end(lease, queue.release(lease))
-            raise
-        except Postponed as error:
-            self._resume_at = asyncio.get_running_loop().time() + max(error.pause, self._pause)
-            await self._end(lease, queue.release(lease))
+            await do_leased(queue, lease, self._handle)
+        except Postponed as reason:
+            self._postpone(reason)
+            await _try_to_end(queue, lease, queue.release(lease))
         except Exception as error:  # noqa: BLE001  one bad record must not stop the others
             log_failure(error, name=queue.kind, tenant_id=lease.tenant_id, record=str(lease.key["_id"]))
-            await self._end(lease, queue.retry(lease))
+            await _try_to_end(queue, lease, queue.retry(lease))
 
     async def _start_due(self) -> None:
         """Start the work that is due; wait for a free slot while there is more."""
@@ -282,7 +310,7 @@ class Worker(Generic[Record]):
                     self._slots.release()
             if lease is None:
                 return
-            task = asyncio.create_task(self.do(lease), name=self._queue.kind)
+            task = asyncio.create_task(self._do(lease), name=self._queue.kind)
             self._tasks[task] = lease.tenant_id
             task.add_done_callback(self._ended)
 
@@ -300,17 +328,14 @@ class Worker(Generic[Record]):
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         self._slots.release()
-        self.wake()  # The tenant may have more work.
+        if self._one_per_tenant:
+            self.wake()  # The tenant may have more work.
 
-    async def _renew(self, lease: Lease[Record]) -> bool:
-        return await self._queue.renew(lease) or lease.has_ended
-
-    async def _end(self, lease: Lease[Record], ending: Awaitable[object]) -> None:
-        """End a lease; without the database it ends by itself, later."""
-        try:
-            await ending
-        except MongoError as error:
-            log.warning("lease_not_ended", kind=self._queue.kind, tenant_id=lease.tenant_id, error=type(error).__name__)
+    def _postpone(self, reason: Postponed) -> None:
+        now = asyncio.get_running_loop().time()
+        if now >= self._resume_at:  # The first one of this round.
+            log.warning(reason.event, **reason.log_fields)
+        self._resume_at = now + max(reason.pause, self._pause)
 
     async def _wait(self) -> None:
         with suppress(TimeoutError):

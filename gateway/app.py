@@ -15,23 +15,27 @@ from common.http.server import READINESS, Service, watched_app
 from common.redis import open_redis
 from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS, Metrics
-from gateway import app_keys as keys
-from gateway.auth.authenticator import Authenticator
-from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.directories import UserDirectory
-from gateway.auth.rings import PolicyDirectory
-from gateway.caching.catalogs import CatalogCache
-from gateway.caching.package_responses import PackageResponseCache
-from gateway.dashboard.pages.live_events import EVENT_HUB, EventHub
+from gateway.auth.authenticator import AUTHENTICATOR, SESSIONS, Authenticator
+from gateway.auth.directories import (
+    CLIENT_DIRECTORY,
+    POLICIES,
+    TENANTS,
+    USER_DIRECTORY,
+    ClientDirectory,
+    PolicyDirectory,
+    TenantDirectory,
+    UserDirectory,
+)
+from gateway.caching.catalogs import CATALOGS, CatalogCache
+from gateway.caching.package_responses import PACKAGE_RESPONSES, PackageResponseCache
+from gateway.dashboard.pages.live_events import EVENT_HUB, EVENTS, EventHub
 from gateway.dashboard.static_files import STATIC_FILES, StaticFiles
 from gateway.dashboard.templating import set_up_templates
-from gateway.forwarding.audit import AuditRecorder
-from gateway.forwarding.form_fields import FORM_FIELDS, FormFields
-from gateway.forwarding.proxy import LONG_FORMS, MAX_LONG_FORMS
+from gateway.forwarding.audit import AUDIT_RECORDER, AuditRecorder
+from gateway.forwarding.proxy import FORM_FIELDS, LONG_FORMS, MAX_LONG_FORMS, SERVICES, FormFields
 from gateway.operations import AUTH, CATALOG, CLIENTS, UPLOAD
 from gateway.routes import dispatch
-from gateway.routing.tenant_directory import TenantDirectory
-from gateway.settings import GatewaySettings
+from gateway.settings import SETTINGS, GatewaySettings
 
 UPLOAD_FINISHED = "upload.finished"
 
@@ -39,14 +43,14 @@ UPLOAD_FINISHED = "upload.finished"
 def create_app(settings: GatewaySettings, events: Events | None = None) -> web.Application:
     """Create the application. `events` are for services in one process; without them, RabbitMQ delivers events."""
     app = watched_app("gateway", connect, access_log=settings.access_log)
-    app[keys.SETTINGS] = settings
+    app[SETTINGS] = settings
     app[STATIC_FILES] = StaticFiles()
     app[FORM_FIELDS] = FormFields(app[STATIC_FILES].document)
     app[EVENT_HUB] = EventHub()
     app[LONG_FORMS] = FairConcurrencyLimit(MAX_LONG_FORMS)
     app.on_shutdown.append(_close_event_streams)
     if events is not None:
-        app[keys.EVENTS] = events
+        app[EVENTS] = events
     set_up_templates(app)
     app[CATCH_ALL_ROUTE] = app.router.add_route("*", "/{path:.*}", dispatch, expect_handler=expect)
     if settings.public_url.startswith("https:"):
@@ -56,7 +60,7 @@ def create_app(settings: GatewaySettings, events: Events | None = None) -> web.A
 
 async def connect(app: web.Application) -> AsyncIterator[None]:
     """Open the gateway's connections, and close them in reverse order when the app stops."""
-    settings = app[keys.SETTINGS]
+    settings = app[SETTINGS]
     addresses = {
         AUTH: (settings.auth_service_url, settings.auth_service_key),
         CATALOG: (settings.catalog_service_url, settings.catalog_service_key),
@@ -66,28 +70,28 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
     async with AsyncExitStack() as stack:
         redis = await stack.enter_async_context(open_redis(settings.redis_url))
         app[READINESS].check("redis", redis.ping)
-        services = app[keys.SERVICES] = {
+        services = app[SERVICES] = {
             name: await stack.enter_async_context(open_service(address, service=name, keys=signing_keys))
             for name, (address, signing_keys) in addresses.items()
         }
-        recorder = app[keys.AUDIT_RECORDER] = AuditRecorder(services[AUTH])
+        recorder = app[AUDIT_RECORDER] = AuditRecorder(services[AUTH])
         stack.push_async_callback(recorder.close)
         await stack.enter_async_context(repeating("audit", recorder.retry_pending, recorder.pause))
-        sessions = app[keys.SESSIONS] = Sessions(
+        sessions = app[SESSIONS] = Sessions(
             redis, keys=settings.session_key, lifetime=settings.session_lifetime, idle=settings.session_idle
         )
-        tenants = app[keys.TENANTS] = TenantDirectory(services[AUTH])
-        users = app[keys.USER_DIRECTORY] = UserDirectory(services[AUTH])
-        clients = app[keys.CLIENT_DIRECTORY] = ClientDirectory(services[CLIENTS])
-        policies = app[keys.POLICIES] = PolicyDirectory(services[CATALOG])
-        app[keys.AUTHENTICATOR] = Authenticator(settings, sessions, tenants, users, clients, policies)
-        app[keys.PACKAGE_RESPONSES] = PackageResponseCache(services[CATALOG], clients)
-        catalogs = app[keys.CATALOGS] = CatalogCache(services[CATALOG], clients, budget=settings.catalog_memory)
+        tenants = app[TENANTS] = TenantDirectory(services[AUTH])
+        users = app[USER_DIRECTORY] = UserDirectory(services[AUTH])
+        clients = app[CLIENT_DIRECTORY] = ClientDirectory(services[CLIENTS])
+        policies = app[POLICIES] = PolicyDirectory(services[CATALOG])
+        app[AUTHENTICATOR] = Authenticator(settings, sessions, tenants, users, clients, policies)
+        app[PACKAGE_RESPONSES] = PackageResponseCache(services[CATALOG], clients)
+        catalogs = app[CATALOGS] = CatalogCache(services[CATALOG], clients, budget=settings.catalog_memory)
         _add_gauges(app[METRICS], catalogs, recorder)
-        if keys.EVENTS not in app and settings.rabbitmq_url:
-            app[keys.EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url, app[METRICS]))
-        if keys.EVENTS in app:
-            await app[keys.EVENTS].listen_ephemeral(UPLOAD_FINISHED, app[EVENT_HUB].publish)
+        if EVENTS not in app and settings.rabbitmq_url:
+            app[EVENTS] = await stack.enter_async_context(open_events(settings.rabbitmq_url, app[METRICS]))
+        if EVENTS in app:
+            await app[EVENTS].listen_ephemeral(UPLOAD_FINISHED, app[EVENT_HUB].publish)
         yield
 
 

@@ -39,7 +39,7 @@ class Operation:
     """One row. `path` begins with the fixed parts, the operation's name; parts in braces are the caller's values.
 
     A caller with a Bearer token needs the `permission`, which `common.auth.roles` gives to roles.
-    `checked_by` is the service that first checks names of its own in the form, see `gateway.forwarding.composed`.
+    `checked_by` is the service that first checks names of its own in the form, see `gateway.forwarding.execute`.
     `timeout` is how many seconds the service may take to answer. `one_call` operations may bring their installer in the
     same multipart form, see `one_call`. The gateway writes `audited` operations to the audit log. `streamed` operations
     have bodies or responses of any length. Other bodies have at most `body_limit` bytes and are read before the service

@@ -4,12 +4,13 @@ from aiohttp import web
 
 from common.http.middleware import CLIENT_ADDRESS, PROBLEM_RENDERER, ROUTE, BytesResponse
 from gateway import winget
-from gateway.app_keys import AUTHENTICATOR, SETTINGS
+from gateway.auth.authenticator import AUTHENTICATOR
 from gateway.dashboard.page_request import url_without_alias
 from gateway.dashboard.routes import dispatch_dashboard, dispatch_page, redirect_browser
 from gateway.forwarding.execute import execute_operation
 from gateway.operations import Access
-from gateway.routing.target import NoSuchOperation, Target, caller_address
+from gateway.routing import NoSuchOperation, Target, caller_address
+from gateway.settings import SETTINGS
 
 
 async def dispatch(request: web.Request) -> web.StreamResponse:

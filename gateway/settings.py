@@ -3,6 +3,7 @@
 from ipaddress import ip_network
 from typing import Annotated
 
+from aiohttp import web
 from pydantic import Field, field_validator
 from pydantic_settings import NoDecode
 
@@ -60,3 +61,6 @@ class GatewaySettings(ServiceSettings):
     @classmethod
     def _is_tenant_id_or_empty(cls, value: str) -> str:
         return cls._is_tenant_id(value) if value else value
+
+
+SETTINGS = web.AppKey("settings", GatewaySettings)

@@ -23,21 +23,18 @@ from upload_service.downloads.routes import DOWNLOAD_COUNTER, DOWNLOAD_STORE, DO
 from upload_service.downloads.service import DownloadCounter, Downloads
 from upload_service.downloads.store import MongoDownloadStore
 from upload_service.inspection.inspector import Inspector
-from upload_service.inspection.installer_files import InstallerFiles
-from upload_service.inspection.process import Verifier, read_installer
+from upload_service.inspection.process import InstallerFiles, Verifier, read_installer
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.scrub import Scrub, limit_rate
-from upload_service.maintenance.store import MongoScrubStore
+from upload_service.maintenance.store import MongoScrubStore, register_metrics
 from upload_service.model import StorageKind, Upload
 from upload_service.outgoing.scanners import scanner_at
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.routes import CLAIMS, INSPECTOR, INSTALLER_CHECKS, QUOTA, SCRUB_STORE
-from upload_service.scanning.metrics import ScanMetrics, register_scan_metrics
 from upload_service.scanning.model import Scanner
-from upload_service.scanning.service import InstallerChecks, Scans
+from upload_service.scanning.service import InstallerChecks, ScanMetrics, Scans, register_scan_metrics
 from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
@@ -49,7 +46,7 @@ from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.store import SCHEMA
 from upload_service.uploads import routes as upload_routes
 from upload_service.uploads.claims import Claims, Collector, Removal
-from upload_service.uploads.outbox import Outbox
+from upload_service.uploads.outbox import PUBLISHERS, Outbox
 from upload_service.uploads.routes import TRANSFER_METRICS, TRANSFERS, TransferMetrics
 from upload_service.uploads.service import ResendCheck, Transfers
 from upload_service.uploads.session import UploadSessions
@@ -57,7 +54,6 @@ from upload_service.uploads.store import MongoUploadStore
 
 # Seconds between two rounds of background work.
 RELAY_PAUSE = 1
-INSPECTION_PAUSE = 1
 COUNTING_PAUSE = 2
 MOVING_PAUSE = 5
 COLLECTION_PAUSE = SCRUB_PAUSE = 60
@@ -129,13 +125,16 @@ def build(
     backends = storage_backends(folder, s3)
     ownership = StorageOwnership(index, backends, settings.installers)
     removal = Removal(store, quota, parts, backends)
-    outbox = Outbox(store, events, folder)
+    announcements = store.announcements
+    announcer = Worker(
+        announcements, Outbox(announcements, events, folder).announce, limit=PUBLISHERS, pause=RELAY_PAUSE
+    )
     metrics = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
-    register_metrics(app[METRICS], database, settings.installers)
+    register_metrics(app[METRICS], database, announcements, settings.installers)
 
     def announce() -> None:
         metrics.finished.inc()
-        outbox.wake()
+        announcer.wake()
 
     sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)
     app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, backends), removal)
@@ -155,15 +154,14 @@ def build(
         verifier.verify,
     )
     app[INSTALLER_CHECKS] = InstallerChecks(scan_store, inspector, scanner is not None)
-    app[SCRUB_STORE] = MongoScrubStore(database)
+    app[SCRUB_STORE] = MongoScrubStore(database, settings.scrub_interval)
     scrub = Scrub(app[SCRUB_STORE], IntegrityCheck(backends, ownership, after_block=limit_rate))
     orphans = OrphanCollector(index, backends, folder, settings.installers, ownership, settings.unclaimed_age)
     collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
 
     readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
+    workers = [announcer, inspector.worker()]
     work = [
-        repeating("relay", outbox.relay, lambda: outbox.wait(RELAY_PAUSE), after=readiness.prepared),
-        every(INSPECTION_PAUSE, "inspector", inspector.inspect_due),
         every(COLLECTION_PAUSE, "collector", collector.collect),
         every(ORPHANS_PAUSE, "orphans", orphans.collect),
         every(RECONCILIATION_PAUSE, "reconciliation", Reconciliation(quota).check_due),
@@ -172,16 +170,16 @@ def build(
     if counter is not None:
         work.append(every(COUNTING_PAUSE, "downloads", counter.flush))
     if scanner is not None:
-        work.append(scan_worker(app, scan_store, backends, scanner).running(readiness.prepared))
+        workers.append(scan_worker(app, scan_store, backends, scanner))
     if settings.scrub_interval:
-        work.append(every(SCRUB_PAUSE, "scrub", partial(scrub.check_due, settings.scrub_interval)))
+        workers.append(Worker(app[SCRUB_STORE].queue, scrub.check_leased, pause=SCRUB_PAUSE))
     if s3 is not None:
         readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
         move_store, staging = MongoMoveStore(database), Staging(folder, parts)
         integrity = IntegrityCheck(backends, ownership)
         mover = Mover(move_store, backends, staging, settings.installer_storage, integrity)
         work.append(every(MOVING_PAUSE, "mover", mover.run))
-    return work
+    return [*work, *(worker.running(readiness.prepared) for worker in workers)]
 
 
 def scan_worker(

@@ -51,12 +51,15 @@ async def claim_installer(request: web.Request) -> web.Response:
     body = await read_json(request)
     version_uid = text_of(body, "version_uid")
     upload = await request.app[CLAIMS].claim(caller_of(request), text_of(body, "server_filename"), version_uid)
+    is_withheld = upload.is_withheld
     if body.get("withheld"):
         # A repeated claim changes nothing: release control has counted on from this fence.
         first = Withholding(version_uid, is_withheld=True, fence=0)
         await request.app[INSTALLER_CHECKS].store.withhold(upload.tenant_id, [first])
+        is_withheld = True
     inspection = await request.app[INSPECTOR].find(upload.tenant_id, upload.server_filename)
-    return json_response({"size": upload.size, "sha256": upload.sha256, **identifiers(inspection)})
+    fields = {"size": upload.size, "sha256": upload.sha256, "is_withheld": is_withheld}
+    return json_response({**fields, **identifiers(inspection)})
 
 
 @routes.post("/{tenant_id}/inspect_installer")

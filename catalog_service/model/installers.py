@@ -17,7 +17,10 @@ from common.tenants import is_public
 
 @dataclass(frozen=True)
 class InstallerFile:
-    """A file at upload_service: size in bytes, hexadecimal SHA-256 digest, and the identifiers found in it."""
+    """A file at upload_service: size in bytes, hexadecimal SHA-256 digest, and the identifiers found in it.
+
+    With `is_withheld`, nobody can download it.
+    """
 
     size: int
     sha256: str
@@ -25,6 +28,7 @@ class InstallerFile:
     upgrade_code: str = ""
     package_family_name: str = ""
     signature_sha256: str = ""
+    is_withheld: bool = False
 
 
 @dataclass(frozen=True)

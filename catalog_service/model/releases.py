@@ -206,9 +206,10 @@ class Release:
 
     `publisher` is the person who published the version. `fence` counts the changes. `due` is when the background loop
     looks at the version again, None for never: an automatic change must set it. `unaudited` has entries for the audit
-    log. With `is_untold`, upload_service does not know yet whether the file is withheld. `waiting` are the gates of the
-    next ring that have not passed. With `signer_counts`, the version passed a signature gate, or was rolled back
-    from all rings: its signer counts also outside of the rings.
+    log. With `is_untold`, upload_service does not know yet whether the file is withheld. With `is_open`, it does not
+    withhold the file of a version that is new. `waiting` are the gates of the next ring that have not passed. With
+    `signer_counts`, the version passed a signature gate, or was rolled back from all rings: its signer counts also
+    outside of the rings.
     """
 
     publisher: str = ""
@@ -216,6 +217,7 @@ class Release:
     due: datetime | None = None
     in_flight: bool = False
     is_untold: bool = False
+    is_open: bool = False
     pinned: bool = False
     signer_counts: bool = False
     reason: Reason = Reason()

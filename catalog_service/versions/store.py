@@ -118,7 +118,8 @@ class MongoVersionStore:
         fields = {"state": "active", "halfway": False, **file_fields(version, file)}
         change: Document = {"$set": fields, "$unset": {"limited_to": ""}}
         if is_controlled:
-            change |= {"$set": {**fields, **BEGIN}, "$currentDate": DUE_NOW}
+            change["$set"] |= {**BEGIN, "release.is_open": not file.is_withheld}
+            change["$currentDate"] = DUE_NOW
         async with self._revisions.record_change(tenant_id, version.package_id):
             result = await self._versions.update_one(
                 {"tenant_id": tenant_id, "uid": version.uid, "state": "pending"}, change

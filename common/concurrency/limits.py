@@ -1,7 +1,7 @@
 """Limits on concurrent work, and a time limit that allows for a busy event loop."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from itertools import count
 from math import ceil
@@ -88,9 +88,9 @@ class FairConcurrencyLimit:
         finally:
             self._release(tenant_id)
 
-    def is_active(self, tenant_id: str) -> bool:
-        """Whether a task of the tenant holds a slot."""
-        return tenant_id in self._active
+    def active(self) -> Collection[str]:
+        """The tenants with a task that holds a slot."""
+        return self._active
 
     async def _wait(self, tenant_id: str, timeout: float | None) -> None:
         slot = asyncio.get_running_loop().create_future()

@@ -1,6 +1,6 @@
 """Every private name of aiohttp that this product uses; no other module uses one.
 
-`tests/unit/repository/test_library_names.py` lists the names, so that an upgrade that removes one fails clearly.
+`tests/unit/repository/test_dependencies.py` lists the names, so that an upgrade that removes one fails clearly.
 """
 
 from collections.abc import Callable

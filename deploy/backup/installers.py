@@ -16,7 +16,6 @@ from common.tenants import is_tenant_id
 from deploy.backup.records import BackupProblem, documents, is_plain_file
 from deploy.operator.stores import Storage
 from deploy.terminal import FileProgress
-from upload_service.inspection.model import State
 from upload_service.model import (
     Damage,
     InstallerMissing,
@@ -29,7 +28,7 @@ from upload_service.model import (
 from upload_service.scanning.model import ScanState, scan_document
 from upload_service.storage.filesystem import StorageBackends, read_blocks
 from upload_service.storage.part_files import sync_folder
-from upload_service.store import LEASE_FREE, SCAN, record_key, to_upload
+from upload_service.store import INSPECT, LEASE_FREE, SCAN, SCRUB, record_key, to_upload
 
 STORED = (Status.COMPLETE, Status.LINKED)
 UPLOADS = "upload.uploads.bson"
@@ -206,12 +205,9 @@ def installer_document(upload: Upload) -> Document:
         "sha256": upload.sha256,
         "version_uid": upload.version_uid,
         "request_id": upload.request_id,
-        "announced": True,
-        "announcing_until": LEASE_FREE,
-        "inspection": State.PENDING,  # Files are inspected and scanned again; only the verdict `infected` is kept.
         **({"scan": scan_document(ScanState.INFECTED, upload.sha256, now)} if upload.is_infected else {}),
-        "work": {SCAN: {"due": now, "since": now}},
+        # Files are inspected and scanned again; only the verdict `infected` is kept.
+        "work": {kind: {"due": now, "since": now} for kind in (INSPECT, SCAN, SCRUB)},
         "withheld": upload.is_withheld,
-        "checked_at": now,
         "updated_at": now,
     }

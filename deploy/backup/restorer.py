@@ -17,6 +17,7 @@ from auth_service.audit.store import OPERATORS
 from auth_service.store import MongoBackupStore
 from common.mongo import Document, MongoDatabase, long_timeout
 from common.redis import TenantVersions, open_redis
+from common.work import due_now
 from deploy.backup.folder import BackupFolder, StoredBackup
 from deploy.backup.installers import CopyOutcome, installers_of, store_copy
 from deploy.backup.records import (
@@ -39,6 +40,7 @@ from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.integrity import StorageOwnership
 from upload_service.storage.store import MongoFileIndex
+from upload_service.store import ANNOUNCE, MOVE, STORED
 
 UNAUTHORIZED = 13  # MongoDB's code
 IDENTITY = ("upload", "storage")  # A service writes it to an empty database when it starts.
@@ -48,7 +50,7 @@ CONSEQUENCES = {
     CLIENT_TOKEN: "no client's token is valid, until the old key is added after the new one",
 }
 MAX_NAMES = 20  # names of damaged files in one line
-UNFINISHED_WORK = dict.fromkeys(("left", "moving_by", "moving_until", "checking_until"), "")  # fields of a record
+UNFINISHED_WORK = dict.fromkeys(("left", f"work.{MOVE}"), "")  # fields of a record
 ANNOUNCED_AGAIN = timedelta(days=1)  # before a backup; the broker may still have had events of that time
 
 
@@ -136,14 +138,13 @@ class BackupRestorer:
         The uploads of the last day are announced again; a repeated event changes nothing. Unassigned uploads count as
         new, so that the age of the backup does not expire them.
         """
-        # `announced` excludes transfers that were being deleted: nobody knows of them.
-        recent = {"announced": True, "updated_at": {"$gt": self.backup.manifest.made_at - ANNOUNCED_AGAIN}}
-        as_new = {"announced": False, "updated_at": datetime.now(UTC)}
+        recent = {**STORED, "updated_at": {"$gt": self.backup.manifest.made_at - ANNOUNCED_AGAIN}}
+        as_new = {"updated_at": datetime.now(UTC), **due_now(ANNOUNCE)}
         with long_timeout():
             update = {"$set": {"home": self.storage.chosen}, "$unset": UNFINISHED_WORK}
             await upload["uploads"].update_many({}, update)
-            await upload["uploads"].update_many(recent, {"$set": {"announced": False}})
-            await upload["uploads"].update_many({"status": Status.COMPLETE}, {"$set": as_new})
+            await upload["uploads"].update_many(recent, [{"$set": due_now(ANNOUNCE)}])
+            await upload["uploads"].update_many({"status": Status.COMPLETE}, [{"$set": as_new}])
         ledgers = Reconciliation(MongoQuotaStore(upload), pause=0)
         for drift in await ledgers.find_all_drift():
             await ledgers.repair(drift)

@@ -15,18 +15,25 @@ from common.http.forms import URLENCODED, Form, read_form, urlencoded_form
 from common.http.middleware import CALLER, CLIENT_ADDRESS
 from common.redis import RedisError
 from common.tenants import Address, Tenant
-from gateway.auth.client_directory import ClientDirectory, UnknownClient
-from gateway.auth.directories import ENTRA_TOKEN_LIMIT, UserDirectory, is_entra_token
-from gateway.auth.rings import PolicyDirectory
+from gateway.auth.directories import (
+    ENTRA_TOKEN_LIMIT,
+    ClientDirectory,
+    NetworkNotAllowed,
+    PolicyDirectory,
+    TenantDirectory,
+    UnknownClient,
+    UserDirectory,
+    is_entra_token,
+)
 from gateway.operations import CATALOG, CREDENTIALS_LIMIT, Access, Operation
-from gateway.routing.target import Target, base_url
-from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
+from gateway.routing import Target, base_url
 from gateway.settings import GatewaySettings
 from gateway.winget import client_token
 
 TOKEN_LIMIT = 4096  # characters
 MAX_VISITORS = 10_000
 WITH_BEARER = frozenset([Access.ADMINISTRATOR, Access.SESSION, Access.CLIENT, Access.PACKAGE_MANAGER])
+SESSIONS = web.AppKey("sessions", Sessions)
 # The tenant's version from before anything else was read. Caches use it; None: they may answer nothing.
 TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
 
@@ -184,6 +191,9 @@ class Authenticator:
             with suppress(UnknownClient):
                 return await self._clients.identify(visitor, token, program, version, form=form)
         return None
+
+
+AUTHENTICATOR = web.AppKey("authenticator", Authenticator)
 
 
 async def _other_form(request: web.Request) -> Form:

@@ -1,27 +1,37 @@
-"""Looks up users, API tokens and users of Entra ID at auth_service; caches what they may do."""
+"""Lookups at the services that a request needs before it is executed: its tenant, its caller, and the caller's ring.
+
+Each directory caches for some seconds, by the version of the tenant that was read before.
+"""
 
 import base64
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
+from aiohttp import web
 
-from common.auth.internal_tokens import Caller
+from common.auth.internal_tokens import Caller, hidden_digest
 from common.auth.roles import Role
 from common.auth.sessions import Session
 from common.auth.signing import USER_PREFIX, ApiToken
-from common.caching import ResponseCache
-from common.errors import Forbidden, NotAuthenticated, UpstreamProblem
-from common.service_client.client import ServiceClient
-from common.tenants import EntraApp, contains
+from common.caching import FifoCache, ResponseCache
+from common.errors import Forbidden, NotAuthenticated, NotFound, UpstreamProblem
+from common.service_client.client import ServiceClient, raise_problem
+from common.tenants import Address, EntraApp, Tenant, bounds, contains, is_tenant_id, plain_address
 
-MAX_AGE = 30.0  # seconds: the longest delay of a change whose new version did not reach Redis
-ENTRA_MAX_AGE = 86400.0  # seconds, longer than a token of Entra ID lives; `_EntraKey` has what the tenant says about it
+# In seconds. The first two are the longest delay of a change whose new version did not reach Redis.
+MAX_AGE = 30.0
+TENANT_MAX_AGE = 3.0
+RELEASE_MAX_AGE = 1.0  # The response may have a signed address, which expires.
+ENTRA_MAX_AGE = 86400.0  # longer than a token of Entra ID lives; `_EntraKey` has what the tenant says about it
 ENTRA_TOKEN_LIMIT = 8190  # characters of one header
+MAX_TENANTS = 10_000
 MAX_USERS = 20_000  # of each kind
+MAX_CLIENTS = 20_000
 
 
 class TokenExpired(NotAuthenticated):
@@ -144,3 +154,203 @@ def is_entra_token(text: str) -> bool:
     except ValueError:
         return False
     return isinstance(header, dict) and header.get("alg") == "RS256"
+
+
+class NoSuchTenant(NotFound):
+    code = "tenant_not_found"
+    text = "There is no such tenant."
+
+
+class NetworkNotAllowed(Forbidden):  # section 5.2
+    code = "network_not_allowed"
+    text = "This tenant does not take requests from your network address."
+
+
+class TenantDirectory:
+    """Looks up tenants at auth_service."""
+
+    def __init__(self, auth_service: ServiceClient) -> None:
+        self._auth_service = auth_service
+        self._tenants: ResponseCache[str, Tenant | None] = ResponseCache(
+            max_age=TENANT_MAX_AGE, limit=MAX_TENANTS, without_version=True
+        )
+
+    def last_known_allows(self, tenant_id: str, address: Address) -> bool:
+        """Whether the last known settings of the tenant allow an address. Raises NoSuchTenant for an invalid id."""
+        tenant = self._tenants.get_stale(tenant_id)
+        if tenant is None and not is_tenant_id(tenant_id):
+            raise NoSuchTenant
+        return tenant is not None and tenant.allows(address)
+
+    async def find(self, tenant_id: str, version: str | None, *, is_changing: bool = False) -> Tenant:
+        """The tenant at a version. While it is `changing`, cached settings may be older than an answered change.
+
+        Raises NoSuchTenant, or Unavailable if auth_service does not answer.
+        """
+        tenant = None if is_changing else self._tenants.get(tenant_id, version)
+        if tenant is None:
+            fetch = partial(self._fetch, tenant_id)
+            tenant = await (fetch() if is_changing else self._tenants.get_or_fetch(tenant_id, version, fetch))
+        if tenant is None:
+            raise NoSuchTenant
+        return tenant
+
+    async def _fetch(self, tenant_id: str) -> Tenant | None:
+        try:
+            document = await self._auth_service.json(Caller.service(Tenant(tenant_id)), "find_tenant")
+        except UpstreamProblem as problem:
+            if problem.status == 404:
+                return None
+            raise
+        return Tenant.from_document(document)
+
+
+class ReleasePolicy:
+    """A tenant's policy for releases; `settings` is all of it, as `server_information` shows it."""
+
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+        self.rings: tuple[str, ...] = tuple(settings["rings"])
+        rules = settings["ring_rules"]
+        # The rules for users of Entra ID: an app role or group id, and the ring.
+        self.app_roles = tuple((rule["app_role"], rule["ring"]) for rule in rules if "app_role" in rule)
+        # The rules by network: version of IP, first and last address as numbers, and the ring.
+        self._ranges = tuple(
+            (first.version, int(first), int(last), rule["ring"])
+            for rule in rules
+            if "network" in rule
+            for first, last in [bounds(rule["network"])]
+        )
+
+    def ring_of(self, address: Address, chosen: str = "") -> str:
+        """The ring of an identified client; "" for the last one, which has all clients without another ring.
+
+        `chosen` is the ring that the client or its app roles have, else the first rule with the client's network
+        decides. A ring that the tenant does not have counts as the last one.
+        """
+        earlier = self.rings[:-1]
+        if not earlier:
+            return ""
+        ring = chosen or self._ring_of_network(plain_address(address))
+        return ring if ring in earlier else ""
+
+    def _ring_of_network(self, address: Address) -> str:
+        number, version = int(address), address.version
+        ranges = self._ranges
+        return next((ring for its, first, last, ring in ranges if its == version and first <= number <= last), "")
+
+
+class PolicyDirectory:
+    """Looks up policies at catalog_service, and caches them. Raises Unavailable if it does not answer."""
+
+    def __init__(self, catalog_service: ServiceClient) -> None:
+        self._catalog_service = catalog_service
+        self._policies: ResponseCache[str, ReleasePolicy] = ResponseCache(max_age=MAX_AGE, limit=MAX_TENANTS)
+
+    async def find(self, caller: Caller, version: str | None) -> ReleasePolicy:
+        """The policy of the caller's tenant, at a version of the tenant."""
+        if (policy := self._policies.get(caller.tenant_id, version)) is not None:
+            return policy
+        return await self._policies.get_or_fetch(caller.tenant_id, version, partial(self._fetch, caller))
+
+    async def in_ring(self, client: Caller, version: str | None) -> Caller:
+        """A client in its ring. Before, its `ring` is the chosen one."""
+        policy = await self.find(client, version)
+        ring = policy.ring_of(client.address, client.ring)
+        return client if ring == client.ring else client.as_client(client.client_id, ring)
+
+    async def _fetch(self, caller: Caller) -> ReleasePolicy:
+        return ReleasePolicy(await self._catalog_service.json(Caller.service(caller.tenant), "find_release_policy"))
+
+
+class UnknownClient(Exception):
+    """The token belongs to no enabled client."""
+
+
+class KnownClient(NamedTuple):
+    """A client, and the ring that an administrator chose for it; "" for none."""
+
+    client_id: str
+    ring: str
+
+
+class ClientDirectory:
+    """Looks up clients at client_registry. Raises Unavailable if it does not answer."""
+
+    def __init__(self, client_registry: ServiceClient) -> None:
+        self._client_registry = client_registry
+        self._known: ResponseCache[tuple[str, bytes, str, int], KnownClient] = ResponseCache(
+            max_age=MAX_AGE, limit=MAX_CLIENTS
+        )
+        # The digest of the token and the program in each form that identified a client, by the digest of the form.
+        self._forms: FifoCache[bytes, tuple[bytes, int]] = FifoCache(MAX_CLIENTS)
+        self._hidden: ResponseCache[tuple[str, str, str], str] = ResponseCache(max_age=MAX_AGE, limit=MAX_CLIENTS)
+        self._counts: ResponseCache[str, int] = ResponseCache(max_age=MAX_AGE, limit=MAX_TENANTS)
+        self._releases: ResponseCache[tuple[str, str], bytes] = ResponseCache(
+            max_age=RELEASE_MAX_AGE, limit=MAX_TENANTS
+        )
+
+    def known(self, visitor: Caller, form: bytes, version: str | None) -> Caller | None:
+        """The visitor as the client whose form has these bytes, without parsing it; None if it must be identified."""
+        sent = self._forms.get(sha256(form).digest())
+        if sent is None:
+            return None
+        client = self._known.get((visitor.tenant_id, sent[0], visitor.ip, sent[1]), version)
+        return None if client is None else visitor.as_client(*client)
+
+    async def identify(
+        self, visitor: Caller, token: str, program: int, version: str | None, *, form: bytes = b""
+    ) -> Caller:
+        """The visitor as the client with this token and program number. Raises UnknownClient, which is not cached.
+
+        `form` are the bytes that held both; `known` then finds the client by them.
+        """
+        digest = sha256(token.encode()).digest()
+        key = (visitor.tenant_id, digest, visitor.ip, program)
+        client = await self._known.get_or_fetch(key, version, partial(self._fetch_client, visitor, token, program))
+        if form:
+            self._forms.put(sha256(form).digest(), (digest, program))
+        return visitor.as_client(*client)
+
+    async def hidden_from(self, client: Caller, version: str | None) -> str:
+        """The digest of the package ids that are hidden from a client, see `hidden_digest`."""
+        key = (client.tenant_id, client.client_id, client.ip)
+        hidden = self._hidden.get(key, version)
+        if hidden is None:
+            hidden = await self._hidden.get_or_fetch(key, version, partial(self._fetch_hidden, client))
+        return hidden
+
+    async def count(self, caller: Caller, version: str | None) -> int:
+        """The number of the tenant's clients."""
+        return await self._counts.get_or_fetch(caller.tenant_id, version, partial(self._fetch_count, caller))
+
+    async def latest_release(self, caller: Caller, version: str | None) -> bytes:
+        """The JSON of `client_version`, one for each tenant and base URL. Raises UpstreamProblem or Unavailable."""
+        key = (caller.tenant_id, caller.base_url)
+        if (release := self._releases.get(key, version)) is not None:
+            return release
+        return await self._releases.get_or_fetch(key, version, partial(self._fetch_release, caller))
+
+    async def _fetch_client(self, visitor: Caller, token: str, program: int) -> KnownClient:
+        form = {"auth_token": token, "client": program}
+        client = await self._client_registry.json(visitor, "identify_client", form)
+        if not client["client_id"]:
+            raise UnknownClient
+        return KnownClient(client["client_id"], client["ring"])
+
+    async def _fetch_hidden(self, client: Caller) -> str:
+        return hidden_digest((await self._client_registry.json(client, "hidden_packages"))["package_ids"])
+
+    async def _fetch_count(self, caller: Caller) -> int:
+        return int((await self._client_registry.json(caller, "client_usage"))["clients"])
+
+    async def _fetch_release(self, caller: Caller) -> bytes:
+        async with self._client_registry.open(caller, "POST", ["client_version"]) as response:
+            await raise_problem(response)
+            return await response.read()
+
+
+TENANTS = web.AppKey("tenants", TenantDirectory)
+USER_DIRECTORY = web.AppKey("user_directory", UserDirectory)
+CLIENT_DIRECTORY = web.AppKey("client_directory", ClientDirectory)
+POLICIES = web.AppKey("policies", PolicyDirectory)

@@ -30,7 +30,7 @@ from common.http.zero_copy.sources import splice_to_file
 from common.service_client.client import BLOCK_TIMEOUT, Response, ServiceClient, raise_problem
 from common.telemetry import log
 from gateway.auth.authenticator import TENANT_VERSION
-from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.directories import ClientDirectory
 
 BLOCK = 256 << 10  # bytes; a longer catalog is in a file
 RESERVE = 1 << 30  # bytes of the temporary folder that stay free
@@ -262,6 +262,9 @@ class CatalogCache:
         self.count -= 1
         if not isinstance(body, bytes):
             close_in_thread(body)
+
+
+CATALOGS = web.AppKey("catalogs", CatalogCache)
 
 
 def _size(catalog: Catalog | None) -> int:

@@ -16,8 +16,8 @@ from common.http.middleware import REVISION_HEADER, BytesResponse
 from common.redis import TENANT_VERSION_HEADER
 from common.service_client.client import SMALL, ServiceClient, raise_problem
 from gateway.auth.authenticator import TENANT_VERSION
-from gateway.auth.client_directory import ClientDirectory
-from gateway.routing.target import Target
+from gateway.auth.directories import ClientDirectory
+from gateway.routing import Target
 from gateway.winget import CONTRACTS
 
 MAX_AGE = 1.0  # seconds; a response has signed addresses, which expire
@@ -151,3 +151,6 @@ class PackageResponseCache:
             is_cacheable = not is_private and not is_large and REVISION_HEADER in response.headers
             key_size = len(key.body) + 4 * sum(map(len, (*key.segments, key.query, key.token)))
             return _Response(response.status, await response.read(), is_cacheable, is_private, key_size)
+
+
+PACKAGE_RESPONSES = web.AppKey("package_responses", PackageResponseCache)

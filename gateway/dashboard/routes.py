@@ -16,7 +16,6 @@ from common.auth.roles import Permission
 from common.errors import MethodNotAllowed, NotAuthenticated, Problem, UpstreamProblem
 from common.http.middleware import PROBLEM_RENDERER, BytesResponse, problem_response
 from common.tenants import is_tenant_id
-from gateway.app_keys import SETTINGS
 from gateway.dashboard.page_request import (
     PAGE_HEADERS,
     PageRequest,
@@ -29,7 +28,8 @@ from gateway.dashboard.static_files import STATIC_FILES, asset_response
 from gateway.dashboard.templating import language_of, localized
 from gateway.forwarding.execute import check_permission, execute_operation
 from gateway.operations import Access
-from gateway.routing.target import SINGLE_PREFIX, NoSuchOperation, Target, find_operation
+from gateway.routing import SINGLE_PREFIX, NoSuchOperation, Target, find_operation
+from gateway.settings import SETTINGS
 
 CSRF_HEADER = "X-CSRF-Token"
 READ_METHODS = ("GET", "HEAD")

@@ -23,7 +23,7 @@ from common.service_client.client import ServiceClient
 from common.telemetry import log, request_id
 from gateway.forwarding.proxy import AUDIT_DETAILS
 from gateway.operations import is_value
-from gateway.routing.target import Target
+from gateway.routing import Target
 
 MAX_REFUSALS = 60  # a minute and caller that are recorded
 MINUTE = 60.0  # seconds
@@ -169,6 +169,9 @@ class AuditRecorder:
         """Whether to record a request: every write, and the caller's first refusals of a minute."""
         is_refusal = 400 <= status < 500 or status == Overloaded.status
         return not is_refusal or self._refusals.count(caller, status)
+
+
+AUDIT_RECORDER = web.AppKey("audit_recorder", AuditRecorder)
 
 
 def _entry(request: web.Request, caller: Caller, target: Target, status: int) -> Entry:

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Browser, ConsoleMessage, Page, async_playwright, expect
 
 from gateway.dashboard.page_request import PageRequest
-from gateway.routing.target import find_operation
+from gateway.routing import find_operation
 from tests.support.browser.administrators import Visitor, launch_browser, start_session
 from tests.support.browser.uploads import CHUNK
 from tests.support.system.fields import select_fields

@@ -252,7 +252,7 @@ async def test_the_audit_log_shows_actor_and_action_and_is_filtered(visitor: Vis
 async def test_paging_through_the_audit_log_shows_every_entry(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dashboard.pages.administration.AUDIT_PAGE_SIZE", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.administration.PAGE_SIZE", 1)
     await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
     seen, older = [], visitor.page.get_by_role("link", name="Older")
     await visitor.go("/audit")
@@ -289,7 +289,7 @@ async def test_the_server_page_works_without_statistics(visitor: Visitor, monkey
     async def unavailable(*_: object) -> None:
         raise Unavailable("The client registry does not answer; try again soon.")
 
-    monkeypatch.setattr("gateway.auth.client_directory.ClientDirectory.count", unavailable)
+    monkeypatch.setattr("gateway.auth.directories.ClientDirectory.count", unavailable)
     await visitor.go("/server")
     await expect(visitor.page.get_by_text("Tenant statistics are unavailable:")).to_be_visible()
     await expect(visitor.page.locator("tbody tr")).to_have_count(5)

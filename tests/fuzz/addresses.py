@@ -11,7 +11,7 @@ from catalog_service.model.installers import parse_address
 from common.auth.internal_tokens import Deployment
 from common.errors import InvalidField, Problem
 from common.tenants import bounds, contains, is_public, is_tenant_id, parse_network, plain_address
-from gateway.routing.target import Target, base_url, caller_address, is_https
+from gateway.routing import Target, base_url, caller_address, is_https
 from gateway.settings import GatewaySettings
 from tests.fuzz.requests import blame, request
 from tests.support.factories import KEYS

@@ -16,12 +16,9 @@ from common.errors import NotAuthenticated
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant, is_tenant_id
 from gateway.auth.authenticator import Authenticator
-from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.directories import UserDirectory
-from gateway.auth.rings import PolicyDirectory
+from gateway.auth.directories import ClientDirectory, PolicyDirectory, TenantDirectory, UserDirectory
 from gateway.operations import OPERATIONS
-from gateway.routing.target import Target
-from gateway.routing.tenant_directory import TenantDirectory
+from gateway.routing import Target
 from tests.fuzz.addresses import SETTINGS
 from tests.fuzz.requests import outcome, request
 from tests.support.factories import KEY, KEYS

@@ -8,27 +8,23 @@ count as delivered before the catalog listens.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import PurePath
 from typing import BinaryIO
 
-from common.concurrency.lease import keep_lease
 from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
-from upload_service.inspection.installer_files import InstallerFiles
-from upload_service.inspection.model import Findings, Inspection, InspectionLease, Reason, Signature, State
-from upload_service.inspection.process import Unreadable
+from common.work import Lease, Worker, do_leased
+from upload_service.inspection.model import Findings, Inspection, Reason, Signature, State
+from upload_service.inspection.process import InstallerFiles, Unreadable
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, parse_server_filename
+from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload, parse_server_filename
 
-PROCESSES = 2  # of one replica, and at most one of them for the files that no caller waits for
+PROCESSES, IN_BACKGROUND = 2, 1  # of one replica, and those of them for the files that no caller waits for
 ATTEMPTS = 3
 SLOT_TIMEOUT = 5.0  # seconds
-RENEWAL_SECONDS = 5.0  # A lease lasts 30.
-UNAVAILABLE_PAUSE, ERROR_PAUSE = 30, 120  # seconds until a file is tried again
+UNAVAILABLE_PAUSE = 30  # seconds until a file is tried again
 POLLS, POLL_PAUSE = 50, 0.1  # how often a caller asks for the result of another process, and the seconds in between
 
 
@@ -45,16 +41,9 @@ class Inspector:
     verify: Callable[[BinaryIO], Awaitable[Signature]]
     limit: FairConcurrencyLimit = field(default_factory=lambda: FairConcurrencyLimit(PROCESSES))
 
-    async def inspect_due(self) -> None:
-        """Inspect all files that are due, one of each tenant in turn; a tenant with a request of its own is skipped."""
-        has_tried = True
-        while has_tried:
-            has_tried = False
-            for tenant_id in await self.store.waiting_tenants():
-                if not self.limit.is_active(tenant_id):
-                    has_tried = True
-                    with suppress(Overloaded):
-                        await self._inspect_next(tenant_id)
+    def worker(self) -> Worker[Upload]:
+        """Inspects the files that no caller waits for. A tenant with a request of its own is skipped."""
+        return Worker(self.store.queue, self._inspect_in_turn, limit=IN_BACKGROUND, skip=self.limit.active)
 
     async def find(self, tenant_id: str, server_filename: str) -> Inspection:
         """The current inspection of a file. Raises InstallerNotFound."""
@@ -76,7 +65,7 @@ class Inspector:
             inspection = await self.find(tenant_id, server_filename)
             if inspection.state is not State.PENDING:
                 return inspection
-            if await self._inspect_next(tenant_id, server_filename):
+            if await self._inspect_now(tenant_id, server_filename):
                 break
             await asyncio.sleep(POLL_PAUSE)
         inspection = await self.find(tenant_id, server_filename)
@@ -84,40 +73,37 @@ class Inspector:
             raise Unavailable("The installer is still being inspected.")
         return inspection
 
-    async def _inspect_next(self, tenant_id: str, server_filename: str = "") -> bool:
-        """Inspect a file that is due; False without one. Raises Overloaded."""
+    async def _inspect_now(self, tenant_id: str, server_filename: str) -> bool:
+        """Inspect a file if it is due; False if it is not. Raises Overloaded."""
         async with self.limit.acquire(tenant_id, SLOT_TIMEOUT):
-            lease = await self.store.acquire_lease(tenant_id, server_filename)
+            lease = await self.store.queue.lease(tenant_id=tenant_id, server_filename=server_filename)
             if lease:
-                await self._inspect_leased(lease)
+                await do_leased(self.store.queue, lease, self._inspect)
         return lease is not None
 
-    async def _inspect_leased(self, lease: InspectionLease) -> None:
+    async def _inspect_in_turn(self, lease: Lease[Upload]) -> None:
         try:
-            await self._inspect(lease)
-        except asyncio.CancelledError:  # The process stops, which is not the fault of the file.
-            await self.store.release(lease)
-            raise
+            async with self.limit.acquire(lease.tenant_id, SLOT_TIMEOUT):
+                await self._inspect(lease)
+        except Overloaded:  # by requests
+            await self.store.queue.release(lease)
 
-    async def _inspect(self, lease: InspectionLease) -> None:
-        upload = lease.upload
+    async def _inspect(self, lease: Lease[Upload]) -> None:
+        upload = lease.record
         try:
-            if lease.attempt > ATTEMPTS:
+            if lease.attempts > ATTEMPTS:
                 raise Unreadable(Reason.GIVEN_UP)
-            async with (
-                keep_lease(partial(self.store.renew, lease), RENEWAL_SECONDS, **upload.log_fields),
-                self.files.open(upload) as file,
-            ):
+            async with self.files.open(upload) as file:
                 findings = await self.read(file, PurePath(upload.server_filename).suffix)
                 findings = replace(findings, signature=await self.verify(file))
         except Unreadable as error:
             await self.store.mark_failed(lease, error.reason)
             log.warning("inspection_failed", reason=error.reason, **upload.log_fields)
         except (Unavailable, StorageFull) as error:
-            await self.store.release(lease, UNAVAILABLE_PAUSE)
+            await self.store.queue.release(lease, UNAVAILABLE_PAUSE)
             log.warning("inspection_postponed", error=type(error).__name__, **upload.log_fields)
         except (InstallerMissing, OSError) as error:  # It may be moving to another storage.
-            await self.store.release(lease, ERROR_PAUSE, counts=True)
+            await self.store.queue.retry(lease)
             log.warning("installer_not_inspected", error=type(error).__name__, **upload.log_fields)
         else:
             await self.store.mark_done(lease, findings)

@@ -8,8 +8,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Self
 
-from upload_service.model import Upload
-
 TEXT_LIMIT = 256  # characters
 VERSION_LIMIT = 128
 PATH_LIMIT = 512
@@ -237,14 +235,6 @@ class Inspection:
     state: State
     reason: str = ""
     findings: Findings = field(default_factory=Findings)
-
-
-@dataclass(frozen=True)
-class InspectionLease:
-    """A file that this process may inspect; `attempt` counts from 1."""
-
-    upload: Upload
-    attempt: int
 
 
 def clean_text(text: str, limit: int = TEXT_LIMIT) -> str:

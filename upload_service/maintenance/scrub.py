@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from common.errors import Unavailable
 from common.telemetry import log
+from common.work import Lease, Postponed
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, Upload
 from upload_service.storage.integrity import IntegrityCheck
@@ -28,14 +29,13 @@ class Scrub:
     store: MongoScrubStore
     integrity: IntegrityCheck
 
-    async def check_due(self, interval: int) -> None:
-        """Check every file that was not read for `interval` seconds; stop while a storage does not respond."""
-        while upload := await self.store.lease_due(interval):
-            try:
-                await self.check(upload)
-            except (OSError, Unavailable) as error:
-                log.warning("installer_not_checked", error=str(error), **upload.log_fields)
-                return
+    async def check_leased(self, lease: Lease[Upload]) -> None:
+        """Check a file that is due. Raises Postponed if its storage does not respond."""
+        try:
+            damage = await self.check(lease.record)
+        except (OSError, Unavailable) as error:
+            raise Postponed("installer_not_checked", error=str(error), **lease.record.log_fields) from None
+        await self.store.read_again(lease, damage)
 
     async def check(self, upload: Upload) -> Damage:
         """Read a file, and mark and log its damage.

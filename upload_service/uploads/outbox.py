@@ -1,15 +1,13 @@
-"""The outbox: a record with `announced: false` is the message, and stays until the broker has confirmed it."""
+"""Announces complete uploads: their record is the message, and the work stays until the broker has confirmed it."""
 
-import asyncio
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from common.events import Event, Events, EventsUnavailable
 from common.telemetry import log
+from common.work import Lease, Postponed, WorkQueue
 from upload_service.model import InstallerMissing, Status, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage
-from upload_service.uploads.store import MongoUploadStore
 
 PUBLISHERS = 9  # events that are published at once
 FINISHED = "upload.finished"
@@ -17,52 +15,20 @@ FINISHED = "upload.finished"
 
 @dataclass(frozen=True)
 class Outbox:
-    """Publishes complete uploads. A relay that dies may leave an event published twice, with the same id."""
+    """Publishes complete uploads. A process that dies may leave an event published twice, with the same id."""
 
-    store: MongoUploadStore
+    queue: WorkQueue[Upload]
     events: Events
     folder: FolderStorage
-    wakeup: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def wake(self) -> None:
-        """End the current `wait`, because an upload is complete."""
-        self.wakeup.set()
-
-    async def wait(self, seconds: float) -> None:
-        """Wait for `wake`, at most so many seconds."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self.wakeup.wait()
-
-    async def relay(self) -> None:
-        """Publish all that is not announced; what cannot be published now stays for the next call.
-
-        A record that fails delays no other one; its error is raised at the end.
-        """
-        self.wakeup.clear()
-        slots, unavailable = asyncio.Semaphore(PUBLISHERS), asyncio.Event()
-        publications: list[asyncio.Task[None]] = []
-        while not unavailable.is_set():
-            await slots.acquire()
-            upload = await self.store.lease_unannounced()
-            if upload is None:
-                break
-            publication = asyncio.create_task(self._publish(upload, unavailable))
-            publication.add_done_callback(lambda _: slots.release())
-            publications.append(publication)
-        await asyncio.gather(*publications)
-        if unavailable.is_set():
-            log.warning("announcements_waiting")
-
-    async def _publish(self, upload: Upload, unavailable: asyncio.Event) -> None:
-        """Publish the event of an upload; set `unavailable` if the broker is not available."""
-        await self._finalize(upload)
+    async def announce(self, lease: Lease[Upload]) -> None:
+        """Publish the event of an upload. Raises Postponed if the broker is not available."""
+        await self._finalize(lease.record)
         try:
-            await self.events.publish(finished_event(upload, datetime.now(UTC)))
+            await self.events.publish(finished_event(lease.record, datetime.now(UTC)))
         except EventsUnavailable:
-            unavailable.set()
-        else:
-            await self.store.mark_announced(upload)
+            raise Postponed("announcements_waiting") from None
+        await self.queue.finish(lease)
 
     async def _finalize(self, upload: Upload) -> None:
         """Give a file its name if the process that completed it died before."""

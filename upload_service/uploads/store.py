@@ -13,13 +13,15 @@ from uuid import uuid4
 from pymongo import ASCENDING
 
 from common.mongo import Document, MongoDatabase
-from common.work import due_now
-from upload_service.inspection.model import State
+from common.work import WorkQueue, due_now, is_waiting
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.store import (
+    ANNOUNCE,
+    INSPECT,
     LEASE_FREE,
     NOW,
     SCAN,
+    SCRUB,
     UploadRecords,
     from_now,
     older_than,
@@ -32,7 +34,7 @@ LEASE_SECONDS = 15
 KEPT_SECONDS = 6  # of a lease between two chunks; after its holder died, the next chunk waits for so long
 CERTAIN_SECONDS = 1.0  # KEPT_SECONDS less 5 for jumps of the database's clock; also the age of the record's offset
 WANTED_SECONDS = 1  # that a released lease is reserved for a process that waits; longer than `service.LEASE_PAUSE`
-ANNOUNCING_SECONDS = 5  # that an announcement may take, and until a failed one is repeated
+ANNOUNCING_SECONDS = 5  # until the announcement of a killed process, or a failed one, is repeated
 _IS_FREE = {"$lt": ["$lease_until", NOW]}
 FREE = {"$expr": _IS_FREE}
 _IS_WANTED = {"$gt": ["$wanted_until", NOW]}
@@ -53,6 +55,10 @@ class MongoUploadStore(UploadRecords):
     def __init__(self, database: MongoDatabase, *, scans: bool = False) -> None:
         super().__init__(database)
         self._scans = scans
+        seconds = ANNOUNCING_SECONDS
+        self.announcements = WorkQueue(
+            self._uploads, ANNOUNCE, to_upload, lease_seconds=seconds, first_pause=seconds, longest_pause=seconds
+        )
         self._process = uuid4().hex
         self._is_ours = {"$or": [{"$eq": ["$wanted_by", self._process]}, {"$not": [_IS_WANTED]}]}
 
@@ -186,12 +192,11 @@ class MongoUploadStore(UploadRecords):
             "sha256": upload.sha256,
             "request_id": upload.request_id,
             "traceparent": upload.traceparent,
-            "announced": False,
-            "announcing_until": LEASE_FREE,
-            "inspection": State.PENDING,
-            "checked_at": NOW,  # The whole file was read for its digest.
             "lease_until": LEASE_FREE,
             "cancelled": False,  # The last chunk was on its way when the transfer was cancelled.
+            **due_now(ANNOUNCE),
+            **due_now(INSPECT),
+            **due_now(SCRUB),  # later: the whole file was read for its digest
             **(due_now(SCAN) if self._scans else {}),
         }
         return await self._set(self._leased(upload), {**fields, "updated_at": NOW})
@@ -200,19 +205,10 @@ class MongoUploadStore(UploadRecords):
         """open → deleting, while our lease is the last one acquired."""
         return await self._update_leased(upload, {"status": Status.DELETING})
 
-    async def lease_unannounced(self) -> Upload | None:
-        """The oldest complete file of all tenants that is not announced, for this relay alone for a few seconds."""
-        query = {"announced": False, "$expr": {"$lt": ["$announcing_until", NOW]}}
-        fields = {"announcing_until": from_now(ANNOUNCING_SECONDS)}
-        return to_upload_or_none(await self._find_and_set(query, fields, oldest="updated_at"))
-
-    async def mark_announced(self, upload: Upload) -> None:
-        await self._uploads.update_one(record_key(upload), {"$set": {"announced": True}})
-
     async def delete_record(self, upload: Upload) -> None:
         """Delete the record of an upload that is being deleted; that of a cancelled transfer stays, as `cancelled`.
 
-        A record that is not announced stays for the relay, and the collector comes back for it. Its X-File-ID is free.
+        A record stays until its upload is announced, and the collector comes back for it. Its X-File-ID is free.
         """
         deleting = {
             "tenant_id": upload.tenant_id,
@@ -224,7 +220,7 @@ class MongoUploadStore(UploadRecords):
         empty = {"status": Status.CANCELLED, "upload_id": uuid4().hex, "total": 0, "offset": 0, "updated_at": NOW}
         if await self._set({**deleting, "cancelled": True}, empty):
             return
-        result = await self._uploads.delete_one({**deleting, "announced": {"$ne": False}})
+        result = await self._uploads.delete_one({**deleting, "$nor": [is_waiting(ANNOUNCE)]})
         if not result.deleted_count and not upload.original_file_id:
             # No X-File-ID begins with a tilde.
             renamed = {"file_id": f"~{upload.upload_id}", "announced_as": "$file_id"}
@@ -259,7 +255,7 @@ class MongoUploadStore(UploadRecords):
 
         Deleted uploads that wait only for their announcement are left out.
         """
-        unannounced = {"announced": False, "announced_as": {"$gt": ""}}
+        unannounced = {**is_waiting(ANNOUNCE), "announced_as": {"$gt": ""}}
         query = {"status": status, "$expr": older_than("updated_at", age), "$nor": [unannounced]}
         cursor = self._uploads.find(query).sort("updated_at", ASCENDING).limit(limit)
         return [to_upload(document) async for document in cursor]

@@ -12,10 +12,11 @@ import orjson
 from aiohttp import web
 
 from common.errors import Overloaded, Problem
-from common.events import Event
+from common.events import Event, Events
 from common.http.middleware import ROUTE
 from common.redis import RedisError
-from gateway.app_keys import SESSIONS, TENANTS
+from gateway.auth.authenticator import SESSIONS
+from gateway.auth.directories import TENANTS
 from gateway.dashboard.page_request import PageRequest
 
 MAX_WATCHERS = 100  # of a tenant in one process
@@ -96,6 +97,7 @@ def _end(watcher: Watcher, reconnect_in: int) -> None:
 
 
 EVENT_HUB = web.AppKey("event_hub", EventHub)
+EVENTS: web.AppKey[Events] = web.AppKey("events")
 
 
 async def stream_events(page: PageRequest) -> web.StreamResponse:

@@ -11,8 +11,8 @@ from aiohttp import web
 
 from common.auth.roles import Permission
 from common.errors import Problem
-from gateway.app_keys import POLICIES
 from gateway.auth.authenticator import TENANT_VERSION
+from gateway.auth.directories import POLICIES
 from gateway.dashboard.page_request import PageRequest, paginate_operation
 
 Release = Mapping[str, Any]  # a row of `find_releases`, or the answer of `get_release`

@@ -11,7 +11,7 @@ from common.http.forms import URLENCODED, read_form
 from common.http.middleware import PROBLEM_RENDERER
 from common.redis import RedisError
 from common.service_client.client import json_of
-from gateway.app_keys import SERVICES, SESSIONS
+from gateway.auth.authenticator import SESSIONS
 from gateway.dashboard.page_request import (
     PageRequest,
     cookie_name,
@@ -22,8 +22,9 @@ from gateway.dashboard.page_request import (
     tenant_path,
 )
 from gateway.dashboard.templating import language_of, localized
+from gateway.forwarding.proxy import SERVICES
 from gateway.operations import AUTH, CREDENTIALS_LIMIT
-from gateway.routing.target import is_same_origin
+from gateway.routing import is_same_origin
 
 TIMEOUT = 15.0  # seconds
 PROVIDER_TIMEOUT = 20.0  # seconds: auth_service asks the provider three times at most

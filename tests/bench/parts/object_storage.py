@@ -176,7 +176,7 @@ async def _keep_in_folder(database: MongoDatabase, uid: str) -> None:
     """Let the mover pass over the file of a version: it seems to be changed all the time."""
 
     async def is_announced() -> bool:
-        return await database["uploads"].find_one({"version_uid": uid, "announced": True}) is not None
+        return await database["uploads"].find_one({"version_uid": uid, "work.announce": {"$exists": False}}) is not None
 
     await until(is_announced)
     never = datetime.now(UTC) + timedelta(days=1)

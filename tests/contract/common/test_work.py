@@ -367,14 +367,16 @@ async def test_a_failed_record_waits_and_delays_no_other(things: Things, failure
 
 async def test_postponed_work_ends_the_round_and_counts_no_attempt(things: Things) -> None:
     await things.add("a", "1", "2")
-    painter = Painter(things.queue(), {"1": Postponed(600)})
-    worker = painter.worker()
-    await worker.run_due()
-    await worker.run_due()
-    assert painter.started == ["1"]
+    painter = Painter(things.queue(), dict.fromkeys("12", Postponed("no_color", 600, color="red")))
+    worker = painter.worker(limit=2)
+    with capture_logs() as logs:
+        await worker.run_due()
+        await worker.run_due()
+    assert logs == [{"event": "no_color", "color": "red", "log_level": "warning"}]
+    assert painter.started == ["1", "2"]
     painter.failures.clear()
     await painter.worker().run_due()
-    assert (painter.started, await things.waiting()) == (["1", "2", "1"], 0)
+    assert (sorted(painter.started), await things.waiting()) == (list("1122"), 0)
 
 
 async def test_work_of_a_killed_process_is_done_after_its_lease(things: Things) -> None:

@@ -11,6 +11,7 @@ import pytest
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from common.mongo import MongoDatabase
+from common.work import Lease
 from tests.support.databases import own_database
 from tests.support.services.tenant_first import TenantFilterCheck
 from upload_service.model import Status, Upload
@@ -52,11 +53,22 @@ def complete_upload(upload: Upload) -> Upload:
     return replace(upload, status=Status.COMPLETE, server_filename=uuid4().hex, size=10, sha256="digest")
 
 
+async def lease_announcement(store: MongoUploadStore, upload: Upload) -> Lease[Upload]:
+    lease = await store.announcements.lease(tenant_id=upload.tenant_id)
+    assert lease is not None
+    assert lease.record.upload_id == upload.upload_id
+    return lease
+
+
+async def announce(store: MongoUploadStore, upload: Upload) -> None:
+    assert await store.announcements.finish(await lease_announcement(store, upload))
+
+
 async def complete(store: MongoUploadStore, *, announced: bool = True) -> Upload:
     upload = complete_upload(await leased_transfer(store))
     assert await store.complete(upload)
     if announced:
-        await store.mark_announced(upload)
+        await announce(store, upload)
     stored = await store.find(upload.tenant_id, "f")
     assert stored is not None
     return stored
@@ -174,14 +186,11 @@ async def test_a_deleted_unannounced_upload_frees_its_file_id(store: MongoUpload
     assert await store.mark_deleting(upload)
     await store.delete_record(upload)
     assert await store.find(upload.tenant_id, "f") is None
-    (waiting,) = [
-        leased
-        for _ in range(99)
-        if (leased := await store.lease_unannounced()) and leased.upload_id == upload.upload_id
-    ]
+    lease = await lease_announcement(store, upload)
+    waiting = lease.record
     assert waiting.original_file_id == "f"
     await store.delete_record(waiting)
-    await store.mark_announced(waiting)
+    assert await store.announcements.finish(lease)
     await store.delete_record(waiting)
     assert await database["uploads"].count_documents({"tenant_id": upload.tenant_id}) == 0
 
@@ -211,13 +220,6 @@ async def test_a_deleted_unannounced_upload_is_not_stale(store: MongoUploadStore
     await store.delete_record(waiting)
     stale_ids = {upload.upload_id for upload in await store.find_stale(Status.DELETING, 0, 100_000)}
     assert stale_ids & {waiting.upload_id, halfway.upload_id} == {halfway.upload_id}
-
-
-async def test_an_announcement_is_leased_to_one_relay(store: MongoUploadStore) -> None:
-    uploads = [await complete(store, announced=False) for _ in range(5)]
-    leased = [entry for entry in await asyncio.gather(*(store.lease_unannounced() for _ in range(20))) if entry]
-    assert {upload.upload_id for upload in uploads} <= {entry.upload_id for entry in leased}
-    assert len({entry.upload_id for entry in leased}) == len(leased)
 
 
 async def test_a_reservation_is_made_once_and_only_grows(quota: MongoQuotaStore) -> None:
@@ -266,11 +268,11 @@ async def test_every_filter_begins_with_the_tenant(mongo_url: str, database: Mon
     filters = TenantFilterCheck()
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[filters])
     store, quota = MongoUploadStore(client[database.name]), MongoQuotaStore(client[database.name])
-    upload = await complete(store)
+    upload = await complete(store, announced=False)
     await quota.reserve(upload, 10, 10)
     await store.advance(upload)
     await store.find_installer(upload.tenant_id, upload.server_filename)
-    await store.mark_announced(upload)
+    await announce(store, upload)
     linked = await store.link(upload, "v1")
     assert linked is not None
     await store.unclaimed(upload.tenant_id, [upload.server_filename])

@@ -179,7 +179,7 @@ def _announcements(state: State) -> Iterator[str]:
     for upload in state.uploads:
         if upload["status"] not in COMPLETE:
             continue
-        if not upload["announced"]:
+        if "announce" in upload["work"]:
             yield f"upload {upload['upload_id']} is complete and not announced"
         elif received[upload["server_filename"]] != 1:
             yield f"upload {upload['upload_id']} was announced and had {received[upload['server_filename']]} effects"

@@ -77,6 +77,6 @@ async def wait_until_announced(cluster: Cluster, tenant_id: str) -> None:
         names = [upload["server_filename"] for upload in uploads]
         received = {"tenant_id": tenant_id, "server_filename": {"$in": names}, "finished_at": {"$exists": True}}
         count = await cluster.mongo["catalog"]["finished_uploads"].count_documents(received)
-        return count == len(names) and all(upload["announced"] for upload in uploads)
+        return count == len(names) and not any("announce" in upload["work"] for upload in uploads)
 
     await until(announced, timeout=60)

@@ -11,6 +11,7 @@ from typing import TypeVar
 import aio_pika
 from aiohttp import ClientTimeout
 
+from common.work import due_now
 from tests.support.api import Answer
 from tests.support.faults.invariants import missing_versions, violations
 from tests.support.faults.publishers import run_publishers, wait_until_announced
@@ -20,6 +21,7 @@ from tests.support.servers.stores import Server, target_of
 from tests.support.system.publishing import upload
 from tests.support.system.services import Api
 from tests.support.wait import until
+from upload_service.store import ANNOUNCE, STORED
 
 Result = TypeVar("Result")
 UPLOADS = 200
@@ -127,7 +129,7 @@ async def publish_events_twice(cluster: Cluster, *, times: int = 1, uploads: int
 
     async def mark_unannounced(tenant_id: str) -> None:
         complete = {"tenant_id": tenant_id, "status": {"$in": ["complete", "linked"]}}
-        await cluster.mongo["upload"]["uploads"].update_many(complete, {"$set": {"announced": False}})
+        await cluster.mongo["upload"]["uploads"].update_many(complete, [{"$set": due_now(ANNOUNCE)}])
 
     return await _upload_during_fault(
         cluster, Outcome("events published twice", times), do_nothing, mark_unannounced, 1, uploads
@@ -153,7 +155,7 @@ async def _upload_during_fault(
             names = await upload_many(api, uploads)
             await asyncio.sleep(seconds)
             announced = await cluster.mongo["upload"]["uploads"].count_documents(
-                {"tenant_id": api.tenant_id, "announced": True}
+                {"tenant_id": api.tenant_id, **STORED, "work.announce": {"$exists": False}}
             )
             if at_most is not None and announced > at_most:
                 outcome.violations.append(f"{announced} were announced meanwhile")

@@ -3,7 +3,6 @@
 import asyncio
 from dataclasses import dataclass, field
 from typing import BinaryIO
-from unittest.mock import AsyncMock
 
 import pytest
 
@@ -11,8 +10,8 @@ from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import folder_backends, serving_uploads
 from upload_service.inspection.inspector import Inspector
-from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.model import Findings, Format, Signature, SignatureState
+from upload_service.inspection.process import InstallerFiles
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage
@@ -64,6 +63,6 @@ def inspector(database: MongoDatabase, settings: UploadSettings, reader: Reader)
 async def uploaded(settings: UploadSettings, caller: Caller, *contents: bytes) -> list[str]:
     """The names of files that were uploaded while no replica inspected."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Inspector, "inspect_due", AsyncMock())
+        patched.setattr("upload_service.inspection.inspector.IN_BACKGROUND", 0)
         async with serving_uploads(settings) as api:
             return [await api.upload(caller, content) for content in contents]

@@ -7,7 +7,7 @@ from typing import Any
 
 from openapi_schema_validator import OAS31Validator, oas31_format_checker
 
-from gateway.forwarding.form_fields import CHECKED
+from gateway.forwarding.proxy import CHECKED
 from gateway.operations import Operation
 from tests.support.samples.openapi import DOCUMENT, resolve_ref
 

@@ -1,17 +1,23 @@
-"""Publishing, download and deletion of versions in both deployments."""
+"""Publishing, download and deletion of versions in both deployments, concurrent equal requests, and statistics."""
 
 import asyncio
 import hashlib
 import os
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 from aiohttp import FormData
 
+from tests.support.api import Answer
 from tests.support.faults.retrying_uploader import RetryingClient
 from tests.support.samples.msi_samples import MACHINE_MSI
 from tests.support.samples.pe_builder import make_zip
 from tests.support.system.publishing import (
     INSTALLER,
+    Published,
     add_package,
     catalog,
     download,
@@ -254,3 +260,111 @@ async def test_a_package_can_be_hidden_and_shown_again(either: Api) -> None:
     assert (await catalog(either, params={"include_disabled": "true"}))[name]["PACKAGE_ACTIVE"] == "0"
     assert (await either.call("PATCH", "set_package_active", name, data={"package_active": "1"})).status == 200
     assert name in await catalog(either)
+
+
+CALLERS = 30
+SIZE = 1000  # bytes of an installer
+
+
+async def race(call: Callable[[int], Coroutine[Any, Any, Answer]]) -> Counter[int]:
+    """Send calls at once. Returns the number of answers by status."""
+    return Counter(answer.status for answer in await asyncio.gather(*map(call, range(CALLERS))))
+
+
+async def add_version(api: Api, package: str, version: str, server_filename: str) -> Answer:
+    form = {**INSTALLER, "package_version": version, "server_filename": server_filename}
+    return await api.call("POST", "add_package_version", package, data=form)
+
+
+async def storage(api: Api) -> tuple[int, int]:
+    """The used and reserved bytes."""
+    body = (await api.call("GET", "server_information")).body
+    return body["storage_used"], body["storage_reserved"]
+
+
+async def test_concurrent_packages_with_one_id_add_one_package(tenant: Api) -> None:
+    name = package_id()
+    form = {"package_id": name, "package_name": "Trap", "package_publisher": "Acme"}
+    assert await race(lambda _: tenant.call("POST", "add_package", data=form)) == {200: 1, 401: CALLERS - 1}
+    assert list(await catalog(tenant)) == [name]
+
+
+async def test_concurrent_versions_with_one_name_add_one_version(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    files = await asyncio.gather(*(upload(tenant, os.urandom(SIZE)) for _ in range(CALLERS)))
+    assert await race(lambda number: add_version(tenant, name, "1.0", files[number])) == {201: 1, 409: CALLERS - 1}
+    assert (await catalog(tenant))[name]["VERSIONS"] == ["1.0"]
+    assert await storage(tenant) == (SIZE, (CALLERS - 1) * SIZE)
+
+
+async def test_a_version_sent_many_times_at_once_is_added_once(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    file = await upload(tenant, os.urandom(SIZE))
+    assert await race(lambda _: add_version(tenant, name, "1.0", file)) == {201: 1, 409: CALLERS - 1}
+    assert (await catalog(tenant))[name]["VERSIONS"] == ["1.0"]
+    assert await storage(tenant) == (SIZE, 0)
+
+
+async def test_concurrent_versions_of_one_file_add_one_version(tenant: Api) -> None:
+    name = package_id()
+    await add_package(tenant, name)
+    file = await upload(tenant, os.urandom(SIZE))
+    assert await race(lambda number: add_version(tenant, name, f"1.{number}", file)) == {201: 1, 404: CALLERS - 1}
+    versions = (await tenant.call("GET", "get_package_versions", name)).body
+    assert len(versions) == 1
+    assert await storage(tenant) == (SIZE, 0)
+
+
+async def test_concurrent_clients_with_one_name_add_one_client(tenant: Api) -> None:
+    form = {"client_name": "pc-1.example.com"}
+    assert await race(lambda _: tenant.call("POST", "add_client", data=form)) == {201: 1, 409: CALLERS - 1}
+    clients = (await tenant.call("GET", "get_clients")).body
+    assert [client["client_name"] for client in clients] == ["pc-1.example.com"]
+
+
+async def downloaded_version(api: Api) -> Published:
+    """Publish a version and download it twice from the same address."""
+    name = package_id()
+    await add_package(api, name)
+    published = await publish(api, name)
+    for _ in range(2):
+        await download(api, (await version_of(api, published))["INSTALLER_URL"])
+    return published
+
+
+async def rows_of(api: Api, published: Published) -> list[dict[str, Any]]:
+    answer = await api.call("GET", "get_statistics", params={"days": "2"})
+    assert answer.status == 200, answer.body
+    return [row for row in answer.body if row["uid"] == published.uid]
+
+
+async def test_downloads_are_counted_in_both_deployments(either: Api) -> None:
+    published = await downloaded_version(either)
+
+    async def is_counted() -> bool:
+        return bool(await rows_of(either, published))
+
+    await until(is_counted)
+    (row,) = await rows_of(either, published)
+    assert (row["package_id"], row["version"]) == (published.package_id, "1.0")
+    today = datetime.now(UTC).date()
+    assert row["days"].keys() <= {today.isoformat(), (today - timedelta(days=1)).isoformat()}
+    assert row["downloads"] == sum(row["days"].values()) > 0
+    csv = (await either.call("GET", "get_statistics", params={"format": "csv"})).body.decode()
+    assert published.uid in csv
+
+
+async def test_statistics_show_no_other_tenant(tenant: Api, other_tenant: Api) -> None:
+    published = await downloaded_version(tenant)
+
+    async def is_counted() -> bool:
+        return bool(await rows_of(tenant, published))
+
+    await until(is_counted)
+    assert await rows_of(other_tenant, published) == []
+
+
+async def test_statistics_require_an_administrator(either: Api) -> None:
+    assert (await either.anonymous().call("GET", "get_statistics")).status == 401

@@ -221,8 +221,8 @@ async def scripts(redis: "Redis") -> int:
 async def test_a_cached_answer_costs_one_redis_call_and_no_service(
     services: Services, redis_url: str, tenant: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in ("caching.package_responses", "routing.tenant_directory"):
-        monkeypatch.setattr(f"gateway.{module}.MAX_AGE", 60.0)
+    monkeypatch.setattr("gateway.caching.package_responses.MAX_AGE", 60.0)
+    monkeypatch.setattr("gateway.auth.directories.TENANT_MAX_AGE", 60.0)
     fellows = CountingServices()
     async with serve_handler(fellows.answer) as address, open_redis(redis_url) as redis:
         names = ("auth_service", "catalog_service", "upload_service", "client_registry")

@@ -22,7 +22,6 @@ DRIVERS = {
 # The layers of a service. A module imports its own layer and the layers to its right.
 LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
 ROUTE_MODULES = {
-    "composed",
     "dashboard",
     "execute",
     "forms",
@@ -30,7 +29,7 @@ ROUTE_MODULES = {
     "routes",
     "views",
 }
-MODEL_MODULES = {"model", "settings", "operations", "policy", "plan"}
+MODEL_MODULES = {"model", "settings", "operations", "gates", "plan"}
 
 
 @cache

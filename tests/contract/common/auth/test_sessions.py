@@ -17,7 +17,7 @@ from common.auth.signing import ALGORITHM
 from common.errors import NotAuthenticated
 from common.redis import CONNECTIONS, RedisError, TenantVersions, open_redis
 from deploy.local import servers
-from gateway.auth.client_directory import MAX_AGE
+from gateway.auth.directories import MAX_AGE
 from tests.support.factories import KEY, KEYS
 from tests.support.tables import each
 

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -30,7 +30,7 @@ async def database(mongo_url: str) -> AsyncIterator[MongoDatabase]:
 
 @pytest.fixture
 def store(database: MongoDatabase) -> MongoScrubStore:
-    return MongoScrubStore(database)
+    return MongoScrubStore(database, WEEK)
 
 
 async def complete(database: MongoDatabase, tenant_id: str = "acme", **fields: Any) -> Upload:
@@ -51,41 +51,24 @@ async def change(database: MongoDatabase, upload: Upload, **fields: Any) -> None
 
 
 async def age(database: MongoDatabase, upload: Upload, **ages: float) -> None:
-    """Set how long ago a file was read."""
-    await change(database, upload, checked_at=datetime.now(UTC) - timedelta(**ages))
+    """Let time pass since a file was read."""
+    span = timedelta(**ages).total_seconds() * 1000
+    earlier = {"work.scrub.due": {"$subtract": ["$work.scrub.due", span]}}
+    await database["uploads"].update_one({"upload_id": upload.upload_id}, [{"$set": earlier}])
 
 
 async def test_an_intact_file_is_read_again_later(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
-    assert await store.lease_due(WEEK) is None
-    await age(database, upload, days=7.1)
-    due = await store.lease_due(WEEK)
-    assert due is not None
-    assert due.upload_id == upload.upload_id
-
-
-async def test_a_file_that_was_never_read_is_read_first(store: MongoScrubStore, database: MongoDatabase) -> None:
-    old, never = await complete(database), await complete(database)
-    await age(database, old, days=99)
-    await database["uploads"].update_one({"upload_id": never.upload_id}, {"$unset": {"checked_at": ""}})
-    due = [await store.lease_due(WEEK) for _ in range(3)]
-    assert [upload and upload.upload_id for upload in due] == [never.upload_id, old.upload_id, None]
-
-
-async def test_two_replicas_do_not_read_the_same_file(store: MongoScrubStore, database: MongoDatabase) -> None:
-    uploads = [await complete(database) for _ in range(5)]
-    for upload in uploads:
-        await age(database, upload, days=8)
-    due = await asyncio.gather(*(store.lease_due(WEEK) for _ in range(10)))
-    assert sorted(upload.upload_id for upload in due if upload) == sorted(upload.upload_id for upload in uploads)
-
-
-async def test_an_interrupted_inspection_is_repeated(store: MongoScrubStore, database: MongoDatabase) -> None:
-    upload = await complete(database)
-    await age(database, upload, days=8)
-    assert await store.lease_due(WEEK)
-    await change(database, upload, checking_until=datetime.now(UTC) - timedelta(seconds=1))
-    assert await store.lease_due(WEEK)
+    assert await store.queue.lease() is None
+    await age(database, upload, days=7)
+    lease = await store.queue.lease()
+    assert lease is not None
+    assert await store.mark_intact(lease.record)
+    await store.read_again(lease, Damage.NONE)
+    await age(database, upload, days=6.9)
+    assert await store.queue.lease() is None
+    await age(database, upload, days=0.1)
+    assert await store.queue.lease() is not None
 
 
 @pytest.mark.parametrize("status", [Status.OPEN, Status.DELETING])
@@ -95,15 +78,20 @@ async def test_open_and_deleting_uploads_are_not_scrubbed(
     upload = await complete(database)
     await age(database, upload, days=8)
     await change(database, upload, status=status)
-    assert await store.lease_due(WEEK) is None
+    assert await store.queue.lease() is None
 
 
 async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubStore, database: MongoDatabase) -> None:
     upload = await complete(database)
-    assert await store.mark_damaged(upload, Damage.ALTERED)
-    assert await store.lease_due(WEEK) is None
-    await age(database, upload, hours=1.1)
-    assert await store.lease_due(WEEK)
+    await age(database, upload, days=7)
+    lease = await store.queue.lease()
+    assert lease is not None
+    assert await store.mark_damaged(lease.record, Damage.ALTERED)
+    await store.read_again(lease, Damage.ALTERED)
+    await age(database, upload, minutes=59)
+    assert await store.queue.lease() is None
+    await age(database, upload, minutes=1)
+    assert await store.queue.lease() is not None
 
 
 async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database: MongoDatabase) -> None:
@@ -111,9 +99,9 @@ async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database
         await complete(database)
     recorded = RecordedCommands("findAndModify")
     client: AsyncIOMotorClient[dict[str, Any]] = AsyncIOMotorClient(mongo_url, event_listeners=[recorded])
-    await MongoScrubStore(client[database.name]).lease_due(WEEK)
+    await MongoScrubStore(client[database.name], WEEK).queue.lease()
     client.close()
-    assert len(recorded.commands) == 2
+    assert len(recorded.commands) == 1
     for command in recorded.commands:
         query = {key: command[key] for key in ("findAndModify", "query", "sort", "update")}
         plan = await database.command("explain", query)

@@ -431,6 +431,29 @@ async def test_a_version_begins_only_after_its_file_is_withheld(tenant: ReleaseT
     assert await tenant.is_withheld(await tenant.publish("1.0", server_filename=name))
 
 
+async def test_a_file_scanned_before_its_first_ring_is_not_withheld_any_more(
+    tenant: ReleaseTenant, catalog: Catalog
+) -> None:
+    async def scan() -> None:
+        [uid] = catalog.stubs.linked_uids
+        assert await tenant.is_withheld(uid)
+        catalog.stubs.checks[uid] = checks("clean")
+
+    await tenant.set_policy(gates={"pilot": {"scan": True}})
+    catalog.stubs.during = scan
+    assert not await tenant.is_withheld(await tenant.publish())
+
+
+async def test_a_new_version_without_a_scan_gate_takes_no_call_to_withhold_it(
+    tenant: ReleaseTenant, catalog: Catalog
+) -> None:
+    await tenant.set_policy()
+    catalog.stubs.operations.clear()
+    await tenant.publish()
+    await tenant.rounds()
+    assert "withhold_installers" not in catalog.stubs.operations
+
+
 async def test_a_file_waits_for_a_scan_gate_that_is_set_later(tenant: ReleaseTenant, catalog: Catalog) -> None:
     await tenant.set_policy(gates={"pilot": {"approvals": 1}})
     uid = await tenant.publish()

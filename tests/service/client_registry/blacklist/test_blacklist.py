@@ -1,4 +1,4 @@
-"""The blacklist over HTTP (section 5.2)."""
+"""The blacklist over HTTP (section 5.2), also for names of clients that do not exist."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -9,6 +9,7 @@ from aiohttp import FormData
 from common.auth.internal_tokens import Caller
 from common.http.middleware import AUDIT_HEADER
 from common.service_client.client import HEADER_LIMIT
+from tests.support.api import Answer
 from tests.support.factories import UNKNOWN_ID, make_caller
 from tests.support.services.registry import Registry
 
@@ -306,3 +307,37 @@ async def test_the_audit_target_of_a_long_entry_fits_a_header(
     assert len(answer.headers[AUDIT_HEADER]) < HEADER_LIMIT
     assert package_ids_of_target.startswith(f"{ids[0]},{ids[1]},")
     assert package_ids_of_target.endswith(f" and {1000 - package_ids_of_target.count(',') - 1} more")
+
+
+async def send(registry: Registry, caller: Caller, operation: str, **form: str) -> Answer:
+    return await registry.call(caller, "POST", operation, data=form)
+
+
+async def test_a_client_is_named_in_any_letter_case(registry: Registry) -> None:
+    caller = make_caller()
+    client = await registry.add_client(caller, "pc-0042")
+
+    answer = await send(registry, caller, "add_blacklist_entry", hostname="PC-0042", package_ids="a.a")
+
+    (entry,) = (await registry.call(caller, "GET", "get_blacklist")).body
+    assert (answer.status, entry["client_id"]) == (201, client["client_id"])
+
+
+async def test_an_unknown_client_name_is_refused_with_the_nearest(registry: Registry) -> None:
+    caller = make_caller()
+    await registry.add_client(caller, "PC-0042")
+
+    answer = await send(registry, caller, "add_blacklist_entry", hostname="pc-004", package_ids="a.a")
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert answer.body["detail"] == "hostname: there is no client 'pc-004'; did you mean 'PC-0042'?"
+
+
+async def test_a_client_name_beside_a_client_id_is_refused(registry: Registry) -> None:
+    caller = make_caller()
+    client = await registry.add_client(caller, "pc-1")
+
+    form = {"hostname": "pc-1", "client_id": client["client_id"], "package_ids": "a.a"}
+    answer = await send(registry, caller, "add_blacklist_entry", **form)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")

@@ -101,7 +101,14 @@ async def test_a_service_waits_while_its_database_is_newer(settings: UploadSetti
     folder.mkdir()
     name = f"{uuid4().hex}.exe"
     (folder / name).touch()
-    waiting = {"status": "complete", "announced": False, "server_filename": name, "size": 0, "sha256": ""}
+    now = datetime.now(UTC)
+    waiting = {
+        "status": "complete",
+        "work": {"announce": {"due": now, "since": now}},
+        "server_filename": name,
+        "size": 0,
+        "sha256": "",
+    }
     await database["uploads"].insert_one(upload_record(file_id="a", part=0, home="folder", damage="", **waiting))
     with capture_logs() as logs:
         async with serving_uploads(settings) as api:

@@ -1,10 +1,25 @@
-"""Each service has a user at each store; the store refuses access to data of other services."""
+"""Each service has a user at each store, as `pkgrepo cluster` makes it, and no access to data of other services."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from pymongo import AsyncMongoClient
+from pymongo.errors import OperationFailure
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
 
-from deploy.cluster.rights import MONGODB, RABBITMQ, REDIS
+from common.auth.sessions import Sessions
+from common.redis import open_redis
+from deploy.cluster.rights import HEALTH, MONGODB, RABBITMQ, REDIS, prepare, redis_acl
+from deploy.local.servers import run_server
+from tests.support.factories import KEYS
 from tests.support.servers.rights import excess_mongodb_rights, excess_rabbitmq_rights, excess_redis_rights
-from tests.support.servers.users import as_user
+from tests.support.servers.start import mongod_with_users
+from tests.support.servers.users import PASSWORD, as_user, credentials
+from tests.support.wait import until
 
 
 @pytest.mark.parametrize("user", MONGODB)
@@ -20,3 +35,45 @@ async def test_a_redis_user_can_use_its_own_keys_and_commands_only(user: str, re
 @pytest.mark.parametrize("user", RABBITMQ)
 async def test_a_rabbitmq_user_can_use_its_own_exchanges_and_queues_only(user: str, rabbitmq_url: str) -> None:
     assert await excess_rabbitmq_rights(as_user(rabbitmq_url, user), user) == []
+
+
+async def test_the_first_password_replaces_the_earlier_one_of_root() -> None:
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        async with mongod_with_users(Path(folder)) as url:
+            address = url.rpartition("@")[2].partition("/?")[0]
+            for _ in range(2):  # Re-running is safe.
+                await prepare(address, "../mongod.sock", ["another-password", PASSWORD], credentials(MONGODB))
+            async with AsyncMongoClient[dict[str, object]](url.replace(PASSWORD, "another-password")) as client:
+                assert (await client.admin.command("usersInfo"))["users"]
+            async with AsyncMongoClient[dict[str, object]](url) as client:
+                with pytest.raises(OperationFailure, match="Authentication failed"):
+                    await client.admin.command("usersInfo")
+
+
+COMMAND = "redis-server --aclfile ../users.acl --port 0 --unixsocket ../redis.sock --appendonly yes"
+
+
+@asynccontextmanager
+async def redis_server(folder: Path) -> AsyncIterator[str]:
+    """Debian's Redis on this folder; yields its address without a user."""
+    (folder / "users.acl").write_text(redis_acl(credentials(REDIS)))
+    url = f"unix://{folder}/redis.sock"
+
+    async def answers() -> bool:
+        async with Redis.from_url(as_user(url, HEALTH)) as client:
+            try:
+                return bool(await client.ping())
+            except RedisError:
+                return False
+
+    async with run_server(COMMAND.split(), folder, lambda: until(answers)):
+        yield url
+
+
+async def test_sessions_outlive_a_restart_of_redis() -> None:
+    with TemporaryDirectory(prefix="pkgrepo-") as name:
+        folder = Path(name)
+        async with redis_server(folder) as url, open_redis(as_user(url, "auth_service")) as redis:
+            token = await Sessions(redis, keys=KEYS, lifetime=60, idle=60).open("acme", "ada")
+        async with redis_server(folder) as url, open_redis(as_user(url, "gateway")) as redis:
+            assert (await Sessions(redis, keys=KEYS, lifetime=60, idle=60).check("acme", token)).username == "ada"

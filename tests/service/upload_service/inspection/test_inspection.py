@@ -12,6 +12,7 @@ import pytest
 from common.auth.internal_tokens import Caller
 from common.errors import Overloaded, Unavailable
 from common.mongo import MongoDatabase
+from common.work import is_waiting
 from tests.support.api import Answer
 from tests.support.samples.msi_samples import MACHINE_MSI
 from tests.support.samples.pe_builder import make_zip, program
@@ -20,17 +21,17 @@ from tests.support.services.inspections import VERSION, BlockedReader, Reader, i
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, sha256
 from tests.support.wait import until
 from upload_service.inspection import inspector as inspector_module
-from upload_service.inspection import installer_files
+from upload_service.inspection import process
 from upload_service.inspection.inspector import ATTEMPTS
-from upload_service.inspection.installer_files import InstallerFiles, ends_of
 from upload_service.inspection.model import Findings, Format, Reason, Signature, SignatureState, State
-from upload_service.inspection.process import Unreadable, read_installer
+from upload_service.inspection.process import InstallerFiles, Unreadable, ends_of, read_installer
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings, UploadSettings
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
+from upload_service.store import INSPECT
 
 LONG_AGO = "2001-01-01T00:00:00+00:00"
 NOTHING_FOUND: dict[str, Any] = {
@@ -137,8 +138,8 @@ async def test_one_of_many_replicas_inspects_a_file(settings: UploadSettings, da
     await uploaded(settings, make_uploader(), *contents)
     reader = Reader()
     replicas = [inspector(database, settings, reader) for _ in range(4)]
-    await asyncio.gather(*(replica.inspect_due() for replica in replicas))
-    await asyncio.gather(*(replica.inspect_due() for replica in replicas))
+    await asyncio.gather(*(replica.worker().run_due() for replica in replicas))
+    await asyncio.gather(*(replica.worker().run_due() for replica in replicas))
     assert sorted(reader.readings) == sorted(contents)
 
 
@@ -149,11 +150,11 @@ async def test_an_unavailable_storage_does_not_count_as_an_attempt(
     (name,) = await uploaded(settings, caller, b"fine")
     replica = inspector(database, settings, reader)
     for _ in range(ATTEMPTS + 1):
-        await replica.inspect_due()
-        await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+        await replica.worker().run_due()
+        await database["uploads"].update_many(is_waiting(INSPECT), [{"$set": {"work.inspect.due": "$$NOW"}}])
     assert len(reader.readings) == ATTEMPTS + 1
     reader.failure = None
-    await replica.inspect_due()
+    await replica.worker().run_due()
     assert (await replica.find(caller.tenant_id, name)).state is State.DONE
 
 
@@ -183,13 +184,13 @@ async def test_a_failed_process_start_does_not_count_as_an_attempt(
     with monkeypatch.context() as busy:
         busy.setattr(asyncio, "create_subprocess_exec", AsyncMock(side_effect=OSError(number, "busy")))
         for _ in range(ATTEMPTS + 1):
-            await replica.inspect_due()
-            await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+            await replica.worker().run_due()
+            await database["uploads"].update_many(is_waiting(INSPECT), [{"$set": {"work.inspect.due": "$$NOW"}}])
         with pytest.raises(Unavailable):
             await replica.inspect(caller.tenant_id, name)
-        await database["uploads"].update_many({}, [{"$set": {"inspecting_until": {"$subtract": ["$$NOW", 1]}}}])
+        await database["uploads"].update_many(is_waiting(INSPECT), [{"$set": {"work.inspect.due": "$$NOW"}}])
     assert len(reader.readings) == ATTEMPTS + 2
-    await replica.inspect_due()
+    await replica.worker().run_due()
     assert (await replica.find(caller.tenant_id, name)).state is State.DONE
 
 
@@ -198,7 +199,7 @@ async def test_the_time_of_a_verdict_is_the_one_of_the_database(
 ) -> None:
     caller, store = make_uploader(), MongoInspectionStore(database, VERSION)
     (name,) = await uploaded(settings, caller, b"signed")
-    lease = await store.acquire_lease(caller.tenant_id)
+    lease = await store.queue.lease()
     assert lease is not None
     await store.mark_done(lease, Findings(format=Format.EXE, signature=Signature(SignatureState.VALID, at=LONG_AGO)))
     upload = await store.find(caller.tenant_id, name)
@@ -212,12 +213,12 @@ async def test_a_file_older_than_inspections_is_inspected_on_request(
 ) -> None:
     caller, reader = make_uploader(), Reader()
     (name,) = await uploaded(settings, caller, b"old")
-    await database["uploads"].update_many({}, {"$unset": {"inspection": "", "inspection_attempt": ""}})
+    await database["uploads"].update_many({}, {"$unset": {"work": ""}})
     replica = inspector(database, settings, reader)
-    await replica.inspect_due()
+    await replica.worker().run_due()
     assert reader.readings == []
     assert (await replica.find(caller.tenant_id, name)).state is State.PENDING
-    await replica.inspect_due()
+    await replica.worker().run_due()
     assert (await replica.find(caller.tenant_id, name)).state is State.DONE
 
 
@@ -238,7 +239,7 @@ async def test_an_inspection_running_elsewhere_is_answered_as_unavailable(
     monkeypatch.setattr(inspector_module, "POLL_PAUSE", 0)
     caller, store = make_uploader(), MongoInspectionStore(database, VERSION)
     (name,) = await uploaded(settings, caller, b"1")
-    assert await store.acquire_lease(caller.tenant_id) is not None
+    assert await store.queue.lease() is not None
     with pytest.raises(Unavailable):
         await inspector(database, settings, Reader()).inspect(caller.tenant_id, name)
 
@@ -247,7 +248,7 @@ async def test_inspections_alternate_between_tenants(settings: UploadSettings, d
     reader = Reader()
     await uploaded(settings, make_uploader(), b"1", b"2", b"3")
     await uploaded(settings, make_uploader(), b"other")
-    await inspector(database, settings, reader).inspect_due()
+    await inspector(database, settings, reader).worker().run_due()
     assert b"other" in reader.readings[:2]
     assert [reading for reading in reader.readings if reading != b"other"] == [b"1", b"2", b"3"]
 
@@ -269,7 +270,7 @@ async def test_slow_files_delay_no_requested_inspection_of_another_tenant(
             return reader.started_reads > 0
 
         await until(reading_started)
-        background = tasks.create_task(replica.inspect_due())
+        background = tasks.create_task(replica.worker().run_due())
         state = (await replica.inspect(other.tenant_id, name)).state
         reads_before_release = reader.started_reads
         reader.released.set()
@@ -295,7 +296,7 @@ async def test_slow_files_delay_no_background_inspection_of_another_tenant(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(replica.inspect(hostile.tenant_id, first))
         await until(reading_started)
-        tasks.create_task(replica.inspect_due())
+        tasks.create_task(replica.worker().run_due())
         await until(done)
         reads_before_release = reader.started_reads
         reader.released.set()
@@ -342,7 +343,7 @@ async def test_a_deleted_upload_is_not_inspected(settings: UploadSettings, datab
     caller, reader = make_uploader(), Reader()
     await uploaded(settings, caller, b"going")
     await database["uploads"].update_many({}, {"$set": {"status": "deleting"}})
-    await inspector(database, settings, reader).inspect_due()
+    await inspector(database, settings, reader).worker().run_due()
     assert reader.readings == []
 
 
@@ -351,7 +352,7 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, hole: int
 ) -> None:
     content = program(sections=[(b".text", b"x" * 500)], overlay=b"carried" * 10_000)
-    monkeypatch.setattr(installer_files, "END", end)
+    monkeypatch.setattr(process, "END", end)
     storage = StorageSettings(**object_server.settings("inspected")).object_storage
     assert storage is not None
     objects = S3Storage(storage)
@@ -374,5 +375,5 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
 
 
 def test_at_most_two_ends_of_a_file_are_fetched() -> None:
-    assert ends_of(2 * installer_files.END) == [(0, 2 * installer_files.END)]
-    assert sum(length for _, length in ends_of(1 << 40)) == 2 * installer_files.END
+    assert ends_of(2 * process.END) == [(0, 2 * process.END)]
+    assert sum(length for _, length in ends_of(1 << 40)) == 2 * process.END

@@ -30,7 +30,7 @@ async def test_a_starting_replica_finds_damage_orphans_and_drift(
     async with serving_uploads(settings) as api:
         name = await api.upload(caller, FILE)
         long_ago = datetime.now(UTC) - MONTH
-        await database["uploads"].update_one({"tenant_id": caller.tenant_id}, {"$set": {"checked_at": long_ago}})
+        await database["uploads"].update_one({"tenant_id": caller.tenant_id}, {"$set": {"work.scrub.due": long_ago}})
 
         async def marked() -> bool:
             return (tmp_path / ".storage" / "id").exists()
@@ -69,7 +69,8 @@ async def test_a_scrub_interval_of_0_disables_the_scrub(
         started.append(name)
         yield
 
-    monkeypatch.setattr("upload_service.app.repeating", start)
+    for module in ("upload_service.app", "common.work"):
+        monkeypatch.setattr(f"{module}.repeating", start)
     async with serving_uploads(settings.model_copy(update={"scrub_interval": interval})):
         assert ("scrub" in started) is has_scrub
         assert {"orphans", "reconciliation"} <= set(started)

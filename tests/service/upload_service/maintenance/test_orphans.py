@@ -56,7 +56,7 @@ class Setup:
         await self.api.chunk(caller, "f", FILE, 0, len(FILE))
 
         async def announced() -> bool:
-            query = {"tenant_id": caller.tenant_id, "announced": True}
+            query = {"tenant_id": caller.tenant_id, "server_filename": {"$gt": ""}, "work.announce": {"$exists": False}}
             return await self.database["uploads"].count_documents(query) == 1
 
         await until(announced)

@@ -47,7 +47,7 @@ class Setup:
         )
 
     async def all_announced(self) -> bool:
-        return not await self.database["uploads"].count_documents({"announced": False})
+        return not await self.database["uploads"].count_documents({"work.announce": {"$exists": True}})
 
     async def count(self, caller: Caller) -> int:
         return await self.database["uploads"].count_documents({"tenant_id": caller.tenant_id})

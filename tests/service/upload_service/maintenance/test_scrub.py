@@ -12,6 +12,7 @@ import pytest
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.mongo import MongoDatabase
+from common.work import Worker
 from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, settings_for
 from tests.support.wait import until
 from upload_service.maintenance import scrub
@@ -41,7 +42,12 @@ class Setup:
     def scrub(self) -> Scrub:
         file_index = MongoFileIndex(self.database)
         identity = StorageOwnership(file_index, self.backends, self.api.folder)
-        return Scrub(MongoScrubStore(self.database), IntegrityCheck(self.backends, identity, self._after_block))
+        store = MongoScrubStore(self.database, DAY)
+        return Scrub(store, IntegrityCheck(self.backends, identity, self._after_block))
+
+    async def check_due(self) -> None:
+        scrub = self.scrub
+        await Worker(scrub.store.queue, scrub.check_leased).run_due()
 
     async def _after_block(self, size: int) -> None:
         self.blocks.append(size)
@@ -53,7 +59,8 @@ class Setup:
         name = await self.api.upload(caller, data)
 
         async def announced() -> bool:
-            return await self.database["uploads"].find_one({"server_filename": name, "announced": True}) is not None
+            query = {"server_filename": name, "work.announce": {"$exists": False}}
+            return await self.database["uploads"].find_one(query) is not None
 
         await until(announced)  # The relay no longer uses the file.
         assert (await self.api.claim(caller, name)).status == 200
@@ -62,7 +69,9 @@ class Setup:
 
     async def let_a_month_pass(self, caller: Caller) -> None:
         month_ago = datetime.now(UTC) - timedelta(days=30)
-        await self.database["uploads"].update_many({"tenant_id": caller.tenant_id}, {"$set": {"checked_at": month_ago}})
+        await self.database["uploads"].update_many(
+            {"tenant_id": caller.tenant_id}, {"$set": {"work.scrub.due": month_ago}}
+        )
 
     async def record(self, path: Path) -> Upload:
         upload = await MongoUploadStore(self.database).find_installer(path.parent.name, path.name)
@@ -89,10 +98,10 @@ def flip(path: Path, position: int = -1) -> None:
 
 async def test_a_file_that_is_whole_stays_unmarked(setup: Setup) -> None:
     path = await setup.stored(make_uploader())
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert sum(setup.blocks) == len(FILE)
     assert await setup.mark(path) is Damage.NONE
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert sum(setup.blocks) == len(FILE)
 
 
@@ -100,7 +109,7 @@ async def test_a_file_that_is_whole_stays_unmarked(setup: Setup) -> None:
 async def test_the_scrub_finds_one_flipped_bit(setup: Setup, position: int) -> None:
     path = await setup.stored(make_uploader())
     flip(path, position)
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert await setup.mark(path) is Damage.ALTERED
 
 
@@ -108,7 +117,7 @@ async def test_the_scrub_finds_one_flipped_bit(setup: Setup, position: int) -> N
 async def test_a_file_of_another_length_is_altered(setup: Setup, content: bytes) -> None:
     path = await setup.stored(make_uploader())
     path.write_bytes(content)
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert await setup.mark(path) is Damage.ALTERED
 
 
@@ -117,7 +126,7 @@ async def test_a_missing_file_does_not_stop_the_migration(setup: Setup) -> None:
     missing, altered, whole = [await setup.stored(caller) for _ in range(3)]
     missing.unlink()
     flip(altered)
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert [await setup.mark(path) for path in (missing, altered, whole)] == ["missing", "altered", ""]
 
 
@@ -125,10 +134,10 @@ async def test_a_file_that_was_restored_loses_its_mark(setup: Setup) -> None:
     caller = make_uploader()
     path = await setup.stored(caller)
     flip(path)
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     flip(path)
     await setup.let_a_month_pass(caller)
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert await setup.mark(path) is Damage.NONE
 
 
@@ -138,7 +147,7 @@ async def test_a_complete_file_without_its_final_name_is_not_missing(setup: Setu
     part = path.parent / "transfers" / f"{record.upload_id}.0" / f"upload_{record.file_id}.part"
     part.parent.mkdir(parents=True)
     path.rename(part)
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert await setup.mark(path) is Damage.NONE
     assert path.exists()
 
@@ -152,7 +161,7 @@ async def test_a_file_that_is_deleted_while_it_is_read_is_not_damaged(setup: Set
         await setup.database["uploads"].update_one({"server_filename": path.name}, {"$set": {"status": "deleting"}})
 
     setup.during = delete
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert await setup.mark(path) is Damage.NONE
 
 
@@ -163,13 +172,13 @@ async def test_a_file_truncated_while_it_is_read_is_altered(setup: Setup) -> Non
         path.write_bytes(b"")
 
     setup.during = cut
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert await setup.mark(path) is Damage.ALTERED
 
 
 async def test_an_unmounted_disk_is_not_damage(setup: Setup) -> None:
     path = await setup.stored(make_uploader())
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     unmounted = setup.api.folder.with_name("away")
     setup.api.folder.rename(unmounted)
     setup.api.folder.mkdir()
@@ -188,10 +197,10 @@ async def test_an_unavailable_storage_is_not_damage(setup: Setup, monkeypatch: p
 
     with monkeypatch.context() as patched:
         patched.setattr(setup.backends.get(StorageKind.FOLDER), "read", fail)
-        await setup.scrub.check_due(DAY)
-    await setup.scrub.check_due(DAY)
+        await setup.check_due()
+    await setup.check_due()
     assert [await setup.mark(path) for path in paths] == ["", "altered"]
-    assert sum(setup.blocks) == len(FILE)
+    assert sum(setup.blocks) == 2 * len(FILE)
 
 
 async def test_an_unreadable_file_is_marked_and_the_others_are_checked(
@@ -209,14 +218,14 @@ async def test_an_unreadable_file_is_marked_and_the_others_are_checked(
 
     with monkeypatch.context() as patched:
         patched.setattr(folder, "read", fail)
-        await setup.scrub.check_due(DAY)
+        await setup.check_due()
     assert [await setup.mark(path) for path in paths] == ["unreadable", "", ""]
     listed = (await setup.api.post(caller, "damaged_installers")).body["installers"]
     assert [(row["server_filename"], row["damage"]) for row in listed] == [(paths[0].name, "unreadable")]
     answer = await setup.api.get(setup.api.address(caller, paths[0].name))
     assert (answer.status, answer.body["code"]) == (404, "installer_damaged")
     await setup.let_a_month_pass(caller)
-    await setup.scrub.check_due(DAY)
+    await setup.check_due()
     assert await setup.mark(paths[0]) is Damage.NONE
 
 

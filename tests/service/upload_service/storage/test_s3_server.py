@@ -12,6 +12,7 @@ import pytest
 
 from common.errors import Unavailable
 from common.mongo import MongoDatabase
+from common.work import Worker
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.s3_program import S3Program
 from tests.support.services.storage_pair import StoragePair, make_storage_pair
@@ -107,8 +108,9 @@ async def test_a_damaged_disk_of_the_server_stops_no_scrub(own_storages: Storage
     bad, sound = [await own_storages.add_installer(content, StorageKind.S3) for _ in range(2)]
     for path in server.files_of(bad.server_filename):
         path.write_bytes(bytes(path.stat().st_size))
-    store = MongoScrubStore(own_storages.database)
-    await Scrub(store, IntegrityCheck(own_storages.backends, own_storages.ownership)).check_due(3600)
+    store = MongoScrubStore(own_storages.database, interval=3600)
+    scrub = Scrub(store, IntegrityCheck(own_storages.backends, own_storages.ownership))
+    await Worker(store.queue, scrub.check_leased).run_due()
     damages = [(await own_storages.record(upload))["damage"] for upload in (bad, sound)]
     assert damages in ([Damage.UNREADABLE, Damage.NONE], [Damage.ALTERED, Damage.NONE])
 

@@ -45,7 +45,7 @@ async def settled(database: MongoDatabase) -> None:
     """Wait until nothing is left to announce."""
 
     async def announced() -> bool:
-        return await database["uploads"].count_documents({"announced": False}) == 0
+        return await database["uploads"].count_documents({"work.announce": {"$exists": True}}) == 0
 
     await until(announced)
 

@@ -9,12 +9,14 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 import pytest
 
 from common.auth.internal_tokens import Caller
 from common.events import LocalEvents
 from common.mongo import MongoDatabase
+from common.work import WorkQueue
 from tests.support.services.replicas import FILE, HALF, Replicas, two_replicas
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.wait import until
@@ -195,14 +197,11 @@ async def complete_before_rename(replicas: Replicas, monkeypatch: pytest.MonkeyP
 
 
 @pytest.fixture
-def no_relay(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def rest(_: object) -> None:
-        return
-
-    monkeypatch.setattr("upload_service.uploads.outbox.Outbox.relay", rest)
+def no_announcements(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WorkQueue, "lease", AsyncMock(return_value=None))
 
 
-@pytest.mark.usefixtures("no_relay")
+@pytest.mark.usefixtures("no_announcements")
 async def test_a_complete_file_is_served_after_a_crash_before_its_rename(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,7 +210,7 @@ async def test_a_complete_file_is_served_after_a_crash_before_its_rename(
     assert (await replicas.second.get(replicas.second.address(caller, name))).body == FILE
 
 
-@pytest.mark.usefixtures("no_relay")
+@pytest.mark.usefixtures("no_announcements")
 async def test_a_resent_last_chunk_succeeds_after_a_crash_before_the_rename(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +219,7 @@ async def test_a_resent_last_chunk_succeeds_after_a_crash_before_the_rename(
     assert (again.status, again.body["server_filename"]) == (200, name)
 
 
-async def test_the_relay_renames_a_file_after_a_crash(settings: UploadSettings, database: MongoDatabase) -> None:
+async def test_the_announcement_renames_a_file_after_a_crash(settings: UploadSettings, database: MongoDatabase) -> None:
     caller = make_uploader()
     with pytest.MonkeyPatch.context() as patched:
 
@@ -228,7 +227,7 @@ async def test_the_relay_renames_a_file_after_a_crash(settings: UploadSettings, 
             raise RuntimeError("the process has died")
 
         async def announced() -> bool:
-            return await database["uploads"].count_documents({"announced": False}) == 0
+            return await database["uploads"].count_documents({"work.announce": {"$exists": True}}) == 0
 
         patched.setattr(FolderStorage, "finalize", die)
         async with serving_uploads(settings, LocalEvents()) as api:

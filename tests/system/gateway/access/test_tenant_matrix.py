@@ -9,7 +9,7 @@ from yarl import URL
 from auth_service.users.throttle_store import RedisFailureCounts
 from common.redis import open_redis
 from gateway.operations import OPERATIONS, Access, Operation, is_value
-from gateway.routing.target import find_operation
+from gateway.routing import find_operation
 from tests.support.api import Answer
 from tests.support.system.fields import select_fields
 from tests.support.system.publishing import send_chunk

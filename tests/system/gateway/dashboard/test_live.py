@@ -19,10 +19,10 @@ from common.auth.sessions import Session, SessionCheck, Sessions
 from common.events import Event
 from common.http.server import serving
 from common.redis import open_redis
-from gateway.app_keys import SESSIONS, TENANTS
+from gateway.auth.authenticator import SESSIONS
+from gateway.auth.directories import TENANTS, TenantDirectory
 from gateway.dashboard.page_request import UNATTENDED, PageRequest
 from gateway.dashboard.pages.live_events import EVENT_HUB, EventHub, stream_events
-from gateway.routing.tenant_directory import TenantDirectory
 from tests.support.factories import make_caller
 from tests.support.system.gateways import run_gateway
 from tests.support.system.pages import sign_in

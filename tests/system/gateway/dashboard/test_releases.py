@@ -1,5 +1,7 @@
-"""The pages about releases: what each cell says, and the buttons that a user gets."""
+"""The pages about releases, retention and the roll-out kit: what each cell says, and a user's buttons."""
 
+import html
+import json
 import re
 from typing import Any
 
@@ -8,11 +10,15 @@ import pytest
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.service_client.client import ServiceClient
+from tests.support.faults.retention import RetentionScenario
+from tests.support.processes.cluster import Cluster
 from tests.support.releases import make_gate, make_release
+from tests.support.servers.entra import APP
 from tests.support.system.pages import SCRIPT, sign_in
 from tests.support.system.publishing import add_package, package_id, publish
 from tests.support.system.releases import replace_releases, set_policy
-from tests.support.system.services import Api
+from tests.support.system.services import Api, Services
+from tests.support.wait import until
 
 
 @pytest.fixture
@@ -118,3 +124,85 @@ async def test_the_page_of_a_version_does_without_the_verdicts(tenant: Api, monk
     text = text_of(await load(tenant, "packages", package, "versions", uid))
     assert "Version 1.0" in text
     assert "Signature" not in text
+
+
+async def page(api: Api, language: str = "en") -> str:
+    """The text of the page, with single spaces."""
+    headers = {**await sign_in(api), "Accept-Language": language}
+    answer = await api.anonymous().call("GET", "dashboard", "retention", headers=headers)
+    assert answer.status == 200, answer.body
+    return " ".join(str(answer.body).split())
+
+
+async def test_the_page_of_a_tenant_without_rules_is_empty(tenant: Api) -> None:
+    assert "No version goes with the next run." in await page(tenant)
+
+
+@pytest.mark.full
+async def test_the_page_shows_the_next_step_and_the_reason(cluster: Cluster) -> None:
+    scenario = await RetentionScenario.create(cluster)
+    before = await page(scenario.api)
+    await scenario.begin_day()
+    await until(scenario.is_run)
+    after, german = await page(scenario.api), await page(scenario.api, "de")
+    for text in ("The next run hides 1 version (1,000 B).", "It is hidden<", "Newer versions of its channel"):
+        assert text in before
+    for text in ("1 version is hidden already.", "It is deleted after <time"):
+        assert text in after
+    for text in ("1 Version ist schon ausgeblendet.", "Neuere Versionen ihres Kanals"):
+        assert text in german
+    assert f"/versions/{scenario.old.uid}" in before
+    assert scenario.new.uid not in before + after
+
+
+HEADER = "--header \"{'Token': '<token>'}\""
+
+
+async def kit(services: Services, **settings: Any) -> tuple[Api, list[str], str]:
+    """A tenant, what its page offers to copy, and the page."""
+    api = await services.tenant(**settings)
+    answer = await api.anonymous().call("GET", "dashboard", "rollout", headers=await sign_in(api))
+    assert answer.status == 200
+    page = answer.body.decode()
+    return api, [html.unescape(text) for text in re.findall('data-copy="([^"]*)"', page)], page
+
+
+async def test_the_kit_has_every_way(services: Services) -> None:
+    api, (command, policy, detection, remediation, auto_update), _ = await kit(services)
+    address = f"{api.base_url}/winget"
+    assert command == f"winget source add -n {api.tenant_id} -t Microsoft.Rest --trust-level trusted -a {address}"
+    information = await api.session.get(f"{address}/information")
+    assert json.loads(policy) == {
+        "Name": api.tenant_id,
+        "Arg": address,
+        "Type": "Microsoft.Rest",
+        "Data": "",
+        "Identifier": (await information.json())["Data"]["SourceIdentifier"],
+        "TrustLevel": ["Trusted"],
+    }
+    for script in (detection, remediation):
+        assert f"'{address}'" in script
+        assert f"'{api.tenant_id}'" in script
+    assert "--trust-level trusted" in remediation
+    assert auto_update.endswith(f"/d {api.tenant_id} /f")
+
+
+@pytest.mark.parametrize(
+    ("enforced", "app", "in_command", "in_remediation"),
+    [(False, None, False, False), (True, None, True, True), (False, APP, False, True), (True, APP, False, True)],
+)
+async def test_commands_show_a_token_where_the_caller_needs_one(
+    services: Services, enforced: bool, app: Any, in_command: bool, in_remediation: bool
+) -> None:
+    _, copies, page = await kit(services, client_authentication=enforced, entra=app)
+    assert (HEADER in copies[0], HEADER in copies[3]) == (in_command, in_remediation)
+    assert not any(HEADER in text for text in copies[1:3])
+    assert len(copies) == (4 if in_remediation else 5)
+    assert ("sign in with Entra ID" in page) == (app is not None)
+    assert ("Replace &lt;token&gt; with the token" in page) == in_remediation
+
+
+async def test_the_overview_links_to_the_kit(services: Services) -> None:
+    api = await services.tenant()
+    answer = await api.anonymous().call("GET", "dashboard", headers=await sign_in(api))
+    assert f"/{api.tenant_id}/dashboard/rollout" in answer.body.decode()

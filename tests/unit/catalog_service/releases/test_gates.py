@@ -1,4 +1,4 @@
-"""The gates before a ring: pure functions of policy, version, record and checks."""
+"""The gates before a ring, and the steps of a version: pure functions."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from catalog_service.model.installers import FileChecks
 from catalog_service.model.releases import Approval, Gate, GateState, GateStatus, Reason, VersionRelease
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, evaluate
+from catalog_service.releases.transitions import advance, resume, roll_back
 from tests.support.samples.release_samples import (
     OTHER_SHA256,
     SHA256,
@@ -289,3 +290,10 @@ def test_no_check_but_the_right_one_passes(scan: str, signature: str, sha256: st
     right_file = known and sha256 == SHA256
     assert (states[Gate.SCAN] is PASSED) == (right_file and scan == "clean")
     assert (states[Gate.SIGNATURE] is PASSED) == (right_file and signature == "valid")
+
+
+def test_a_resumed_version_waits_for_its_scan_again_after_a_roll_back() -> None:
+    version = advance(make_policy({"pilot": {"scan": True}}), Facts(make_release(), make_checks("clean")))
+    assert (version.rings, version.is_withheld) == (("pilot",), False)
+    version = resume(Facts(roll_back(version, "bob", Reason.given("crashes"))), "bob")
+    assert (version.rings, version.is_withheld) == ((), True)

@@ -1,14 +1,16 @@
-"""The recording of client sightings, and the name resolution of the single-tenant deployment."""
+"""Clients: sightings, name resolution in the single-tenant deployment, the slots of the client limit, and tokens."""
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from random import Random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
-from client_registry.clients.service import Clients, ClientTokens, SystemResolver
+from client_registry.clients.service import Clients, ClientTokens, SystemResolver, allocate_slot, usable_slots
 from client_registry.clients.store import (
     Client,
     ClientLimitExceeded,
@@ -20,6 +22,7 @@ from client_registry.clients.store import (
 from common.auth.internal_tokens import Caller, Deployment
 from common.auth.signing import Keys
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant
+from tests.support.tables import each
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOWHERE = "nowhere.invalid"
@@ -215,3 +218,94 @@ async def test_a_tenant_without_allowed_clients_gets_none() -> None:
         await Clients(OneClient(), ClientTokens(KEYS), FakeResolver()).add(
             make_caller(make_tenant(max_clients=0)), "pc"
         )
+
+
+@each(
+    ("used", "limit", "usable"),
+    [
+        (set(), 5, 5),
+        ({0, 1, 2}, 5, 5),
+        (set(), 0, 0),
+        ({7}, 1, 0),  # the slot of the one allowed client is beyond the limit
+        ({7}, 2, 1),
+        ({0, 7, 20, 33}, 5, 2),
+        ({3, 7}, 1, -1),  # more clients than allowed, from a time with a higher limit
+    ],
+)
+def test_the_usable_slots_keep_the_limit(used: set[int], limit: int, usable: int) -> None:
+    assert usable_slots(used, limit) == usable
+
+
+@each(("used", "limit"), [(set(), 0), ({0}, 1), ({9}, 1), ({0, 1, 2}, 2), ({5, 9}, 2)])
+def test_there_is_no_free_slot_at_the_limit(used: set[int], limit: int) -> None:
+    assert allocate_slot(used, limit) is None
+
+
+def test_there_is_always_a_slot_without_a_limit() -> None:
+    assert allocate_slot(set(range(500)), None) not in range(500)
+
+
+def test_a_slot_is_chosen_from_a_few() -> None:
+    assert allocate_slot({3, 500_000}, 1_000_000) in range(66)
+
+
+@each("seed", range(100))
+def test_additions_end_exactly_at_the_limit(seed: int) -> None:
+    source = Random(seed)  # noqa: S311  the same in each run
+    used = set(source.sample(range(60), source.randrange(20)))
+    before, limit = len(used), source.randrange(40)
+
+    while (slot := allocate_slot(used, limit)) is not None:
+        assert slot not in used
+        used.add(slot)
+
+    assert len(used) == max(before, limit)
+
+
+@each("seed", range(100))
+def test_callers_with_an_outdated_state_do_not_exceed_the_limit(seed: int) -> None:
+    source = Random(seed)  # noqa: S311  the same in each run
+    used = set(source.sample(range(60), source.randrange(20)))
+    limit = len(used) + source.randrange(10)
+    states = [set(used)]
+
+    for _ in range(200):
+        if used and source.random() < 0.3:
+            used.remove(source.choice(sorted(used)))
+        saw = source.choice(states[-5:])
+        if free := [slot for slot in range(usable_slots(saw, limit)) if slot not in saw]:
+            used.add(source.choice(free))  # a set, like the unique index: a slot is used once
+        states.append(set(used))
+
+        assert len(used) <= limit
+
+
+def test_a_token_is_a_uuid_and_no_two_are_equal() -> None:
+    tokens = ClientTokens(KEYS)
+
+    assert UUID(tokens.issue().text) != UUID(tokens.issue().text)
+
+
+def test_a_token_is_recognised_in_any_letter_case() -> None:
+    tokens = ClientTokens(KEYS)
+    token = tokens.issue()
+
+    assert tokens.digests(token.text) == tokens.digests(token.text.upper()) == (token.digest,)
+
+
+def test_a_stored_digest_does_not_contain_the_token() -> None:
+    token = ClientTokens(KEYS).issue()
+
+    assert token.text not in token.digest
+    assert token.hint == token.text[-4:]
+
+
+def test_another_key_gives_another_digest() -> None:
+    token = ClientTokens(KEYS).issue()
+
+    assert ClientTokens(Keys(KEY[::-1])).digests(token.text) != (token.digest,)
+
+
+@each("text", ["", "nonsense", "\0", "\ud800", "{12345678-1234-1234-1234-123456789abc}", "a" * 9999])
+def test_a_text_that_is_no_token_has_no_digest(text: str) -> None:
+    assert ClientTokens(KEYS).digests(text) == ()

@@ -1,10 +1,17 @@
-"""Lint of the Dockerfile and the compose files."""
+"""Lint of the Dockerfile and the compose files, and the health check of a container."""
 
+import asyncio
 import re
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from common.http.server import READINESS, add_probes, serving
+from deploy.health import main
 
 DEPLOY = Path(__file__).parents[4] / "deploy"
 BIN = Path(sys.executable).parent
@@ -59,3 +66,14 @@ def test_the_image_listens_on_the_ports_of_its_probes() -> None:
     ports = re.findall(r"\{name: (\w+), containerPort: (\d+)\}", manifest)
     names = {"LISTEN": "http", "MANAGEMENT_LISTEN": "management"}
     assert [(names[name], port) for name, port in ports_of_image] == ports
+
+
+@pytest.mark.parametrize(("probe", "code"), [("livez", 0), ("readyz", 1)])
+async def test_a_service_that_is_not_ready_is_alive(probe: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = web.Application()
+    add_probes(app)
+    async with serving(app, "127.0.0.1:0") as address:
+        app[READINESS].stopping = True
+        monkeypatch.setenv("MANAGEMENT_LISTEN", address.removeprefix("http://"))
+        monkeypatch.setattr(sys, "argv", ["deploy.health", probe])
+        assert await asyncio.to_thread(main) == code

@@ -1,7 +1,14 @@
-"""The Kubernetes manifests set the settings of the services, and only necessary rights and secrets."""
+"""The Kubernetes manifests: settings, rights, secrets, private authorities, requests and limits."""
 
+import asyncio
 import os
 import re
+import sys
+from asyncio import StreamReader, StreamWriter
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -13,6 +20,7 @@ from common.http.server import DRAIN_TIMEOUT, SHUTDOWN_TIMEOUT
 from common.settings import BadSetting, load
 from deploy.cluster.rights import DEFAULT_USER, MONGODB, OPERATOR, RABBITMQ, REDIS, OtherStores
 from deploy.cluster.secrets import SETTINGS, ClusterSecrets
+from deploy.local.certificates import Certificates
 from deploy.operator.stores import StoreSettings
 from tests.support.deployment.kubernetes import (
     FOLDER,
@@ -244,3 +252,127 @@ def test_every_service_has_autoscaling_and_a_disruption_budget(kind: str) -> Non
         else:
             assert selected(resource["spec"]["selector"]) == [name]
             assert resource["spec"]["maxUnavailable"] == 1
+
+
+# Each client opens a connection to localhost, and ignores that no store answers there.
+PROGRAM = """
+import asyncio, aiohttp, aio_pika, sys
+from common.mongo import open_database
+from common.redis import open_redis
+
+async def mongodb(port):
+    async with open_database(f"mongodb://localhost:{port}/?tls=true", "x") as database:
+        await database.command("ping")
+
+async def redis(port):
+    async with open_redis(f"rediss://localhost:{port}") as client:
+        await client.ping()
+
+async def rabbitmq(port):
+    await aio_pika.connect(f"amqps://user:password@localhost:{port}/")
+
+async def https(port):
+    async with aiohttp.ClientSession() as session:
+        await session.get(f"https://localhost:{port}/")
+
+async def main():
+    clients = zip((mongodb, redis, rabbitmq, https), sys.argv[1:])
+    await asyncio.gather(*(client(port) for client, port in clients), return_exceptions=True)
+
+asyncio.run(main())
+"""
+CLIENTS = ["mongodb", "redis", "rabbitmq", "https"]
+
+
+@pytest.mark.full
+async def test_every_client_trusts_the_authorities_of_the_file(tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path, ["localhost"])
+    accepted: set[str] = set()
+
+    def accept(client: str, _: StreamReader, writer: StreamWriter) -> None:
+        accepted.add(client)
+        writer.close()
+
+    async with AsyncExitStack() as stack:
+        ports = []
+        for client in CLIENTS:
+            server = await asyncio.start_server(partial(accept, client), "localhost", 0, ssl=certificates.context)
+            await stack.enter_async_context(server)
+            ports.append(str(server.sockets[0].getsockname()[1]))
+        for file, trusting in (("missing.pem", []), ("ca.crt", CLIENTS)):
+            environment = {**os.environ, "SSL_CERT_FILE": str(tmp_path / file)}
+            process = await asyncio.create_subprocess_exec(sys.executable, "-c", PROGRAM, *ports, env=environment)
+            assert await process.wait() == 0
+            assert accepted == set(trusting)
+
+
+PODS = pods(RESOURCES)
+UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "m": 0.001, "": 1.0}
+LOGS = 50 << 20  # bytes that the kubelet keeps of a container by default: five files of 10 MiB
+
+
+def number(quantity: object) -> float:
+    """A quantity of Kubernetes in cores or bytes."""
+    match = re.fullmatch(r"([0-9.]+)(Ki|Mi|Gi|m|)", str(quantity))
+    assert match, quantity
+    return float(match[1]) * UNITS[match[2]]
+
+
+def volumes_of(name: str) -> list[Resource]:
+    """The volumes of a pod; those of services are partly in a patch."""
+    common = [patch for patch in patches() if patch["metadata"]["name"] == "any" and "strategy" in patch["spec"]]
+    specs = [PODS[name]["spec"], *(patch["spec"]["template"]["spec"] for patch in common if name in NAMES.values())]
+    return [volume for spec in specs for volume in spec["volumes"]]
+
+
+@each("name", PODS)
+def test_ephemeral_storage_covers_the_temporary_files_of_a_pod(name: str) -> None:
+    volumes = sum(number(volume["emptyDir"]["sizeLimit"]) for volume in volumes_of(name) if "emptyDir" in volume)
+    rows = [container["resources"] for container in PODS[name]["spec"]["containers"]]
+    limit = sum(number(row["limits"]["ephemeral-storage"]) for row in rows)
+    assert limit >= volumes + LOGS * len(rows)
+    assert all(0 < number(row["requests"]["ephemeral-storage"]) <= limit for row in rows)
+
+
+def total(replicas: Mapping[str, int], kind: str) -> Counter[str]:
+    """The sum of the requests or limits of so many pods of each name."""
+    result: Counter[str] = Counter()
+    for name, count in replicas.items():
+        for container in PODS[name]["spec"]["containers"]:
+            for resource, quantity in container["resources"][kind].items():
+                result[resource] += count * number(quantity)  # type: ignore[assignment]  # cores are fractions
+    return result
+
+
+def row(replicas: Mapping[str, int]) -> list[str]:
+    """Requested cores, memory and disk, and the limit of memory, as the guide writes them."""
+    requests, limits = total(replicas, "requests"), total(replicas, "limits")
+    mebibytes = [requests["memory"], limits["memory"], requests["ephemeral-storage"], limits["ephemeral-storage"]]
+    return [f"{requests['cpu']:.2f}", *(f"{size / (1 << 20):,.0f} MiB" for size in mebibytes)]
+
+
+def of_each(count: int, names: Iterable[str] = NAMES.values()) -> dict[str, int]:
+    return dict.fromkeys(names, count)
+
+
+HIGHEST = {
+    name: scaler["spec"]["maxReplicas"] for name, scaler in of_kind("HorizontalPodAutoscaler", RESOURCES).items()
+}
+
+
+@each(
+    ("text", "replicas"),
+    [
+        ("`single-node`", of_each(1)),
+        ("`single-node` during an update", of_each(2)),
+        ("`production`", of_each(2)),
+        ("`production` during an update", of_each(3)),
+        ("`production`, each service scaled to its maximum", HIGHEST),
+        ("`components/scan`", of_each(1, ("clamd", "freshclam"))),
+        ("`components/backup`, while it runs", of_each(1, ("backup",))),
+        ("the operator's pod", of_each(1, ("operator",))),
+    ],
+)
+def test_the_guide_has_the_sums_of_requests_and_limits(text: str, replicas: Mapping[str, int]) -> None:
+    guide = (FOLDER.parent / "docs" / "sizing.md").read_text().splitlines()
+    assert f"| {text} | {' | '.join(row(replicas))} |" in guide

@@ -1,4 +1,4 @@
-"""Key files: rotated together, always with a key that services accept."""
+"""Key files, rotated together with a key that services accept, and networks that shut out an address."""
 
 import os
 from pathlib import Path
@@ -9,6 +9,7 @@ from common.auth.signing import LENGTH, RELOAD_INTERVAL
 from deploy.local.folder import FolderProblem
 from deploy.operator import key_files
 from deploy.operator.key_files import KeyFiles
+from deploy.operator.tenants import locked_out
 
 OLD = "the-old-key-of-thirty-two-letters-and-more"
 
@@ -151,3 +152,12 @@ def test_a_rotated_key_keeps_its_owner(folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_services_reload_keys_before_the_next_step() -> None:
     assert key_files.RELOADED > 2 * RELOAD_INTERVAL
+
+
+def test_callers_outside_of_the_networks_are_named() -> None:
+    callers = {"127.0.0.1", "10.1.2.3", "::ffff:10.9.9.9", "2001:db8::1", "pkgrepo"}
+    assert locked_out(("10.0.0.0/8",), callers) == ["127.0.0.1", "2001:db8::1"]
+
+
+def test_no_networks_exclude_nobody() -> None:
+    assert locked_out((), {"127.0.0.1"}) == []

@@ -22,12 +22,9 @@ from common.redis import RedisError
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION, TOKEN_LIMIT, Authenticator
-from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.directories import UserDirectory
-from gateway.auth.rings import PolicyDirectory
+from gateway.auth.directories import ClientDirectory, NetworkNotAllowed, PolicyDirectory, TenantDirectory, UserDirectory
 from gateway.operations import Access, Operation
-from gateway.routing.target import Target, caller_address
-from gateway.routing.tenant_directory import NetworkNotAllowed, TenantDirectory
+from gateway.routing import Target, caller_address
 from gateway.settings import GatewaySettings
 from tests.support.factories import KEYS
 from tests.support.tables import each

@@ -8,7 +8,7 @@ import pytest
 from common.auth.internal_tokens import Caller
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
-from gateway.auth.client_directory import ClientDirectory, UnknownClient
+from gateway.auth.directories import ClientDirectory, UnknownClient
 
 ACME = Caller(Tenant("acme"), ip="192.0.2.1")
 

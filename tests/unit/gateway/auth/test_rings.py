@@ -2,7 +2,7 @@
 
 from ipaddress import ip_address
 
-from gateway.auth.rings import ReleasePolicy
+from gateway.auth.directories import ReleasePolicy
 from tests.support.tables import every_cell
 
 RULES = [

@@ -18,7 +18,7 @@ from common.auth.roles import ADMINISTRATOR
 from common.service_client.client import open_service
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION
-from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.directories import ClientDirectory
 from gateway.caching import catalogs
 from gateway.caching.catalogs import CatalogCache
 from tests.support.factories import KEYS

@@ -20,7 +20,7 @@ from common.http.bodies import CODINGS
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION
-from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.directories import ClientDirectory
 from gateway.caching.catalogs import Catalog, CatalogCache
 from tests.support.tables import each
 

@@ -18,9 +18,9 @@ from common.redis import TENANT_VERSION_HEADER
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant
 from gateway.auth.authenticator import TENANT_VERSION
-from gateway.auth.client_directory import ClientDirectory
+from gateway.auth.directories import ClientDirectory
 from gateway.caching.package_responses import PackageResponseCache
-from gateway.routing.target import Target
+from gateway.routing import Target
 
 PATH = "/acme/winget/packageManifests/Hidden.Package"
 TARGET = Target.parse("GET", PATH, Deployment.MULTI, "")

@@ -6,7 +6,7 @@ import pytest
 
 from common.errors import InvalidField
 from common.http.forms import MULTIPART, URLENCODED
-from gateway.forwarding.form_fields import FormFields
+from gateway.forwarding.proxy import FormFields
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.samples.openapi import DOCUMENT
 from tests.support.system.fields import all_fields_of

@@ -10,8 +10,8 @@ from common.auth.internal_tokens import Caller, Kind
 from common.errors import Unavailable, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import RESERVED
-from gateway.routing import tenant_directory
-from gateway.routing.tenant_directory import NoSuchTenant, TenantDirectory
+from gateway.auth import directories
+from gateway.auth.directories import NoSuchTenant, TenantDirectory
 from tests.support.clock import Clock
 from tests.support.tables import each
 
@@ -69,7 +69,7 @@ async def test_a_tenant_is_fetched_again_after_its_maximum_age(clock: Clock) -> 
     for _ in range(3):
         await tenants.find("acme", VERSION)
     assert auth_service.lookups == ["acme"]
-    clock.now += tenant_directory.MAX_AGE
+    clock.now += directories.TENANT_MAX_AGE
     await tenants.find("acme", VERSION)
     assert auth_service.lookups == ["acme", "acme"]
 
@@ -82,7 +82,7 @@ async def test_an_unknown_tenant_is_cached_for_the_same_time(clock: Clock) -> No
             await tenants.find("acme", VERSION)
     assert auth_service.lookups == ["acme"]
     auth_service.known.add("acme")
-    clock.now += tenant_directory.MAX_AGE
+    clock.now += directories.TENANT_MAX_AGE
     assert (await tenants.find("acme", VERSION)).tenant_id == "acme"
 
 
@@ -109,7 +109,7 @@ async def test_without_redis_a_tenant_is_cached_for_the_same_time(clock: Clock) 
     for _ in range(3):
         await tenants.find("acme", None)
     assert auth_service.lookups == ["acme"]
-    clock.now += tenant_directory.MAX_AGE
+    clock.now += directories.TENANT_MAX_AGE
     for _ in range(3):
         await tenants.find("acme", None)
     assert auth_service.lookups == ["acme", "acme"]
@@ -149,7 +149,7 @@ async def test_an_error_of_auth_service_is_not_cached(clock: Clock) -> None:
 
 
 async def test_the_number_of_cached_tenants_is_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenant_directory, "MAX_TENANTS", 3)
+    monkeypatch.setattr(directories, "MAX_TENANTS", 3)
     auth_service = AuthService("t0")
     tenants = directory(auth_service)
     for number in range(5):

@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from common.auth.internal_tokens import Deployment
 from common.errors import InvalidRequest
 from common.tenants import Network
-from gateway.routing.target import base_url, caller_address, is_https, is_same_origin
+from gateway.routing import base_url, caller_address, is_https, is_same_origin
 from gateway.settings import GatewaySettings
 from tests.support.factories import KEYS
 from tests.support.tables import each

@@ -1,15 +1,18 @@
-"""Malformed bodies: every operation with a body answers 400 and writes nothing."""
+"""Bodies: malformed ones and unknown fields are refused and write nothing, and long forms come one at a time."""
 
+import asyncio
 import gzip
 import json
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from itertools import product
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 import pytest
+from aiohttp import FormData
 
 from common.auth.internal_tokens import Deployment
+from common.http.bodies import FORM_LIMIT
 from gateway.operations import OPERATIONS, Operation
 from tests.support.api import Answer
 from tests.support.samples.openapi import DOCUMENT
@@ -25,10 +28,12 @@ from tests.support.system.forms import (
     own_form,
     part,
 )
+from tests.support.system.publishing import INSTALLER, add_package, package_id
 from tests.support.system.raw_http import send_raw
 from tests.support.system.seed import UNKNOWN, SeedData, seed_tenant, segments, title
-from tests.support.system.services import Services, single_gateway
-from tests.support.tables import every_cell
+from tests.support.system.services import Api, Services, single_gateway
+from tests.support.tables import each, every_cell
+from tests.support.wait import until
 
 
 def packed(body: Body, coding: str, content: bytes | None = None) -> Body:
@@ -189,3 +194,84 @@ async def test_an_unexpected_body_is_harmless(seed_data: SeedData, every: int) -
                     path = segments(row, UNKNOWN)
                     answer = await seed_data.api.call(row.method, *path, headers=headers, data=body)
                     assert answer.status < 500
+
+
+@each("is_file", [False, True])
+async def test_an_unknown_field_beside_an_installer_leaves_no_file(tenant: Api, is_file: bool) -> None:
+    name, form = package_id(), FormData({**INSTALLER, "package_version": "1.0"})
+    await add_package(tenant, name)
+    form.add_field("file", b"an installer", filename="setup.exe")
+    form.add_field("package_dependencies", "Acme.Runtime", filename="a" if is_file else None)
+
+    answer = await tenant.call("POST", "add_package_version", name, data=form)
+
+    assert (answer.status, answer.body["code"]) == (400, "invalid_field")
+    assert answer.body["detail"].startswith("package_dependencies: ")
+    assert "did you mean dep_pkg_identifier?" in answer.body["detail"]
+    assert (await tenant.call("GET", "get_package_versions", name)).body == []
+    assert (await tenant.call("GET", "server_information")).body["storage_used"] == 0
+
+
+async def test_an_unknown_field_changes_nothing(tenant: Api) -> None:
+    form = {"version_key": "installer", "client_auth": "true"}
+    answer = await tenant.call("PATCH", "edit_settings", data=form)
+    detail = "client_auth: is no field of this operation; did you mean client_authentication?"
+    assert (answer.status, answer.body["detail"]) == (400, detail)
+    settings = (await tenant.call("GET", "server_information")).body["settings"]
+    assert (settings["version_key"], settings["client_authentication"]) == ("version", False)
+
+
+@pytest.mark.parametrize("name", ["Logo", "logo"])
+async def test_both_spellings_of_the_logo_are_fields(tenant: Api, name: str) -> None:
+    package, form = package_id(), FormData()
+    await add_package(tenant, package)
+    form.add_field(name, b"no picture", filename="logo.png")
+    answer = await tenant.call("PATCH", "edit_package", package, data=form)
+    assert answer.body["detail"].startswith("Logo: is not a PNG or JPEG image")
+
+
+async def test_programs_of_clients_may_send_more_fields(tenant: Api) -> None:
+    client = (await tenant.call("POST", "add_client", data={"client_name": "pc"})).body
+    form = {"auth_token": client["auth_token"], "client": "1", "computer": "pc"}
+    for operation in ("client_version", "get_packages"):
+        assert (await tenant.anonymous().call("POST", operation, data=form)).status == 200
+    session = (await tenant.signed_in()).headers["Authorization"].removeprefix("Bearer ")
+    assert (await tenant.call("POST", "logout", data={"token": session, "computer": "pc"})).status == 200
+
+
+LONG, SHORT = bytes(FORM_LIMIT), bytes(1000)
+
+
+async def status_of_form(api: Api, logo: bytes) -> int:
+    """The status of `add_package` with these bytes as an invalid logo."""
+    form = FormData({"package_id": "Acme.Editor", "package_name": "Editor", "package_publisher": "Acme"})
+    form.add_field("Logo", logo, filename="logo.png")
+    return (await api.call("POST", "add_package", data=form)).status
+
+
+async def begin_form(api: Api) -> asyncio.StreamWriter:
+    """A connection that has sent the headers of a long form without its body."""
+    address = urlsplit(api.base_url)
+    _, writer = await asyncio.open_connection(address.hostname, address.port)
+    writer.write(
+        f"POST {address.path}/add_package HTTP/1.1\r\nHost: x\r\nAuthorization: {api.headers['Authorization']}\r\n"
+        f"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: {FORM_LIMIT + 1}\r\n\r\n".encode()
+    )
+    await writer.drain()
+    return writer
+
+
+async def test_a_tenant_may_send_one_long_form_at_a_time(services: Services, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenant, other = await services.tenant(), await services.tenant()
+    writer = await begin_form(tenant)
+    with monkeypatch.context() as patched:
+        patched.setattr("gateway.forwarding.proxy.LONG_FORM_TIMEOUT", 0.01)
+
+        async def is_refused() -> bool:
+            return await status_of_form(tenant, LONG) == 503
+
+        await until(is_refused)
+        assert await status_of_form(tenant, SHORT) == 400
+        assert await status_of_form(other, LONG) == 400
+    writer.transport.abort()
+    assert await status_of_form(tenant, LONG) == 400

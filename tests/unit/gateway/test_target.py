@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from common.auth.internal_tokens import Deployment
 from common.errors import InvalidRequest, MethodNotAllowed
 from gateway.operations import OPERATIONS, Operation, is_value
-from gateway.routing.target import NoSuchOperation, Target
+from gateway.routing import NoSuchOperation, Target
 from tests.support.tables import each
 
 MULTI, SINGLE = Deployment.MULTI, Deployment.SINGLE

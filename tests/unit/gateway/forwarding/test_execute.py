@@ -11,10 +11,9 @@ from common.errors import Unavailable
 from common.service_client.client import ServiceClient
 from common.telemetry import software_version
 from common.tenants import Tenant
-from gateway.app_keys import CLIENT_DIRECTORY, POLICIES, SERVICES
-from gateway.auth.client_directory import ClientDirectory
-from gateway.auth.rings import PolicyDirectory
-from gateway.forwarding.composed import server_information
+from gateway.auth.directories import CLIENT_DIRECTORY, POLICIES, ClientDirectory, PolicyDirectory
+from gateway.forwarding.execute import server_information
+from gateway.forwarding.proxy import SERVICES
 from gateway.operations import UPLOAD
 
 TENANT = Tenant("acme", storage_quota=1000, source_agreements='[{"label":"Terms"}]')

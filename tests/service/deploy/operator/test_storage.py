@@ -1,4 +1,4 @@
-"""`pkgrepo storage migrate` while replicas move files too."""
+"""`pkgrepo storage migrate` while replicas move files too, and `pkgrepo scrub` with unreadable objects."""
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
@@ -6,14 +6,17 @@ from contextlib import asynccontextmanager
 import pytest
 import typer
 
-from common.mongo import MongoDatabase
+from common.errors import Unavailable
+from common.mongo import MongoDatabase, open_database
+from deploy.cli import maintenance
 from deploy.cli import migrate as cli_migrate
+from deploy.cli.maintenance import ScrubRun
 from deploy.cli.migrate import StorageMigration
 from deploy.local.folder import Addresses
 from deploy.operator.stores import Storage, StoreAddresses
 from tests.support.servers.object_faults import ObjectFaults
 from tests.support.services.storage_pair import StoragePair
-from upload_service.model import StorageKind
+from upload_service.model import Damage, StorageKind
 from upload_service.storage.store import MongoMoveStore
 
 
@@ -61,7 +64,8 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     failing, waiting = await storages.add_installer(), await storages.add_installer()
     content = storages.folder.path(failing).read_bytes()
     await storages.folder.remove(failing)
-    assert await storages.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by a mover that dies
+    await storages.store.make_due([StorageKind.FOLDER])
+    assert await storages.store.queue.lease(upload_id=waiting.upload_id) is not None  # by a mover that dies
     steps = iter(("first", "before a round", "after it", "after another"))
 
     class ConcurrentMoveStore(MongoMoveStore):
@@ -72,7 +76,7 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
             if step == "after it":
                 (storages.root / "copy").write_bytes(content)
                 await storages.objects.put(failing, storages.root / "copy")
-                moved = {"$set": {"home": StorageKind.S3, "moving_by": ""}}
+                moved = {"$set": {"home": StorageKind.S3}, "$unset": {"work.move": ""}}
                 await storages.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
             elif step == "after another":
                 await storages.expire_leases()
@@ -84,3 +88,54 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     await storages.assert_only_in(StorageKind.S3, waiting)
     await storages.assert_only_in(StorageKind.S3, failing)
     assert f"{failing.tenant_id}/{failing.server_filename}: failed" in capsys.readouterr().out
+
+
+async def scrub(storages: StoragePair, mongo_url: str, monkeypatch: pytest.MonkeyPatch) -> ScrubRun:
+    """Run the command for all tenants."""
+
+    @asynccontextmanager
+    async def opened(_: str, name: str) -> AsyncIterator[MongoDatabase]:
+        if name == "upload":
+            yield storages.database
+        else:
+            async with open_database(mongo_url, f"{storages.database.name}_catalog") as database:
+                yield database
+
+    async def accept(*_: object) -> None: ...
+
+    monkeypatch.setattr(maintenance, "open_database", opened)
+    monkeypatch.setattr(maintenance, "_require_tenant", accept)
+    run = ScrubRun(Storage(storages.root, storages.backends, storages.staging, StorageKind.S3), None)
+    await run.run(StoreAddresses(Addresses("", mongo_url, ""), storages.root, None))
+    return run
+
+
+async def test_an_unreadable_object_is_named_and_the_others_are_checked(
+    faulty_storages: StoragePair,
+    faults: ObjectFaults,
+    mongo_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    uploads = [await faulty_storages.add_installer(storage=StorageKind.S3) for _ in range(3)]
+    faults.unreadable.add(uploads[0].server_filename)
+    run = await scrub(faulty_storages, mongo_url, monkeypatch)
+    with pytest.raises(typer.Exit) as stopped:
+        run.report(as_json=False, is_complete=True)
+    output = capsys.readouterr().out
+    assert stopped.value.exit_code == 1
+    assert uploads[0].server_filename in output
+    assert "3 files were checked, 1 are damaged, 1 of them cannot be read." in output
+    damages = [(await faulty_storages.record(upload))["damage"] for upload in uploads]
+    assert damages == [Damage.UNREADABLE, Damage.NONE, Damage.NONE]
+
+
+async def test_a_storage_that_does_not_respond_stops_the_command(
+    faulty_storages: StoragePair, faults: ObjectFaults, mongo_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = await faulty_storages.add_installer(storage=StorageKind.S3)
+    assert await faulty_storages.ownership.is_ours(StorageKind.S3)
+    faults.unreadable.update([upload.server_filename, "id"])
+    with pytest.raises(Unavailable):
+        await scrub(faulty_storages, mongo_url, monkeypatch)
+    assert (await faulty_storages.record(upload))["damage"] == Damage.NONE
