@@ -383,7 +383,7 @@ async def test_the_sweeper_gives_no_restricted_token_the_file_of_others(catalog:
 
 async def test_only_a_restricted_token_has_its_files_checked_first(catalog: Catalog, caller: Caller) -> None:
     for packages, expected in ((("acme.*",), 1), (("*",), 0)):
-        catalog.stubs.operations.clear()
+        catalog.stubs.requests.clear()
         token = caller.as_administrator("token:ci", "", (Role.PUBLISHER,), packages)
         assert (await catalog.post_version(token, package_version=f"2.{expected}")).status == 201
         assert (await catalog.post_version(token, package_version=f"3.{expected}", **EXTERNAL)).status == 201
