@@ -17,7 +17,6 @@ from catalog_service.catalog.routes import routes as catalog_routes
 from catalog_service.identities.service import Identities
 from catalog_service.logos.service import LogoDecoder
 from catalog_service.model.releases import Gate
-from catalog_service.outgoing.auth_service import AuthService
 from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.packages.routes import routes as package_routes
@@ -29,7 +28,6 @@ from catalog_service.retention.service import Retention
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics import Statistics
 from catalog_service.store import SCHEMA, MongoCatalogStore
-from catalog_service.sweeper import sweep
 from catalog_service.versions.inspections import Inspections
 from catalog_service.versions.routes import routes as version_routes
 from catalog_service.versions.service import UPLOAD_FINISHED, FinishedUploads, Listings, Versions
@@ -89,19 +87,12 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         )
         installers = UploadService(upload_service)
         app[app_keys.INSPECTIONS] = Inspections(installers)
-        audit = AuthService(auth_service)
-        releases = app[app_keys.RELEASES] = Releases(store.releases, store.policies, store.versions, installers, audit)
+        releases = app[app_keys.RELEASES] = Releases(
+            store.releases, store.policies, store.versions, installers, auth_service
+        )
         identities = Identities(store.identities)
         versions = app[app_keys.VERSIONS] = Versions(store.versions, store.uploads, installers, releases, identities)
-        retention = app[app_keys.RETENTION] = Retention(
-            store.retention,
-            store.policies.find,
-            store.revisions.state,
-            store.releases,
-            releases.run_due,
-            versions,
-            installers,
-        )
+        retention = app[app_keys.RETENTION] = Retention(store.retention, store.revisions.state, releases, versions)
         app[app_keys.STATISTICS] = Statistics(installers, store)
         packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, identities)
         app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
@@ -134,14 +125,14 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             app[app_keys.EVENTS] = await enter(open_events(settings.rabbitmq_url, app[METRICS]))
         count = count_events(app[METRICS], UPLOAD_FINISHED)
         await readiness.then(lambda: uploads.listen(app[app_keys.EVENTS], count))
-        pause, sweep_all = partial(asyncio.sleep, SWEEP_PAUSE), partial(sweep, store, packages, versions)
-        await enter(repeating("sweeper", sweep_all, pause, after=readiness.prepared))
-        pause = partial(asyncio.sleep, RELEASE_PAUSE)
-        await enter(repeating("releases", releases.run_due, pause, after=readiness.prepared))
-        pause = partial(asyncio.sleep, INFECTED_PAUSE)
-        await enter(repeating("infected", releases.hold_infected, pause, after=readiness.prepared))
-        pause = partial(asyncio.sleep, RETENTION_PAUSE)
-        await enter(repeating("retention", retention.run_due, pause, after=readiness.prepared))
+        for name, work, seconds in (
+            ("sweeper", packages.sweep, SWEEP_PAUSE),
+            ("sweeper", versions.sweep, SWEEP_PAUSE),
+            ("releases", releases.run_due, RELEASE_PAUSE),
+            ("infected", releases.hold_infected, INFECTED_PAUSE),
+            ("retention", retention.run_due, RETENTION_PAUSE),
+        ):
+            await enter(repeating(name, work, partial(asyncio.sleep, seconds), after=readiness.prepared))
         yield
 
 

@@ -50,24 +50,24 @@ class CatalogSummary:
     most_downloaded: Sequence[tuple[str, int]]
 
 
+@dataclass(frozen=True)
 class Statistics:
     """Joins the versions of a tenant with their downloads."""
 
-    def __init__(self, installers: UploadService, store: MongoCatalogStore) -> None:
-        self._installers = installers
-        self._store = store
+    installers: UploadService
+    store: MongoCatalogStore
 
     async def downloads(self, caller: Caller, days: int) -> Sequence[VersionDownloads]:
         """Return the versions that were downloaded in the last days, the most downloaded first. Raises Unavailable."""
-        counts = await self._installers.download_counts(caller, days)
-        names = await self._store.versions.names_of(caller.tenant_id, list(counts)) if counts else ()
+        counts = await self.installers.download_counts(caller, days)
+        names = await self.store.versions.names_of(caller.tenant_id, list(counts)) if counts else ()
         versions = [VersionDownloads(name.package_id, name.version, name.uid, counts[name.uid]) for name in names]
         return sorted(versions, key=lambda each: (-each.downloads, each.package_id, each.version, each.uid))
 
     async def downloads_of(self, caller: Caller, version_uids: Sequence[str], days: int) -> Mapping[str, int] | None:
         """Return the downloads of these versions in the last days; None if upload_service does not say."""
         try:
-            counts = await self._installers.download_counts(caller, days, version_uids) if version_uids else {}
+            counts = await self.installers.download_counts(caller, days, version_uids) if version_uids else {}
         except Problem as problem:
             log.warning("downloads_unknown", tenant_id=caller.tenant_id, problem=problem.code)
             return None
@@ -76,10 +76,10 @@ class Statistics:
     async def summary(self, caller: Caller, days: int) -> CatalogSummary:
         """Return the numbers of the catalog and its downloads in the last days. Raises Unavailable."""
         (packages, versions), (by_day, by_version) = await asyncio.gather(
-            self._store.size(caller.tenant_id), self._installers.download_totals(caller, days)
+            self.store.size(caller.tenant_id), self.installers.download_totals(caller, days)
         )
         by_package = Counter[str]()
-        for name in await self._store.versions.names_of(caller.tenant_id, list(by_version)) if by_version else ():
+        for name in await self.store.versions.names_of(caller.tenant_id, list(by_version)) if by_version else ():
             by_package[name.package_id] += by_version[name.uid]
         return CatalogSummary(packages, versions, by_day, by_package.most_common(MOST_DOWNLOADED))
 

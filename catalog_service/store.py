@@ -8,12 +8,12 @@ from pymongo import ASCENDING, IndexModel
 from catalog_service.catalog.revision_store import InvalidateDuring, MongoRevisions
 from catalog_service.identities.store import IDENTITY_INDEXES, MongoIdentityStore
 from catalog_service.packages.store import SUMMARY_INDEX, MongoPackageStore
-from catalog_service.releases.policy_store import MongoPolicyStore
-from catalog_service.releases.store import RELEASE_INDEXES, MongoReleaseStore
+from catalog_service.releases.store import RELEASE_INDEXES, MongoPolicyStore, MongoReleaseStore
 from catalog_service.retention.store import MongoRetentionStore
 from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
 from common.mongo import Indexes, MongoDatabase
 from common.mongo.schema import Schema
+from common.work import work_indexes
 
 # The sweeper queries all tenants; these two indexes have only the few unfinished documents.
 _UNFINISHED = {"name": "halfway", "partialFilterExpression": {"halfway": True}}
@@ -38,7 +38,7 @@ INDEXES: Indexes = {
     ],
     "revisions": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
     "release_policies": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
-    "retention_runs": [IndexModel([("tenant_id", ASCENDING)], unique=True)],
+    "retention_runs": [IndexModel([("tenant_id", ASCENDING)], unique=True), *work_indexes("retention")],
     "package_signers": [IndexModel([("tenant_id", ASCENDING), ("id_key", ASCENDING)], unique=True)],
     "finished_uploads": [
         IndexModel([("tenant_id", ASCENDING), ("server_filename", ASCENDING)], unique=True),

@@ -16,7 +16,7 @@ LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # `lease_until` of a transfer wit
 STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 MARKS_LIFETIME = 3 * 3600  # seconds after the begin of the hour in which a client counts once
 COUNTS_LIFETIME = 402 * 24 * 3600  # seconds; `get_statistics` answers up to 400 days
-ANNOUNCE, INSPECT, SCAN, SCRUB = "announce", "inspect", "scan", "scrub"  # kinds of work
+ANNOUNCE, INSPECT, MOVE, SCAN, SCRUB = "announce", "inspect", "move", "scan", "scrub"  # kinds of work
 QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
 _SET = {"$gt": ""}  # a text that is not empty
@@ -29,11 +29,12 @@ INDEXES: Indexes = {
         IndexModel(["tenant_id", "damage"], partialFilterExpression={"damage": _SET}),
         *work_indexes(ANNOUNCE, backlog=True),
         *work_indexes(INSPECT),
+        *work_indexes(MOVE),
         *work_indexes(SCAN, backlog=True),
         *work_indexes(SCRUB),
         # Background work scans all tenants: for uploads to move or remove.
         IndexModel(["status", "updated_at"]),
-        IndexModel(["home", "status"]),
+        IndexModel(["home", f"work.{MOVE}.due"]),
         IndexModel(["tenant_id", "scan.state"], partialFilterExpression={"scan.state": "infected"}),
         IndexModel(["left"], partialFilterExpression={"left": _SET}),
     ],

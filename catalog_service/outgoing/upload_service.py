@@ -1,9 +1,8 @@
 """Calls to upload_service, which stores the installer files."""
 
 import asyncio
-from collections.abc import Mapping, Sequence, Set
-from datetime import date
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence, Set
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,6 +22,8 @@ CHECKS_BATCH = 100  # files of one request
 _FILE = TypeAdapter(InstallerFile)
 _DAMAGED_FILES = TypeAdapter(list[DamagedFile])
 _CHECKS = TypeAdapter(dict[str, FileChecks])
+_DOWNLOADS = TypeAdapter(Downloads)
+Item = TypeVar("Item")
 
 
 class UploadService:
@@ -58,18 +59,17 @@ class UploadService:
 
     async def release(self, caller: Caller, version_uids: Sequence[str]) -> None:
         """Delete the files of these versions, as far as they exist. Raises Unavailable."""
-        starts = range(0, len(version_uids), RELEASE_BATCH)
-        batches = [list(version_uids[start : start + RELEASE_BATCH]) for start in starts]
-        while batches:
-            await asyncio.gather(*(self._release(caller, uids) for uids in batches[:CONCURRENT_RELEASES]))
-            del batches[:CONCURRENT_RELEASES]
+        for batches in _batches([*_batches(version_uids, RELEASE_BATCH)], CONCURRENT_RELEASES):
+            bodies = [{"version_uids": uids} for uids in batches]
+            operation, timeout = "release_installers", REMOVAL_TIMEOUT
+            await asyncio.gather(*(self._service.json(caller, operation, body, timeout=timeout) for body in bodies))
 
     async def unclaimed(self, caller: Caller, server_filenames: Sequence[str]) -> Set[str]:
         """Return which of these files exist and are unused. Raises Unavailable."""
         unclaimed: set[str] = set()
-        for start in range(0, len(server_filenames), NAMES_BATCH):
-            body = {"server_filenames": server_filenames[start : start + NAMES_BATCH]}
-            unclaimed |= set((await self._service.json(caller, "unclaimed_installers", body))["server_filenames"])
+        for names in _batches(server_filenames, NAMES_BATCH):
+            answer = await self._service.json(caller, "unclaimed_installers", {"server_filenames": names})
+            unclaimed.update(answer["server_filenames"])
         return unclaimed
 
     async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
@@ -80,9 +80,8 @@ class UploadService:
     async def checks(self, caller: Caller, version_uids: Sequence[str]) -> Mapping[str, FileChecks]:
         """Return the scans and signatures of the files of these versions, as far as they exist. Raises Unavailable."""
         checks: dict[str, FileChecks] = {}
-        for start in range(0, len(version_uids), CHECKS_BATCH):
-            body = {"version_uids": list(version_uids[start : start + CHECKS_BATCH])}
-            answer = await self._service.json(caller, "installer_checks", body)
+        for uids in _batches(version_uids, CHECKS_BATCH):
+            answer = await self._service.json(caller, "installer_checks", {"version_uids": uids})
             try:
                 checks |= _CHECKS.validate_python(answer["installers"])
             except (ValidationError, LookupError, TypeError) as error:
@@ -118,15 +117,14 @@ class UploadService:
     async def last_downloads(self, caller: Caller, days: int) -> Downloads:
         """Return when each version was downloaded in the last days. Raises Unavailable."""
         answer = await self._service.json(caller, "download_counts", {"days": days}, timeout=STATISTICS_TIMEOUT)
-        since = answer.get("since")  # Earlier releases do not answer it.
-        last_days = {uid: date.fromisoformat(max(by_day)) for uid, by_day in answer["versions"].items()}
-        return Downloads(date.fromisoformat(since) if since else None, last_days)
+        last_days = {uid: max(by_day) for uid, by_day in answer["versions"].items()}
+        return _DOWNLOADS.validate_python({"since": answer["since"], "last_days": last_days})
 
     async def download_totals(self, caller: Caller, days: int) -> tuple[Mapping[str, int], Mapping[str, int]]:
         """Return the downloads of the last days by day, and those of popular versions by uid. Raises Unavailable."""
         answer = await self._service.json(caller, "download_totals", {"days": days})
         return answer["days"], answer["versions"]
 
-    async def _release(self, caller: Caller, version_uids: Sequence[str]) -> None:
-        body = {"version_uids": version_uids}
-        await self._service.json(caller, "release_installers", body, timeout=REMOVAL_TIMEOUT)
+
+def _batches(items: Sequence[Item], size: int) -> Iterator[list[Item]]:
+    return (list(items[start : start + size]) for start in range(0, len(items), size))

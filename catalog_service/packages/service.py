@@ -14,9 +14,11 @@ from catalog_service.model.packages import Package, PackageChanges, PackageNotFo
 from catalog_service.model.versions import PackageVersion, newest_first
 from catalog_service.model.winget_rules import package_refusal
 from catalog_service.packages.store import MongoPackageStore
-from catalog_service.versions.service import Versions
+from catalog_service.versions.service import SWEEP_AGE, Versions
 from common.auth.internal_tokens import Caller
+from common.concurrency.background import with_each
 from common.errors import InvalidField, NotFound
+from common.tenants import Tenant
 
 
 class Packages:
@@ -75,6 +77,15 @@ class Packages:
         """Continue a deletion. Raises Unavailable."""
         await self._versions.remove_all(caller, package_uid)
         await self._store.end_deletion(caller.tenant_id, package_uid)
+
+    async def sweep(self) -> None:
+        """Continue deletions that stopped a minute ago, for all tenants, as `Versions.sweep` does."""
+
+        async def finish(deletion: tuple[str, str]) -> None:
+            tenant_id, package_uid = deletion
+            await self.finish_deletion(Caller.service(Tenant(tenant_id)), package_uid)
+
+        await with_each("sweeper", await self._store.find_unfinished(SWEEP_AGE), finish)
 
     async def shared_identities(
         self, caller: Caller, package_id: str, values: Mapping[IdentityKind, Iterable[str]]

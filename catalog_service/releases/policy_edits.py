@@ -7,7 +7,7 @@ import orjson
 from cryptography.x509 import Name
 from pydantic import ValidationError
 
-from catalog_service.releases.policy import MAX_RINGS, Gates, Policy, RingRule, plain_subject, unknown_ring
+from catalog_service.releases.gates import MAX_RINGS, Gates, Policy, RingRule, plain_subject, unknown_ring
 from common.auth.package_patterns import parse_patterns
 from common.errors import InvalidField
 from common.http.forms import Form, clean

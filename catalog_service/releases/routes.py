@@ -1,6 +1,6 @@
 """The operations of release control."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import Any
@@ -9,10 +9,8 @@ from aiohttp import web
 
 from catalog_service.app_keys import RELEASES
 from catalog_service.model.releases import GateState, GateStatus, Reason, VersionRelease, is_offered
-from catalog_service.releases.gates import gates_of, kinds
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.gates import Policy, gates_of, kinds
 from catalog_service.releases.policy_edits import NAMES, policy_fields, to_audit_texts, to_settings
-from catalog_service.releases.service import Releases
 from catalog_service.releases.store import ReleaseQuery
 from catalog_service.versions.forms import ID_LIMIT, PAGE, PAGE_LIMIT, uid_in_path
 from common.errors import InvalidField
@@ -40,7 +38,7 @@ async def edit_release_policy(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/find_release_policy")
 async def find_release_policy(request: web.Request) -> web.Response:
     """Internal: the policy, for the gateway, which finds the rings of clients by it."""
-    return json_response(to_settings(await request.app[RELEASES].policy(caller_of(request).tenant_id)))
+    return json_response(to_settings(await request.app[RELEASES].policies.find(caller_of(request).tenant_id)))
 
 
 @routes.get("/{tenant_id}/get_release/{version_uid:[^/]+}")
@@ -58,54 +56,51 @@ async def find_releases(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/approve_version/{version_uid:[^/]+}")
 async def approve_version(request: web.Request) -> web.Response:
-    return await _change(request, "approved", Releases.approve)
+    return await _change(request, "approve", "approved")
 
 
 @routes.post("/{tenant_id}/promote_version/{version_uid:[^/]+}")
 async def promote_version(request: web.Request) -> web.Response:
-    return await _change(request, "promoted", Releases.promote, ring=lambda form: form.text("ring", limit=RING_LIMIT))
+    return await _change(request, "promote", "promoted", ring=lambda form: form.text("ring", limit=RING_LIMIT))
 
 
 @routes.post("/{tenant_id}/pause_version/{version_uid:[^/]+}")
 async def pause_version(request: web.Request) -> web.Response:
-    return await _change(request, "paused", Releases.pause)
+    return await _change(request, "pause", "paused")
 
 
 @routes.post("/{tenant_id}/resume_version/{version_uid:[^/]+}")
 async def resume_version(request: web.Request) -> web.Response:
-    return await _change(request, "resumed", Releases.resume)
+    return await _change(request, "resume", "resumed")
 
 
 @routes.post("/{tenant_id}/hold_version/{version_uid:[^/]+}")
 async def hold_version(request: web.Request) -> web.Response:
-    return await _change(request, "held", Releases.hold, reason=_reason)
+    return await _change(request, "hold", "held", reason=_reason)
 
 
 @routes.post("/{tenant_id}/roll_back_version/{version_uid:[^/]+}")
 async def roll_back_version(request: web.Request) -> web.Response:
-    return await _change(request, "rolled back", Releases.roll_back, reason=partial(_reason, required=False))
+    return await _change(request, "roll_back", "rolled back", reason=partial(_reason, required=False))
 
 
 @routes.patch("/{tenant_id}/pin_version/{version_uid:[^/]+}")
 async def pin_version(request: web.Request) -> web.Response:
-    return await _change(request, "updated", Releases.pin, pinned=lambda form: form.flag("pinned"))
+    return await _change(request, "pin", "updated", pinned=lambda form: form.flag("pinned"))
 
 
 async def _change(
-    request: web.Request,
-    done: str,
-    change: Callable[..., Awaitable[Sequence[Any]]],
-    **parsers: Callable[[Form], str | bool],
+    request: web.Request, operation: str, done: str, **parsers: Callable[[Form], str | bool]
 ) -> web.Response:
-    """Call a method of `Releases` with the fields of the form, each read by its parser."""
-    uid = uid_in_path(request)
+    """Take a step with the fields of the form, each read by its parser."""
+    releases, uid = request.app[RELEASES], uid_in_path(request)
     form = await read_form(request) if parsers else Form()
     fields = {name: parse(form) for name, parse in parsers.items()}
     target = {"uid": uid, **{name: value if isinstance(value, str) else "01"[value] for name, value in fields.items()}}
     audit(request, **target)
-    policy, version, *offered = await change(request.app[RELEASES], caller_of(request), uid, **fields)
+    policy, version = await releases.change(caller_of(request), uid, operation, **fields)
     audit(request, package_id=version.package_id, version=version.version, **target)
-    details = {"offered": offered[0]} if offered else {}
+    details = {"offered": await releases.offered(policy, version)} if operation == "roll_back" else {}
     message = f"Version was {done} successfully!"
     return json_response({"Message": message, "release": release(policy, version), **details})
 

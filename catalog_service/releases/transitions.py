@@ -14,8 +14,7 @@ from catalog_service.model.releases import (
     RingEntry,
     VersionRelease,
 )
-from catalog_service.releases.gates import Facts, evaluate, gates_of
-from catalog_service.releases.policy import Policy, unknown_ring
+from catalog_service.releases.gates import Facts, Policy, evaluate, gates_of, unknown_ring
 from common.errors import Conflict, Forbidden
 from common.tenants import ALL_RINGS
 

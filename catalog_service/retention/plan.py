@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from catalog_service.model.installers import Downloads
 from catalog_service.model.releases import Reason, ReleaseStatus, Stage, is_offered
 from catalog_service.model.versions import PackageDependency, VersionOrder
-from catalog_service.releases.policy import Policy, RetentionRule
+from catalog_service.releases.gates import Policy, RetentionRule
 from common.auth.package_patterns import matches
 
 HIDDEN_PERIOD = timedelta(days=7)  # from the first step of a deletion to the second

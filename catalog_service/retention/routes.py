@@ -9,7 +9,7 @@ from aiohttp import web
 
 from catalog_service.app_keys import RETENTION
 from catalog_service.model.releases import Reason
-from catalog_service.releases.policy import RetentionRule
+from catalog_service.releases.gates import RetentionRule
 from catalog_service.retention.plan import Preview, StoredVersion, reason_of
 from common.http.forms import query_form
 from common.http.middleware import caller_of

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
@@ -45,11 +45,11 @@ class InstallerContradicts(InvalidField):
     code = "installer_contradicts"
 
 
+@dataclass(frozen=True)
 class Inspections:
     """Completes creation forms with the properties of their files."""
 
-    def __init__(self, installers: UploadService) -> None:
-        self._installers = installers
+    installers: UploadService
 
     async def complete(self, caller: Caller, form: Form) -> Form:
         """Return the form with the missing required fields that its installer has.
@@ -62,7 +62,7 @@ class Inspections:
         if not server_filename or not (missing or caller.tenant.strict_installers):
             return form
         try:
-            properties = await self._installers.inspect(caller, server_filename)
+            properties = await self.installers.inspect(caller, server_filename)
         except UpstreamProblem as problem:
             if problem.status >= 500:
                 raise
@@ -82,7 +82,7 @@ class Inspections:
         if version.installer_url or all(attrgetter(name)(version) for name in names):
             return version
         with suppress(UpstreamProblem, Overloaded, Unavailable):
-            properties = await self._installers.inspect(caller, version.server_filename)
+            properties = await self.installers.inspect(caller, version.server_filename)
             missing = [name for name in names if name in _FIELD_OF and not getattr(version, name)]
             identifiers: dict[str, Any] = {name: str(properties[_FIELD_OF[name]]) for name in missing}
             return replace(version, **identifiers)

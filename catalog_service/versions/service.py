@@ -1,7 +1,7 @@
 """Creates, lists and deletes versions together with their installer files.
 
 A version is `pending` until its file is claimed, then `active`, and `deleting` until its file is deleted. Other modules
-see active versions only. `sweeper` finishes interrupted operations. A version with an external installer takes the same
+see active versions only. `sweep` finishes interrupted operations. A version with an external installer takes the same
 steps, so that it notices a deletion of its package.
 """
 
@@ -25,9 +25,13 @@ from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
 from common.auth.internal_tokens import Caller
 from common.auth.package_patterns import EVERY_PACKAGE
 from common.caching import FifoCache
+from common.concurrency.background import with_each
 from common.errors import Problem
 from common.events import Count, Event, Events
+from common.telemetry import log
 from common.tenants import Tenant, VersionKey
+
+SWEEP_AGE = 60  # seconds; a request ends long before
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,26 @@ class Versions:
         """Delete a hidden version with its file, also an abandoned one. Raises Unavailable."""
         await self._release(caller, [hidden.uid])
         await self.store.delete_record(hidden)
+
+    async def sweep(self) -> None:
+        """Finish or undo what stopped a minute ago, for all tenants. Failures are tried again in the next sweep.
+
+        Several replicas may sweep at once, because each step may be repeated.
+        """
+
+        async def finish(version: PendingVersion | HiddenVersion) -> None:
+            caller = Caller.service(Tenant(version.tenant_id))
+            if isinstance(version, HiddenVersion):
+                await self.finish_deletion(caller, version)
+                return
+            try:
+                await self.finish(caller, version)
+            except Problem as problem:
+                if problem.status >= 500:
+                    raise
+                log.info("version_undone", code=problem.code, detail=problem.detail)  # A refusal undoes the version.
+
+        await with_each("sweeper", await self.store.find_unfinished(SWEEP_AGE), finish)
 
     async def damaged(self, caller: Caller) -> Sequence[DamagedFile]:
         """Return the files to publish again, the oldest finding first. Raises Unavailable."""

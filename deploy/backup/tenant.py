@@ -326,7 +326,7 @@ class TenantImporter:
         """Raise BackupProblem if the databases or the storage have anything of the tenant."""
         advice = f"run `pkgrepo tenant delete {tenant_id}` to remove it"
         for database, collection in await collections(client):
-            if collection == "retention_runs":  # A replica may add the day of a run while the tenant is deleted.
+            if collection == "retention_runs":  # A replica may add the run while the tenant is deleted.
                 continue
             if await client[database][collection].find_one({"tenant_id": tenant_id}, {"_id": True}):
                 raise BackupProblem(f"{tenant_id}: exists already, in {database}.{collection}; {advice}")

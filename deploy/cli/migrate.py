@@ -98,13 +98,14 @@ class StorageMigration:
 
                 check = self._storage.integrity_check(MongoFileIndex(database), advance)
                 mover = Mover(store, self._storage.backends, self._storage.staging, self._target, check)
-                while (await store.remaining(source, self._upload_ids(Outcome.FAILED)))[0]:
+                while True:
                     async for upload, outcome in mover.moves():
                         self._outcomes[upload.upload_id] = outcome
                         if outcome is not Outcome.MOVED:
                             console.print(f"{upload.tenant_id}/{upload.server_filename}: {outcome}")
+                    if not (await store.remaining(source, self._upload_ids(Outcome.FAILED)))[0]:
+                        break
                     await asyncio.sleep(PAUSE)  # A service moves the rest, or the files were completed just now.
-                await mover.remove_leftovers()
             self._remaining = await store.count(source)
 
     def report(self) -> None:

@@ -12,7 +12,7 @@ from functools import cached_property, partial
 from typing import TypeVar
 from uuid import uuid4
 
-from common.concurrency.lease import keep_lease
+from common.concurrency.background import keep_lease
 from common.errors import Problem, Unavailable
 from common.http.zero_copy.socket_body import SocketBody
 from common.mongo import MongoError

@@ -6,7 +6,7 @@ from statistics import median
 import orjson
 
 from catalog_service.model.releases import Stage
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.gates import Policy
 from catalog_service.store import MongoCatalogStore
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, Kind, sign
 from common.mongo import open_database

@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 
 from catalog_service.catalog.revision_store import EVERY_PACKAGE, TIMEOUT
-from catalog_service.releases.policy import Gates, Policy
+from catalog_service.releases.gates import Gates, Policy
 from catalog_service.store import INDEXES, MongoCatalogStore
 from common.errors import Problem
 from common.mongo import MongoDatabase, MongoError

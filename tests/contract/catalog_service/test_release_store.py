@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.gates import Policy
 from catalog_service.releases.store import TIER, LastSigner, ReleaseQuery
 from catalog_service.store import INDEXES, MongoCatalogStore
 from common.mongo import MongoDatabase

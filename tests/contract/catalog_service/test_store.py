@@ -34,7 +34,7 @@ from catalog_service.model.versions import (
     document_of,
     version_of,
 )
-from catalog_service.releases.policy import Policy, RetentionRule
+from catalog_service.releases.gates import Policy, RetentionRule
 from catalog_service.releases.store import LastSigner
 from catalog_service.store import INDEXES, MongoCatalogStore
 from common.mongo import MongoDatabase
@@ -308,7 +308,8 @@ async def test_deleting_a_tenant_removes_its_data_and_no_other(stores: Stores) -
         await each.catalog.uploads.note(each.tenant_id, make_upload())
         await each.catalog.policies.edit(each.tenant_id, lambda _: Policy(retention=(RetentionRule(keep_versions=1),)))
         await each.catalog.releases.remember_signer(each.tenant_id, "acme.editor", LastSigner("CN=Acme", 0))
-    assert await stores.catalog.retention.acquire_run() is None
+    await stores.catalog.retention.add_tenants()
+    assert await stores.catalog.retention.queue.lease() is None
 
     await stores.catalog.forget_tenant(stores.tenant_id)
 

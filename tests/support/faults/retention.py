@@ -63,7 +63,10 @@ class RetentionScenario:
     async def is_run(self) -> bool:
         """Whether a run of today is complete."""
         runs = self.cluster.mongo["catalog"]["retention_runs"]
-        return await runs.find_one({"tenant_id": self.api.tenant_id, "until": None, "$expr": _IS_TODAY}) is not None
+        return (
+            await runs.find_one({"tenant_id": self.api.tenant_id, "work.retention.lease": None, "$expr": _IS_LATER})
+            is not None
+        )
 
     async def state(self) -> str:
         """The status of the old version, `deleting`, or "" after its deletion."""
@@ -84,7 +87,7 @@ class RetentionScenario:
         return await runs.find_one({"tenant_id": self.api.tenant_id}) is not None
 
 
-_IS_TODAY = {"$eq": ["$day", {"$dateTrunc": {"date": "$$NOW", "unit": "day"}}]}
+_IS_LATER = {"$gt": ["$work.retention.due", "$$NOW"]}
 
 
 async def kill_during_retention(cluster: Cluster) -> Outcome:

@@ -7,7 +7,7 @@ from typing import Any
 
 from catalog_service.model.installers import FileChecks, Scan, Signature
 from catalog_service.model.releases import Approval, Release, ReleaseStatus, RingEntry, Stage, VersionRelease
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.gates import Policy
 
 PUBLISHED = datetime(2026, 1, 2, tzinfo=UTC)
 SHA256, OTHER_SHA256 = "ab" * 32, "cd" * 32

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -17,10 +16,11 @@ from yarl import URL
 from catalog_service.app import create_app
 from catalog_service.app_keys import CATALOG_CACHE, PACKAGES, RELEASES, RETENTION, STORE, VERSIONS
 from catalog_service.catalog.cache import CatalogCache
+from catalog_service.packages.service import Packages
 from catalog_service.releases.service import Releases
 from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
-from catalog_service.sweeper import sweep
+from catalog_service.versions.service import Versions
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.auth.roles import Permission, PermissionMissing
 from common.errors import NotFound, Problem
@@ -193,11 +193,16 @@ class Catalog:
     stubs: CatalogStubs
     settings: CatalogSettings
     events: Events
-    sweep: Callable[[], Awaitable[None]]
+    package_service: Packages
+    version_service: Versions
     catalogs: CatalogCache
     store: MongoCatalogStore
     releases: Releases
     run_retention: Callable[[], Awaitable[None]]
+
+    async def sweep(self) -> None:
+        await self.package_service.sweep()
+        await self.version_service.sweep()
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
         return await self.api.call(caller, method, operation, *segments, **request)
@@ -320,14 +325,14 @@ async def serving_catalog(
         opened = open_database if "database" in settings else own_database
         database = await stack.enter_async_context(opened(mongo_url, catalog_settings.database))
         store = app[STORE]
-        sweep_all = partial(sweep, store, app[PACKAGES], app[VERSIONS])
         yield Catalog(
             ServiceApi(session, address, "catalog_service"),
             database,
             stubs,
             catalog_settings,
             events,
-            sweep_all,
+            app[PACKAGES],
+            app[VERSIONS],
             app[CATALOG_CACHE],
             store,
             app[RELEASES],

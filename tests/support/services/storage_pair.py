@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from common.mongo import MongoDatabase, make_indexes, open_database
+from common.work import is_waiting
 from tests.support.servers.object_storage import ObjectServer
 from upload_service.model import Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
@@ -21,7 +22,7 @@ from upload_service.storage.migration import Mover, Outcome, Staging
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
-from upload_service.store import INDEXES
+from upload_service.store import INDEXES, MOVE
 from upload_service.uploads.claims import Removal
 from upload_service.uploads.store import MongoUploadStore
 
@@ -105,9 +106,7 @@ class StoragePair:
 
     async def expire_leases(self) -> None:
         past = datetime.now(UTC) - timedelta(seconds=1)
-        await self.database["uploads"].update_many(
-            {"moving_until": {"$exists": True}}, {"$set": {"moving_until": past}}
-        )
+        await self.database["uploads"].update_many(is_waiting(MOVE), {"$set": {"work.move.due": past}})
 
     async def read_from(self, storage: StorageKind, upload: Upload) -> bytes:
         return b"".join([block async for block in self.backend(storage).read(upload, 0, upload.size)])

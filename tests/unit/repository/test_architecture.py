@@ -29,7 +29,7 @@ ROUTE_MODULES = {
     "routes",
     "views",
 }
-MODEL_MODULES = {"model", "settings", "operations", "policy", "plan"}
+MODEL_MODULES = {"model", "settings", "operations", "gates", "plan"}
 
 
 @cache

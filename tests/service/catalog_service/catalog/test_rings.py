@@ -12,7 +12,7 @@ import pytest
 from catalog_service.catalog import routes as answers
 from catalog_service.catalog.cache import CatalogBody, CatalogCache
 from catalog_service.catalog.revision_store import EVERY_PACKAGE
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.gates import Policy
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, Kind, sign
 from common.mongo import Document, MongoError
 from common.tenants import ALL_RINGS

@@ -11,7 +11,7 @@ import pytest
 from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.installers import InstallerFile
 from catalog_service.model.versions import version_of
-from catalog_service.releases.policy import Gates, Policy
+from catalog_service.releases.gates import Gates, Policy
 from tests.support.services.catalog import DIGEST, Catalog, serving_catalog
 from tests.support.services.releases import ReleaseTenant, checks
 

@@ -1,13 +1,13 @@
 """The signer of a version is compared with the one of the versions before it."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 import pytest
 
 from catalog_service.model.installers import FileChecks
 from catalog_service.outgoing.upload_service import UploadService
-from catalog_service.releases.service import FactsReader
 from catalog_service.releases.store import EARLIER
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
@@ -261,7 +261,7 @@ async def test_two_processes_that_delete_a_version_do_not_forget_its_signer(
             return {}
 
     slow = SlowService(cast("ServiceClient", None))
-    await FactsReader(catalog.store.releases, slow).remember_signers(tenant_id, [old])
+    await replace(catalog.releases, installers=slow).remember_signers(tenant_id, [old])
     last = await catalog.store.releases.last_signer(tenant_id, "acme.editor")
     assert last
     assert last.signer == "CN=Acme"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.gates import Policy
 from catalog_service.retention.plan import StoredVersion
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
@@ -73,7 +73,7 @@ class Tenant:
         """Run as if the last run was yesterday, and do what follows in the background."""
         await self.catalog.run_retention()
         runs = self.catalog.database["retention_runs"]
-        await runs.update_one(self._query, [{"$set": {"day": {"$add": ["$day", -DAY]}}}])
+        await runs.update_one(self._query, [{"$set": {"work.retention.due": {"$add": ["$work.retention.due", -DAY]}}}])
         await self.catalog.run_retention()
         await self.catalog.releases.run_due()
 

@@ -1,7 +1,7 @@
 """A tenant that used every feature moves with all that it has."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -161,9 +161,9 @@ async def test_a_tenant_that_used_every_feature_moves_whole(cluster: Cluster, tm
     await export_tenant(cluster, admin.tenant_id, tmp_path / "tenant.tar")
     where = addresses_of(cluster)
     assert await delete_tenant(where.addresses, where.installers, admin.tenant_id)
-    # A replica that read the policies before the deletion adds the day of a run after it.
-    key = {"tenant_id": admin.tenant_id}
-    await cluster.mongo["catalog"]["retention_runs"].update_one(key, {"$set": {"day": datetime.now(UTC)}}, upsert=True)
+    # A replica that read the policies before the deletion adds a run after it.
+    run = {"tenant_id": admin.tenant_id, "work": {"retention": {"due": datetime.now(UTC) + timedelta(days=1)}}}
+    await cluster.mongo["catalog"]["retention_runs"].insert_one(run)
 
     await import_archive(cluster, tmp_path / "tenant.tar")
 

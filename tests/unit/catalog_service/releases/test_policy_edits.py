@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from catalog_service.releases.policy import Policy
+from catalog_service.releases.gates import Policy
 from catalog_service.releases.policy_edits import edited, to_audit_texts, to_settings
 from common.errors import InvalidField
 from tests.support.tables import each

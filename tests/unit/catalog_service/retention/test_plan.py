@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from catalog_service.model.installers import Downloads
 from catalog_service.model.releases import ReleaseStatus, Stage, is_offered
 from catalog_service.model.versions import PackageDependency, VersionOrder
-from catalog_service.releases.policy import Policy, RetentionRule
+from catalog_service.releases.gates import Policy, RetentionRule
 from catalog_service.retention.plan import StoredVersion, plan, reason_of
 
 TODAY = datetime(2026, 11, 23, tzinfo=UTC)

@@ -3,11 +3,13 @@
 import re
 import subprocess
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from errno import EACCES
 from importlib import import_module
 from pathlib import Path
+from typing import Annotated
 from unittest.mock import Mock, patch
 
 import pytest
@@ -29,8 +31,13 @@ from common.telemetry import software_version
 from deploy.backup.records import AUDIT, BackupProblem
 from deploy.cli import backup as cli_backup
 from deploy.cli.main import COMMANDS, FAILURES, app, main
+from deploy.cli.options import with_stores
 from deploy.cluster.secrets import SETTINGS
+from deploy.operator import stores as operator_stores
+from deploy.operator import tenants as operator_tenants
 from deploy.operator.status import PORTS
+from deploy.operator.stores import StoreAddresses
+from deploy.operator.tenants import Operator
 from tests.support.tables import each
 from tests.support.winget.manifests import make_manifest
 
@@ -219,3 +226,41 @@ def test_texts_of_an_archive_are_escaped_on_the_terminal(
     monkeypatch.setattr(cli_backup, "run_until_stopped", done)
     cli_backup.import_tenant(Path("acme.tar"), Mock(), None)
     assert r"its earlier head 3:\x1b]0;owned\x07" in capsys.readouterr().out
+
+
+def test_a_command_has_its_stores_open_and_ends_with_its_exit_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    operator, calls = Mock(), list[object]()
+
+    @asynccontextmanager
+    async def open_operator(addresses: object) -> AsyncIterator[Mock]:
+        calls.append(addresses)
+        yield operator
+        calls.append("closed")
+
+    def store_addresses(data: Path | None) -> Mock:
+        return Mock(addresses=data)
+
+    monkeypatch.setattr(operator_stores, "store_addresses", store_addresses)
+    monkeypatch.setattr(operator_tenants, "open_operator", open_operator)
+
+    @with_stores
+    async def greet(
+        where: StoreAddresses,
+        opened: Operator,
+        name: Annotated[str, typer.Argument()],
+        loud: Annotated[bool, typer.Option("--loud")] = False,
+    ) -> None:
+        """Greet somebody."""
+        calls.append((where.addresses, opened, name, loud))
+        if loud:
+            raise typer.Exit(3)
+
+    command = typer.Typer()
+    command.command()(greet)
+    assert CliRunner().invoke(command, ["Ada"]).exit_code == 0
+    assert calls == [None, (None, operator, "Ada", False), "closed"]
+    assert CliRunner().invoke(command, ["Ada", "--loud", "--data", "here"]).exit_code == 3
+    assert calls[3:5] == [Path("here"), (Path("here"), operator, "Ada", True)]
+    help_text = CliRunner().invoke(command, ["--help"]).output
+    assert "Greet somebody." in help_text
+    assert "opened" not in help_text
