@@ -194,14 +194,6 @@ async def test_without_a_file_nothing_is_created(catalog: Catalog, caller: Calle
     assert "server_filename" in answer.body["detail"]
 
 
-@pytest.mark.parametrize("missing", ["package_version", "file_architect", "file_type", "file_scope"])
-async def test_a_required_field_is_named(catalog: Catalog, caller: Caller, missing: str) -> None:
-    answer = await catalog.post_version(caller, **{missing: ""})
-
-    assert answer.status == 400
-    assert answer.body["detail"].startswith(f"{missing}: ")
-
-
 async def test_a_version_of_an_unknown_package_is_answered_404(catalog: Catalog) -> None:
     answer = await catalog.post_version(make_caller())
 
