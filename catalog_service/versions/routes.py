@@ -10,7 +10,6 @@ import orjson
 from aiohttp import web
 
 from catalog_service.app_keys import (
-    FINISHED_UPLOADS,
     INSPECTIONS,
     LISTINGS,
     PACKAGES,
@@ -121,7 +120,7 @@ async def delete_package_version(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
-    uploads = await request.app[FINISHED_UPLOADS].unassigned(caller_of(request))
+    uploads = await request.app[VERSIONS].unassigned(caller_of(request))
     return json_response([asdict(upload) for upload in uploads])
 
 

@@ -80,6 +80,7 @@ RESTORED = (  # as they are, in this order; exported whole unless the exporter h
     "clients.groups.bson",
     "auth.users.bson",
 )
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -123,9 +124,6 @@ class ArchiveRecords:
             if document.get("tenant_id") != self.manifest.tenant_id:
                 raise BackupProblem(f"{name}: has a record of another tenant")
             yield document
-
-
-ATTEMPTS = 3
 
 
 class InstallerDeleted(Exception):

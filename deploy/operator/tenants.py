@@ -41,6 +41,9 @@ from upload_service.uploads.claims import forget_tenant as forget_installers
 from upload_service.uploads.store import MongoUploadStore
 
 CACHES_EXPIRED = 5  # seconds until no gateway has a deleted tenant in its cache
+RECENT_ENTRIES = 100
+OPERATOR_PREFIX = "operator/"  # before a name; the slash tells it from an administrator's
+ADMINISTRATOR = "admin"
 
 
 @dataclass(frozen=True)
@@ -113,10 +116,6 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
     return known
 
 
-RECENT_ENTRIES = 100
-OPERATOR_PREFIX = "operator/"  # before a name; the slash tells it from an administrator's
-
-
 class NotRecorded(Exception):
     """The audit log rejected or lost the entry of a completed action; the text is one line and contains the entry."""
 
@@ -165,9 +164,6 @@ def operator_name() -> str:
         return f"{OPERATOR_PREFIX}{getpass.getuser()}"
     except (KeyError, OSError):  # a user without a name, as in a container
         return f"{OPERATOR_PREFIX}{os.getuid()}"
-
-
-ADMINISTRATOR = "admin"
 
 
 @dataclass(frozen=True)

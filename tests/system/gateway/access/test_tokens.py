@@ -211,11 +211,6 @@ async def test_login_throttle_counts_all_endpoints_and_forged_addresses(
     await services.failures.forget("address:127.0.0.1")
 
 
-async def test_a_token_is_invalid_at_another_tenant(tenant: Api, other_tenant: Api, services: Services) -> None:
-    stranger = services.api(other_tenant.tenant_id)
-    assert (await stranger.call("GET", "test", headers=tenant.headers)).status == 401
-
-
 async def test_a_changed_password_ends_the_other_sessions(tenant: Api) -> None:
     other = await tenant.signed_in()
     form = {"old_password": PASSWORD, "new_password": "another password"}
