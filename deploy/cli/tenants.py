@@ -11,9 +11,8 @@ from typer import BadParameter, Option
 
 from auth_service.oidc.model import Provider
 from auth_service.tenants.service import to_audit_text
-from common.auth.entra_app import EntraApp
 from common.auth.roles import Role, parse_roles
-from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
+from common.tenants import EntraApp, Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.cli.options import CaFile, TenantId, console, error_console, with_stores
 from deploy.operator.stores import StoreAddresses
 from deploy.operator.tenants import (

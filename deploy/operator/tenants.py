@@ -12,23 +12,17 @@ from ipaddress import ip_address
 from pathlib import Path
 from uuid import uuid4
 
-from auth_service.audit.chain import AuditSigner
-from auth_service.audit.model import OPERATORS, AuditEntry, Selection
 from auth_service.audit.service import Audit
-from auth_service.audit.store import MongoAuditStore
+from auth_service.audit.store import OPERATORS, AuditEntry, AuditSigner, MongoAuditStore, Selection
 from auth_service.oidc.client import ProviderClient
-from auth_service.oidc.providers import Providers
+from auth_service.oidc.service import Providers
 from auth_service.oidc.store import MongoProviderStore
-from auth_service.tenants.model import TenantExists
 from auth_service.tenants.service import Changes, Tenants
-from auth_service.tenants.store import MongoTenantStore
-from auth_service.throttle.service import Throttle
-from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
-from auth_service.tokens.service import Tokens
-from auth_service.tokens.store import MongoTokenStore
-from auth_service.users.passwords import Passwords
-from auth_service.users.service import Users
+from auth_service.tenants.store import MongoTenantStore, TenantExists
+from auth_service.users.service import Passwords, Users
 from auth_service.users.store import MongoUserStore
+from auth_service.users.throttle_store import RedisFailureCounts, RedisKnownNetworks, Throttle
+from auth_service.users.token_store import Tokens
 from catalog_service.store import MongoCatalogStore
 from client_registry.clients.store import MongoClientStore
 from common.auth.sessions import Sessions
@@ -75,7 +69,7 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         versions = TenantVersions(redis)
         users = Users(MongoUserStore(database), Passwords(), sessions, throttle, versions)
         tenants = Tenants(MongoTenantStore(database), versions)
-        tokens = Tokens(MongoTokenStore(database), versions)
+        tokens = Tokens(database, versions)
         providers = Providers(MongoProviderStore(database), ProviderClient(), users)
         yield Operator(tenants, users, tokens, providers, sessions, known_networks)
 
