@@ -46,6 +46,7 @@ from common.telemetry.metrics import METRICS, Metrics, gauges
 SWEEP_PAUSE = 5  # seconds
 RELEASE_PAUSE, INFECTED_PAUSE = 1, 60  # seconds
 RETENTION_PAUSE = 60  # seconds
+DROPPED_INDEXES = "Search indexes dropped for another tenant's, and read again by the next search."
 
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
@@ -111,7 +112,7 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             read_whole,
             store.policies.rings,
             memory=settings.search_memory,
-            on_evict=count_evictions(app[METRICS]),
+            on_evict=app[METRICS].counter("pkgrepo_search_indexes_dropped_total", DROPPED_INDEXES).inc,
         )
         app[app_keys.SEARCH_LIMIT] = SearchLimit()
         app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos, store.policies.rings)
@@ -129,12 +130,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         ):
             await enter(repeating(name, work, partial(asyncio.sleep, seconds), after=readiness.prepared))
         yield
-
-
-def count_evictions(metrics: Metrics) -> Callable[[], None]:
-    """Return a function that counts search indexes dropped for another tenant's."""
-    help_text = "Search indexes dropped for another tenant's, and read again by the next search."
-    return metrics.counter("pkgrepo_search_indexes_dropped_total", help_text).inc
 
 
 def register_metrics(

@@ -48,7 +48,7 @@ from upload_service.uploads import routes as upload_routes
 from upload_service.uploads.claims import Claims, Collector, Removal
 from upload_service.uploads.outbox import PUBLISHERS, Outbox
 from upload_service.uploads.routes import TRANSFER_METRICS, TRANSFERS, TransferMetrics
-from upload_service.uploads.service import ResendCheck, Transfers
+from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
@@ -136,8 +136,7 @@ def build(
         metrics.finished.inc()
         announcer.wake()
 
-    sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)
-    app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, backends), removal)
+    app[TRANSFERS] = Transfers(UploadSessions(removal, folder, announce, readers))
     app[CLAIMS] = Claims(store, quota, removal)
     app[QUOTA] = quota
     app[DOWNLOADS] = Downloads(

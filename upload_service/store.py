@@ -1,6 +1,7 @@
 """Shared by the MongoDB stores: indexes, conditions, their base class, and the mapping of a record to an `Upload`."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,14 @@ COUNTS_LIFETIME = 402 * 24 * 3600  # seconds; `get_statistics` answers up to 400
 ANNOUNCE, INSPECT, MOVE, SCAN, SCRUB = "announce", "inspect", "move", "scan", "scrub"  # kinds of work
 QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
+UPLOAD_FIELDS = {  # the names of fields in the record that differ from those of an `Upload`
+    "needs_copy": "tainted",
+    "is_cancelled": "cancelled",
+    "generation": "part",
+    "storage": "home",
+    "original_file_id": "announced_as",
+    "is_withheld": "withheld",
+}
 _SET = {"$gt": ""}  # a text that is not empty
 INDEXES: Indexes = {
     "uploads": [
@@ -100,27 +109,8 @@ def to_upload_or_none(document: Document | None) -> Upload | None:
 
 
 def to_upload(document: Document) -> Upload:
-    return Upload(
-        tenant_id=document["tenant_id"],
-        file_id=document["file_id"],
-        upload_id=document["upload_id"],
-        total=document["total"],
-        offset=document["offset"],
-        fence=document["fence"],
-        status=Status(document["status"]),
-        needs_copy=document["tainted"],
-        is_cancelled=document.get("cancelled", False),
-        generation=document["part"],
-        storage=StorageKind(document["home"]),
-        damage=Damage(document["damage"]),
-        server_filename=document.get("server_filename", ""),
-        size=document.get("size", 0),
-        sha256=document.get("sha256", ""),
-        version_uid=document.get("version_uid", ""),
-        original_file_id=document.get("announced_as", ""),
-        uploader=document.get("uploader", ""),
-        is_withheld=document.get("withheld", False),
-        is_infected=document.get("scan", {}).get("state") == "infected",
-        request_id=document.get("request_id", ""),
-        traceparent=document.get("traceparent", ""),
-    )
+    names = ((field.name, UPLOAD_FIELDS.get(field.name, field.name)) for field in fields(Upload))
+    values = {attribute: document[name] for attribute, name in names if name in document}
+    kinds = {"status": Status(document["status"]), "storage": StorageKind(document["home"])}
+    damage, is_infected = Damage(document["damage"]), document.get("scan", {}).get("state") == "infected"
+    return Upload(**{**values, **kinds, "damage": damage, "is_infected": is_infected})

@@ -23,7 +23,7 @@ from catalog_service.model.winget_rules import Refusal, package_refusal, winget_
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
 from common.auth.internal_tokens import Caller
-from common.auth.package_patterns import EVERY_PACKAGE
+from common.auth.roles import EVERY_PACKAGE
 from common.caching import FifoCache
 from common.concurrency.background import with_each
 from common.errors import Problem

@@ -13,8 +13,8 @@ from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo.errors import DuplicateKeyError, OperationFailure
 from pymongo.read_concern import ReadConcern
 
-from auth_service.audit.model import OPERATORS
-from auth_service.backups.store import MongoBackupStore
+from auth_service.audit.store import OPERATORS
+from auth_service.store import MongoBackupStore
 from common.mongo import Document, MongoDatabase, long_timeout
 from common.redis import TenantVersions, open_redis
 from common.work import due_now

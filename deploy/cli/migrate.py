@@ -21,6 +21,7 @@ from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 PAUSE = 1.0  # seconds between two checks of work that another process has begun
 
 storage = typer.Typer(no_args_is_help=True)
+_NAMES = {StorageKind.FOLDER: "folder", StorageKind.S3: "object storage"}
 
 
 @resumable
@@ -121,6 +122,3 @@ class StorageMigration:
     def _upload_ids(self, outcome: Outcome) -> list[str]:
         """The files whose last attempt had this outcome."""
         return [upload_id for upload_id, last in self._outcomes.items() if last is outcome]
-
-
-_NAMES = {StorageKind.FOLDER: "folder", StorageKind.S3: "object storage"}

@@ -52,7 +52,8 @@ def register_scan_metrics(metrics: Metrics, store: MongoScanStore, scanner: Scan
         try:
             async with asyncio.timeout(CHECK_TIMEOUT):
                 date = (await scanner.check()).signatures
-        except (ScanFailed, TimeoutError):
+        except (ScanFailed, TimeoutError) as error:  # No scan reports it while no file waits.
+            log.warning("scanner_unusable", reason=str(error) or "the scanner does not answer")
             return [GaugeMetricFamily("pkgrepo_scanner_up", "1 if the scanner responds and can be used.", 0)]
         up = GaugeMetricFamily("pkgrepo_scanner_up", "1 if the scanner responds and can be used.", 1)
         if not date:

@@ -22,13 +22,12 @@ from upload_service.storage.migration import Mover, Outcome, Staging
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
-from upload_service.store import INDEXES, MOVE
+from upload_service.store import INDEXES, MOVE, UPLOAD_FIELDS
 from upload_service.uploads.claims import Removal
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 300
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-FIELDS = {"needs_copy": "tainted", "generation": "part", "storage": "home", "original_file_id": "announced_as"}
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ class StoragePair:
 
 def record_of(upload: Upload) -> dict[str, Any]:
     """The MongoDB document of an upload."""
-    return {FIELDS.get(name, name): value for name, value in vars(upload).items()}
+    return {UPLOAD_FIELDS.get(name, name): value for name, value in vars(upload).items()}
 
 
 def make_storage_pair(database: MongoDatabase, root: Path, object_server: ObjectServer) -> StoragePair:
