@@ -1,12 +1,19 @@
 """Assembles auth_service."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
 from aiohttp import web
+from prometheus_client.core import GaugeMetricFamily, Metric
 
-from auth_service.app_keys import (
+from auth_service.audit.service import Audit
+from auth_service.audit.store import AuditSigner, MongoAuditStore
+from auth_service.oidc.client import ProviderClient
+from auth_service.oidc.entra import EntraTokens
+from auth_service.oidc.service import OidcSignIn
+from auth_service.oidc.store import MongoProviderStore, RedisSignIns
+from auth_service.routes import (
     AUDIT_LOG,
     ENTRA,
     LOGIN,
@@ -16,35 +23,23 @@ from auth_service.app_keys import (
     TENANTS,
     TOKENS,
     USERS,
+    routes,
 )
-from auth_service.audit.chain import AuditSigner
-from auth_service.audit.service import Audit
-from auth_service.audit.store import MongoAuditStore
-from auth_service.backups.store import MongoBackupStore
-from auth_service.entra.service import EntraTokens
-from auth_service.login.service import Login
-from auth_service.metrics import LoginMetrics, register_metrics
-from auth_service.oidc.client import ProviderClient
-from auth_service.oidc.service import OidcSignIn
-from auth_service.oidc.store import MongoProviderStore, RedisSignIns
-from auth_service.routes import routes
 from auth_service.settings import AuthSettings
-from auth_service.store import SCHEMA
+from auth_service.store import SCHEMA, MongoBackupStore
 from auth_service.tenants.service import Tenants
 from auth_service.tenants.store import MongoTenantStore
-from auth_service.throttle.service import Throttle
-from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
-from auth_service.tokens.service import Tokens
-from auth_service.tokens.store import MongoTokenStore
-from auth_service.users.passwords import Passwords
-from auth_service.users.service import Users
+from auth_service.users.login import Login, LoginMetrics
+from auth_service.users.service import Passwords, Users
 from auth_service.users.store import MongoUserStore
+from auth_service.users.throttle_store import RedisFailureCounts, RedisKnownNetworks, Throttle
+from auth_service.users.token_store import Tokens
 from common.auth.sessions import Sessions
 from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis
-from common.telemetry.metrics import METRICS
+from common.telemetry.metrics import METRICS, Metrics, gauges
 
 
 def create_app(settings: AuthSettings) -> web.Application:
@@ -76,10 +71,35 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[OIDC] = OidcSignIn(providers, sign_ins, ProviderClient(), app[USERS], app[LOGIN], sessions, throttle)
         app[TENANTS] = Tenants(MongoTenantStore(database), versions)
         app[ENTRA] = EntraTokens(app[TENANTS], settings.entra_authority)
-        app[TOKENS] = Tokens(MongoTokenStore(database), versions)
+        app[TOKENS] = Tokens(database, versions)
         app[LOGIN_METRICS] = LoginMetrics(app[METRICS])
-        register_metrics(app[METRICS], app[TENANTS], sessions, MongoBackupStore(database))
+        _register_metrics(app[METRICS], app[TENANTS], sessions, MongoBackupStore(database))
         yield
+
+
+def _register_metrics(metrics: Metrics, tenants: Tenants, sessions: Sessions, backups: MongoBackupStore) -> None:
+    """Add the metrics that are read from the stores."""
+
+    async def limits() -> Sequence[Metric]:
+        all_tenants = await tenants.list()
+        quotas = [(each.tenant_id, each.storage_quota) for each in all_tenants if each.storage_quota is not None]
+        clients = [(each.tenant_id, each.max_clients) for each in all_tenants if each.max_clients is not None]
+        return [
+            gauges("pkgrepo_storage_quota_bytes", "Bytes of installers that a tenant may have.", quotas),
+            gauges("pkgrepo_clients_max", "Clients that a tenant may have.", clients),
+        ]
+
+    async def session_count() -> Sequence[Metric]:
+        return [GaugeMetricFamily("pkgrepo_sessions", "Sessions of administrators.", await sessions.count())]
+
+    async def last_backup() -> Sequence[Metric]:
+        at = await backups.last_success()
+        help_text = "When `pkgrepo backup` last succeeded, in seconds since 1970; 0 if it never did."
+        return [GaugeMetricFamily("pkgrepo_backup_last_success", help_text, at.timestamp() if at else 0)]
+
+    metrics.add_source("limits", limits)
+    metrics.add_source("sessions", session_count)
+    metrics.add_source("backups", last_backup)
 
 
 SERVICE = Service("auth_service", AuthSettings, create_app)

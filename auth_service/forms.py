@@ -8,12 +8,11 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from auth_service.audit.model import AuditEntry, Outcome, Selection
-from auth_service.tokens.model import DEFAULT_DAYS, MAX_DAYS, NAME_LIMIT, TokenGrant
-from auth_service.users.model import PASSWORD_LIMIT, USERNAME_LIMIT
-from common.auth.api_tokens import ApiToken
-from common.auth.package_patterns import EVERY_PACKAGE, MOST_PATTERNS, PATTERN_LIMIT, parse_patterns
-from common.auth.roles import Role, parse_roles
+from auth_service.audit.store import AuditEntry, Outcome, Selection
+from auth_service.users.store import PASSWORD_LIMIT, USERNAME_LIMIT
+from auth_service.users.token_store import DEFAULT_DAYS, MAX_DAYS, NAME_LIMIT, TokenGrant
+from common.auth.roles import EVERY_PACKAGE, MOST_PATTERNS, PATTERN_LIMIT, Role, parse_patterns, parse_roles
+from common.auth.signing import ApiToken
 from common.errors import InvalidField, InvalidRequest
 from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean

@@ -1,27 +1,39 @@
-"""The operations of auth_service."""
+"""The operations of auth_service, and the bodies of their responses."""
 
+from collections.abc import AsyncIterator
+from typing import Any
+
+import orjson
 from aiohttp import web
 
-from auth_service import forms, views
-from auth_service.app_keys import (
-    AUDIT_LOG,
-    ENTRA,
-    LOGIN,
-    LOGIN_METRICS,
-    OIDC,
-    TENANTS,
-    TOKENS,
-    USERS,
-)
-from auth_service.tenants.service import check_networks, to_audit_text
-from auth_service.tokens.model import MAX_OVERLAP, TokenNotFound
-from auth_service.users.model import PASSWORD_LIMIT
+from auth_service import forms
+from auth_service.audit.service import Audit
+from auth_service.audit.store import ChainedEntry
+from auth_service.oidc.entra import EntraTokens
+from auth_service.oidc.service import OidcSignIn
+from auth_service.settings import AuthSettings
+from auth_service.tenants.service import Tenants, check_networks, to_audit_text
+from auth_service.users.login import Login, LoginMetrics
+from auth_service.users.service import Users
+from auth_service.users.store import PASSWORD_LIMIT, User
+from auth_service.users.token_store import MAX_OVERLAP, Token, TokenNotFound, Tokens
 from common.auth.roles import ADMINISTRATOR
 from common.http.bodies import read_json
 from common.http.forms import query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
-from common.telemetry import request_id
+from common.mongo import MongoError
+from common.telemetry import log, request_id
 
+SETTINGS = web.AppKey("settings", AuthSettings)
+LOGIN = web.AppKey("login", Login)
+LOGIN_METRICS = web.AppKey("login_metrics", LoginMetrics)
+ENTRA = web.AppKey("entra", EntraTokens)
+OIDC = web.AppKey("oidc", OidcSignIn)
+TENANTS = web.AppKey("tenants", Tenants)
+TOKENS = web.AppKey("tokens", Tokens)
+USERS = web.AppKey("users", Users)
+AUDIT_LOG = web.AppKey("audit_log", Audit)
+BLOCK = 64 << 10  # bytes of an export that are sent at once
 LOGOUT_TOKEN_LIMIT = 16_000  # characters
 routes = web.RouteTableDef()
 
@@ -44,7 +56,7 @@ async def logout(request: web.Request) -> web.Response:
 @routes.get("/{tenant_id}/get_users")
 async def get_users(request: web.Request) -> web.Response:
     users = await request.app[USERS].list(caller_of(request).tenant_id)
-    return json_response([views.user(user) for user in users])
+    return json_response([user_body(user) for user in users])
 
 
 @routes.post("/{tenant_id}/add_user")
@@ -111,14 +123,14 @@ async def get_audit_log(request: web.Request) -> web.StreamResponse:
     query = query_form(request)
     entries = request.app[AUDIT_LOG].select(caller_of(request).tenant_id, forms.selection(query))
     if forms.as_json_lines(query):
-        return await views.send_json_lines(request, entries)
+        return await send_json_lines(request, entries)
     return json_response([entry.exported() async for entry in entries if entry])
 
 
 @routes.get("/{tenant_id}/get_tokens")
 async def get_tokens(request: web.Request) -> web.Response:
     tokens = await request.app[TOKENS].list(caller_of(request).tenant_id)
-    return json_response([views.token(token) for token in tokens])
+    return json_response([token_body(token) for token in tokens])
 
 
 @routes.post("/{tenant_id}/add_token")
@@ -156,7 +168,7 @@ async def identify_token(request: web.Request) -> web.Response:
     if identified is None:
         raise TokenNotFound
     token, expires_at = identified
-    return json_response({**views.token(token), "expires_at": expires_at.timestamp()})
+    return json_response({**token_body(token), "expires_at": expires_at.timestamp()})
 
 
 @routes.post("/{tenant_id}/identify_entra_user")
@@ -215,3 +227,43 @@ async def record_audit(request: web.Request) -> web.Response:
     """Internal: an administrator's write in another service, reported by the gateway."""
     await request.app[AUDIT_LOG].record(caller_of(request).tenant_id, await forms.audit_entry(request))
     return json_response({})
+
+
+def user_body(user: User) -> dict[str, Any]:
+    shown = {"username": user.username, "created_at": user.created_at, "role": user.roles}
+    if not user.issuer:
+        return {**shown, "login": "password", "break_glass": user.is_break_glass}
+    return {**shown, "login": "company", "name": user.name, "email": user.email}
+
+
+def token_body(token: Token) -> dict[str, Any]:
+    grant = token.grant
+    rights = {"role": grant.roles, "package_ids": grant.packages, "networks": grant.networks}
+    dates = {name: getattr(token, name) for name in ("created_by", "created_at", "expires_at", "last_used")}
+    return {"token_id": token.token_id, "name": grant.name, **rights, **dates}
+
+
+async def send_json_lines(request: web.Request, entries: AsyncIterator[ChainedEntry | None]) -> web.StreamResponse:
+    """Stream any number of entries of the audit log as JSON lines."""
+    first = await anext(entries, None)  # A database error here still gets a status.
+    response = web.StreamResponse(headers={"Content-Type": "application/jsonl"})
+    await response.prepare(request)
+    block = _line(first)
+    try:
+        async for entry in entries:
+            block += _line(entry)
+            if len(block) >= BLOCK:
+                await response.write(block)
+                block = b""
+        await response.write(block)
+        await response.write_eof()
+    except MongoError as error:
+        # The status is sent already: only a broken connection shows that the export is incomplete.
+        log.error("export_broke_off", error=type(error).__name__)
+        if request.transport is not None:
+            request.transport.abort()
+    return response
+
+
+def _line(entry: ChainedEntry | None) -> bytes:
+    return orjson.dumps(entry.exported(), option=orjson.OPT_APPEND_NEWLINE) if entry else b""

@@ -20,7 +20,7 @@ from catalog_service.model.releases import Gate
 from catalog_service.outgoing.client_registry import ClientRegistry
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.packages.routes import routes as package_routes
-from catalog_service.packages.service import Packages, PackageSearch
+from catalog_service.packages.service import Packages
 from catalog_service.releases.routes import routes as release_routes
 from catalog_service.releases.service import Releases
 from catalog_service.retention.routes import routes as retention_routes
@@ -28,14 +28,13 @@ from catalog_service.retention.service import Retention
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics import Statistics
 from catalog_service.store import SCHEMA, MongoCatalogStore
-from catalog_service.versions.inspections import Inspections
 from catalog_service.versions.routes import routes as version_routes
-from catalog_service.versions.service import UPLOAD_FINISHED, FinishedUploads, Listings, Versions
+from catalog_service.versions.service import Listings, Versions
 from catalog_service.winget.manifest import SourceEntries
 from catalog_service.winget.routes import routes as winget_routes
 from catalog_service.winget.search import SearchLimit, WingetSearch
 from common.concurrency.background import repeating
-from common.events import Count, Events, Outcome
+from common.events import Events
 from common.events.broker import open_events
 from common.http.server import READINESS, Service, service_app
 from common.mongo import open_database
@@ -47,6 +46,7 @@ from common.telemetry.metrics import METRICS, Metrics, gauges
 SWEEP_PAUSE = 5  # seconds
 RELEASE_PAUSE, INFECTED_PAUSE = 1, 60  # seconds
 RETENTION_PAUSE = 60  # seconds
+DROPPED_INDEXES = "Search indexes dropped for another tenant's, and read again by the next search."
 
 
 def create_app(settings: CatalogSettings, events: Events | None = None) -> web.Application:
@@ -86,7 +86,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             database, uploads_age=settings.finished_uploads_age, invalidate_during=tenant_versions.invalidate_during
         )
         installers = UploadService(upload_service)
-        app[app_keys.INSPECTIONS] = Inspections(installers)
         releases = app[app_keys.RELEASES] = Releases(
             store.releases, store.policies, store.versions, installers, auth_service
         )
@@ -94,11 +93,10 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         versions = app[app_keys.VERSIONS] = Versions(store.versions, store.uploads, installers, releases, identities)
         retention = app[app_keys.RETENTION] = Retention(store.retention, store.revisions.state, releases, versions)
         app[app_keys.STATISTICS] = Statistics(installers, store)
-        packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, identities)
+        packages = app[app_keys.PACKAGES] = Packages(store.packages, versions, store.versions.rule_versions, identities)
         app[app_keys.CLIENT_REGISTRY] = ClientRegistry(client_registry)
         app[app_keys.LOGOS] = LogoDecoder()
-        app[app_keys.PACKAGE_SEARCH] = PackageSearch(store.packages, store.versions.rule_versions)
-        read_names = partial(read_entries, store.packages.read, store.versions.names)
+        read_names = partial(read_entries, partial(store.packages.read, without="manifest"), store.versions.names)
         catalogs = app[app_keys.CATALOG_CACHE] = CatalogCache(
             store.revisions.state,
             read_names,
@@ -108,23 +106,21 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             memory=settings.catalog_memory,
         )
         register_metrics(app[METRICS], catalogs, store.releases.waiting)
-        read_whole = partial(read_entries, store.packages.described, store.versions.versions)
+        read_whole = partial(read_entries, partial(store.packages.read, without="logo"), store.versions.versions)
         search = app[app_keys.WINGET_SEARCH] = WingetSearch(
             store.revisions.state,
             read_whole,
             store.policies.rings,
             memory=settings.search_memory,
-            on_evict=count_evictions(app[METRICS]),
+            on_evict=app[METRICS].counter("pkgrepo_search_indexes_dropped_total", DROPPED_INDEXES).inc,
         )
         app[app_keys.SEARCH_LIMIT] = SearchLimit()
         app[app_keys.SOURCE_ENTRIES] = SourceEntries(read_whole, search, store.packages.logos, store.policies.rings)
         app[app_keys.LISTINGS] = Listings(catalogs, versions)
-        uploads = app[app_keys.FINISHED_UPLOADS] = FinishedUploads(store.uploads, installers)
 
         if app_keys.EVENTS not in app:
             app[app_keys.EVENTS] = await enter(open_events(settings.rabbitmq_url, app[METRICS]))
-        count = count_events(app[METRICS], UPLOAD_FINISHED)
-        await readiness.then(lambda: uploads.listen(app[app_keys.EVENTS], count))
+        await readiness.then(lambda: versions.listen(app[app_keys.EVENTS], app[METRICS]))
         for name, work, seconds in (
             ("sweeper", packages.sweep, SWEEP_PAUSE),
             ("sweeper", versions.sweep, SWEEP_PAUSE),
@@ -134,20 +130,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         ):
             await enter(repeating(name, work, partial(asyncio.sleep, seconds), after=readiness.prepared))
         yield
-
-
-def count_events(metrics: Metrics, event_type: str) -> Count:
-    """Return a function that counts the outcomes of events of a type, each from 0 on."""
-    help_text = "Events: failed are those that are not tried again, unreadable what was none of ours."
-    counter = metrics.counter("pkgrepo_events_handled_total", help_text, "type", "outcome")
-    counters = {outcome: counter.labels(event_type, outcome) for outcome in Outcome}
-    return lambda outcome: counters[outcome].inc()
-
-
-def count_evictions(metrics: Metrics) -> Callable[[], None]:
-    """Return a function that counts search indexes dropped for another tenant's."""
-    help_text = "Search indexes dropped for another tenant's, and read again by the next search."
-    return metrics.counter("pkgrepo_search_indexes_dropped_total", help_text).inc
 
 
 def register_metrics(

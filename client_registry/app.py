@@ -1,23 +1,19 @@
 """Assembles client_registry."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, closing
 from functools import partial
 
 from aiohttp import web
+from prometheus_client.core import Metric
 
-from client_registry.app_keys import BLACKLIST, CLIENTS, RELEASES, SETTINGS, TENANT_VERSIONS
-from client_registry.blacklist.service import Blacklist
 from client_registry.blacklist.store import MongoBlacklistStore
-from client_registry.clients.hostnames import SystemResolver
-from client_registry.clients.service import Clients
+from client_registry.clients.service import Clients, ClientTokens, SystemResolver
 from client_registry.clients.store import MongoClientStore
-from client_registry.clients.tokens import ClientTokens
-from client_registry.metrics import register_metrics
 from client_registry.releases.service import Releases
 from client_registry.releases.store import MongoReleaseStore
-from client_registry.routes import routes
+from client_registry.routes import BLACKLIST, CLIENTS, RELEASES, SETTINGS, TENANT_VERSIONS, routes
 from client_registry.settings import RegistrySettings
 from client_registry.store import SCHEMA
 from common.concurrency.background import repeating
@@ -26,7 +22,7 @@ from common.mongo import open_database
 from common.mongo.schema import migrate, register_version
 from common.redis import TenantVersions, open_redis
 from common.service_client.client import open_service
-from common.telemetry.metrics import METRICS
+from common.telemetry.metrics import METRICS, gauges
 
 SWEEP_PAUSE = 30  # seconds
 
@@ -56,13 +52,17 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
         app[TENANT_VERSIONS] = TenantVersions(redis)
         store = MongoClientStore(database)
         app[CLIENTS] = Clients(store, ClientTokens(settings.client_token_key), resolver)
-        register_metrics(app[METRICS], store)
-        app[BLACKLIST] = Blacklist(MongoBlacklistStore(database))
+        app[METRICS].add_source("clients", partial(_client_metrics, store))
+        app[BLACKLIST] = MongoBlacklistStore(database)
         releases = app[RELEASES] = Releases(MongoReleaseStore(database), upload_service)
         await stack.enter_async_context(
             repeating("sweeper", releases.sweep, lambda: asyncio.sleep(SWEEP_PAUSE), after=readiness.prepared)
         )
         yield
+
+
+async def _client_metrics(store: MongoClientStore) -> Sequence[Metric]:
+    return [gauges("pkgrepo_clients", "Clients of a tenant.", (await store.counts()).items())]
 
 
 SERVICE = Service("client_registry", RegistrySettings, create_app)

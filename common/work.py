@@ -9,8 +9,8 @@ Work stands in the record that it belongs to, so one update changes the record a
 - `lease` is the token of the last holder. Only the last holder has an effect, and only until its lease has ended.
 - `attempts` counts the leases. A holder that gives the work back is not counted.
 
-All times are by the clock of the database. Work may be done twice after a crash, but never at the same time, so a
-handler must be able to repeat its work.
+All times are by the clock of the database. After a crash, or a pause of a process, work is done again: a handler must be
+able to repeat it.
 """
 
 import asyncio
@@ -24,8 +24,7 @@ from uuid import uuid4
 from motor.motor_asyncio import AsyncIOMotorCollection
 from pymongo import ASCENDING, IndexModel, ReturnDocument
 
-from common.concurrency.background import log_failure, repeating
-from common.concurrency.lease import run_leased
+from common.concurrency.background import log_failure, repeating, run_leased
 from common.mongo import Document, MongoError
 from common.telemetry import log
 
@@ -123,9 +122,12 @@ class WorkQueue(Generic[Record]):
         key = {"tenant_id": document["tenant_id"], "_id": document["_id"]}
         return Lease(self._parse(document), key, token, document["work"][self.kind]["attempts"])
 
-    async def renew(self, lease: Lease[Record]) -> bool:
-        """Extend the lease; False if another process has it, or the record does not meet the condition any more."""
-        return await self._update(lease, {f"{self._path}.due": self._from_now(self.lease_seconds)})
+    async def renew(self, lease: Lease[Record], fields: Mapping[str, Any] | None = None) -> bool:
+        """Extend the lease, and set fields of the record.
+
+        False if another process has the lease, or the record does not meet the condition any more.
+        """
+        return await self._update(lease, {f"{self._path}.due": self._from_now(self.lease_seconds), **(fields or {})})
 
     async def finish(self, lease: Lease[Record], fields: Mapping[str, Any] | None = None) -> bool:
         """Set fields of the record, and remove the work, in one update. False if the lease has ended before."""

@@ -7,10 +7,9 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from common.auth.entra_app import EntraApp
 from common.errors import Problem
 from common.http.middleware import json_response
-from common.tenants import Tenant
+from common.tenants import EntraApp, Tenant
 
 # Protocol versions with which all our responses are valid. The client takes the highest that it knows.
 CONTRACTS = ("1.0.0", "1.1.0", "1.4.0", "1.5.0", "1.6.0", "1.7.0", "1.9.0", "1.10.0", "1.12.0", "1.28.0")

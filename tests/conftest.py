@@ -79,7 +79,7 @@ def quick_passwords() -> Iterator[None]:
     """Passwords cost next to nothing, since every tenant has some; what they do cost is the subject of a few tests."""
     with pytest.MonkeyPatch.context() as patched:
         quick = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
-        patched.setattr("auth_service.users.passwords.PasswordHasher", lambda **_: quick)
+        patched.setattr("auth_service.users.service.PasswordHasher", lambda **_: quick)
         yield
 
 

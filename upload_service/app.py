@@ -23,21 +23,18 @@ from upload_service.downloads.routes import DOWNLOAD_COUNTER, DOWNLOAD_STORE, DO
 from upload_service.downloads.service import DownloadCounter, Downloads
 from upload_service.downloads.store import MongoDownloadStore
 from upload_service.inspection.inspector import Inspector
-from upload_service.inspection.installer_files import InstallerFiles
-from upload_service.inspection.process import Verifier, read_installer
+from upload_service.inspection.process import InstallerFiles, Verifier, read_installer
 from upload_service.inspection.store import MongoInspectionStore
-from upload_service.maintenance.metrics_store import register_metrics
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.maintenance.scrub import Scrub, limit_rate
-from upload_service.maintenance.store import MongoScrubStore
+from upload_service.maintenance.store import MongoScrubStore, register_metrics
 from upload_service.model import StorageKind, Upload
 from upload_service.outgoing.scanners import scanner_at
 from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.routes import CLAIMS, INSPECTOR, INSTALLER_CHECKS, QUOTA, SCRUB_STORE
-from upload_service.scanning.metrics import ScanMetrics, register_scan_metrics
 from upload_service.scanning.model import Scanner
-from upload_service.scanning.service import InstallerChecks, Scans
+from upload_service.scanning.service import InstallerChecks, ScanMetrics, Scans, register_scan_metrics
 from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
@@ -51,7 +48,7 @@ from upload_service.uploads import routes as upload_routes
 from upload_service.uploads.claims import Claims, Collector, Removal
 from upload_service.uploads.outbox import PUBLISHERS, Outbox
 from upload_service.uploads.routes import TRANSFER_METRICS, TRANSFERS, TransferMetrics
-from upload_service.uploads.service import ResendCheck, Transfers
+from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
@@ -128,18 +125,18 @@ def build(
     backends = storage_backends(folder, s3)
     ownership = StorageOwnership(index, backends, settings.installers)
     removal = Removal(store, quota, parts, backends)
-    outbox = Worker(
-        store.announcements, Outbox(store.announcements, events, folder).announce, limit=PUBLISHERS, pause=RELAY_PAUSE
+    announcements = store.announcements
+    announcer = Worker(
+        announcements, Outbox(announcements, events, folder).announce, limit=PUBLISHERS, pause=RELAY_PAUSE
     )
     metrics = app[TRANSFER_METRICS] = TransferMetrics(app[METRICS])
-    register_metrics(app[METRICS], database, store.announcements, settings.installers)
+    register_metrics(app[METRICS], database, announcements, settings.installers)
 
     def announce() -> None:
         metrics.finished.inc()
-        outbox.wake()
+        announcer.wake()
 
-    sessions = UploadSessions(store, quota, parts, folder, removal, announce, readers)
-    app[TRANSFERS] = Transfers(store, quota, sessions, ResendCheck(store, parts, backends), removal)
+    app[TRANSFERS] = Transfers(UploadSessions(removal, folder, announce, readers))
     app[CLAIMS] = Claims(store, quota, removal)
     app[QUOTA] = quota
     app[DOWNLOADS] = Downloads(
@@ -162,9 +159,8 @@ def build(
     collector = Collector(removal, settings.transfer_idle, settings.unclaimed_age)
 
     readiness.check("storage", lambda: ownership.check(StorageKind.FOLDER), prepared=True)
+    workers = [announcer, inspector.worker()]
     work = [
-        outbox.running(readiness.prepared),
-        inspector.worker().running(readiness.prepared),
         every(COLLECTION_PAUSE, "collector", collector.collect),
         every(ORPHANS_PAUSE, "orphans", orphans.collect),
         every(RECONCILIATION_PAUSE, "reconciliation", Reconciliation(quota).check_due),
@@ -173,17 +169,16 @@ def build(
     if counter is not None:
         work.append(every(COUNTING_PAUSE, "downloads", counter.flush))
     if scanner is not None:
-        work.append(scan_worker(app, scan_store, backends, scanner).running(readiness.prepared))
+        workers.append(scan_worker(app, scan_store, backends, scanner))
     if settings.scrub_interval:
-        worker = Worker(app[SCRUB_STORE].queue, scrub.check_leased, pause=SCRUB_PAUSE)
-        work.append(worker.running(readiness.prepared))
+        workers.append(Worker(app[SCRUB_STORE].queue, scrub.check_leased, pause=SCRUB_PAUSE))
     if s3 is not None:
         readiness.check("object_storage", lambda: _check_object_storage(ownership), prepared=True)
         move_store, staging = MongoMoveStore(database), Staging(folder, parts)
         integrity = IntegrityCheck(backends, ownership)
         mover = Mover(move_store, backends, staging, settings.installer_storage, integrity)
         work.append(every(MOVING_PAUSE, "mover", mover.run))
-    return work
+    return [*work, *(worker.running(readiness.prepared) for worker in workers)]
 
 
 def scan_worker(

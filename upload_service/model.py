@@ -101,15 +101,6 @@ class Upload:
         return {"tenant_id": self.tenant_id, "server_filename": self.server_filename}
 
 
-@dataclass(frozen=True)
-class Move:
-    """A record leased to a mover. `previous` is the storage that may still have a copy after a move."""
-
-    upload: Upload
-    token: str
-    previous: StorageKind
-
-
 class TransferNotFound(NotFound):
     """No transfer has this X-File-ID."""
 

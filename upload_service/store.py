@@ -1,6 +1,7 @@
 """Shared by the MongoDB stores: indexes, conditions, their base class, and the mapping of a record to an `Upload`."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,9 +17,17 @@ LEASE_FREE = datetime(1970, 1, 1, tzinfo=UTC)  # `lease_until` of a transfer wit
 STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 MARKS_LIFETIME = 3 * 3600  # seconds after the begin of the hour in which a client counts once
 COUNTS_LIFETIME = 402 * 24 * 3600  # seconds; `get_statistics` answers up to 400 days
-ANNOUNCE, INSPECT, SCAN, SCRUB = "announce", "inspect", "scan", "scrub"  # kinds of work
+ANNOUNCE, INSPECT, MOVE, SCAN, SCRUB = "announce", "inspect", "move", "scan", "scrub"  # kinds of work
 QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
+UPLOAD_FIELDS = {  # the names of fields in the record that differ from those of an `Upload`
+    "needs_copy": "tainted",
+    "is_cancelled": "cancelled",
+    "generation": "part",
+    "storage": "home",
+    "original_file_id": "announced_as",
+    "is_withheld": "withheld",
+}
 _SET = {"$gt": ""}  # a text that is not empty
 INDEXES: Indexes = {
     "uploads": [
@@ -29,11 +38,12 @@ INDEXES: Indexes = {
         IndexModel(["tenant_id", "damage"], partialFilterExpression={"damage": _SET}),
         *work_indexes(ANNOUNCE, backlog=True),
         *work_indexes(INSPECT),
+        *work_indexes(MOVE),
         *work_indexes(SCAN, backlog=True),
         *work_indexes(SCRUB),
         # Background work scans all tenants: for uploads to move or remove.
         IndexModel(["status", "updated_at"]),
-        IndexModel(["home", "status"]),
+        IndexModel(["home", f"work.{MOVE}.due"]),
         IndexModel(["tenant_id", "scan.state"], partialFilterExpression={"scan.state": "infected"}),
         IndexModel(["left"], partialFilterExpression={"left": _SET}),
     ],
@@ -99,27 +109,8 @@ def to_upload_or_none(document: Document | None) -> Upload | None:
 
 
 def to_upload(document: Document) -> Upload:
-    return Upload(
-        tenant_id=document["tenant_id"],
-        file_id=document["file_id"],
-        upload_id=document["upload_id"],
-        total=document["total"],
-        offset=document["offset"],
-        fence=document["fence"],
-        status=Status(document["status"]),
-        needs_copy=document["tainted"],
-        is_cancelled=document.get("cancelled", False),
-        generation=document["part"],
-        storage=StorageKind(document["home"]),
-        damage=Damage(document["damage"]),
-        server_filename=document.get("server_filename", ""),
-        size=document.get("size", 0),
-        sha256=document.get("sha256", ""),
-        version_uid=document.get("version_uid", ""),
-        original_file_id=document.get("announced_as", ""),
-        uploader=document.get("uploader", ""),
-        is_withheld=document.get("withheld", False),
-        is_infected=document.get("scan", {}).get("state") == "infected",
-        request_id=document.get("request_id", ""),
-        traceparent=document.get("traceparent", ""),
-    )
+    names = ((field.name, UPLOAD_FIELDS.get(field.name, field.name)) for field in fields(Upload))
+    values = {attribute: document[name] for attribute, name in names if name in document}
+    kinds = {"status": Status(document["status"]), "storage": StorageKind(document["home"])}
+    damage, is_infected = Damage(document["damage"]), document.get("scan", {}).get("state") == "infected"
+    return Upload(**{**values, **kinds, "damage": damage, "is_infected": is_infected})

@@ -5,17 +5,17 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from weakref import WeakValueDictionary
 
-from auth_service.audit.chain import AuditSigner
-from auth_service.audit.model import (
+from auth_service.audit.store import (
     AuditBusy,
     AuditEntry,
+    AuditSigner,
     ChainedEntry,
     Head,
+    MongoAuditStore,
     Selection,
     SequenceConflict,
     to_audit_text,
 )
-from auth_service.audit.store import MongoAuditStore
 from common.telemetry import log
 
 ATTEMPTS = 100  # to append one entry; each lost attempt is another replica's entry

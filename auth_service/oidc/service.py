@@ -3,35 +3,44 @@
 import base64
 import hmac
 import secrets
+import ssl
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from hashlib import sha256
-from urllib.parse import urlencode
+from typing import Any
+from urllib.parse import urlencode, urlsplit
 
-from auth_service.login.service import Login
-from auth_service.oidc.claims import check_binding, subject_of, user_of
-from auth_service.oidc.client import CLOCK_SKEW, ProviderClient, error_code
+from auth_service.oidc.client import CLOCK_SKEW, ProviderClient, error_code, trusted
 from auth_service.oidc.model import (
     LogoutRefused,
+    NoBreakGlass,
     NoProvider,
     PendingSignIn,
     Provider,
     RefusedByProvider,
+    RoleMissing,
     SignInExpired,
     TokenRefused,
+    TooManyGroups,
 )
 from auth_service.oidc.store import LOGOUT_TOKEN_LIFETIME, MongoProviderStore, RedisSignIns
-from auth_service.throttle.service import Throttle
+from auth_service.users.login import Login
 from auth_service.users.service import Users
+from auth_service.users.store import NO_PASSWORD, LastAdministrator, User
+from auth_service.users.throttle_store import Throttle
 from common.auth.internal_tokens import Caller
+from common.auth.roles import Role, parse_roles
 from common.auth.sessions import Sessions
-from common.errors import NotAuthenticated, Problem
+from common.errors import InvalidField, NotAuthenticated, Problem
 
 CALLBACK = "sign_in/oidc/callback"
 SCOPE = "openid profile email"
 LOGOUT_EVENT = "http://schemas.openid.net/event/backchannel-logout"
+TEXT_LIMIT = 256  # characters of a name or an e-mail address
+SUBJECT_LIMIT = 255  # characters, by the standard
 
 
 @dataclass(frozen=True)
@@ -168,3 +177,119 @@ def _with_query(address: str, query: Mapping[str, str]) -> str:
 
 def _digest(browser: str) -> str:
     return sha256(browser.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def check_binding(provider: Provider, claims: Mapping[str, Any], nonce: str, access_token: object) -> None:
+    """Raise TokenRefused for an ID token of another sign-in, another program or another access token."""
+    if claims["nonce"] != nonce:
+        raise TokenRefused(problem="it belongs to another sign-in")
+    audience = provider.client_id
+    if claims.get("azp", audience if claims["aud"] in (audience, [audience]) else None) != audience:
+        raise TokenRefused(problem="it was issued by or for another program")
+    if "at_hash" in claims:
+        digest = sha256(str(access_token).encode()).digest()  # of RS256 and ES256
+        if claims["at_hash"] != base64.urlsafe_b64encode(digest[: len(digest) // 2]).decode().rstrip("="):
+            raise TokenRefused(problem="it belongs to another access token")
+
+
+def user_of(provider: Provider, claims: Mapping[str, Any]) -> User:
+    """The user of verified claims. Raises TokenRefused, RoleMissing or TooManyGroups."""
+    subject = subject_of(claims)
+    digest = sha256(f"{provider.issuer}\n{subject}".encode()).hexdigest()
+    return User(
+        provider.tenant_id,
+        f"company-{digest[:16]}",  # Logs have usernames, and no claim may reach a log.
+        NO_PASSWORD,
+        datetime.now(UTC),
+        _roles(provider, claims),
+        issuer=provider.issuer,
+        subject=subject,
+        name=_text(claims.get("name")),
+        email=_text(claims.get("email")),
+    )
+
+
+def subject_of(claims: Mapping[str, Any]) -> str:
+    """The user of claims, in ASCII by the standard. Raises TokenRefused."""
+    subject = claims["sub"]
+    if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_LIMIT or not subject.isascii():
+        raise TokenRefused(problem="it does not name a user")
+    return subject
+
+
+def _roles(provider: Provider, claims: Mapping[str, Any]) -> tuple[Role, ...]:
+    claim = provider.roles_claim
+    values = claims.get(claim, ())
+    values = [values] if isinstance(values, str) else values if isinstance(values, list) else []
+    mapped = [role for value, role in provider.role_map if value in values]
+    if mapped:
+        return parse_roles(mapped)
+    elsewhere = claims.get("_claim_names")
+    if isinstance(elsewhere, dict) and claim in elsewhere:
+        raise TooManyGroups(claim=claim)
+    if provider.default_role is None:
+        raise RoleMissing(claim=claim)
+    return (provider.default_role,)
+
+
+def _text(value: object) -> str:
+    """A claim's text without characters that change the direction of text or are not printable."""
+    text = value[:TEXT_LIMIT] if isinstance(value, str) else ""
+    return "".join(character for character in text if character.isprintable())
+
+
+ENTRA = "login.microsoftonline.com"
+MANY_ORGANISATIONS = {"common", "organizations", "consumers", "9188040d-6c67-4c5b-b112-36a304b66dad"}  # of consumers
+
+
+def check_provider(provider: Provider) -> None:
+    """Raise InvalidField for an option of the operator that no provider can have."""
+    issuer = urlsplit(provider.issuer)
+    if issuer.scheme != "https" or not issuer.hostname or issuer.query or issuer.fragment or issuer.username:
+        raise InvalidField("--issuer", "must be an address such as https://login.example.com/realms/acme")
+    if issuer.hostname == ENTRA and issuer.path.casefold().strip("/").split("/")[0] in MANY_ORGANISATIONS:
+        text = f"lets every organisation sign in; use https://{ENTRA}/<tenant id>/v2.0"
+        raise InvalidField("--issuer", text)
+    if not provider.client_id or not provider.client_secret:
+        raise InvalidField("--client-secret-file", "must have a secret, and --client-id an id")
+    try:
+        trusted(provider.ca_certificate)
+    except (ssl.SSLError, ValueError):
+        raise InvalidField("--ca-file", "must have certificates in PEM") from None
+
+
+@dataclass(frozen=True)
+class Providers:
+    """Sets, shows and removes the provider of a tenant."""
+
+    store: MongoProviderStore
+    client: ProviderClient
+    users: Users
+
+    async def find(self, tenant_id: str) -> Provider:
+        """Raises NoProvider."""
+        if (provider := await self.store.find(tenant_id)) is None:
+            raise NoProvider
+        return provider
+
+    async def set(self, provider: Provider, login_name: str, *, with_passwords: bool) -> None:
+        """Set the provider, if it answers; end the sessions of users who cannot sign in with it or with a password.
+
+        Raises InvalidField, ProviderUnavailable, or NoBreakGlass.
+        """
+        check_provider(provider)
+        await self.client.metadata(provider)
+        try:
+            await self.users.set_login(provider.tenant_id, login_name, with_passwords=with_passwords)
+        except LastAdministrator:
+            raise NoBreakGlass from None
+        await self.store.put(provider)
+        await self.users.end_other_sessions(provider.tenant_id, provider.issuer, with_passwords=with_passwords)
+
+    async def remove(self, tenant_id: str) -> None:
+        """Remove the provider, and end the sessions of its users. Passwords are allowed again. Raises NoProvider."""
+        await self.users.set_login(tenant_id, "", with_passwords=True)
+        is_deleted = await self.store.delete(tenant_id)
+        await self.users.end_other_sessions(tenant_id, "", with_passwords=True)
+        if not is_deleted:
+            raise NoProvider

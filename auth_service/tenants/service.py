@@ -5,12 +5,10 @@ from typing import Any
 
 import orjson
 
-from auth_service.tenants.model import TenantNotFound, WouldLockOutCaller
-from auth_service.tenants.store import MongoTenantStore
-from common.auth.entra_app import EntraApp
+from auth_service.tenants.store import MongoTenantStore, TenantNotFound, WouldLockOutCaller
 from common.errors import InvalidField
 from common.redis import TenantVersions
-from common.tenants import Address, Tenant, contains, is_tenant_id
+from common.tenants import Address, EntraApp, Tenant, contains, is_tenant_id
 
 Changes = Mapping[str, tuple[str, str]]  # old and new value, by the setting's name
 

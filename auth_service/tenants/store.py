@@ -1,4 +1,4 @@
-"""Tenants in MongoDB."""
+"""The errors of tenants, and tenants in MongoDB; `common.tenants` has the tenant itself."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,10 +7,27 @@ from typing import Any
 from pymongo import IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.tenants.model import TenantExists
-from common.auth.entra_app import EntraApp
+from common.errors import Conflict, InvalidField, NotFound
 from common.mongo import Indexes, MongoDatabase
-from common.tenants import Tenant
+from common.tenants import EntraApp, Tenant
+
+
+class TenantNotFound(NotFound):
+    code = "tenant_not_found"
+    text = "There is no tenant {tenant_id!r}."
+
+
+class TenantExists(Conflict):
+    code = "tenant_exists"
+    text = "There is a tenant {tenant_id!r} already."
+
+
+class WouldLockOutCaller(InvalidField):
+    code = "shuts_out_caller"
+
+    def __init__(self, ip: str) -> None:
+        super().__init__("allowed_networks", f"this list would shut you out: {ip} is not on it")
+
 
 TENANT_INDEXES: Indexes = {"tenants": [IndexModel(["tenant_id"], unique=True)]}
 

@@ -1,1 +1,1 @@
-"""The users who administer a tenant, and their passwords."""
+"""Who signs in: users with passwords, and API tokens. Failed sign-ins are throttled."""

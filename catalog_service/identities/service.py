@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from catalog_service.identities.store import MongoIdentityStore
 from catalog_service.model.identities import IdentityTaken, SharedIdentity, normalize_names
 from catalog_service.model.versions import PackageVersion
-from common.auth.package_patterns import matches
+from common.auth.roles import matches
 
 MOST_SHARED = 20  # of one answer
 

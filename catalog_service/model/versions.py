@@ -18,7 +18,7 @@ from catalog_service.model.installers import InstallerFile
 from catalog_service.model.manifest import VersionManifest
 from catalog_service.model.manifest_fields import to_document
 from catalog_service.model.releases import Stage, stage_of
-from common.auth.package_patterns import EVERY_PACKAGE
+from common.auth.roles import EVERY_PACKAGE
 
 _SPELT = {locale.replace("_", "-"): locale.value for locale in Locale}
 _EMPTY_MANIFEST = VersionManifest()  # shared by all versions without one

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from catalog_service.app_keys import LOGOS, PACKAGE_SEARCH, PACKAGES, RELEASES
+from catalog_service.app_keys import LOGOS, PACKAGES, RELEASES
 from catalog_service.catalog.routes import IMMUTABLE, REVALIDATE, png
 from catalog_service.logos import LOGO_LIMIT
 from catalog_service.model.manifest import PackageManifest
@@ -69,7 +69,7 @@ async def get_package_details(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/find_packages")
 async def find_packages(request: web.Request) -> web.Response:
-    packages, total = await request.app[PACKAGE_SEARCH].page(caller_of(request), package_query(request))
+    packages, total = await request.app[PACKAGES].page(caller_of(request), package_query(request))
     return json_response(packages_page(packages, total))
 
 
@@ -81,7 +81,7 @@ async def check_names(request: web.Request) -> web.Response:
     if not isinstance(ids, list) or not all(isinstance(text, str) for text in [*ids, ring]):
         raise InvalidRequest("`package_ids` must be a list of texts, `ring` a text.")
     if ids:
-        await request.app[PACKAGE_SEARCH].check_ids(caller, ids)
+        await request.app[PACKAGES].check_ids(caller, ids)
     if ring:
         await request.app[RELEASES].check_ring(caller.tenant_id, ring)
     return json_response({})
@@ -89,7 +89,7 @@ async def check_names(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_package_logo/{package_id:[^/]+}")
 async def get_package_logo(request: web.Request) -> web.Response:
-    logo = await request.app[PACKAGE_SEARCH].logo(caller_of(request), package_in_path(request))
+    logo = await request.app[PACKAGES].logo(caller_of(request), package_in_path(request))
     tag = logo_tag(logo)
     cache_control = IMMUTABLE if request.query.get("package_logo") == tag else REVALIDATE
     return png(request, logo, tag, cache_control)

@@ -3,7 +3,7 @@
 import asyncio
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from hashlib import sha256
 
@@ -21,86 +21,6 @@ from common.errors import InvalidField, NotFound
 from common.tenants import Tenant
 
 
-class Packages:
-    """Adds, edits, hides and deletes packages."""
-
-    def __init__(self, store: MongoPackageStore, versions: Versions, identities: Identities) -> None:
-        self._store = store
-        self._versions = versions
-        self._identities = identities
-
-    async def add(self, caller: Caller, package: Package) -> None:
-        """Raises PackageExists, or IdentityTaken for a restricted token."""
-        caller.require_package(package.package_id)
-        await normalize_names(package)
-        if not caller.is_restricted:
-            await self._store.add(caller.tenant_id, package)
-            return
-        # Two tokens that add packages with one identity at once find each other's hidden package.
-        await self._store.add_hidden(caller.tenant_id, package)
-        try:
-            await self._require_free_identities(caller, package.package_id, package.identities)
-        except IdentityTaken:
-            await self._store.end_deletion(caller.tenant_id, package.package_uid)
-            raise
-        await self._store.show(caller.tenant_id, package)
-
-    async def find(self, caller: Caller, package_id: str) -> Package:
-        """Raises PackageNotFound."""
-        package = await self._store.find(caller.tenant_id, package_id)
-        if package is None:
-            raise PackageNotFound(package_id=package_id)
-        return package
-
-    async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:
-        """Change a package. Return old and new values by field for the audit log.
-
-        Raises PackageNotFound, or IdentityTaken for a restricted token.
-        """
-        caller.require_package(package_id)
-        await normalize_names(changes)
-        if caller.is_restricted:
-            await self._require_free_identities(caller, package_id, changes.identities)
-        before = (await self._store.change(caller.tenant_id, package_id, changes)).to_audit_texts()
-        return {name: (before[name], after) for name, after in changes.to_audit_texts().items()}
-
-    async def delete(self, caller: Caller, package_id: str) -> None:
-        """Delete a package with its versions and files. It is hidden first and removed last, so a retry finishes it.
-
-        Its id stays taken until the end. Raises PackageNotFound, or Unavailable if the files could not be removed yet.
-        """
-        caller.require_package(package_id)
-        package_uid = await self._store.begin_deletion(caller.tenant_id, package_id)
-        await self.finish_deletion(caller, package_uid)
-
-    async def finish_deletion(self, caller: Caller, package_uid: str) -> None:
-        """Continue a deletion. Raises Unavailable."""
-        await self._versions.remove_all(caller, package_uid)
-        await self._store.end_deletion(caller.tenant_id, package_uid)
-
-    async def sweep(self) -> None:
-        """Continue deletions that stopped a minute ago, for all tenants, as `Versions.sweep` does."""
-
-        async def finish(deletion: tuple[str, str]) -> None:
-            tenant_id, package_uid = deletion
-            await self.finish_deletion(Caller.service(Tenant(tenant_id)), package_uid)
-
-        await with_each("sweeper", await self._store.find_unfinished(SWEEP_AGE), finish)
-
-    async def shared_identities(
-        self, caller: Caller, package_id: str, values: Mapping[IdentityKind, Iterable[str]]
-    ) -> Sequence[SharedIdentity]:
-        """Return which of these identities other packages have, too."""
-        return await self._identities.shared(caller.tenant_id, package_id, identities_of(values))
-
-    async def _require_free_identities(
-        self, caller: Caller, package_id: str, identities: Mapping[str, Sequence[str]]
-    ) -> None:
-        """Raise IdentityTaken. `identities` are by the fields of documents."""
-        every = [identity for of_field in identities.values() for identity in of_field]
-        await self._identities.require_free(caller.tenant_id, package_id, every, caller.packages)
-
-
 class LogoNotFound(NotFound):
     code = "logo_not_found"
     text = "The package {package_id!r} has no logo."
@@ -115,20 +35,95 @@ class PackageUnknown(InvalidField):
         super().__init__("package_ids", message, reason=reason, package_id=package_id, nearest=nearest)
 
 
-class PackageSearch:
-    """Finds packages of a tenant."""
+@dataclass(frozen=True)
+class Packages:
+    """Adds, finds, edits, hides and deletes packages.
 
-    def __init__(self, packages: MongoPackageStore, read_versions: VersionReader[PackageVersion]) -> None:
-        """`read_versions` may yield versions with the fields of winget's rules only."""
-        self._packages = packages
-        self._read_versions = read_versions
+    `read_rule_versions` may yield versions with the fields of winget's rules only.
+    """
+
+    store: MongoPackageStore
+    versions: Versions
+    read_rule_versions: VersionReader[PackageVersion]
+    identities: Identities
+
+    async def add(self, caller: Caller, package: Package) -> None:
+        """Raises PackageExists, or IdentityTaken for a restricted token."""
+        caller.require_package(package.package_id)
+        await normalize_names(package)
+        if not caller.is_restricted:
+            await self.store.add(caller.tenant_id, package)
+            return
+        # Two tokens that add packages with one identity at once find each other's hidden package.
+        await self.store.add_hidden(caller.tenant_id, package)
+        try:
+            await self._require_free_identities(caller, package.package_id, package.identities)
+        except IdentityTaken:
+            await self.store.end_deletion(caller.tenant_id, package.package_uid)
+            raise
+        await self.store.show(caller.tenant_id, package)
+
+    async def find(self, caller: Caller, package_id: str) -> Package:
+        """Raises PackageNotFound."""
+        package = await self.store.find(caller.tenant_id, package_id)
+        if package is None:
+            raise PackageNotFound(package_id=package_id)
+        return package
+
+    async def edit(self, caller: Caller, package_id: str, changes: PackageChanges) -> dict[str, tuple[str, str]]:
+        """Change a package. Return old and new values by field for the audit log.
+
+        Raises PackageNotFound, or IdentityTaken for a restricted token.
+        """
+        caller.require_package(package_id)
+        await normalize_names(changes)
+        if caller.is_restricted:
+            await self._require_free_identities(caller, package_id, changes.identities)
+        before = (await self.store.change(caller.tenant_id, package_id, changes)).to_audit_texts()
+        return {name: (before[name], after) for name, after in changes.to_audit_texts().items()}
+
+    async def delete(self, caller: Caller, package_id: str) -> None:
+        """Delete a package with its versions and files. It is hidden first and removed last, so a retry finishes it.
+
+        Its id stays taken until the end. Raises PackageNotFound, or Unavailable if the files could not be removed yet.
+        """
+        caller.require_package(package_id)
+        package_uid = await self.store.begin_deletion(caller.tenant_id, package_id)
+        await self.finish_deletion(caller, package_uid)
+
+    async def finish_deletion(self, caller: Caller, package_uid: str) -> None:
+        """Continue a deletion. Raises Unavailable."""
+        await self.versions.remove_all(caller, package_uid)
+        await self.store.end_deletion(caller.tenant_id, package_uid)
+
+    async def sweep(self) -> None:
+        """Continue deletions that stopped a minute ago, for all tenants, as `Versions.sweep` does."""
+
+        async def finish(deletion: tuple[str, str]) -> None:
+            tenant_id, package_uid = deletion
+            await self.finish_deletion(Caller.service(Tenant(tenant_id)), package_uid)
+
+        await with_each("sweeper", await self.store.find_unfinished(SWEEP_AGE), finish)
+
+    async def shared_identities(
+        self, caller: Caller, package_id: str, values: Mapping[IdentityKind, Iterable[str]]
+    ) -> Sequence[SharedIdentity]:
+        """Return which of these identities other packages have, too."""
+        return await self.identities.shared(caller.tenant_id, package_id, identities_of(values))
+
+    async def _require_free_identities(
+        self, caller: Caller, package_id: str, identities: Mapping[str, Sequence[str]]
+    ) -> None:
+        """Raise IdentityTaken. `identities` are by the fields of documents."""
+        every = [identity for of_field in identities.values() for identity in of_field]
+        await self.identities.require_free(caller.tenant_id, package_id, every, caller.packages)
 
     async def page(self, caller: Caller, query: PackageQuery) -> tuple[Sequence[PackageSummary], int]:
         """Return the packages of a page, and the number of packages on all pages."""
-        summaries, total = await self._packages.summaries(caller.tenant_id, query)
+        summaries, total = await self.store.summaries(caller.tenant_id, query)
         ids = [summary.package_id for summary in summaries]
         logos, versions = await asyncio.gather(
-            self._packages.logos(caller.tenant_id, ids), self._versions(caller.tenant_id, ids)
+            self.store.logos(caller.tenant_id, ids), self._rule_versions(caller.tenant_id, ids)
         )
         packages = []
         for summary in summaries:
@@ -145,24 +140,24 @@ class PackageSearch:
 
     async def check_ids(self, caller: Caller, package_ids: Sequence[str]) -> None:
         """Raise PackageUnknown for the first id that no package has."""
-        existing = await self._packages.ids(caller.tenant_id, package_ids)
+        existing = await self.store.ids(caller.tenant_id, package_ids)
         unknown = next((package_id for package_id in package_ids if package_id not in existing), None)
         if unknown is not None:
-            all_ids = await self._packages.ids(caller.tenant_id)
+            all_ids = await self.store.ids(caller.tenant_id)
             raise PackageUnknown(unknown, await asyncio.to_thread(_most_similar, unknown, all_ids))
 
     async def logo(self, caller: Caller, package_id: str) -> bytes:
         """Return the logo, a PNG image. Raises PackageNotFound, or LogoNotFound if the package has none."""
-        logos = await self._packages.logos(caller.tenant_id, [package_id])
+        logos = await self.store.logos(caller.tenant_id, [package_id])
         if package_id not in logos:
             raise PackageNotFound(package_id=package_id)
         if not logos[package_id]:
             raise LogoNotFound(package_id=package_id)
         return logos[package_id]
 
-    async def _versions(self, tenant_id: str, package_ids: Collection[str]) -> Mapping[str, Sequence[PackageVersion]]:
+    async def _rule_versions(self, tenant_id: str, ids: Collection[str]) -> Mapping[str, Sequence[PackageVersion]]:
         by_package: dict[str, list[PackageVersion]] = defaultdict(list)
-        async for versions in self._read_versions(tenant_id, package_ids):
+        async for versions in self.read_rule_versions(tenant_id, ids):
             for version in versions:
                 by_package[version.package_id].append(version)
         return by_package

@@ -135,23 +135,14 @@ class MongoPackageStore:
         cursor = self._packages.find(_visible(tenant_id, package_ids), fields, batch_size=FIRST_BATCH)
         return [document["package_id"] for document in await cursor.to_list(None)]
 
-    async def read(self, tenant_id: str, package_ids: Collection[str] | None) -> AsyncIterator[Sequence[Package]]:
-        """Yield all packages, or these, ordered by id and without manifests; inactive ones too."""
-        async for documents in self._read(tenant_id, package_ids, {"manifest": False}):
-            yield [_PACKAGE.validate_python(document) for document in documents]
-
-    async def described(self, tenant_id: str, package_ids: Collection[str] | None) -> AsyncIterator[Sequence[Package]]:
-        """Yield the same packages with their manifests, without their logos."""
-        async for documents in self._read(tenant_id, package_ids, {"logo": False}):
-            yield [_PACKAGE.validate_python(document) for document in documents]
-
-    async def _read(
-        self, tenant_id: str, package_ids: Collection[str] | None, projection: Document
-    ) -> AsyncIterator[Sequence[Document]]:
+    async def read(
+        self, tenant_id: str, package_ids: Collection[str] | None, *, without: str
+    ) -> AsyncIterator[Sequence[Package]]:
+        """Yield all packages, or these, ordered by id; inactive ones too. `without` is a field that is not read."""
         conditions, order = _visible(tenant_id, package_ids), [("package_id", ASCENDING)]
-        cursor = self._packages.find(conditions, projection, sort=order, batch_size=BATCH_SIZE)
+        cursor = self._packages.find(conditions, {without: False}, sort=order, batch_size=BATCH_SIZE)
         while documents := await cursor.to_list(YIELD_SIZE):
-            yield documents
+            yield [_PACKAGE.validate_python(document) for document in documents]
 
     async def begin_deletion(self, tenant_id: str, package_id: str) -> str:
         """Hide the package and return its `package_uid`; may be repeated. Raises PackageNotFound."""

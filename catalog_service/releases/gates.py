@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from catalog_service.model.installers import FileChecks, Scan, Signature
 from catalog_service.model.releases import Gate, GateState, GateStatus, Reason, ReleaseStatus, VersionRelease
-from common.auth.package_patterns import EVERY_PACKAGE, PATTERN_LIMIT, matches
+from common.auth.roles import EVERY_PACKAGE, PATTERN_LIMIT, matches
 from common.errors import InvalidField
 from common.telemetry import is_hidden
 from common.tenants import DEFAULT_RING

@@ -19,6 +19,8 @@ from common.http.middleware import audit, caller_of, json_response
 from common.tenants import RING_LIMIT
 
 REASON_LIMIT = 1000  # characters
+UNKNOWN = Reason(("not_looked_at",))
+SHOWN = ("uid", "package_id", "version", "channel", "sha256", "published_at", "published_by", "status")
 routes = web.RouteTableDef()
 
 
@@ -121,22 +123,12 @@ def _query(query: Form) -> ReleaseQuery:
     )
 
 
-UNKNOWN = Reason(("not_looked_at",))
-
-
 def release(policy: Policy, version: VersionRelease) -> dict[str, Any]:
     """Return the stage of a version, with the state of each gate before each ring."""
     rings, level = policy.effective_rings, version.level(policy.effective_rings)
     return {
-        "uid": version.uid,
-        "package_id": version.package_id,
-        "version": version.version,
-        "channel": version.channel,
+        **{name: getattr(version, name) for name in SHOWN},
         "file_architect": version.architecture,
-        "sha256": version.sha256,
-        "published_at": version.published_at,
-        "published_by": version.published_by,
-        "status": version.status,
         **version.release.reason.members,
         "pinned": version.release.pinned,
         "stage": rings[level] if level >= 0 else "",
@@ -177,6 +169,4 @@ def _gates(policy: Policy, version: VersionRelease, position: int) -> Iterator[G
 
 
 def _gate(state: GateState) -> dict[str, Any]:
-    fields = {**asdict(state), **state.reason.members}
-    del fields["ring"]
-    return fields
+    return {name: value for name, value in {**asdict(state), **state.reason.members}.items() if name != "ring"}

@@ -151,8 +151,8 @@ class Releases:
         async def advance(tenant_id: str) -> None:
             versions = [await self._record(version) for version in by_tenant[tenant_id]]
             for version in versions:
-                if version.is_deleted and not version.release.unaudited:
-                    await self.store.mark_audited(version)
+                if version.is_deleted:
+                    await self.store.save_audited(version)
             await self._advance(tenant_id, [version for version in versions if not version.is_deleted])
 
         await with_each("releases", by_tenant, advance)

@@ -169,10 +169,12 @@ class MongoReleaseStore:
         key = {"tenant_id": version.tenant_id, "uid": version.uid, "release.fence": version.release.fence}
         await self._versions.update_one(key, {"$set": {"release.is_untold": False}})
 
-    async def mark_audited(self, version: VersionRelease) -> None:
-        """Note that the audit log has all automatic changes of a version that is being deleted."""
+    async def save_audited(self, version: VersionRelease) -> None:
+        """Store the changes of a version being deleted that the audit log lacks. With any, it is due again soon."""
+        entries = version.release.unaudited
+        fields = {"release.unaudited": entries, "release.due": version.now + RETRY if entries else None}
         key = {"tenant_id": version.tenant_id, "uid": version.uid, "state": "deleting"}
-        await self._versions.update_one(key, {"$set": {"release.unaudited": [], "release.due": None}})
+        await self._versions.update_one(key, {"$set": fields})
 
     async def _replace(self, before: VersionRelease, after: VersionRelease, *changes: Document) -> VersionRelease:
         was_withheld = before.is_withheld and not before.release.is_open

@@ -9,7 +9,7 @@ from catalog_service.model.installers import Downloads
 from catalog_service.model.releases import Reason, ReleaseStatus, Stage, is_offered
 from catalog_service.model.versions import PackageDependency, VersionOrder
 from catalog_service.releases.gates import Policy, RetentionRule
-from common.auth.package_patterns import matches
+from common.auth.roles import matches
 
 HIDDEN_PERIOD = timedelta(days=7)  # from the first step of a deletion to the second
 SETTLING_DAYS = 1  # A version that was published in these days stays.

@@ -14,6 +14,7 @@ from catalog_service.retention.plan import Preview, StoredVersion, reason_of
 from common.http.forms import query_form
 from common.http.middleware import caller_of
 
+SHOWN = ("uid", "package_id", "version", "channel", "size", "published_at")
 routes = web.RouteTableDef()
 
 
@@ -43,13 +44,8 @@ def preview_of(preview: Preview, limit: int | None) -> bytes:
 
 def _row(version: StoredVersion, rule: RetentionRule | None, **dates: datetime | None) -> dict[str, Any]:
     return {
-        "uid": version.uid,
-        "package_id": version.package_id,
-        "version": version.version,
-        "channel": version.channel,
+        **{name: getattr(version, name) for name in SHOWN},
         "file_architect": version.architecture,
-        "size": version.size,
-        "published_at": version.published_at,
         **(reason_of(rule) if rule else Reason(("kept_again",))).members,
         **dates,
     }

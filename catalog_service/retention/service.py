@@ -23,6 +23,7 @@ from common.telemetry import log
 from common.work import Lease, Worker
 
 PLANS = 5  # that a run makes while the catalog changes
+CHANGED_AT_ONCE = 500  # versions; a change of a package must end within a minute
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,11 @@ class Retention:
     ) -> Sequence[str]:
         """Take a step with versions that have not changed since the plan, each at most once. Return their uids."""
         changed: list[str] = []
-        for package_id, group in groupby(sorted(versions, key=_package_of), key=_package_of):
-            fences = {version.uid: version.fence for version in group}
-            changed += await self.releases.store.change_package(tenant_id, package_id, fences, step, *changes)
+        ordered = sorted(versions, key=_package_of)
+        for start in range(0, len(ordered), CHANGED_AT_ONCE):
+            for package_id, group in groupby(ordered[start : start + CHANGED_AT_ONCE], key=_package_of):
+                fences = {version.uid: version.fence for version in group}
+                changed += await self.releases.store.change_package(tenant_id, package_id, fences, step, *changes)
         return changed
 
     async def _unchanged_preview(self, caller: Caller, now: datetime) -> Preview:

@@ -10,8 +10,6 @@ import orjson
 from aiohttp import web
 
 from catalog_service.app_keys import (
-    FINISHED_UPLOADS,
-    INSPECTIONS,
     LISTINGS,
     PACKAGES,
     SETTINGS,
@@ -28,12 +26,14 @@ from catalog_service.versions.forms import (
     FORM_NAMES,
     PAGE,
     PAGE_LIMIT,
+    completed_form,
     form_identities,
     form_refusals,
     new_version,
     package_in_path,
     uid_in_path,
     version_uids,
+    with_identifiers,
 )
 from common.auth.downloads import download_url
 from common.http.forms import query_form, read_form
@@ -99,9 +99,9 @@ async def get_version_details(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
 async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = package_in_path(request), await read_form(request)
-    inspections = request.app[INSPECTIONS]
-    version = new_version(await inspections.complete(caller_of(request), form), package_id)
-    version = await inspections.with_identifiers(caller_of(request), version)
+    installers = request.app[VERSIONS].installers
+    version = new_version(await completed_form(installers, caller_of(request), form), package_id)
+    version = await with_identifiers(installers, caller_of(request), version)
     version = replace(version, published_by=caller_of(request).username)
     details = {"package_id": package_id, "version": version.version, **external_installer(version)}
     audit(request, **details, uid=version.uid)
@@ -121,7 +121,7 @@ async def delete_package_version(request: web.Request) -> web.Response:
 
 @routes.get("/{tenant_id}/get_finished_uploads")
 async def get_finished_uploads(request: web.Request) -> web.Response:
-    uploads = await request.app[FINISHED_UPLOADS].unassigned(caller_of(request))
+    uploads = await request.app[VERSIONS].unassigned(caller_of(request))
     return json_response([asdict(upload) for upload in uploads])
 
 

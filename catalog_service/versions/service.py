@@ -23,12 +23,13 @@ from catalog_service.model.winget_rules import Refusal, package_refusal, winget_
 from catalog_service.outgoing.upload_service import UploadService
 from catalog_service.versions.store import MongoUploadStore, MongoVersionStore
 from common.auth.internal_tokens import Caller
-from common.auth.package_patterns import EVERY_PACKAGE
+from common.auth.roles import EVERY_PACKAGE
 from common.caching import FifoCache
 from common.concurrency.background import with_each
 from common.errors import Problem
-from common.events import Count, Event, Events
+from common.events import Event, Events, Outcome
 from common.telemetry import log
+from common.telemetry.metrics import Metrics
 from common.tenants import Tenant, VersionKey
 
 SWEEP_AGE = 60  # seconds; a request ends long before
@@ -61,7 +62,7 @@ class ReleaseControl(Protocol):
 
 @dataclass(frozen=True)
 class Versions:
-    """Creates, lists and deletes versions."""
+    """Creates, lists and deletes versions, and lists finished uploads until a version or a release uses them."""
 
     store: MongoVersionStore
     uploads: MongoUploadStore
@@ -214,6 +215,26 @@ class Versions:
             replace(file, package_id=name.package_id, version=name.version) if name else file for file, name in named
         ]
 
+    async def listen(self, events: Events, metrics: Metrics) -> None:
+        """Store every upload that is announced from now on. Events may come twice."""
+        help_text = "Events: failed are those that are not tried again, unreadable what was none of ours."
+        counter = metrics.counter("pkgrepo_events_handled_total", help_text, "type", "outcome")
+        counters = {outcome: counter.labels(UPLOAD_FINISHED, outcome) for outcome in Outcome}
+        await events.subscribe(QUEUE, UPLOAD_FINISHED, self._note_upload, lambda outcome: counters[outcome].inc())
+
+    async def unassigned(self, caller: Caller) -> Sequence[FinishedUpload]:
+        """Return the uploads that a new version can use, the oldest first. Raises Unavailable.
+
+        upload_service confirms them, because the events may be outdated: files are deleted, and releases use some.
+        """
+        uploads = await self.uploads.unlinked(caller.tenant_id)
+        unclaimed = await self.installers.unclaimed(caller, [upload.server_filename for upload in uploads])
+        return [upload for upload in uploads if upload.server_filename in unclaimed]
+
+    async def _note_upload(self, event: Event) -> None:
+        upload = _UPLOAD.validate_python({**event.data, "finished_at": event.time})
+        await self.uploads.note(event.tenant_id, upload)
+
     async def _remove(self, caller: Caller, uids: Sequence[str]) -> None:
         if uids:
             await self._release(caller, uids)
@@ -280,28 +301,3 @@ class Listings:
 QUEUE = "catalog_service"
 UPLOAD_FINISHED = "upload.finished"
 _UPLOAD = TypeAdapter(FinishedUpload)
-
-
-class FinishedUploads:
-    """Lists the uploads that a new version can use."""
-
-    def __init__(self, store: MongoUploadStore, installers: UploadService) -> None:
-        self._store = store
-        self._installers = installers
-
-    async def listen(self, events: Events, count: Count) -> None:
-        """Store every upload that is announced from now on. Events may come twice."""
-        await events.subscribe(QUEUE, UPLOAD_FINISHED, self._note, count)
-
-    async def unassigned(self, caller: Caller) -> Sequence[FinishedUpload]:
-        """Return the oldest first. Raises Unavailable.
-
-        upload_service confirms them, because the events may be outdated: files are deleted, and releases use some.
-        """
-        uploads = await self._store.unlinked(caller.tenant_id)
-        unclaimed = await self._installers.unclaimed(caller, [upload.server_filename for upload in uploads])
-        return [upload for upload in uploads if upload.server_filename in unclaimed]
-
-    async def _note(self, event: Event) -> None:
-        upload = _UPLOAD.validate_python({**event.data, "finished_at": event.time})
-        await self._store.note(event.tenant_id, upload)

@@ -30,7 +30,7 @@ from catalog_service.model.versions import (
     rule_version_of,
     version_of,
 )
-from common.auth.package_patterns import EVERY_PACKAGE
+from common.auth.roles import EVERY_PACKAGE
 from common.mongo import Document, MongoDatabase
 
 FIRST_BATCH = 100_000  # The server ends a batch at 16 MiB in any case.

@@ -103,7 +103,7 @@ async def icon(request: web.Request) -> web.Response:
         signature=request.query.get("signature", ""),
         now=time.time(),
     )
-    logo = await request.app[app_keys.PACKAGE_SEARCH].logo(caller, package_id)
+    logo = await request.app[app_keys.PACKAGES].logo(caller, package_id)
     if file_name(logo) != name:
         raise LogoNotFound(package_id=package_id)
     return png(request, logo, name, IMMUTABLE)

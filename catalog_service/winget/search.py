@@ -31,6 +31,7 @@ SEARCHES_OF_NETWORK = 2  # searches at once that scan texts, from one network, i
 SEARCHES_OF_TENANT = 4  # the same of one tenant
 SEARCHES_WAITING = 1024  # waiting searches of each network and of each tenant; more are refused
 SEARCH_TIMEOUT = 3.0  # seconds
+UNCACHED_READS = 4  # catalogs too large for the cache that are read at once, one of each tenant
 
 
 class SearchLimit:
@@ -41,20 +42,18 @@ class SearchLimit:
 
     def __init__(self) -> None:
         # An entry exists while a search holds it.
-        self._networks: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
-        self._tenants: WeakValueDictionary[str, ConcurrencyLimit] = WeakValueDictionary()
+        self._limits: WeakValueDictionary[tuple[str, str], ConcurrencyLimit] = WeakValueDictionary()
 
     @asynccontextmanager
     async def acquire(self, caller: Caller) -> AsyncIterator[None]:
         """Run a search of this caller within the limits. Raises Overloaded."""
-        network = self._networks.setdefault(
-            caller.network, ConcurrencyLimit(SEARCHES_OF_NETWORK, waiting=SEARCHES_WAITING)
-        )
-        tenant = self._tenants.setdefault(
-            caller.tenant_id, ConcurrencyLimit(SEARCHES_OF_TENANT, waiting=SEARCHES_WAITING)
-        )
+        network = self._limit("network", caller.network, SEARCHES_OF_NETWORK)
+        tenant = self._limit("tenant", caller.tenant_id, SEARCHES_OF_TENANT)
         async with network.acquire(SEARCH_TIMEOUT), tenant.acquire(SEARCH_TIMEOUT):
             yield
+
+    def _limit(self, kind: str, name: str, searches: int) -> ConcurrencyLimit:
+        return self._limits.setdefault((kind, name), ConcurrencyLimit(searches, waiting=SEARCHES_WAITING))
 
 
 class CooperativeYield:
@@ -107,8 +106,23 @@ async def matching_numbers(search: Search, segment: IndexSegment, cooperative: C
     """Return the numbers of the matching packages in ascending order; other tasks run between two matches."""
     conditions = [(match,) for match in sorted(search.filters, key=attrgetter("of_whole_values"))]
     cursors = [_Cursor(matches, segment) for matches in (*conditions, search.either) if matches]
-    end = len(segment.records)
-    return await _intersection(cursors, end, cooperative) if cursors else range(end)
+    numbers, number, end = list[int](), 0, len(segment.records)
+    if not cursors:
+        return range(end)
+    while number < end:
+        for index, cursor in enumerate(cursors):
+            await cooperative.pause()
+            if not cursor.has_begun:
+                await cursor.begin(number, cooperative)
+            following = cursor.first(number)
+            if following != number:
+                cursors.insert(0, cursors.pop(index))  # The rarest matches come first.
+                break
+        else:
+            numbers.append(number)
+            following = number + 1
+        number = following
+    return numbers
 
 
 def candidate_segments(search: Search, segments: Sequence[IndexSegment]) -> Sequence[IndexSegment]:
@@ -120,28 +134,6 @@ def candidate_segments(search: Search, segments: Sequence[IndexSegment]) -> Sequ
             if not segment.lines.isdisjoint(lines) or (pieces and any(map(segment.texts.may_have, pieces)))
         ]
     return segments
-
-
-async def _intersection(cursors: Sequence[_Cursor], end: int, cooperative: CooperativeYield) -> Sequence[int]:
-    """Return the numbers that all cursors find."""
-    order, numbers, number = list(cursors), list[int](), 0
-    while number < end:
-        for index, cursor in enumerate(order):
-            await cooperative.pause()
-            if not cursor.has_begun:
-                await cursor.begin(number, cooperative)
-            following = cursor.first(number)
-            if following != number:
-                order.insert(0, order.pop(index))  # The rarest matches come first.
-                break
-        else:
-            numbers.append(number)
-            following = number + 1
-        number = following
-    return numbers
-
-
-UNCACHED_READS = 4  # catalogs too large for the cache that are read at once, one of each tenant
 
 
 class SearchResult(NamedTuple):

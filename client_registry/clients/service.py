@@ -1,26 +1,119 @@
-"""The clients of a tenant, and how a token identifies one of them."""
+"""The clients of a tenant: their host names, their tokens, and how a token identifies one of them."""
 
+import asyncio
+import re
 import secrets
+import socket
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
+from typing import Any
 from uuid import uuid4
 
-from client_registry.clients.hostnames import SystemResolver
-from client_registry.clients.model import (
+from client_registry.clients.store import (
     Client,
     ClientLimitExceeded,
     ClientNotFound,
     ClientQuery,
     ClientUnknown,
+    MongoClientStore,
+    NameNotResolved,
     SlotTaken,
     uuid_text,
 )
-from client_registry.clients.store import MongoClientStore
-from client_registry.clients.tokens import ClientTokens, IssuedToken
 from common.auth.internal_tokens import Caller, Deployment
+from common.auth.signing import Keys
+from common.errors import InvalidField
+
+HINT_LENGTH = 4
+
+
+@dataclass(frozen=True)
+class IssuedToken:
+    """A new token: `text` is for its client alone, `digest`, `key_id` and `hint` are stored."""
+
+    text: str
+    digest: str
+    key_id: str
+
+    @property
+    def hint(self) -> str:
+        return self.text[-HINT_LENGTH:]
+
+
+class ClientTokens:
+    """Issues tokens and computes their digests."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def issue(self) -> IssuedToken:
+        text, key_id = str(uuid4()), self.key_id
+        return IssuedToken(text, self._keys.digests(text)[0], key_id)
+
+    @property
+    def key_id(self) -> str:
+        """The id of the current key. Read it before a digest: if the key changes in between, the old one is named."""
+        return self._keys.signing_id
+
+    def digests(self, token: str) -> tuple[str, ...]:
+        """The digests under which the token may be stored, the current one first; none for an impossible token."""
+        text = uuid_text(token)
+        return self._keys.digests(text) if text else ()
+
+
+NAME_LIMIT = 253
+TIMEOUT = 2.0  # seconds
+AT_ONCE = 4
+
+_LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
+
+Lookup = Callable[..., list[tuple[Any, ...]]]
+
+
+def host_name(field: str, text: str) -> str:
+    """A host name by RFC 1123, or a Windows name with underscores. Raises InvalidField."""
+    if len(text) > NAME_LIMIT or not _HOST_NAME.fullmatch(text):
+        message = f"must be a host name: letters, digits, - and _ in parts of 1 to 63, at most {NAME_LIMIT} in all"
+        raise InvalidField(field, message, reason="not_a_host_name", most=NAME_LIMIT)
+    return text
+
+
+class SystemResolver:
+    """Resolves names with the system's resolver, in threads of its own: a slow name server delays no other work.
+
+    At most `AT_ONCE` lookups run at once. Each may take `timeout` seconds, including the wait for a thread. Nothing
+    connects to the address.
+    """
+
+    def __init__(self, lookup: Lookup = socket.getaddrinfo, *, timeout: float = TIMEOUT) -> None:
+        self._lookup = lookup
+        self._timeout = timeout
+        self._threads = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="resolver")
+
+    async def resolve(self, name: str) -> str:
+        """One IP address of a host. Raises NameNotResolved."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                results = await asyncio.get_running_loop().run_in_executor(
+                    self._threads, lambda: self._lookup(name, None, type=socket.SOCK_STREAM)
+                )
+        except (OSError, UnicodeError):  # TimeoutError and gaierror are OSErrors.
+            raise NameNotResolved(name) from None
+        if not results:
+            raise NameNotResolved(name)
+        address: str = results[0][4][0]
+        return address.partition("%")[0]  # without the zone of a link-local address
+
+    def close(self) -> None:
+        """Start no more lookups; running ones end by themselves."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
 
 SIGHTING_INTERVAL = timedelta(minutes=1)
 SPARE = 64  # free slots to choose from, so that concurrent callers seldom choose the same
@@ -96,9 +189,8 @@ class Clients:
     async def rotate_token(self, tenant_id: str, client_id: str) -> IssuedToken:
         """Issue a new token; the old one ends at once. Raises ClientNotFound."""
         token = self._tokens.issue()
-        stored = {"digest": token.digest, "key_id": token.key_id, "hint": token.hint}
-        if not await self._store.set_token(tenant_id, uuid_text(client_id) or "", **stored):
-            raise ClientNotFound
+        stored = {"token_digest": token.digest, "token_key": token.key_id, "token_hint": token.hint}
+        await self.edit(tenant_id, client_id, stored)
         return token
 
     async def delete(self, tenant_id: str, client_id: str, token: str) -> None:

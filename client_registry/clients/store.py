@@ -1,17 +1,90 @@
-"""Clients in MongoDB."""
+"""Clients, their errors, and their documents in MongoDB."""
 
 import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo import ASCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from client_registry.clients.model import Client, ClientExists, ClientQuery, SlotTaken
+from common.errors import Conflict, Forbidden, InvalidField, NotFound
 from common.mongo import Document, Indexes, MongoDatabase
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+def uuid_text(text: str) -> str | None:
+    """The UUID in its canonical spelling; None if the text is no UUID."""
+    lower = text.lower()
+    return lower if _UUID.fullmatch(lower) else None
+
+
+@dataclass(frozen=True)
+class Client:
+    """A registered client. `ip`, `last_seen` and `program` are those of its last call.
+
+    `program` is the kind of program that called: 0 other, 1 the desktop client. `ring` is "" unless one was chosen.
+    """
+
+    client_id: str
+    name: str
+    created_at: datetime
+    token_hint: str
+    ip: str | None = None
+    last_seen: datetime | None = None
+    program: int = 0
+    enabled: bool = True
+    ring: str = ""
+
+
+@dataclass(frozen=True)
+class ClientQuery:
+    """Selects clients: `text` is part of the name, the address or the token's end; no `client_ids` select all."""
+
+    text: str = ""
+    client_ids: tuple[str, ...] = ()
+    offset: int = 0
+    limit: int = 50
+
+
+class SlotTaken(Exception):
+    """Another client got this slot at the same moment."""
+
+
+class ClientNotFound(NotFound):
+    code = "client_not_found"
+    # The same text for a wrong id and a wrong token, so that nobody can probe for ids.
+    text = "There is no client with this id and token."
+
+
+class ClientUnknown(InvalidField):
+    """No client has this name. `nearest` is the most similar name that exists, "" for none."""
+
+    def __init__(self, name: str, nearest: str) -> None:
+        message = f"there is no client {name!r}" + (f"; did you mean {nearest!r}?" if nearest else "")
+        reason = "client_unknown_but_similar" if nearest else "client_unknown"
+        super().__init__("hostname", message, reason=reason, name=name, nearest=nearest)
+
+
+class ClientExists(Conflict):
+    code = "client_exists"
+    text = "There is a client {name!r} already."
+
+
+class ClientLimitExceeded(Forbidden):
+    code = "client_limit_exceeded"
+    text = "The tenant may have {limit} clients, and has them."
+
+
+class NameNotResolved(InvalidField):
+    code = "name_not_resolved"
+
+    def __init__(self, name: str) -> None:
+        super().__init__("client_name", f"no IP address was found for {name!r}", reason=self.code, name=name)
+
 
 CLIENT_INDEXES: Indexes = {
     "clients": [
@@ -108,13 +181,10 @@ class MongoClientStore:
             {"$set": {**token, "ip": ip, "program": program, "last_seen": at}},
         )
 
-    async def change(self, tenant_id: str, client_id: str, changes: Mapping[str, object]) -> bool:
-        """Change `enabled` or `ring`; False if there is no such client."""
-        return await self._set(tenant_id, client_id, changes)
-
-    async def set_token(self, tenant_id: str, client_id: str, *, digest: str, key_id: str, hint: str) -> bool:
-        token = {"token_digest": digest, "token_key": key_id, "token_hint": hint}
-        return await self._set(tenant_id, client_id, token)
+    async def change(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> bool:
+        """Change `enabled`, `ring`, or the stored parts of the token; False if there is no such client."""
+        result = await self._clients.update_one({"tenant_id": tenant_id, "client_id": client_id}, {"$set": values})
+        return result.matched_count == 1
 
     async def delete(self, tenant_id: str, client_id: str, *, digests: Sequence[str]) -> bool:
         """Delete a client and its blacklist entries; False if there is no such client."""
@@ -140,10 +210,6 @@ class MongoClientStore:
         """Delete all data of a tenant in this service."""
         for name in ("clients", "entries", "groups", "releases"):
             await self._database[name].delete_many({"tenant_id": tenant_id})
-
-    async def _set(self, tenant_id: str, client_id: str, values: Mapping[str, object]) -> bool:
-        result = await self._clients.update_one({"tenant_id": tenant_id, "client_id": client_id}, {"$set": values})
-        return result.matched_count == 1
 
 
 def _client(document: Document) -> Client:

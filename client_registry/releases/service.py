@@ -5,8 +5,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
-from client_registry.releases.model import Installer, Release
-from client_registry.releases.store import MongoReleaseStore
+from client_registry.releases.store import Installer, MongoReleaseStore, Release
 from common.auth.internal_tokens import Caller
 from common.concurrency.background import with_each
 from common.errors import InvalidField, Problem, Unavailable, UpstreamProblem

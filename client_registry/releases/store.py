@@ -1,13 +1,39 @@
-"""Releases of the client program in MongoDB."""
+"""Releases of the client program, their errors, and their documents in MongoDB."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 from pymongo import ASCENDING, DESCENDING, IndexModel
 from pymongo.errors import DuplicateKeyError
 
-from client_registry.releases.model import Installer, Release, ReleaseExists
+from common.errors import Conflict
 from common.mongo import Document, Indexes, MongoDatabase
+
+
+@dataclass(frozen=True)
+class Installer:
+    """The file of a release. `size` is in bytes, `sha256` hexadecimal."""
+
+    server_filename: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Release:
+    """A published version of the client program, four numeric parts."""
+
+    uid: str
+    version: str
+    published_at: datetime
+    installer: Installer | None = None
+
+
+class ReleaseExists(Conflict):
+    code = "release_exists"
+    text = "Version {version} of the client was published already."
+
 
 ACTIVE, PENDING, ABANDONED = "active", "pending", "abandoned"
 

@@ -17,8 +17,7 @@ from typing import Any, Self
 import jwt
 import orjson
 
-from common.auth.package_patterns import EVERY_PACKAGE, matches
-from common.auth.roles import Permission, PermissionMissing, Role, roles_of
+from common.auth.roles import EVERY_PACKAGE, Permission, PermissionMissing, Role, matches, roles_of
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.caching import FifoCache
 from common.errors import NotAuthenticated

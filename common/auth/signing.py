@@ -1,4 +1,4 @@
-"""Signing keys, how one key replaces another, and tokens that are signed with them.
+"""Signing keys, how one key replaces another, tokens that are signed with them, and the text of API tokens.
 
 A key has at least 32 characters and no white space. Of two keys, the first signs and both are accepted. To replace a
 key, put the new one behind the old one, then before it, then remove the old one; all services must know each step
@@ -6,16 +6,21 @@ before the next. Keys in a file are read again when the file changes.
 """
 
 import hmac
+import re
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
+from zlib import crc32
 
 import jwt
 from jwt.types import Options
 
 from common.caching import FifoCache
+from common.errors import NotAuthenticated
 from common.telemetry import log
 
 LENGTH = 32  # characters of a key, at least
@@ -140,3 +145,55 @@ def _file_state(file: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+# The text of an API token is `pkgr_<id>_<secret>`; its last six characters are a checksum of all before. Secret
+# scanners recognise the pattern, and a mistyped token costs no look-up.
+API_TOKEN_PREFIX = "pkgr_"  # noqa: S105  the same for all
+API_TOKEN_PATTERN = r"pkgr_[0-9a-f]{16}_[0-9A-Za-z]{49}"  # noqa: S105
+USER_PREFIX = "token:"  # before a token's name where a username stands; no user has such a name
+_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+_SECRET_BYTES, _SECRET_LENGTH, _CHECKSUM_LENGTH = 32, 43, 6
+
+
+@dataclass(frozen=True)
+class ApiToken:
+    """A token's id and the SHA-256 of its text, in hexadecimal digits. Only these are stored and sent on."""
+
+    token_id: str
+    digest: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises NotAuthenticated: this is no token, or it has a typing error."""
+        if not re.fullmatch(API_TOKEN_PATTERN, text) or _checksum(text[:-_CHECKSUM_LENGTH]) != text[-_CHECKSUM_LENGTH:]:
+            raise NotAuthenticated("The API token is not valid.")
+        return cls(text.split("_")[1], digest_of(text))
+
+
+def digest_of(text: str) -> str:
+    """The SHA-256 of a token's text, which has enough random bits to need no slow hash."""
+    return sha256(text.encode()).hexdigest()
+
+
+def new_token_id() -> str:
+    return secrets.token_hex(8)
+
+
+def new_token(token_id: str) -> str:
+    """The text of a token with a new secret."""
+    number = int.from_bytes(secrets.token_bytes(_SECRET_BYTES), "big")
+    text = f"{API_TOKEN_PREFIX}{token_id}_{_base62(number, _SECRET_LENGTH)}"
+    return text + _checksum(text)
+
+
+def _checksum(text: str) -> str:
+    return _base62(crc32(text.encode()), _CHECKSUM_LENGTH)
+
+
+def _base62(number: int, length: int) -> str:
+    digits = []
+    for _ in range(length):
+        number, digit = divmod(number, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return "".join(reversed(digits))

@@ -18,7 +18,7 @@ from motor.motor_asyncio import AsyncIOMotorCollection
 from prometheus_client.core import Metric
 from pymongo import ASCENDING, IndexModel
 
-from common.concurrency.lease import run_leased
+from common.concurrency.background import run_leased
 from common.mongo import Document, Indexes, MongoDatabase, MongoError, long_timeout, make_indexes
 from common.telemetry import log
 from common.telemetry.metrics import Metrics, gauges

@@ -38,6 +38,8 @@ from upload_service.storage.store import MongoMoveStore
 
 CALL_TIMEOUT = 60.0  # seconds of one call: a backup may wait for a busy MongoDB
 ATTEMPTS = 10  # at reading the records; after each, fewer installers are left to copy
+RETRIES = 8  # with pauses of about 2, 4, 8, 16, 32, 60 and 60 seconds: longer than a restart of MongoDB
+Result = TypeVar("Result")
 
 
 @dataclass
@@ -126,9 +128,6 @@ async def _write_records(client: Client, folder: Path, snapshot: DatabaseSnapsho
         if names == await collections(client):
             return entries
 
-
-RETRIES = 8  # with pauses of about 2, 4, 8, 16, 32, 60 and 60 seconds: longer than a restart of MongoDB
-Result = TypeVar("Result")
 
 _retrying = stamina.AsyncRetryingCaller(
     attempts=RETRIES, timeout=None, wait_initial=2.0, wait_max=60.0, wait_jitter=1.0

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from auth_service.audit.model import OPERATORS
+from auth_service.audit.store import OPERATORS
 from common.tenants import is_tenant_id
 from deploy.backup.installers import installers_of
 from deploy.backup.records import (

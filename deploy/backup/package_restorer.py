@@ -13,7 +13,7 @@ import bson
 from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo.errors import DuplicateKeyError
 
-from auth_service.audit.model import AuditEntry, Selection
+from auth_service.audit.store import AuditEntry, Selection
 from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.packages import PackageExists, id_key
 from catalog_service.model.releases import Reason, VersionRelease, release_document, version_release_of

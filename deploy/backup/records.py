@@ -44,6 +44,17 @@ SALT_SIZE = 16  # bytes
 PASSPHRASE_MINIMUM = 20  # characters
 RECORDS = re.compile(r"([a-z]{1,32})\.([a-z_]{1,64})\.bson")
 MAX_ENTRIES = 2_000_000
+Client = AsyncIOMotorClient[Document]
+Result = TypeVar("Result")
+# A tenant can be used once `auth` has it, so a restore writes `auth` last.
+DATABASES = ("upload", "clients", "catalog", "auth")
+MARKERS = ("auth", "restorations")  # see `RestoreMarker`; not part of a backup
+RAW = CodecOptions(document_class=RawBSONDocument)
+DECODED: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
+MAX_DOCUMENT = (16 << 20) + (16 << 10)  # bytes, MongoDB's limit
+BATCH = 500  # documents of one write
+ATTEMPTS, PAUSE = 20, 0.5  # while collections or indexes are created; seconds
+TOO_OLD, UNAVAILABLE = 239, 246  # MongoDB's codes
 
 
 class BackupProblem(Exception):
@@ -166,20 +177,6 @@ class Passphrase:
 
 def _hmac(key: str, content: bytes) -> str:
     return hmac.new(key.encode(), content, hashlib.sha256).hexdigest()
-
-
-Client = AsyncIOMotorClient[Document]
-Result = TypeVar("Result")
-
-# A tenant can be used once `auth` has it, so a restore writes `auth` last.
-DATABASES = ("upload", "clients", "catalog", "auth")
-MARKERS = ("auth", "restorations")  # see `RestoreMarker`; not part of a backup
-RAW = CodecOptions(document_class=RawBSONDocument)
-DECODED: CodecOptions[Document] = CodecOptions(tz_aware=True, tzinfo=UTC)
-MAX_DOCUMENT = (16 << 20) + (16 << 10)  # bytes, MongoDB's limit
-BATCH = 500  # documents of one write
-ATTEMPTS, PAUSE = 20, 0.5  # while collections or indexes are created; seconds
-TOO_OLD, UNAVAILABLE = 239, 246  # MongoDB's codes
 
 
 @dataclass(frozen=True)

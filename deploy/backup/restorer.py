@@ -13,8 +13,8 @@ from motor.motor_asyncio import AsyncIOMotorClientSession
 from pymongo.errors import DuplicateKeyError, OperationFailure
 from pymongo.read_concern import ReadConcern
 
-from auth_service.audit.model import OPERATORS
-from auth_service.backups.store import MongoBackupStore
+from auth_service.audit.store import OPERATORS
+from auth_service.store import MongoBackupStore
 from common.mongo import Document, MongoDatabase, long_timeout
 from common.redis import TenantVersions, open_redis
 from common.work import due_now
@@ -40,7 +40,7 @@ from upload_service.quota.reconciliation import Reconciliation
 from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.integrity import StorageOwnership
 from upload_service.storage.store import MongoFileIndex
-from upload_service.store import ANNOUNCE, STORED
+from upload_service.store import ANNOUNCE, MOVE, STORED
 
 UNAUTHORIZED = 13  # MongoDB's code
 IDENTITY = ("upload", "storage")  # A service writes it to an empty database when it starts.
@@ -50,7 +50,7 @@ CONSEQUENCES = {
     CLIENT_TOKEN: "no client's token is valid, until the old key is added after the new one",
 }
 MAX_NAMES = 20  # names of damaged files in one line
-UNFINISHED_WORK = dict.fromkeys(("left", "moving_by", "moving_until"), "")  # fields of a record
+UNFINISHED_WORK = dict.fromkeys(("left", f"work.{MOVE}"), "")  # fields of a record
 ANNOUNCED_AGAIN = timedelta(days=1)  # before a backup; the broker may still have had events of that time
 
 

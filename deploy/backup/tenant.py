@@ -16,11 +16,8 @@ from tempfile import TemporaryDirectory
 
 import bson
 
-from auth_service.audit.chain import ChainBroken, verify
-from auth_service.audit.model import Head, SignedHead
-from auth_service.audit.store import parse_document
-from auth_service.tenants.model import TenantExists
-from auth_service.tenants.store import MongoTenantStore
+from auth_service.audit.store import ChainBroken, Head, SignedHead, parse_document, verify
+from auth_service.tenants.store import MongoTenantStore, TenantExists
 from auth_service.users.store import HAS_PASSWORD
 from catalog_service.releases.store import UNREMEMBERED, MongoReleaseStore
 from common.mongo import Document, MongoDatabase
@@ -83,6 +80,7 @@ RESTORED = (  # as they are, in this order; exported whole unless the exporter h
     "clients.groups.bson",
     "auth.users.bson",
 )
+ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -126,9 +124,6 @@ class ArchiveRecords:
             if document.get("tenant_id") != self.manifest.tenant_id:
                 raise BackupProblem(f"{name}: has a record of another tenant")
             yield document
-
-
-ATTEMPTS = 3
 
 
 class InstallerDeleted(Exception):

@@ -8,10 +8,9 @@ import typer
 from typer import Argument, BadParameter, Option
 
 from auth_service.forms import token_grant
-from auth_service.tokens.model import DEFAULT_DAYS, MAX_DAYS, MAX_OVERLAP, TokenNotFound
+from auth_service.users.token_store import DEFAULT_DAYS, MAX_DAYS, MAX_OVERLAP, TokenNotFound
 from common.auth.internal_tokens import Caller, Kind
-from common.auth.package_patterns import EVERY_PACKAGE
-from common.auth.roles import ADMINISTRATOR, Role, parse_roles
+from common.auth.roles import ADMINISTRATOR, EVERY_PACKAGE, Role, parse_roles
 from common.http.forms import Form
 from deploy.cli.options import TenantId, console, with_stores
 from deploy.operator.tenants import Operator, RecordedOperator, operator_name

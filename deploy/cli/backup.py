@@ -9,8 +9,8 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from auth_service.audit.model import OPERATORS
-from auth_service.backups.store import MongoBackupStore
+from auth_service.audit.store import OPERATORS
+from auth_service.store import MongoBackupStore
 from deploy.backup.creator import BackupCreator, print_retries, run_with_retries
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome

@@ -21,9 +21,8 @@ from rich.progress import (
 )
 from typer import BadParameter, Option
 
-from auth_service.audit.chain import ChainBroken
-from auth_service.audit.chain import verify as verify_chain
-from auth_service.audit.model import OPERATORS, Head, Selection
+from auth_service.audit.store import OPERATORS, ChainBroken, Head, Selection
+from auth_service.audit.store import verify as verify_chain
 from auth_service.forms import time
 from catalog_service.store import MongoCatalogStore
 from common.errors import InvalidField

@@ -21,6 +21,7 @@ from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 PAUSE = 1.0  # seconds between two checks of work that another process has begun
 
 storage = typer.Typer(no_args_is_help=True)
+_NAMES = {StorageKind.FOLDER: "folder", StorageKind.S3: "object storage"}
 
 
 @resumable
@@ -98,13 +99,14 @@ class StorageMigration:
 
                 check = self._storage.integrity_check(MongoFileIndex(database), advance)
                 mover = Mover(store, self._storage.backends, self._storage.staging, self._target, check)
-                while (await store.remaining(source, self._upload_ids(Outcome.FAILED)))[0]:
+                while True:
                     async for upload, outcome in mover.moves():
                         self._outcomes[upload.upload_id] = outcome
                         if outcome is not Outcome.MOVED:
                             console.print(f"{upload.tenant_id}/{upload.server_filename}: {outcome}")
+                    if not (await store.remaining(source, self._upload_ids(Outcome.FAILED)))[0]:
+                        break
                     await asyncio.sleep(PAUSE)  # A service moves the rest, or the files were completed just now.
-                await mover.remove_leftovers()
             self._remaining = await store.count(source)
 
     def report(self) -> None:
@@ -120,6 +122,3 @@ class StorageMigration:
     def _upload_ids(self, outcome: Outcome) -> list[str]:
         """The files whose last attempt had this outcome."""
         return [upload_id for upload_id, last in self._outcomes.items() if last is outcome]
-
-
-_NAMES = {StorageKind.FOLDER: "folder", StorageKind.S3: "object storage"}

@@ -11,9 +11,8 @@ from typer import BadParameter, Option
 
 from auth_service.oidc.model import Provider
 from auth_service.tenants.service import to_audit_text
-from common.auth.entra_app import EntraApp
 from common.auth.roles import Role, parse_roles
-from common.tenants import Tenant, VersionKey, is_tenant_id, parse_network
+from common.tenants import EntraApp, Tenant, VersionKey, is_tenant_id, parse_network
 from deploy.cli.options import CaFile, TenantId, console, error_console, with_stores
 from deploy.operator.stores import StoreAddresses
 from deploy.operator.tenants import (
@@ -34,6 +33,12 @@ tenants.add_typer(oidc, name="oidc", help="Set, show and remove the company logi
 MAX_BYTES, MAX_CLIENTS = 2**63 - 1, 2**31 - 1  # MongoDB's int64, and a count above any fleet
 NO_LIMIT = -1
 LOOPBACK = "127.0.0.1"  # Callers beside `pkgrepo up` have this address.
+Quota = Annotated[int | None, Option(min=0, max=MAX_BYTES, help="Limit of stored installers, in bytes.")]
+Clients = Annotated[int | None, Option(min=0, max=MAX_CLIENTS, help="Limit of registered clients.")]
+Networks = Annotated[str | None, Option(help="Addresses, networks and a-b ranges, comma-separated; empty allows all.")]
+Authentication = Annotated[bool | None, Option(help="Require a token from clients.")]
+PasswordLogin = Annotated[bool | None, Option(help="Whether users without --break-glass may use passwords.")]
+Strictness = Annotated[bool | None, Option(help="Reject versions whose metadata contradicts the file.")]
 
 
 def _limit(text: str, maximum: int) -> int:
@@ -44,18 +49,12 @@ def _limit(text: str, maximum: int) -> int:
     return int(text)
 
 
-Quota = Annotated[int | None, Option(min=0, max=MAX_BYTES, help="Limit of stored installers, in bytes.")]
-Clients = Annotated[int | None, Option(min=0, max=MAX_CLIENTS, help="Limit of registered clients.")]
 NewQuota = Annotated[
     int | None, Option(parser=partial(_limit, maximum=MAX_BYTES), metavar="<str>", help="Bytes, or `none`.")
 ]
 NewClients = Annotated[
     int | None, Option(parser=partial(_limit, maximum=MAX_CLIENTS), metavar="<str>", help="Number, or `none`.")
 ]
-Networks = Annotated[str | None, Option(help="Addresses, networks and a-b ranges, comma-separated; empty allows all.")]
-Authentication = Annotated[bool | None, Option(help="Require a token from clients.")]
-PasswordLogin = Annotated[bool | None, Option(help="Whether users without --break-glass may use passwords.")]
-Strictness = Annotated[bool | None, Option(help="Reject versions whose metadata contradicts the file.")]
 
 
 @tenants.command()

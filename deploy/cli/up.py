@@ -1,7 +1,6 @@
 """`pkgrepo up`: all services on one machine."""
 
 import asyncio
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +13,7 @@ from common.telemetry import configure_logs
 from deploy.local.certificates import is_host
 from deploy.local.demo import publish_samples
 from deploy.local.folder import DataFolder
-from deploy.local.up import RunningService, open_log, print_welcome, run_all
+from deploy.local.up import open_log, print_welcome, run_all
 
 console = Console(highlight=False, soft_wrap=True)
 
@@ -38,22 +37,21 @@ def up(
     if wrong := [each for each in names if not is_host(each)]:
         raise BadParameter(f"{wrong[0]!r} must be a host name or an address, without https:// and port.")
     folder = DataFolder(data.absolute())
-    service = run_all(folder, host, port, deployment, names, tls=tls)
-    asyncio.run(until_stopped(_up(folder, service, demo=demo)))
+
+    async def work() -> None:
+        console.print(f"Starting on {folder.path} …")
+        folder.prepare()
+        with open_log(folder.logs) as logs:
+            configure_logs("info", logs)
+            async with run_all(folder, host, port, deployment, names, tls=tls) as service:
+                if demo:
+                    password = folder.password.read_text(encoding="utf-8")
+                    console.print(await publish_samples(service.local_url, password, folder.trust))
+                print_welcome(console, service, folder)
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    console.print("Stopping …")
+
+    asyncio.run(until_stopped(work()))
     console.print("Stopped. All data is kept.")
-
-
-async def _up(folder: DataFolder, starting: AbstractAsyncContextManager[RunningService], *, demo: bool) -> None:
-    console.print(f"Starting on {folder.path} …")
-    folder.prepare()
-    with open_log(folder.logs) as logs:
-        configure_logs("info", logs)
-        async with starting as service:
-            if demo:
-                password = folder.password.read_text(encoding="utf-8")
-                console.print(await publish_samples(service.local_url, password, folder.trust))
-            print_welcome(console, service, folder)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                console.print("Stopping …")

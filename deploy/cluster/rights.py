@@ -48,6 +48,8 @@ REDIS: Mapping[str, str] = {
     ADMINISTRATOR: "+acl|load",
 }
 DEFAULT_USER = "user default reset ~* &* +@all"  # off and without a password
+UNAUTHORIZED = frozenset([13, 18])  # MongoDB's codes for a user without the right, and for an unknown user
+ROOT = "pkgrepo"  # creates the other users; no service has its password
 
 
 @dataclass(frozen=True)
@@ -161,10 +163,6 @@ class OtherStores(EnvironmentSettings):
     mongo_url: MongoUrl | None = None
     redis_url: RedisUrl | None = None
     rabbitmq_url: RabbitUrl | None = None
-
-
-UNAUTHORIZED = frozenset([13, 18])  # MongoDB's codes for a user without the right, and for an unknown user
-ROOT = "pkgrepo"  # creates the other users; no service has its password
 
 
 async def prepare(address: str, member: str, passwords: Sequence[str], credentials: Sequence[Credential]) -> None:

@@ -32,6 +32,16 @@ SERVICES_USER = 10001  # of our image
 STORES_USER = 999  # of the images of MongoDB, Redis and RabbitMQ
 # The folders of secrets of other owners than SERVICES_USER.
 OWNERS = {"mongodb": STORES_USER, "redis": STORES_USER, "rabbitmq": STORES_USER, "grafana": 472}
+SETTINGS: Mapping[str, type[ServiceSettings]] = {
+    "gateway": GatewaySettings,
+    "auth_service": AuthSettings,
+    "catalog_service": CatalogSettings,
+    "upload_service": UploadSettings,
+    "client_registry": RegistrySettings,
+}
+# `internal_key` is the default of other keys that are all given here; the storage's provider issues the S3 key.
+NOT_GENERATED = frozenset(["internal_key", "s3_secret_access_key"])
+COMMAND = "pkgrepo"  # the folder of the addresses for the operator's commands
 
 
 def prepare_backup_folder(path: Path) -> None:
@@ -43,18 +53,6 @@ def prepare_backup_folder(path: Path) -> None:
     if path.stat().st_uid == ROOT and not any(path.iterdir()):
         path.chmod(0o700)
         os.chown(path, SERVICES_USER, SERVICES_USER)
-
-
-SETTINGS: Mapping[str, type[ServiceSettings]] = {
-    "gateway": GatewaySettings,
-    "auth_service": AuthSettings,
-    "catalog_service": CatalogSettings,
-    "upload_service": UploadSettings,
-    "client_registry": RegistrySettings,
-}
-# `internal_key` is the default of other keys that are all given here; the storage's provider issues the S3 key.
-NOT_GENERATED = frozenset(["internal_key", "s3_secret_access_key"])
-COMMAND = "pkgrepo"  # the folder of the addresses for the operator's commands
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,11 @@ CERTIFICATE_SIGNING = x509.KeyUsage(
     encipher_only=False,
     decipher_only=False,
 )
+_LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
+_HOST_NAME = re.compile(rf"(?!.{{254}}){_LABEL}(\.{_LABEL})*", re.IGNORECASE)
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+# Addresses for documentation. Connecting a UDP socket sends nothing; it selects our address for this destination.
+_ROUTES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
 @dataclass(frozen=True)
@@ -208,13 +213,6 @@ def _is_permitted(name: x509.GeneralName, permitted: Iterable[x509.GeneralName])
         networks = [each.value for each in permitted if isinstance(each.value, IPv4Network | IPv6Network)]
         return any(name.value in network for network in networks)
     return any(f".{name.value}".endswith(f".{each.value}") for each in permitted if isinstance(each, x509.DNSName))
-
-
-_LABEL = "[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?"
-_HOST_NAME = re.compile(rf"(?!.{{254}}){_LABEL}(\.{_LABEL})*", re.IGNORECASE)
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Addresses for documentation. Connecting a UDP socket sends nothing; it selects our address for this destination.
-_ROUTES = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
 
 
 def is_host(text: str) -> bool:

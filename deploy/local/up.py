@@ -39,6 +39,7 @@ from upload_service.settings import UploadSettings
 DEMO_TENANT = "demo"
 SINGLE_TENANT = "main"
 CA_PATH = "/ca.crt"  # no path of the interface, which begins with a tenant's id
+LIMIT = 16 << 20  # bytes of the file, and of the previous one
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,9 @@ async def run_all(
         async with open_database(mongo_url, "auth"):
             pass  # Fails for a newer schema; the services would wait instead.
         names = server_names(host, names)
-        certificates = await _certificates(stack, folder, names) if tls else None
+        certificates = Certificates(folder.certificates, names) if tls else None
+        if certificates:
+            await stack.enter_async_context(renewing(certificates))
         stores = {"mongo_url": mongo_url, "redis_url": redis_url}
         url = urlsplit(await _serve(stack, folder, stores, authority(host, port), deployment, certificates))
         loopback = "::1" if ":" in host else "127.0.0.1"
@@ -88,13 +91,6 @@ async def run_all(
         stack.callback(folder.remove_addresses)
         prefix = "client/api" if deployment is Deployment.SINGLE else tenant_id
         yield RunningService(tenant_id, f"{base_url}/{prefix}", f"{local_url}/{prefix}", password, certificates)
-
-
-async def _certificates(stack: AsyncExitStack, folder: DataFolder, names: Sequence[str]) -> Certificates:
-    """The certificates in the folder, renewed while the stack is open."""
-    certificates = Certificates(folder.certificates, names)
-    await stack.enter_async_context(renewing(certificates))
-    return certificates
 
 
 def _offer_ca_certificate(app: web.Application, certificates: Certificates) -> None:
@@ -159,8 +155,6 @@ async def _serve(
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-LIMIT = 16 << 20  # bytes of the file, and of the previous one
 
 
 class RotatingFile(FileIO):

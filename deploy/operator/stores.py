@@ -37,6 +37,8 @@ from upload_service.storage.store import MongoFileIndex
 from upload_service.store import SCHEMA as UPLOAD
 
 UNAUTHORIZED, AUTHENTICATION_FAILED = 13, 18  # MongoDB's codes
+SCHEMAS: dict[str, Schema] = {"auth": AUTH, "catalog": CATALOG, "upload": UPLOAD, "clients": CLIENTS}
+KNOWN = {name: schema.version for name, schema in SCHEMAS.items()}
 
 
 class StoreSettings(EnvironmentSettings):
@@ -108,10 +110,6 @@ async def local_stores(folder: DataFolder) -> AsyncIterator[tuple[str, str]]:
 
 def _of_folder(folder: DataFolder, addresses: Addresses) -> StoreAddresses:
     return StoreAddresses(addresses, folder.installers, folder.audit_key, Keys(folder.key("client-token")))
-
-
-SCHEMAS: dict[str, Schema] = {"auth": AUTH, "catalog": CATALOG, "upload": UPLOAD, "clients": CLIENTS}
-KNOWN = {name: schema.version for name, schema in SCHEMAS.items()}
 
 
 @asynccontextmanager

@@ -12,23 +12,17 @@ from ipaddress import ip_address
 from pathlib import Path
 from uuid import uuid4
 
-from auth_service.audit.chain import AuditSigner
-from auth_service.audit.model import OPERATORS, AuditEntry, Selection
 from auth_service.audit.service import Audit
-from auth_service.audit.store import MongoAuditStore
+from auth_service.audit.store import OPERATORS, AuditEntry, AuditSigner, MongoAuditStore, Selection
 from auth_service.oidc.client import ProviderClient
-from auth_service.oidc.providers import Providers
+from auth_service.oidc.service import Providers
 from auth_service.oidc.store import MongoProviderStore
-from auth_service.tenants.model import TenantExists
 from auth_service.tenants.service import Changes, Tenants
-from auth_service.tenants.store import MongoTenantStore
-from auth_service.throttle.service import Throttle
-from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
-from auth_service.tokens.service import Tokens
-from auth_service.tokens.store import MongoTokenStore
-from auth_service.users.passwords import Passwords
-from auth_service.users.service import Users
+from auth_service.tenants.store import MongoTenantStore, TenantExists
+from auth_service.users.service import Passwords, Users
 from auth_service.users.store import MongoUserStore
+from auth_service.users.throttle_store import RedisFailureCounts, RedisKnownNetworks, Throttle
+from auth_service.users.token_store import Tokens
 from catalog_service.store import MongoCatalogStore
 from client_registry.clients.store import MongoClientStore
 from common.auth.sessions import Sessions
@@ -47,6 +41,9 @@ from upload_service.uploads.claims import forget_tenant as forget_installers
 from upload_service.uploads.store import MongoUploadStore
 
 CACHES_EXPIRED = 5  # seconds until no gateway has a deleted tenant in its cache
+RECENT_ENTRIES = 100
+OPERATOR_PREFIX = "operator/"  # before a name; the slash tells it from an administrator's
+ADMINISTRATOR = "admin"
 
 
 @dataclass(frozen=True)
@@ -72,7 +69,7 @@ async def open_operator(addresses: Addresses) -> AsyncIterator[Operator]:
         versions = TenantVersions(redis)
         users = Users(MongoUserStore(database), Passwords(), sessions, throttle, versions)
         tenants = Tenants(MongoTenantStore(database), versions)
-        tokens = Tokens(MongoTokenStore(database), versions)
+        tokens = Tokens(database, versions)
         providers = Providers(MongoProviderStore(database), ProviderClient(), users)
         yield Operator(tenants, users, tokens, providers, sessions, known_networks)
 
@@ -117,10 +114,6 @@ async def delete_tenant(addresses: Addresses, installers: Path | None, tenant_id
         stores = (MongoUploadStore(upload), MongoQuotaStore(upload), MongoDownloadStore(upload))
         await forget_installers(tenant_id, storage.backends, *stores)
     return known
-
-
-RECENT_ENTRIES = 100
-OPERATOR_PREFIX = "operator/"  # before a name; the slash tells it from an administrator's
 
 
 class NotRecorded(Exception):
@@ -171,9 +164,6 @@ def operator_name() -> str:
         return f"{OPERATOR_PREFIX}{getpass.getuser()}"
     except (KeyError, OSError):  # a user without a name, as in a container
         return f"{OPERATOR_PREFIX}{os.getuid()}"
-
-
-ADMINISTRATOR = "admin"
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ STALL_TIMEOUT = 120.0  # seconds without a byte of the body sent, or without an 
 MakeBody = Callable[[Callable[[], None]], Any]
 """Makes the body of each attempt, as aiohttp's client takes it. A long body calls its argument after each part that was
 sent, which restarts the `STALL_TIMEOUT`."""
+BLOCK = 64 << 10  # bytes of a chunk from one report of the progress to the next
 
 
 class Credentials(EnvironmentSettings):
@@ -175,9 +176,6 @@ def _parse_answer(response: aiohttp.ClientResponse, content: bytes) -> Any:
         params=params if isinstance(params := problem.get("params"), dict) else {},
         retry_after=retry_after(response.headers),
     )
-
-
-BLOCK = 64 << 10  # bytes of a chunk from one report of the progress to the next
 
 
 class TransferState(BaseModel):

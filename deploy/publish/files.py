@@ -33,6 +33,7 @@ _ARCHITECTURES = (
     (Architecture.X86, r"x86|i[3-6]86|ia32|win32|32[_-]?bit"),
     (Architecture.ARM, r"arm"),
 )
+Value = TypeVar("Value")
 
 
 class LocalFile:
@@ -110,9 +111,6 @@ def architecture_of(path: Path) -> Architecture:
         if re.search(rf"(?<![a-z0-9])({words})(?![a-z0-9])", path.name.lower()):
             return architecture
     return Architecture.X64
-
-
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)

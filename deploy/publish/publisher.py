@@ -26,6 +26,12 @@ from deploy.publish.model import (
 from deploy.terminal import READING, FileProgress, Rows
 
 MIN_CHUNK = 256 << 10  # bytes of the chunks over an unreliable connection
+AT_ONCE = 4  # files; their connections share the bandwidth
+UNUSABLE = frozenset(
+    ["transfer_cancelled", "transfer_damaged", "installer_damaged", "installer_missing", "installer_not_found"]
+)
+OpenInstaller = Callable[[Installer, FileProgress], AbstractAsyncContextManager[LocalFile]]
+"""Opens an installer's file for the block; raises a Problem if it is not available."""
 
 
 @dataclass
@@ -95,15 +101,6 @@ class Transfer:
         """Halve the chunks: the server keeps only whole chunks, and small ones pass an unreliable connection."""
         self.chunk_size = max(MIN_CHUNK, self.chunk_size // 2)
         return Unreachable(problem.detail)
-
-
-AT_ONCE = 4  # files; their connections share the bandwidth
-UNUSABLE = frozenset(
-    ["transfer_cancelled", "transfer_damaged", "installer_damaged", "installer_missing", "installer_not_found"]
-)
-
-OpenInstaller = Callable[[Installer, FileProgress], AbstractAsyncContextManager[LocalFile]]
-"""Opens an installer's file for the block; raises a Problem if it is not available."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from deploy.winget_manifests.schema import DefaultTexts, Installer, InstallerSwi
 
 _WITH_LINES = frozenset(["description", "agreement", "release_notes", "installation_notes"])
 _RELEASE = ("release_notes", "release_notes_url")
+_GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
+_LOCALES = {locale.replace("_", "-").casefold(): locale for locale in Locale}
+NEUTRAL = Architecture.X86  # runs on every Windows
 
 
 def new_package(manifest: Manifest) -> NewPackage:
@@ -71,11 +74,6 @@ def _on_one_line(name: str, value: Any) -> Any:
 
 def _without(fields: Mapping[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in names}
-
-
-_GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
-_LOCALES = {locale.replace("_", "-").casefold(): locale for locale in Locale}
-NEUTRAL = Architecture.X86  # runs on every Windows
 
 
 @dataclass(frozen=True)

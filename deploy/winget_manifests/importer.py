@@ -20,6 +20,11 @@ from deploy.winget_manifests.forms import ManifestInstaller, manifest_installers
 from deploy.winget_manifests.manifest import Manifest, ManifestRefused, RefusedManifest
 from deploy.winget_manifests.sources import InstallerSources
 
+AnyManifest = Manifest | RefusedManifest
+Result = Published | NotPublished
+# Publishes the installers of a package, which it adds if needed. The results are in their order.
+Publish = Callable[[str, NewPackage, Sequence[Installer]], Awaitable[Sequence[Result]]]
+
 
 class Outcome(StrEnum):
     PUBLISHED = "published"
@@ -84,12 +89,6 @@ def of_result(manifest: Manifest, source: ManifestInstaller, result: Published |
 def summary(rows: Sequence[Row]) -> dict[str, int]:
     """Count the rows of each outcome."""
     return {outcome.value: sum(row.outcome is outcome for row in rows) for outcome in Outcome}
-
-
-AnyManifest = Manifest | RefusedManifest
-Result = Published | NotPublished
-# Publishes the installers of a package, which it adds if needed. The results are in their order.
-Publish = Callable[[str, NewPackage, Sequence[Installer]], Awaitable[Sequence[Result]]]
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,24 @@ MAX_DEPTH = 12
 NULLS = frozenset(["", "~", "null", "Null", "NULL"])
 
 Value = Any  # a text, a list of values, or a dict of values by texts; None within a list
+KINDS: Mapping[str, type[schema.File]] = {
+    "singleton": schema.SingletonFile,
+    "version": schema.VersionFile,
+    "defaultLocale": schema.DefaultLocaleFile,
+    "locale": schema.LocaleFile,
+    "installer": schema.InstallerFile,
+}
+MAX_REASONS = 5
+PACKAGED = frozenset(["msix", "appx"])
+# Installers of these types write an entry of Apps and Features.
+WITH_ENTRY = frozenset(["exe", "msi", "inno", "nullsoft", "wix", "burn", "portable"])
+# An installer's members of these objects replace the manifest's; all other fields are replaced as a whole.
+BY_MEMBER = frozenset(["installer_switches", "installation_metadata"])
+# An empty list, or an object with empty members only, is the same as none.
+INHERITED_IF_EMPTY = frozenset(["apps_and_features_entries", "nested_installer_files", "dependencies"])
+SUFFIXES = (".yaml", ".yml")
+Identity = tuple[str, str]  # the package id and the version
+Files = Sequence[tuple[Path, File]]
 
 
 class ManifestRefused(Problem):
@@ -104,23 +122,6 @@ class _Reader:
 
 def _refused(mark: Any, reason: str) -> ManifestRefused:
     return ManifestRefused(f"line {mark.line + 1}: {reason}" if mark else reason)
-
-
-KINDS: Mapping[str, type[schema.File]] = {
-    "singleton": schema.SingletonFile,
-    "version": schema.VersionFile,
-    "defaultLocale": schema.DefaultLocaleFile,
-    "locale": schema.LocaleFile,
-    "installer": schema.InstallerFile,
-}
-MAX_REASONS = 5
-PACKAGED = frozenset(["msix", "appx"])
-# Installers of these types write an entry of Apps and Features.
-WITH_ENTRY = frozenset(["exe", "msi", "inno", "nullsoft", "wix", "burn", "portable"])
-# An installer's members of these objects replace the manifest's; all other fields are replaced as a whole.
-BY_MEMBER = frozenset(["installer_switches", "installation_metadata"])
-# An empty list, or an object with empty members only, is the same as none.
-INHERITED_IF_EMPTY = frozenset(["apps_and_features_entries", "nested_installer_files", "dependencies"])
 
 
 @dataclass(frozen=True)
@@ -243,11 +244,6 @@ def _not_inherited(whole: schema.Installer) -> Set[str]:
 
 def _is_empty(value: object) -> bool:
     return not any(vars(value).values()) if isinstance(value, Fields) else not value
-
-
-SUFFIXES = (".yaml", ".yml")
-Identity = tuple[str, str]  # the package id and the version
-Files = Sequence[tuple[Path, File]]
 
 
 class RefusedManifest(ManifestRefused):

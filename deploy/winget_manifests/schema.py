@@ -27,6 +27,29 @@ LongText = Annotated[str, Text(2048)]
 NEEDED = Listed(16, Text(128))
 _NUMBER = r"(0|[1-9][0-9]{0,4})"
 ManifestVersion = Annotated[str, Text(20, pattern=rf"{_NUMBER}(\.{_NUMBER}){{2}}", like="a version such as 1.10.0")]
+NEWEST = 28  # of the versions 1.x
+# Contracts have the same history, but there is no contract 1.2, and responses have no Authentication. Fields that only
+# responses have do no harm here, because no schema has them.
+_SINCE = {
+    **MEMBERS_SINCE,
+    "DisplayInstallWarnings": 2,
+    "Documentations": 2,
+    "InstallationNotes": 2,
+    "PurchaseUrl": 2,
+    "ReturnResponseUrl": 2,
+    "UnsupportedArguments": 2,
+    "Authentication": 10,
+}
+_VALUES_SINCE = {
+    ("InstallerType", "portable"): 2,
+    ("InstallerType", "font"): 12,
+    ("NestedInstallerType", "font"): 12,
+    ("UpgradeBehavior", "deny"): 6,
+    ("ReturnResponse", "custom"): 2,
+    ("ReturnResponse", "invalidParameter"): 2,
+    ("ReturnResponse", "packageInUseByApplication"): 2,
+    ("ReturnResponse", "systemNotSupported"): 2,
+}
 
 
 class NestedInstallerFile(Fields):
@@ -153,32 +176,6 @@ class InstallerFile(InstallersFile):
 class SingletonFile(InstallersFile, DefaultTexts):
     manifest_type: Literal["singleton"]
     installers: Annotated[list[Installer], Field(min_length=1, max_length=1)]
-
-
-NEWEST = 28  # of the versions 1.x
-
-# Contracts have the same history, but there is no contract 1.2, and responses have no Authentication. Fields that only
-# responses have do no harm here, because no schema has them.
-_SINCE = {
-    **MEMBERS_SINCE,
-    "DisplayInstallWarnings": 2,
-    "Documentations": 2,
-    "InstallationNotes": 2,
-    "PurchaseUrl": 2,
-    "ReturnResponseUrl": 2,
-    "UnsupportedArguments": 2,
-    "Authentication": 10,
-}
-_VALUES_SINCE = {
-    ("InstallerType", "portable"): 2,
-    ("InstallerType", "font"): 12,
-    ("NestedInstallerType", "font"): 12,
-    ("UpgradeBehavior", "deny"): 6,
-    ("ReturnResponse", "custom"): 2,
-    ("ReturnResponse", "invalidParameter"): 2,
-    ("ReturnResponse", "packageInUseByApplication"): 2,
-    ("ReturnResponse", "systemNotSupported"): 2,
-}
 
 
 def newer_fields(value: Any, minor: int, parent: str = "") -> Iterator[str]:

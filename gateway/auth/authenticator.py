@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 
 from aiohttp import web
 
-from common.auth.api_tokens import PREFIX
 from common.auth.internal_tokens import Caller, Kind
 from common.auth.sessions import SessionCheck, Sessions
+from common.auth.signing import API_TOKEN_PREFIX
 from common.caching import FifoCache
 from common.errors import InvalidRequest, NotAuthenticated
 from common.http.bodies import read_body
@@ -69,7 +69,7 @@ class Authenticator:
         is_allowed = self._tenants.last_known_allows(tenant_id, address)
         token = _bearer_token(request) if is_allowed and operation.access in WITH_BEARER else ""
         is_entra = operation.access is Access.PACKAGE_MANAGER and is_entra_token(token)
-        session_token = "" if is_entra or token.startswith(PREFIX) else token
+        session_token = "" if is_entra or token.startswith(API_TOKEN_PREFIX) else token
         try:
             check = await self._sessions.touch(tenant_id, session_token)
         except RedisError:
@@ -140,7 +140,7 @@ class Authenticator:
 
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
         token = _bearer_token(request)
-        if token.startswith(PREFIX):
+        if token.startswith(API_TOKEN_PREFIX):
             return await self._users.by_token(visitor, token, check.tenant_version)
         return await self._user(visitor, check, token)
 
@@ -187,7 +187,7 @@ class Authenticator:
     async def _by_client_token(
         self, visitor: Caller, token: str, program: int, version: str | None, *, form: bytes = b""
     ) -> Caller | None:
-        if token and len(token) <= TOKEN_LIMIT and not token.startswith(PREFIX):
+        if token and len(token) <= TOKEN_LIMIT and not token.startswith(API_TOKEN_PREFIX):
             with suppress(UnknownClient):
                 return await self._clients.identify(visitor, token, program, version, form=form)
         return None

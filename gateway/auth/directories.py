@@ -14,15 +14,14 @@ from typing import Any, NamedTuple
 import orjson
 from aiohttp import web
 
-from common.auth.api_tokens import USER_PREFIX, ApiToken
-from common.auth.entra_app import EntraApp
 from common.auth.internal_tokens import Caller, hidden_digest
 from common.auth.roles import Role
 from common.auth.sessions import Session
+from common.auth.signing import USER_PREFIX, ApiToken
 from common.caching import FifoCache, ResponseCache
 from common.errors import Forbidden, NotAuthenticated, NotFound, UpstreamProblem
 from common.service_client.client import ServiceClient, raise_problem
-from common.tenants import Address, Tenant, bounds, contains, is_tenant_id, plain_address
+from common.tenants import Address, EntraApp, Tenant, bounds, contains, is_tenant_id, plain_address
 
 # In seconds. The first two are the longest delay of a change whose new version did not reach Redis.
 MAX_AGE = 30.0

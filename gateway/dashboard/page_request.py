@@ -232,6 +232,12 @@ def sign_in_url(request: web.Request, caller: Caller) -> str:
     return f"{tenant_path(caller)}/sign_in?next={quote(safe_next_url(next_url, caller), safe='/')}"
 
 
+def with_query(path: str, query: Mapping[str, str | int]) -> str:
+    """The address of a page with a query; empty values are left out."""
+    sent = urlencode({name: value for name, value in query.items() if value})
+    return f"{path}?{sent}" if sent else path
+
+
 def url_without_alias(request: web.Request, caller: Caller, target: Target) -> str:
     """The path and query of a page below the tenant's own path, for a request to the path of the alias."""
     path = "/".join([tenant_path(caller), *(quote(segment, safe="") for segment in target.segments)])
@@ -307,6 +313,12 @@ async def client_names_of(page: PageRequest, client_ids: Iterable[str]) -> dict[
     """The names of clients that are known to exist, by their ids, for as many ids as fit an address."""
     answer = await _find(page, "find_clients", "client_id", client_ids) or {}
     return {row["client_id"]: row["client_name"] for row in answer.get("clients", ())}
+
+
+def targets_of(entries: Iterable[Mapping[str, Any]], *names: str) -> list[str]:
+    """The different values of targets in the audit log; a list has commas between its values."""
+    texts = [entry["target"].get(name, "") for entry in entries for name in names]
+    return list(dict.fromkeys(value for text in texts for value in text.split(",") if value))
 
 
 async def _find(page: PageRequest, operation: str, name: str, values: Iterable[str]) -> Mapping[str, Any] | None:

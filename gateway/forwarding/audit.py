@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from aiohttp import web
 
-from common.auth.api_tokens import PATTERN, PREFIX
 from common.auth.internal_tokens import Caller
+from common.auth.signing import API_TOKEN_PATTERN, API_TOKEN_PREFIX
 from common.errors import Overloaded, Problem
 from common.service_client.client import ServiceClient
 from common.telemetry import log, request_id
@@ -34,7 +34,7 @@ CLOSE_TIMEOUT = 5.0  # seconds that the gateway's shutdown waits for the log
 MAX_PENDING = 10_000  # entries; beyond that, the oldest are in the gateway's own log only
 LEFT_OUT = "refused_writes"  # the operation of an entry that stands for many refused writes
 SECRETS = frozenset(["{auth_token}"])  # path parts whose values must not be recorded
-_API_TOKEN = re.compile(PATTERN)  # Users paste a whole token where its id belongs.
+_API_TOKEN = re.compile(API_TOKEN_PATTERN)  # Users paste a whole token where its id belongs.
 
 Entry = dict[str, Any]
 
@@ -178,7 +178,7 @@ def _entry(request: web.Request, caller: Caller, target: Target, status: int) ->
     parts = zip(target.operation.parts, target.segments, strict=False)
     values = {part.strip("{}"): value for part, value in parts if is_value(part) and part not in SECRETS}
     details = request.get(AUDIT_DETAILS) or {"target": values, "changes": {}}
-    target_texts = {name: _API_TOKEN.sub(f"{PREFIX}…", text) for name, text in details["target"].items()}
+    target_texts = {name: _API_TOKEN.sub(f"{API_TOKEN_PREFIX}…", text) for name, text in details["target"].items()}
     return {
         **_by(caller, target_texts),
         "changes": details["changes"],

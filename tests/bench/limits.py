@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
 
-from auth_service.users.passwords import Passwords
+from auth_service.users.service import Passwords
 
 MIB = 1 << 20
 GB = 1_000_000_000

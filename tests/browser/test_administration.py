@@ -252,7 +252,7 @@ async def test_the_audit_log_shows_actor_and_action_and_is_filtered(visitor: Vis
 async def test_paging_through_the_audit_log_shows_every_entry(
     visitor: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.dashboard.pages.administration.AUDIT_PAGE_SIZE", 1)
+    monkeypatch.setattr("gateway.dashboard.pages.administration.PAGE_SIZE", 1)
     await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
     seen, older = [], visitor.page.get_by_role("link", name="Older")
     await visitor.go("/audit")

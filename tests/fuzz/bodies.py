@@ -7,7 +7,7 @@ from urllib.parse import urlencode
 
 from auth_service import forms as auth_forms
 from catalog_service.versions.forms import new_version, package_id, version_uids
-from client_registry.forms import client_credentials, client_name, new_entry, new_group, new_release
+from client_registry.routes import client_credentials, client_name, new_entry, new_group, new_release
 from common.errors import InvalidField, InvalidRequest, NotFound
 from common.http.bodies import read_json
 from common.http.forms import MAX_INTEGER, Form, clean, flag, read_form

@@ -11,7 +11,7 @@ from catalog_service.logos import EDGE, LogoRefused
 from catalog_service.logos.decoder import decode_logo
 from catalog_service.model.versions import VersionName, VersionOrder, newest_first
 from catalog_service.versions.forms import package_id
-from client_registry.clients.hostnames import NAME_LIMIT, host_name
+from client_registry.clients.service import NAME_LIMIT, host_name
 from client_registry.releases.service import release_version
 from common.errors import InvalidField, InvalidRequest
 from common.events import Event

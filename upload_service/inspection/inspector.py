@@ -16,9 +16,8 @@ from common.concurrency.limits import FairConcurrencyLimit
 from common.errors import Overloaded, Unavailable
 from common.telemetry import log
 from common.work import Lease, Worker, do_leased
-from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.model import Findings, Inspection, Reason, Signature, State
-from upload_service.inspection.process import Unreadable
+from upload_service.inspection.process import InstallerFiles, Unreadable
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import InstallerMissing, InstallerNotFound, StorageFull, Upload, parse_server_filename
 

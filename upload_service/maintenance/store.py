@@ -1,19 +1,24 @@
-"""The collection `uploads` for the scrub: files to read, and damaged files.
+"""The collection `uploads` for the scrub: files to read, and damaged files; and the metrics of all records.
 
 A stored file has the work `scrub`, which is due once it was read. `damaged_at` is when its `damage` was found.
 """
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from prometheus_client.core import GaugeMetricFamily, Metric
 from pymongo import ASCENDING
 
 from common.mongo import Document, MongoDatabase
+from common.telemetry.metrics import Metrics, gauges
 from common.work import Lease, WorkQueue
-from upload_service.model import Damage, Upload
-from upload_service.store import NOW, SCRUB, STORED, UploadRecords, record_key, to_upload
+from upload_service.model import Damage, Status, Upload
+from upload_service.store import NOW, QUOTA_TOTALS, SCRUB, STORED, UploadRecords, record_key, to_upload
 
 DAMAGED_AGAIN_SECONDS = 3600  # until a damaged file, which an operator may have restored, is read again
 PAGE = 100  # records
@@ -88,3 +93,44 @@ class MongoScrubStore(UploadRecords):
 
 def _of(tenant_id: str | None) -> Document:
     return {} if tenant_id is None else {"tenant_id": tenant_id}
+
+
+def register_metrics(
+    metrics: Metrics, database: MongoDatabase, announcements: WorkQueue[Upload], installers: Path
+) -> None:
+    """Add the metrics that are read when they are scraped."""
+    uploads, quotas = database["uploads"], database["quotas"]
+
+    async def records() -> Sequence[Metric]:
+        open_transfers, damaged, (waiting, lag) = await asyncio.gather(
+            uploads.count_documents({"status": Status.OPEN}),
+            uploads.count_documents({"damage": {"$gt": ""}, **STORED}),
+            announcements.backlog(),
+        )
+        return [
+            GaugeMetricFamily("pkgrepo_open_transfers", "Uploads that are not whole yet.", open_transfers),
+            GaugeMetricFamily("pkgrepo_damaged_installers", "Stored files that are not what was uploaded.", damaged),
+            GaugeMetricFamily("pkgrepo_outbox_waiting", "Whole uploads that are not announced.", waiting),
+            GaugeMetricFamily("pkgrepo_outbox_lag_seconds", "The age of the oldest of them; 0 without one.", lag),
+        ]
+
+    async def usage() -> Sequence[Metric]:
+        fields = {"_id": False, **dict.fromkeys(QUOTA_TOTALS, True)}
+        tenants = await quotas.find({"tenant_id": {"$gt": ""}}, fields).to_list(None)
+        used = [(tenant["tenant_id"], tenant["used"]) for tenant in tenants]
+        reserved = [(tenant["tenant_id"], tenant["reserved"]) for tenant in tenants]
+        return [
+            gauges("pkgrepo_storage_used_bytes", "Bytes of installers that belong to a version.", used),
+            gauges("pkgrepo_storage_reserved_bytes", "Bytes of installers that belong to none yet.", reserved),
+        ]
+
+    async def room() -> Sequence[Metric]:
+        disk = await asyncio.to_thread(shutil.disk_usage, installers)
+        return [
+            GaugeMetricFamily("pkgrepo_installers_free_bytes", "Bytes free where installers' folder is.", disk.free),
+            GaugeMetricFamily("pkgrepo_installers_size_bytes", "All bytes that there are, free or not.", disk.total),
+        ]
+
+    metrics.add_source("records", records)
+    metrics.add_source("usage", usage)
+    metrics.add_source("room", room)

@@ -1,4 +1,4 @@
-"""Scans stored files for malware, and the checks of files for the gates of release control.
+"""Scans stored files for malware, the metrics of scans, and the checks of files for the gates of release control.
 
 A file is due by its record alone. The announcement of an upload is not consumed here: it would only be a second faster,
 and a queue of this service would let it count as delivered before the catalog listens.
@@ -9,18 +9,62 @@ import hashlib
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
+
+from prometheus_client.core import GaugeMetricFamily, Metric
 
 from common.errors import Problem
 from common.telemetry import log
+from common.telemetry.metrics import Metrics
 from common.work import Lease, Postponed
 from upload_service.inspection.inspector import Inspector
 from upload_service.inspection.model import Inspection
 from upload_service.model import InstallerNotFound, Upload
-from upload_service.scanning.metrics import ScanMetrics
 from upload_service.scanning.model import ScanFailed, Scanner, ScanState, Verdict, scan_document
 from upload_service.scanning.store import MongoScanStore
 from upload_service.storage.filesystem import StorageBackends
+
+CHECK_TIMEOUT = 1.5  # seconds; less than those of a source
+RESULTS = (ScanState.CLEAN, ScanState.INFECTED, ScanState.TOO_LARGE, ScanState.FAILED)
+
+
+class ScanMetrics:
+    """The scans that ended."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.scans = metrics.counter("pkgrepo_scans_total", "Scans of installers, by their result.", "state")
+        for state in RESULTS:  # An increase from nothing would be none.
+            self.scans.labels(state)
+
+
+def register_scan_metrics(metrics: Metrics, store: MongoScanStore, scanner: Scanner) -> None:
+    """Add the metrics that are read when they are scraped."""
+
+    async def waiting() -> Sequence[Metric]:
+        number, age = await store.queue.backlog()
+        return [
+            GaugeMetricFamily("pkgrepo_scans_waiting", "Installers that wait for a scan.", number),
+            GaugeMetricFamily("pkgrepo_scan_lag_seconds", "How long the oldest of them waits; 0 without one.", age),
+        ]
+
+    async def engine() -> Sequence[Metric]:
+        try:
+            async with asyncio.timeout(CHECK_TIMEOUT):
+                date = (await scanner.check()).signatures
+        except (ScanFailed, TimeoutError) as error:  # No scan reports it while no file waits.
+            log.warning("scanner_unusable", reason=str(error) or "the scanner does not answer")
+            return [GaugeMetricFamily("pkgrepo_scanner_up", "1 if the scanner responds and can be used.", 0)]
+        up = GaugeMetricFamily("pkgrepo_scanner_up", "1 if the scanner responds and can be used.", 1)
+        if not date:
+            return [up]
+        age = (datetime.now(UTC) - datetime.fromisoformat(date)).total_seconds()
+        text = "The age of the scanner's signature database."
+        return [up, GaugeMetricFamily("pkgrepo_scanner_signatures_age_seconds", text, age)]
+
+    metrics.add_source("scans", waiting)
+    metrics.add_source("scanner", engine)
+
 
 PAUSE_WITHOUT_SCANNER = 10.0  # seconds
 

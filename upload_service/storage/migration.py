@@ -9,23 +9,21 @@ Nothing is moved unless every storage belongs to the database: another installat
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from pathlib import Path
 
-from common.concurrency.lease import keep_lease
 from common.errors import Problem, Unavailable
 from common.telemetry import log
-from upload_service.model import Damage, Move, Status, StorageFull, StorageKind, Upload
+from common.work import Lease, do_leased
+from upload_service.model import Damage, Status, StorageFull, StorageKind, Upload
 from upload_service.storage.filesystem import FolderStorage, InstallerStorage, StorageBackends
 from upload_service.storage.integrity import IntegrityCheck
 from upload_service.storage.part_files import PartFile, PartFiles, PartWriter
-from upload_service.storage.store import MongoMoveStore
+from upload_service.storage.store import MongoMoveStore, Move
 
-RENEWAL_SECONDS = 15.0  # A lease lasts 60.
 # The error of a failed read from each storage.
 READ_ERRORS: Mapping[StorageKind, type[Exception]] = {StorageKind.FOLDER: OSError, StorageKind.S3: Unavailable}
 
@@ -92,69 +90,74 @@ class Mover:
             Unavailable: a storage does not respond, or does not belong to the database.
             StorageFull: the folder has no room.
         """
-        await self.remove_leftovers()
-        passed_over: set[str] = set()
-        for kind in self.backends.kinds:
-            while kind is not self.target and (move := await self.store.lease_next(kind, passed_over)):
-                outcome = await self._under_lease(move, self._move)
-                if outcome is not Outcome.MOVED:
-                    passed_over.add(move.upload.upload_id)
-                yield move.upload, outcome
+        await self.store.make_due(kind for kind in self.backends.kinds if kind is not self.target)
+        while lease := await self.store.queue.lease():
+            if outcome := await self._move_leased(lease):
+                yield lease.record.upload, outcome
 
-    async def remove_leftovers(self) -> None:
-        """Remove the copies that interrupted movers left in previous storages. Raises Unavailable."""
-        passed_over: set[str] = set()
-        while move := await self.store.lease_leftover(self.backends.kinds, passed_over):
-            passed_over.add(move.upload.upload_id)
-            await self._under_lease(move, self._remove_previous)
+    async def _move_leased(self, lease: Lease[Move]) -> Outcome | None:
+        """Move a file; None if only the copy in its previous storage was to be removed."""
+        outcome: Outcome | None = Outcome.CHANGED  # if the lease is lost
 
-    async def _under_lease(self, move: Move, work: Callable[[Move], Awaitable[Outcome]]) -> Outcome:
-        """Do a step of a move. A failed one keeps its lease, so that it is tried again in a minute."""
+        async def work(lease: Lease[Move]) -> None:
+            nonlocal outcome
+            for kind in self.backends.kinds:  # Checked for each file, because a disk may be unmounted.
+                if not await self.integrity.ownership.is_ours(kind):
+                    raise Unavailable(f"The storage `{kind}` does not belong to this database; no file is moved.")
+            outcome = await self._move(lease)
+
+        queue, upload = self.store.queue, lease.record.upload
         try:
-            async with keep_lease(partial(self.store.renew, move), RENEWAL_SECONDS, **move.upload.log_fields):
-                for kind in self.backends.kinds:  # Checked for each file, because a disk may be unmounted.
-                    if not await self.integrity.ownership.is_ours(kind):
-                        raise Unavailable(f"The storage `{kind}` does not belong to this database; no file is moved.")
-                outcome = await work(move)
-        except (Unavailable, StorageFull, asyncio.CancelledError):
-            await self.store.release(move)
+            await do_leased(queue, lease, work)
+        except (Unavailable, StorageFull):
+            await queue.release(lease)
             raise
         except (Problem, OSError) as error:
-            log.error("installer_not_moved", error=type(error).__name__, **move.upload.log_fields)
-            return Outcome.FAILED
-        if outcome is not Outcome.FAILED:
-            await self.store.release(move)
+            log.error("installer_not_moved", error=type(error).__name__, **upload.log_fields)
+            outcome = Outcome.FAILED
+        if outcome is Outcome.FAILED:
+            await queue.retry(lease)
         return outcome
 
-    async def _move(self, move: Move) -> Outcome:
-        upload, old, new = move.upload, self.backends.of(move.upload), self.backends.get(self.target)
+    async def _move(self, lease: Lease[Move]) -> Outcome | None:
+        upload = lease.record.upload
+        if lease.record.previous:
+            await self._remove_previous(lease, lease.record.previous)
+            return None
+        if upload.storage is self.target or upload.damage:  # It has changed since it was due.
+            await self.store.queue.finish(lease)
+            return None
+        old, new = self.backends.of(upload), self.backends.get(self.target)
         try:
-            async with self.staging.open(upload, old, move.token) as source:
+            async with self.staging.open(upload, old, lease.token) as source:
                 await new.put(upload, source)
         except READ_ERRORS[upload.storage]:
             if await self.integrity.find_damage(upload, upload.storage) is Damage.UNREADABLE:
-                return await self._mark_damaged(move, Damage.UNREADABLE)
+                return await self._mark_damaged(lease, Damage.UNREADABLE)
             raise
         if await self.integrity.find_damage(upload, self.target):
-            return await self._reject_copy(move, new)
-        if not await self.store.set_storage(move, self.target):
+            return await self._reject_copy(lease, new)
+        if not await self.store.set_storage(lease, self.target):
             return await self._abandon_copy(upload, new)
-        return await self._remove_previous(replace(move, previous=upload.storage))
+        await self._remove_previous(lease, upload.storage)
+        return Outcome.MOVED
 
-    async def _reject_copy(self, move: Move, new: InstallerStorage) -> Outcome:
+    async def _reject_copy(self, lease: Lease[Move], new: InstallerStorage) -> Outcome:
         """The copy is not the upload: remove it, and find out whether the old file is damaged."""
-        damage = await self.integrity.find_damage(move.upload, move.upload.storage)
-        if not await self._may_remove(move, self.target):
-            return await self._abandon_copy(move.upload, new)
-        await new.remove(move.upload)
+        upload = lease.record.upload
+        damage = await self.integrity.find_damage(upload, upload.storage)
+        if not await self._may_remove(lease, self.target):
+            return await self._abandon_copy(upload, new)
+        await new.remove(upload)
         if damage is Damage.NONE:
-            log.error("installer_arrived_altered", home=self.target, **move.upload.log_fields)
+            log.error("installer_arrived_altered", home=self.target, **upload.log_fields)
             return Outcome.FAILED
-        return await self._mark_damaged(move, damage)
+        return await self._mark_damaged(lease, damage)
 
-    async def _mark_damaged(self, move: Move, damage: Damage) -> Outcome:
-        log.error("installer_damaged", damage=damage, home=move.upload.storage, **move.upload.log_fields)
-        await self.store.mark_damaged(move, damage)
+    async def _mark_damaged(self, lease: Lease[Move], damage: Damage) -> Outcome:
+        upload = lease.record.upload
+        log.error("installer_damaged", damage=damage, home=upload.storage, **upload.log_fields)
+        await self.store.mark_damaged(lease, damage)
         return Outcome.UNREADABLE if damage is Damage.UNREADABLE else Outcome.ALTERED
 
     async def _abandon_copy(self, upload: Upload, new: InstallerStorage) -> Outcome:
@@ -164,21 +167,20 @@ class Mover:
             await new.remove(upload)
         return Outcome.CHANGED
 
-    async def _remove_previous(self, move: Move) -> Outcome:
-        if await self._may_remove(move, move.previous):
-            await self.backends.get(move.previous).remove(move.upload)
-            await self.store.clear_previous(move)
-        return Outcome.MOVED
+    async def _remove_previous(self, lease: Lease[Move], previous: StorageKind) -> None:
+        if await self._may_remove(lease, previous):
+            await self.backends.get(previous).remove(lease.record.upload)
+            await self.store.clear_previous(lease)
 
-    async def _may_remove(self, move: Move, kind: StorageKind) -> bool:
+    async def _may_remove(self, lease: Lease[Move], kind: StorageKind) -> bool:
         """Whether the lease is ours, and the record does not name this storage.
 
         Another mover may have put the file there after our lease expired. A process that sleeps for the whole minute of
         the lease between this answer and the removal is not covered: no storage removes on a condition.
         """
-        if not await self.store.renew(move):
+        if not await self.store.renew(lease):
             return False
-        record = await self.store.find(move.upload)
+        record = await self.store.find(lease.record.upload)
         return record is not None and record.storage is not kind
 
 

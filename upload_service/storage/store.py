@@ -1,64 +1,70 @@
 """The collection `uploads` by the place of the files: moves between storages, and the names that have a record.
 
-`home` is the storage of a file. `left` is the previous one, as long as it may still have a copy. `moving_by` and
-`moving_until` are the lease of a mover, by the clock of the database.
+`home` is the storage of a file. `left` is the previous one, as long as it may still have a copy.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from pymongo import ReturnDocument
 
 from common.mongo import Document, MongoDatabase, long_timeout
-from upload_service.model import Damage, Move, StorageKind, Upload
-from upload_service.store import (
-    NOW,
-    STORED,
-    UploadRecords,
-    from_now,
-    older_than,
-    record_key,
-    to_upload,
-    to_upload_or_none,
-)
+from common.work import Lease, WorkQueue, due_now
+from upload_service.model import Damage, StorageKind, Upload
+from upload_service.store import MOVE, NOW, STORED, UploadRecords, older_than, record_key, to_upload, to_upload_or_none
 
-LEASE_SECONDS = 60
+PAUSE_SECONDS = 60  # until a failed move is repeated
 SETTLED_SECONDS = 5.0  # without a change, after which a completed file has its final name
 
-_FREE = {"$lte": [{"$ifNull": ["$moving_until", NOW]}, NOW]}
+
+@dataclass(frozen=True)
+class Move:
+    """A file to move. `previous` is the storage that may still have a copy since the move before."""
+
+    upload: Upload
+    previous: StorageKind | None
 
 
 class MongoMoveStore(UploadRecords):
-    """Every change is one conditional update that only the last lease holder can make."""
+    """The queue of files to move. Every change of a record is one update that only the holder of its lease can make."""
 
-    async def lease_leftover(self, kinds: Iterable[StorageKind], passed_over: Collection[str]) -> Move | None:
-        """A moved file that may still have a copy in one of these storages; `passed_over` are upload ids."""
-        return await self._lease({"left": {"$in": list(kinds)}, **STORED, "$expr": _FREE}, passed_over)
+    def __init__(self, database: MongoDatabase) -> None:
+        super().__init__(database)
+        self.queue = WorkQueue(
+            self._uploads,
+            MOVE,
+            _to_move,
+            condition=STORED,
+            lease_seconds=60,
+            first_pause=PAUSE_SECONDS,
+            longest_pause=PAUSE_SECONDS,
+        )
 
-    async def lease_next(self, kind: StorageKind, passed_over: Collection[str]) -> Move | None:
-        """An undamaged file in this storage that was not changed for a while."""
-        is_due = {"$and": [_FREE, older_than("updated_at", SETTLED_SECONDS)]}
-        query = {**_movable(kind), "left": {"$in": ["", None]}, "$expr": is_due}
-        return await self._lease(query, passed_over)
+    async def make_due(self, kinds: Iterable[StorageKind]) -> None:
+        """Make the undamaged files in these storages due that were not changed for a while, and copies left behind."""
+        new = {f"work.{MOVE}.due": {"$exists": False}}
+        misplaced = {"home": {"$in": list(kinds)}, **new, "damage": Damage.NONE}
+        settled = {"$expr": older_than("updated_at", SETTLED_SECONDS)}
+        query = {**STORED, "$or": [{**misplaced, **settled}, {"left": {"$gt": ""}, **new}]}
+        with long_timeout():
+            await self._uploads.update_many(query, [{"$set": due_now(MOVE)}])
 
-    async def renew(self, move: Move) -> bool:
+    async def renew(self, lease: Lease[Move]) -> bool:
         """Extend the lease; False if it is another's, or the file is being deleted."""
-        return await self._update(move, {"moving_until": from_now(LEASE_SECONDS)}, STORED)
+        return await self.queue.renew(lease)
 
-    async def release(self, move: Move) -> None:
-        await self._update(move, {"moving_by": "", "moving_until": NOW})
-
-    async def set_storage(self, move: Move, kind: StorageKind) -> bool:
+    async def set_storage(self, lease: Lease[Move], kind: StorageKind) -> bool:
         """Record the file's new storage, and the old one as its previous storage."""
-        old = move.upload.storage
-        return await self._update(move, {"home": kind, "left": old}, {**STORED, "home": old})
+        return await self.queue.renew(lease, {"home": kind, "left": lease.record.upload.storage})
 
-    async def clear_previous(self, move: Move) -> None:
-        await self._update(move, {"left": ""})
+    async def clear_previous(self, lease: Lease[Move]) -> None:
+        """End a move."""
+        await self.queue.finish(lease, {"left": ""})
 
-    async def mark_damaged(self, move: Move, damage: Damage) -> None:
-        await self._update(move, {"damage": damage, "damaged_at": NOW}, {"home": move.upload.storage})
+    async def mark_damaged(self, lease: Lease[Move], damage: Damage) -> None:
+        await self.queue.finish(lease, {"damage": damage, "damaged_at": NOW})
 
     async def find(self, upload: Upload) -> Upload | None:
         return to_upload_or_none(await self._uploads.find_one(record_key(upload)))
@@ -76,20 +82,6 @@ class MongoMoveStore(UploadRecords):
         """Whether a tenant has, or may have, files in a storage."""
         query = {"tenant_id": tenant_id, "$or": [{"home": kind}, {"left": kind}]}
         return await self._uploads.find_one(query, {"_id": 1}) is not None
-
-    async def _lease(self, query: Mapping[str, Any], passed_over: Collection[str]) -> Move | None:
-        token = uuid4().hex
-        document = await self._find_and_set(
-            {**query, "upload_id": {"$nin": list(passed_over)}},
-            {"moving_by": token, "moving_until": from_now(LEASE_SECONDS)},
-        )
-        if document is None:
-            return None
-        upload = to_upload(document)
-        return Move(upload, token, StorageKind(document.get("left") or upload.storage))
-
-    async def _update(self, move: Move, fields: Mapping[str, Any], condition: Mapping[str, Any] | None = None) -> bool:
-        return await self._set({**record_key(move.upload), "moving_by": move.token, **(condition or {})}, fields)
 
 
 class MongoFileIndex(UploadRecords):
@@ -127,3 +119,7 @@ class MongoFileIndex(UploadRecords):
 
 def _movable(kind: StorageKind) -> dict[str, Any]:
     return {"home": kind, **STORED, "damage": Damage.NONE}
+
+
+def _to_move(document: Document) -> Move:
+    return Move(to_upload(document), StorageKind(document["left"]) if document.get("left") else None)

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from common.auth.internal_tokens import Caller
@@ -25,11 +25,9 @@ from upload_service.model import (
     add_expected_offset,
 )
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.filesystem import StorageBackends, prepend, read_blocks
-from upload_service.storage.part_files import Digest, PartFiles
-from upload_service.uploads.claims import Removal
+from upload_service.storage.filesystem import prepend, read_blocks
+from upload_service.storage.part_files import Digest
 from upload_service.uploads.session import UploadSession, UploadSessions
-from upload_service.uploads.store import MongoUploadStore
 
 MAX_AHEAD = 64 << 20  # bytes
 B = TypeVar("B", bytes, bytes | SocketBody)
@@ -97,41 +95,6 @@ async def expect_length(upload: Upload, span: ContentRange, blocks: AsyncIterato
         raise UnexpectedChunk(f"The body has {count} bytes, its range {span.length}", upload)
 
 
-@dataclass(frozen=True)
-class ResendCheck:
-    """Compares a chunk that was sent before with the stored bytes."""
-
-    store: MongoUploadStore
-    parts: PartFiles
-    backends: StorageBackends
-
-    async def expect_same(self, upload: Upload, span: ContentRange, chunk: Chunk) -> None:
-        """Read the whole chunk. Raises UnexpectedChunk if its total or its bytes differ from the stored ones."""
-        expect_total(upload, span)
-        if upload.status is Status.OPEN:
-            stored = read_blocks(self.parts.path(upload), span.start, span.length)
-        else:
-            stored = self._read_installer(upload, span)
-        if not await same_bytes(expect_length(upload, span, chunk.blocks()), stored):
-            raise UnexpectedChunk("These bytes came before, and were others", upload)
-
-    async def _read_installer(self, upload: Upload, span: ContentRange) -> AsyncGenerator[bytes, None]:
-        """The stored bytes, also of a file that moves to its other storage before the first block is read."""
-        has_begun = False
-        try:
-            async for block in self.backends.of(upload).read(upload, span.start, span.length):
-                has_begun = True
-                yield block
-        except InstallerMissing:
-            moved = await self.store.find(upload.tenant_id, upload.file_id)
-            if moved is None or moved.is_gone:
-                raise TransferNotFound from None
-            if has_begun or moved.storage is upload.storage:
-                raise
-            async for block in self.backends.of(moved).read(moved, span.start, span.length):
-                yield block
-
-
 async def same_bytes(blocks: AsyncIterator[bytes], stored: AsyncGenerator[bytes, None]) -> bool:
     """Whether both are the same bytes; `blocks` is read to its end in any case."""
     same, known = True, bytearray()
@@ -146,17 +109,15 @@ async def same_bytes(blocks: AsyncIterator[bytes], stored: AsyncGenerator[bytes,
     return same
 
 
-@dataclass(frozen=True)
 class Transfers:
     """Stores installers that arrive in chunks, or in one request."""
 
-    store: MongoUploadStore
-    quota: MongoQuotaStore
-    sessions: UploadSessions
-    resends: ResendCheck
-    removal: Removal
-    # By upload id: the running digest of so many bytes. The last chunk then needs no second reading of the file.
-    digests: FifoCache[str, tuple[int, Digest]] = field(default_factory=lambda: FifoCache(MAX_DIGESTS))
+    def __init__(self, sessions: UploadSessions) -> None:
+        self.sessions = sessions
+        self._removal = sessions.removal
+        self._store, self._quota, self._parts = self._removal.store, self._removal.quota, self._removal.parts
+        # By upload id: the running digest of so many bytes. The last chunk then needs no second reading of the file.
+        self._digests: FifoCache[str, tuple[int, Digest]] = FifoCache(MAX_DIGESTS)
 
     async def find(self, caller: Caller, file_id: FileId) -> Upload:
         """The state of a transfer.
@@ -171,13 +132,13 @@ class Transfers:
 
     async def _find(self, tenant_id: str, file_id: FileId) -> Upload | None:
         """The state of a transfer, with the chunks that were acknowledged since the last update of its record."""
-        upload = await self.store.find(tenant_id, file_id)
+        upload = await self._store.find(tenant_id, file_id)
         while upload and upload.status is Status.OPEN:
-            current = await asyncio.to_thread(self.sessions.parts.progress, upload)
+            current = await asyncio.to_thread(self._parts.progress, upload)
             if current.offset > upload.offset:
                 return current
             # A later lease, or the end of the transfer, may have replaced the file since the record was read.
-            record = await self.store.find(tenant_id, file_id)
+            record = await self._store.find(tenant_id, file_id)
             if record == upload:
                 return current
             upload = record
@@ -189,7 +150,7 @@ class Transfers:
 
         Raises PermissionMissing if the caller may not use the transfer.
         """
-        if caller.is_restricted and (upload := await self.store.find(caller.tenant_id, file_id)):
+        if caller.is_restricted and (upload := await self._store.find(caller.tenant_id, file_id)):
             caller.require_uploader(upload.uploader)
         try:
             yield
@@ -214,19 +175,19 @@ class Transfers:
         upload = await self._acquire_lease(caller, file_id, span)
         if upload.status is not Status.OPEN:
             caller.require_uploader(upload.uploader)
-            await self.resends.expect_same(upload, span, chunk)
+            await self._expect_same(upload, span, chunk)
             return upload
         async with self.sessions.hold(upload) as session:
             caller.require_uploader(upload.uploader)
             upload = await session.read_progress()
             if span.end < upload.offset:
-                await self.resends.expect_same(upload, span, chunk)
+                await self._expect_same(upload, span, chunk)
                 return await session.release()
             expect_next(upload, span)
             if upload.offset:
                 return await self._store_chunk(session, span, chunk)
             async with session.removed_on_failure():
-                await Reservation(self.quota, upload, caller.tenant.storage_quota, span.total).ensure(span.total)
+                await Reservation(self._quota, upload, caller.tenant.storage_quota, span.total).ensure(span.total)
                 return await self._store_chunk(session, span, chunk)
 
     async def store_whole(self, caller: Caller, file: Chunk, *, min_size: int, max_size: int | None) -> Upload | None:
@@ -246,10 +207,10 @@ class Transfers:
         digest = hashlib.sha256()
         upload = await self.sessions.create(caller.tenant_id, caller.username)
         async with self.sessions.hold(upload) as session, session.removed_on_failure():
-            reservation = Reservation(self.quota, upload, caller.tenant.storage_quota, max_size)
+            reservation = Reservation(self._quota, upload, caller.tenant.storage_quota, max_size)
             await reservation.ensure(min_size)
             size = await session.write(prepend(first, blocks), digest, reservation.ensure)
-            await self.quota.shrink(upload, size)
+            await self._quota.shrink(upload, size)
             return await session.finish(size, file.suffix, digest)
 
     async def cancel(self, caller: Caller, file_id: FileId) -> None:
@@ -267,9 +228,9 @@ class Transfers:
         loop, tenant_id = asyncio.get_running_loop(), caller.tenant_id
         end, is_removed = loop.time() + LEASE_TIMEOUT, False
         while loop.time() < end:
-            upload = await self.store.find(tenant_id, file_id)
+            upload = await self._store.find(tenant_id, file_id)
             if upload is None:
-                await self.store.add_cancelled(tenant_id, file_id, caller.username)
+                await self._store.add_cancelled(tenant_id, file_id, caller.username)
                 continue
             caller.require_uploader(upload.uploader)
             if upload.status in {Status.COMPLETE, Status.LINKED}:
@@ -279,9 +240,9 @@ class Transfers:
                     return
                 raise TransferNotFound
             if not upload.is_cancelled:
-                await self.store.cancel(upload)
+                await self._store.cancel(upload)
             await self.sessions.leases.give_back(tenant_id, file_id)
-            if await self.removal.remove(upload):
+            if await self._removal.remove(upload):
                 is_removed = True
             else:
                 await asyncio.sleep(LEASE_PAUSE)
@@ -295,18 +256,18 @@ class Transfers:
         while loop.time() < end:
             if upload := self.sessions.leases.take(tenant_id, file_id):
                 return upload
-            if upload := await self.store.acquire_lease(tenant_id, file_id):
+            if upload := await self._store.acquire_lease(tenant_id, file_id):
                 return upload
-            upload = await self.store.find(tenant_id, file_id)
+            upload = await self._store.find(tenant_id, file_id)
             if upload is None:
                 expect_next(Upload(tenant_id, file_id, "", span.total), span)
-                await self.store.create(tenant_id, file_id, span.total, caller.username)
+                await self._store.create(tenant_id, file_id, span.total, caller.username)
             elif upload.status in {Status.COMPLETE, Status.LINKED}:
                 return upload
             elif upload.is_cancelled:
                 raise TransferCancelled
             else:
-                await self.store.want(upload)
+                await self._store.want(upload)
                 await asyncio.sleep(LEASE_PAUSE)
         raise Unavailable("Another request works on this transfer; send the chunk again.", retry_after=1)
 
@@ -314,7 +275,7 @@ class Transfers:
         """Write the next chunk to the disk, then acknowledge it in one update."""
         upload_id = session.upload.upload_id
         if session.upload.needs_copy:
-            self.digests.put(upload_id, (span.start, await session.copy_part()))
+            self._digests.put(upload_id, (span.start, await session.copy_part()))
         digest = self._digest(session.upload)
         # Without a digest another process saw a chunk: the chunks alternate, and a kept lease would delay each.
         keep = digest is not None and not span.is_last
@@ -324,12 +285,38 @@ class Transfers:
             return await session.finish(span.total, chunk.suffix, digest)
         upload = await session.advance(span.end + 1, keep=keep)
         if digest is not None:
-            self.digests.put(upload_id, (upload.offset, digest))
+            self._digests.put(upload_id, (upload.offset, digest))
         return upload
 
     def _digest(self, upload: Upload) -> Digest | None:
         """A copy of the digest of the stored bytes; None if this process has not seen all of them in order."""
         if not upload.offset:
             return hashlib.sha256()
-        offset, digest = self.digests.get(upload.upload_id) or (0, None)
+        offset, digest = self._digests.get(upload.upload_id) or (0, None)
         return digest.copy() if digest and offset == upload.offset else None
+
+    async def _expect_same(self, upload: Upload, span: ContentRange, chunk: Chunk) -> None:
+        """Read the whole chunk. Raises UnexpectedChunk if its total or its bytes differ from the stored ones."""
+        expect_total(upload, span)
+        if upload.status is Status.OPEN:
+            stored = read_blocks(self._parts.path(upload), span.start, span.length)
+        else:
+            stored = self._read_installer(upload, span)
+        if not await same_bytes(expect_length(upload, span, chunk.blocks()), stored):
+            raise UnexpectedChunk("These bytes came before, and were others", upload)
+
+    async def _read_installer(self, upload: Upload, span: ContentRange) -> AsyncGenerator[bytes, None]:
+        """The stored bytes, also of a file that moves to its other storage before the first block is read."""
+        has_begun = False
+        try:
+            async for block in self._removal.backends.of(upload).read(upload, span.start, span.length):
+                has_begun = True
+                yield block
+        except InstallerMissing:
+            moved = await self._store.find(upload.tenant_id, upload.file_id)
+            if moved is None or moved.is_gone:
+                raise TransferNotFound from None
+            if has_begun or moved.storage is upload.storage:
+                raise
+            async for block in self._removal.backends.of(moved).read(moved, span.start, span.length):
+                yield block

@@ -12,13 +12,12 @@ from functools import cached_property, partial
 from typing import TypeVar
 from uuid import uuid4
 
-from common.concurrency.lease import keep_lease
+from common.concurrency.background import keep_lease
 from common.errors import Problem, Unavailable
 from common.http.zero_copy.socket_body import SocketBody
 from common.mongo import MongoError
 from common.telemetry import log, request_id, traces
 from upload_service.model import InstallerMissing, ServerFilename, Status, TransferCancelled, TransferDamaged, Upload
-from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.filesystem import FolderStorage
 from upload_service.storage.part_files import Digest, PartFiles, PartWriter, Reserve, digest_of
 from upload_service.uploads.claims import Removal
@@ -94,13 +93,18 @@ class KeptLeases:
 class UploadSessions:
     """Opens sessions. `announce` is called for each complete upload; whole files are read in the threads `readers`."""
 
-    store: MongoUploadStore
-    quota: MongoQuotaStore
-    parts: PartFiles
-    folder: FolderStorage
     removal: Removal
+    folder: FolderStorage
     announce: Callable[[], None]
     readers: Executor
+
+    @property
+    def store(self) -> MongoUploadStore:
+        return self.removal.store
+
+    @property
+    def parts(self) -> PartFiles:
+        return self.removal.parts
 
     @cached_property
     def leases(self) -> KeptLeases:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any
 from urllib.parse import urlencode
 
 from aiohttp import web
@@ -16,7 +15,7 @@ from common.auth.roles import Role
 from common.errors import Problem
 from common.http.server import CHECK_TIMEOUT, READINESS
 from common.service_client.client import ServiceClient
-from gateway.dashboard.page_request import PageRequest, client_names_of, package_names_of
+from gateway.dashboard.page_request import PAGE_SIZE, PageRequest, client_names_of, package_names_of, targets_of
 from gateway.dashboard.templating import _
 from gateway.forwarding.audit import LEFT_OUT
 from gateway.forwarding.proxy import SERVICES
@@ -30,7 +29,6 @@ ROLES: Mapping[Role, tuple[str, str]] = {
     Role.AUDITOR: (_("Auditor"), _("Also reads the audit log.")),
     Role.ADMINISTRATOR: (_("Administrator"), _("Has all rights.")),
 }
-AUDIT_PAGE_SIZE = 20  # entries
 MAX_USER, MAX_OPERATION = 128, 64  # characters
 OTHER_OPERATIONS = ("login", "logout", LEFT_OUT)
 OUTCOMES = ("done", "refused")
@@ -84,11 +82,11 @@ async def show_audit(page: PageRequest) -> web.Response:
     first, last = (_date(query.get(name, "")) for name in ("first", "last"))
     times = {"since": _start_of(first) if first else "", "until": _start_of(last, days=1) if last else ""}
     before, selection = query.get("before", ""), {**filters, **times}
-    entries = await page.fetch("get_audit_log", limit=str(AUDIT_PAGE_SIZE + 1), before=before, **selection)
-    shown = entries[:AUDIT_PAGE_SIZE]
+    entries = await page.fetch("get_audit_log", limit=str(PAGE_SIZE + 1), before=before, **selection)
+    shown = entries[:PAGE_SIZE]
     client_names, package_names = await asyncio.gather(
-        client_names_of(page, _targets(shown, "client_id")),
-        package_names_of(page, _targets(shown, "package_id", "package_ids")),
+        client_names_of(page, targets_of(shown, "client_id")),
+        package_names_of(page, targets_of(shown, "package_id", "package_ids")),
     )
     sent = {name: value for name, value in selection.items() if value}
     return page.render(
@@ -96,21 +94,13 @@ async def show_audit(page: PageRequest) -> web.Response:
         entries=shown,
         client_names=client_names,
         package_names=package_names or {},
-        older_url=_url(page, before=str(entries[AUDIT_PAGE_SIZE - 1]["sequence"]))
-        if len(entries) > AUDIT_PAGE_SIZE
-        else "",
+        older_url=_url(page, before=str(entries[PAGE_SIZE - 1]["sequence"])) if len(entries) > PAGE_SIZE else "",
         newest_url=_url(page, before="") if before else "",
         download_url=f"{page.home}/operations/get_audit_log?{urlencode({'format': 'jsonl', **sent})}",
         ids=IDS,
         operations=sorted({row.name for row in OPERATIONS if row.audited} | set(OTHER_OPERATIONS)),
         filters={**filters, "first": first or "", "last": last or ""},
     )
-
-
-def _targets(entries: list[dict[str, Any]], *names: str) -> list[str]:
-    """The different values of targets; a list has commas between its values."""
-    texts = [entry["target"].get(name, "") for entry in entries for name in names]
-    return list(dict.fromkeys(value for text in texts for value in text.split(",") if value))
 
 
 def _date(text: str) -> date | None:

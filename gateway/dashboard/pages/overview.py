@@ -4,11 +4,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from aiohttp import web
 
-from gateway.dashboard.page_request import PageRequest, client_names_of, or_none, package_names_of
+from gateway.dashboard.page_request import PageRequest, client_names_of, or_none, package_names_of, targets_of
 from gateway.dashboard.pages import releases
 from gateway.dashboard.pages.administration import health_of_services
 from gateway.dashboard.pages.rollout import RolloutKit
@@ -56,8 +55,8 @@ async def show_overview(page: PageRequest) -> web.Response:
         unassigned=len(uploads),
         uploads=uploads[:RECENT],
         actions=actions,
-        client_names=await client_names_of(page, _targets(actions, "client_id")),
-        package_names=await package_names_of(page, _targets([*actions, *published], "package_id")),
+        client_names=await client_names_of(page, targets_of(actions, "client_id")),
+        package_names=await package_names_of(page, targets_of([*actions, *published], "package_id")),
         publications=published,
         summary=summary,
         bars=chart_bars(summary["days"], datetime.now(UTC)) if summary else (),
@@ -78,8 +77,3 @@ def chart_bars(downloads: Mapping[str, int], now: datetime) -> Sequence[Bar]:
         height = round(downloads.get(day, 0) * CHART_HEIGHT / highest, 1)
         bars.append(Bar(day, downloads.get(day, 0), 10 * number, CHART_HEIGHT - height, height))
     return bars
-
-
-def _targets(entries: Sequence[Mapping[str, Any]], name: str) -> Sequence[str]:
-    """The different values of the targets under a name."""
-    return list(dict.fromkeys(entry["target"][name] for entry in entries if entry["target"].get(name)))

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence, Set
 from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from aiohttp import web
 from yarl import URL
 
 from common.errors import NotFound
-from gateway.dashboard.page_request import PageRequest, or_none, paginate, paginate_list, paginate_operation
+from gateway.dashboard.page_request import PageRequest, or_none, paginate, paginate_list, paginate_operation, with_query
 from gateway.dashboard.pages import releases
 from gateway.dashboard.static_files import STATIC_FILES
 from gateway.forwarding.proxy import SERVICES
@@ -56,8 +56,7 @@ async def show_packages(page: PageRequest) -> web.Response:
 
     def url_with(**changes: str) -> str:
         """The first part of this list with changes to its query."""
-        changed = {name: value for name, value in {**query, **changes}.items() if value}
-        return f"{page.home}/packages{'?' if changed else ''}{urlencode(changed)}"
+        return with_query(f"{page.home}/packages", {**query, **changes})
 
     part = await paginate_operation(page, "find_packages", "packages", size=PAGE_SIZE, **query)
     return page.render("packages.html", part=part, query=query, url_with=url_with)
@@ -155,13 +154,12 @@ async def show_publish(page: PageRequest) -> web.Response:
 
 async def show_version_form(page: PageRequest, server_filename: str) -> web.Response:
     """The form of a new version, filled with the metadata of its file. Raises UpstreamProblem without such a file."""
-    query = page.request.query
+    query, path = page.request.query, f"{page.home}/publish/{quote(server_filename)}"
     name, package_id = query.get("name", ""), query.get("package", "")
 
     def url_with(**changes: int) -> str:
         """The address of this form with changes to its query."""
-        changed = {key: value for key, value in {"name": name, "package": package_id, **changes}.items() if value}
-        return f"{page.home}/publish/{quote(server_filename)}{'?' if changed else ''}{urlencode(changed)}"
+        return with_query(path, {"name": name, "package": package_id, **changes})
 
     file = await page.fetch("inspect_upload", server_filename)
     document: Any = page.request.app[STATIC_FILES].document

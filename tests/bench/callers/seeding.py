@@ -18,10 +18,8 @@ from catalog_service.model.enumerations import Architecture, FileType, Scope
 from catalog_service.model.packages import Package, package_document
 from catalog_service.model.releases import Stage
 from catalog_service.model.versions import PackageVersion, document_of
-from client_registry.blacklist.model import Entry
-from client_registry.blacklist.store import MongoBlacklistStore
-from client_registry.clients.model import Client
-from client_registry.clients.store import MongoClientStore
+from client_registry.blacklist.store import Entry, MongoBlacklistStore
+from client_registry.clients.store import Client, MongoClientStore
 from common.mongo import Document, MongoDatabase, long_timeout, open_database
 from tests.bench.scale import Run
 from tests.bench.servers.processes import Account, Bench

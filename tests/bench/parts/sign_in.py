@@ -4,7 +4,7 @@ import random
 import time
 from statistics import median
 
-from auth_service.throttle.store import RedisFailureCounts
+from auth_service.users.throttle_store import RedisFailureCounts
 from common.auth.internal_tokens import Caller
 from common.redis import open_redis
 from tests.bench.report import PartResult, Section

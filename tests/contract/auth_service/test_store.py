@@ -4,29 +4,26 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from auth_service.audit.chain import AuditSigner
-from auth_service.audit.model import AuditEntry, ChainedEntry, Selection
 from auth_service.audit.service import Audit
-from auth_service.audit.store import MongoAuditStore
+from auth_service.audit.store import AuditEntry, AuditSigner, ChainedEntry, MongoAuditStore, Selection
 from auth_service.store import SCHEMA
-from auth_service.tenants.model import TenantExists, TenantNotFound
 from auth_service.tenants.service import Tenants
-from auth_service.tenants.store import MongoTenantStore
-from auth_service.tokens.model import Token, TokenGrant
-from auth_service.tokens.store import MongoTokenStore
-from auth_service.users.model import LastAdministrator, User, UserExists
-from auth_service.users.store import MongoUserStore
+from auth_service.tenants.store import MongoTenantStore, TenantExists, TenantNotFound
+from auth_service.users.store import LastAdministrator, MongoUserStore, User, UserExists
+from auth_service.users.token_store import TokenGrant, Tokens
+from common.auth.internal_tokens import Caller
 from common.auth.roles import ADMINISTRATOR, Role
+from common.auth.signing import ApiToken
 from common.mongo import MongoDatabase
 from common.redis import TenantVersions
 from common.tenants import Tenant, VersionKey
 from tests.support.databases import own_database
-from tests.support.factories import KEY, make_tenant
+from tests.support.factories import KEY, make_caller, make_tenant
 from tests.support.services.tenant_first import TenantFilterCheck
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -74,8 +71,8 @@ def users(database: MongoDatabase) -> MongoUserStore:
 
 
 @pytest.fixture
-def tokens(database: MongoDatabase) -> MongoTokenStore:
-    return MongoTokenStore(database)
+def tokens(database: MongoDatabase, versions: RecordedVersions) -> Tokens:
+    return Tokens(database, versions)
 
 
 @pytest.fixture
@@ -94,9 +91,11 @@ def make_user(tenant: Tenant, username: str = "ada") -> User:
     return User(tenant.tenant_id, username, "hash", NOW)
 
 
-def make_token(tenant: Tenant) -> Token:
-    grant = TokenGrant("ci", (Role.PUBLISHER,))
-    return Token(tenant.tenant_id, "t1", grant, NOW, "ada", NOW + timedelta(days=90), days=90)
+async def add_token(tokens: Tokens, tenant: Tenant) -> tuple[Caller, ApiToken]:
+    """A new token of the tenant, and its creator."""
+    ada = make_caller(tenant).as_administrator("ada", "", ADMINISTRATOR)
+    _, text = await tokens.create(ada, TokenGrant("ci", (Role.PUBLISHER,)), 90)
+    return ada, ApiToken.parse(text)
 
 
 async def record(audit: Audit, tenant: Tenant, operation: str = "add_user", user: str = "ada") -> None:
@@ -202,10 +201,10 @@ async def test_entries_follow_each_other_without_gap_or_overlap(audit: Audit, te
 
 
 async def test_a_deleted_tenant_is_gone_with_its_users_tokens_and_log(
-    tenants: Tenants, users: MongoUserStore, tokens: MongoTokenStore, audit: Audit, tenant: Tenant
+    tenants: Tenants, users: MongoUserStore, tokens: Tokens, audit: Audit, tenant: Tenant
 ) -> None:
     await users.add(make_user(tenant))
-    await tokens.add(make_token(tenant), "digest")
+    await add_token(tokens, tenant)
     await record(audit, tenant)
 
     await tenants.delete(tenant.tenant_id)
@@ -221,7 +220,7 @@ async def test_a_deleted_tenant_is_gone_with_its_users_tokens_and_log(
 async def test_every_filter_begins_with_the_tenant(
     tenants: Tenants,
     users: MongoUserStore,
-    tokens: MongoTokenStore,
+    tokens: Tokens,
     audit: Audit,
     tenant: Tenant,
     listener: TenantFilterCheck,
@@ -243,18 +242,18 @@ async def test_every_filter_begins_with_the_tenant(
     await users.is_last_administrator(other.tenant_id, "bob")
     await users.find_subject(other.tenant_id, "https://login.example.com", "erika")
     await users.delete(other.tenant_id, "ada")
-    await tokens.add(make_token(other), "digest")
+    ada, token = await add_token(tokens, other)
     await tokens.list(other.tenant_id)
-    await tokens.use(other.tenant_id, "t1", "digest", NOW)
-    await tokens.rotate(other.tenant_id, "t1", "another", NOW, NOW, "bob")
-    await tokens.delete(other.tenant_id, "t1")
+    await tokens.identify(other.tenant_id, token)
+    await tokens.rotate(ada, token.token_id, 1)
+    await tokens.delete(other.tenant_id, token.token_id)
     await record(audit, other)
     chosen = Selection(before=9, user="ada", operation="add_user", since=NOW, until=NOW)
     assert [link async for link in audit.select(other.tenant_id, chosen)] == []
     await tenants.delete(other.tenant_id)
 
     assert listener.violations == []
-    assert listener.seen == 53
+    assert listener.seen == 59
 
 
 async def test_only_the_listing_of_tenants_has_no_tenant_filter(tenants: Tenants, listener: TenantFilterCheck) -> None:

@@ -93,7 +93,8 @@ class Stores:
         return replace(version, size=FILE.size, sha256=FILE.sha256)
 
     async def packages(self) -> list[Package]:
-        return [package async for packages in self.catalog.packages.read(self.tenant_id, None) for package in packages]
+        batches = self.catalog.packages.read(self.tenant_id, None, without="manifest")
+        return [package async for packages in batches for package in packages]
 
     def pending(self, version: PackageVersion, package_uid: str = "a package") -> PendingVersion:
         return PendingVersion(self.tenant_id, package_uid, version)

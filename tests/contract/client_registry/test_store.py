@@ -9,16 +9,17 @@ from uuid import uuid4
 
 import pytest
 
-from client_registry.blacklist.model import Entry, Group, GroupExists, GroupInUse, GroupNotFound
-from client_registry.blacklist.service import Blacklist
-from client_registry.blacklist.store import MongoBlacklistStore
-from client_registry.clients.hostnames import SystemResolver
-from client_registry.clients.model import Client, ClientExists, ClientLimitExceeded, ClientNotFound, SlotTaken
-from client_registry.clients.service import Clients
-from client_registry.clients.store import MongoClientStore
-from client_registry.clients.tokens import ClientTokens
-from client_registry.releases.model import Installer, Release, ReleaseExists
-from client_registry.releases.store import MongoReleaseStore
+from client_registry.blacklist.store import Entry, Group, GroupExists, GroupInUse, GroupNotFound, MongoBlacklistStore
+from client_registry.clients.service import Clients, ClientTokens, SystemResolver
+from client_registry.clients.store import (
+    Client,
+    ClientExists,
+    ClientLimitExceeded,
+    ClientNotFound,
+    MongoClientStore,
+    SlotTaken,
+)
+from client_registry.releases.store import Installer, MongoReleaseStore, Release, ReleaseExists
 from client_registry.store import SCHEMA
 from common.auth.signing import Keys
 from common.errors import Problem
@@ -125,7 +126,7 @@ async def test_a_sighting_stores_the_first_of_the_digests(store: MongoClientStor
 async def test_a_sighting_does_not_restore_a_replaced_token(store: MongoClientStore, tenant_id: str) -> None:
     client = make_client()
     await store.add(tenant_id, client, digest="old", key_id="key", slot=0)
-    await store.set_token(tenant_id, client.client_id, digest="another", key_id="key", hint=client.token_hint)
+    await store.change(tenant_id, client.client_id, {"token_digest": "another"})
 
     await store.record_sighting(
         tenant_id, client.client_id, digests=["new", "old"], key_id="key", ip="192.0.2.1", program=1, at=NOW
@@ -360,10 +361,11 @@ async def test_every_command_begins_with_the_tenant(
     releases: MongoReleaseStore,
     listener: TenantFilterCheck,
 ) -> None:
-    caller, entries = make_caller(make_tenant(max_clients=5)), Blacklist(blacklist)
+    caller, entries = make_caller(make_tenant(max_clients=5)), blacklist
     clients, tenant_id = Clients(store, ClientTokens(KEYS), NoResolver()), caller.tenant_id
     client, token = await clients.add(caller, "pc")
-    group = await entries.add_group(tenant_id, "Browsers", ["a"])
+    group = make_group()
+    await entries.add_group(tenant_id, group)
     entry = make_entry(client_id=client.client_id, package_ids=(), group_id=group.group_id)
     await entries.add_entry(tenant_id, entry)
     await clients.identify(caller, token.text, 1)

@@ -244,7 +244,8 @@ async def test_the_backlog_counts_records_from_when_they_became_due(things: Thin
     await things.add("a", "1", "2")
     await things.pass_time(100)
     await queue.retry(await leased(queue))
-    await things.make_due("2")
+    for name in "12":
+        await things.make_due(name)
     number, age = await queue.backlog()
     assert (number, round(age, -2)) == (2, 100)
 
@@ -310,12 +311,12 @@ async def test_many_workers_do_all_work_once(things: Things) -> None:
 
 
 async def test_tenants_take_turns(things: Things) -> None:
-    await things.add("a", *"1234")
-    await things.add("b", "5")
-    await things.add("c", "6")
+    await things.add("c", *"123")
+    await things.add("a", "4", "5")
+    await things.add("b", "6")
     painter = Painter(things.queue())
     await painter.worker().run_due()
-    assert painter.started == ["1", "5", "6", "2", "3", "4"]
+    assert painter.started == ["4", "6", "1", "5", "2", "3"]
 
 
 async def test_a_slow_tenant_occupies_one_slot(things: Things) -> None:
@@ -353,14 +354,14 @@ async def test_no_more_than_the_limit_is_done_at_once(things: Things) -> None:
 @pytest.mark.parametrize("failure", [ValueError("wrong"), Unavailable("away")])
 async def test_a_failed_record_waits_and_delays_no_other(things: Things, failure: Exception) -> None:
     await things.add("a", "1", "2")
-    painter = Painter(things.queue(), {"1": failure})
+    painter = Painter(things.queue(first_pause=10), {"1": failure})
     with capture_logs() as logs:
         await painter.worker().run_due()
         await painter.worker().run_due()
     assert painter.started == ["1", "2"]
     assert [(entry["name"], entry["tenant_id"]) for entry in logs] == [(KIND, "a")]
     painter.failures.clear()
-    await things.pass_time(30)
+    await things.pass_time(10)
     await painter.worker().run_due()
     assert (painter.started, await things.waiting()) == (["1", "2", "1"], 0)
 
@@ -434,6 +435,28 @@ async def test_work_longer_than_its_lease_is_not_repeated(things: Things) -> Non
 
         await until(is_done)
     assert (slow.started, other.started) == (["1"], [])
+
+
+async def test_a_handler_may_end_its_lease_before_it_returns(things: Things, monkeypatch: pytest.MonkeyPatch) -> None:
+    await things.add("a", "1")
+    queue = things.queue(lease_seconds=0.06)
+    renew, renewals = queue.renew, list[bool]()
+
+    async def record_renewal(lease: Lease[str]) -> bool:
+        renewals.append(await renew(lease))
+        return renewals[-1]
+
+    async def has_not_renewed() -> bool:
+        return renewals.count(False) > 1
+
+    async def finish_early(lease: Lease[str]) -> None:
+        await queue.finish(lease)
+        await until(has_not_renewed)
+        await things.collection.update_one({}, {"$set": {"color": "red"}})
+
+    monkeypatch.setattr(queue, "renew", record_renewal)
+    await Worker(queue, finish_early).run_due()
+    assert (await things.find("1"))["color"] == "red"
 
 
 async def test_a_handler_that_lost_its_lease_is_cancelled(things: Things) -> None:

@@ -25,7 +25,7 @@ from aiohttp import ClientSession
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
-from auth_service.throttle.store import RedisFailureCounts
+from auth_service.users.throttle_store import RedisFailureCounts
 from common.auth.internal_tokens import Deployment
 from common.mongo import Document
 from common.redis import TenantVersions, open_redis

@@ -12,11 +12,11 @@ from aiohttp import ClientSession
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from auth_service.app import create_app
-from auth_service.app_keys import TENANTS, USERS
+from auth_service.routes import TENANTS, USERS
 from auth_service.settings import AuthSettings
 from auth_service.tenants.service import Tenants
-from auth_service.throttle.service import NETWORK_FAILURE_LIMIT
 from auth_service.users.service import Users
+from auth_service.users.throttle_store import NETWORK_FAILURE_LIMIT
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import Session, Sessions
 from common.errors import NotAuthenticated

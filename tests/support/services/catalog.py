@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
 from PIL import Image
 from yarl import URL
 
@@ -25,16 +25,17 @@ from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.auth.roles import Permission, PermissionMissing
 from common.errors import NotFound, Problem
 from common.events import Events, LocalEvents
-from common.http.middleware import json_response, problems
 from common.http.server import serving
 from common.mongo import Document, MongoDatabase, open_database
 from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.databases import own_database
 from tests.support.factories import KEY, KEYS
+from tests.support.services.stub import StubServices
 
 DIGEST = "ab" * 32
 RELEASE_OPERATIONS = {"installer_checks", "withhold_installers", "infected_installers", "record_audit"}
+UPLOADER_CHECK: dict[str, Problem | None] = {"inspect_upload": None}  # is never refused
 # The fields of an external installer.
 EXTERNAL = {"installer_url": "https://downloads.example.com/editor.msi?build=7", "installer_sha256": "cd" * 32}
 EMPTY_INSPECTION: dict[str, Any] = {
@@ -60,14 +61,14 @@ class InstallerNotFound(NotFound):
 
 
 @dataclass
-class StubServices:
+class CatalogStubs(StubServices):
     """A stub of upload_service, client_registry and the audit log.
 
-    `links` are the files by name, each with its version or None. The stub raises `refusal` if set, and `not_inspected`
-    only for inspections. `during` runs before the answer to a claim. `hidden` is the blacklist. Unknown files exist
-    too, except the `missing` ones. `damaged` are the damaged installers. Restricted tokens may not use `others`.
-    `downloads` are the download counts, requested for `days`. `inspected` are the facts of every file.
-    A claim returns `claim_fields` of them, and `late_claim_fields` too after the first inspection.
+    `links` are the files by name, each with its version or None. `during` runs before the answer to a claim. `hidden`
+    is the blacklist. Unknown files exist too, except the `missing` ones. `damaged` are the damaged installers.
+    Restricted tokens may not use `others`. `downloads` are the download counts, requested for `days`. `inspected` are
+    the facts of every file; the stub raises `not_inspected` instead, if set. A claim returns `claim_fields` of them,
+    and `late_claim_fields` too after the first inspection.
     """
 
     links: dict[str, str | None] = field(default_factory=dict)
@@ -83,40 +84,26 @@ class StubServices:
     withheld: dict[str, tuple[int, bool]] = field(default_factory=dict)  # fence and state, by version
     infected: list[str] = field(default_factory=list)
     audited: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by their ids
-    release_refusal: Problem | None = None  # for the four operations above
     hangs: bool = False  # for download counts
     days: int = 0
     counting_since: str | None = None
-    refusal: Problem | None = None
+    refusals: dict[str, Problem | None] = field(default_factory=lambda: {**UPLOADER_CHECK})
     not_inspected: Problem | None = None
     during: Callable[[], Awaitable[object]] | None = None
-    operations: list[str] = field(default_factory=list)
 
-    def app(self) -> web.Application:
-        app = web.Application(middlewares=[problems])
-        app.router.add_post("/{tenant_id}/claim_installer", self._claim)
-        app.router.add_post("/{tenant_id}/inspect_installer", self._inspect)
-        app.router.add_get("/{tenant_id}/inspect_upload/{server_filename}", self._check_uploader)
-        app.router.add_post("/{tenant_id}/release_installers", self._release)
-        app.router.add_post("/{tenant_id}/unclaimed_installers", self._unclaimed)
-        app.router.add_post("/{tenant_id}/damaged_installers", self._damaged)
-        app.router.add_post("/{tenant_id}/download_counts", self._download_counts)
-        app.router.add_post("/{tenant_id}/download_totals", self._download_totals)
-        app.router.add_post("/{tenant_id}/installer_checks", self._checks)
-        app.router.add_post("/{tenant_id}/withhold_installers", self._withhold)
-        app.router.add_post("/{tenant_id}/infected_installers", self._infected)
-        app.router.add_post("/{tenant_id}/record_audit", self._record_audit)
-        app.router.add_post("/{tenant_id}/hidden_packages", self._hidden_packages)
-        return app
+    @property
+    def release_refusal(self) -> Problem | None:
+        """The refusal of the operations of release control."""
+        return self.refusals.get("installer_checks")
+
+    @release_refusal.setter
+    def release_refusal(self, problem: Problem | None) -> None:
+        refused = dict.fromkeys(RELEASE_OPERATIONS, problem) if problem else {}
+        self.refusals = {**UPLOADER_CHECK, **refused}
 
     def reset(self) -> None:
         """Remove all files, facts and refusals."""
-        self.links, self.hidden, self.operations, self.damaged = {}, {}, [], []
-        self.missing, self.others = set(), set()
-        self.inspected, self.claim_fields, self.late_claim_fields = {}, {}, {}
-        self.checks, self.withheld, self.infected, self.audited = {}, {}, [], {}
-        self.refusal = self.release_refusal = self.not_inspected = self.during = None
-        self.downloads, self.days, self.counting_since, self.hangs = {}, 0, None, False
+        vars(self).update(vars(CatalogStubs()))
 
     def add_file(self) -> str:
         """Add an uploaded file. Returns its name."""
@@ -128,8 +115,7 @@ class StubServices:
     def linked_uids(self) -> set[str]:
         return {uid for uid in self.links.values() if uid}
 
-    async def _claim(self, request: web.Request) -> web.Response:
-        body = await self._receive(request, "claim_installer")
+    async def claim_installer(self, _: str, body: Any) -> object:
         name, uid = body["server_filename"], body["version_uid"]
         if name not in self.links or self.links[name] not in {None, uid}:
             raise InstallerNotFound("There is no such file.")
@@ -138,84 +124,64 @@ class StubServices:
             self.withheld.setdefault(uid, (0, True))
         if self.during:
             await self.during()
-        fields = {"size": 4096, "sha256": DIGEST, "is_withheld": self.withheld.get(uid, (0, False))[1]}
-        return json_response({**fields, **self.claim_fields})
+        is_withheld = self.withheld.get(uid, (0, False))[1]
+        return {"size": 4096, "sha256": DIGEST, "is_withheld": is_withheld, **self.claim_fields}
 
-    async def _inspect(self, request: web.Request) -> web.Response:
-        name = (await self._receive(request, "inspect_installer"))["server_filename"]
-        if name not in self.links:
+    def inspect_installer(self, _: str, body: Any) -> object:
+        if body["server_filename"] not in self.links:
             raise InstallerNotFound("There is no such file.")
         if self.not_inspected:
             raise self.not_inspected
         self.claim_fields = {**self.claim_fields, **self.late_claim_fields}
-        return json_response({"server_filename": name, **EMPTY_INSPECTION, **self.inspected})
+        return {"server_filename": body["server_filename"], **EMPTY_INSPECTION, **self.inspected}
 
-    async def _check_uploader(self, request: web.Request) -> web.Response:
-        name = request.match_info["server_filename"]
-        self.operations.append("inspect_upload")
-        if name in self.others:
+    def inspect_upload(self, _: str, server_filename: str) -> object:
+        if server_filename in self.others:
             raise PermissionMissing(permission=Permission.CATALOG_WRITE)
-        return json_response({"server_filename": name, **EMPTY_INSPECTION})
+        return {"server_filename": server_filename, **EMPTY_INSPECTION}
 
-    async def _release(self, request: web.Request) -> web.Response:
-        body = await self._receive(request, "release_installers")
+    def release_installers(self, _: str, body: Any) -> object:
         self.links = {name: uid for name, uid in self.links.items() if uid not in body["version_uids"]}
-        return json_response({})
+        return {}
 
-    async def _unclaimed(self, request: web.Request) -> web.Response:
-        requested = (await self._receive(request, "unclaimed_installers"))["server_filenames"]
+    def unclaimed_installers(self, _: str, body: Any) -> object:
+        requested = body["server_filenames"]
         names = [name for name in requested if self.links.get(name) is None and name not in self.missing]
-        return json_response({"server_filenames": names})
+        return {"server_filenames": names}
 
-    async def _damaged(self, request: web.Request) -> web.Response:
-        await self._receive(request, "damaged_installers")
-        return json_response({"installers": self.damaged})
+    def damaged_installers(self, _: str, __: Any) -> object:
+        return {"installers": self.damaged}
 
-    async def _download_counts(self, request: web.Request) -> web.Response:
+    async def download_counts(self, _: str, body: Any) -> object:
         if self.hangs:
             await asyncio.Event().wait()
-        self.days = (await self._receive(request, "download_counts"))["days"]
-        return json_response({"versions": self.downloads, "since": self.counting_since})
+        self.days = body["days"]
+        return {"versions": self.downloads, "since": self.counting_since}
 
-    async def _download_totals(self, request: web.Request) -> web.Response:
-        await self._receive(request, "download_totals")
+    def download_totals(self, _: str, __: Any) -> object:
         days: Counter[str] = Counter()
         for numbers in self.downloads.values():
             days.update(numbers)
-        versions = {uid: sum(numbers.values()) for uid, numbers in self.downloads.items()}
-        return json_response({"days": days, "versions": versions})
+        return {"days": days, "versions": {uid: sum(numbers.values()) for uid, numbers in self.downloads.items()}}
 
-    async def _checks(self, request: web.Request) -> web.Response:
-        uids = (await self._receive(request, "installer_checks"))["version_uids"]
-        return json_response({"installers": {uid: self.checks[uid] for uid in uids if uid in self.checks}})
+    def installer_checks(self, _: str, body: Any) -> object:
+        return {"installers": {uid: self.checks[uid] for uid in body["version_uids"] if uid in self.checks}}
 
-    async def _withhold(self, request: web.Request) -> web.Response:
-        for version in (await self._receive(request, "withhold_installers"))["versions"]:
-            fence, _ = self.withheld.get(version["uid"], (-1, False))
-            if version["fence"] > fence:
+    def withhold_installers(self, _: str, body: Any) -> object:
+        for version in body["versions"]:
+            if version["fence"] > self.withheld.get(version["uid"], (-1, False))[0]:
                 self.withheld[version["uid"]] = version["fence"], version["withheld"]
-        return json_response({})
+        return {}
 
-    async def _infected(self, request: web.Request) -> web.Response:
-        await self._receive(request, "infected_installers")
-        return json_response({"version_uids": self.infected})
+    def infected_installers(self, _: str, __: Any) -> object:
+        return {"version_uids": self.infected}
 
-    async def _record_audit(self, request: web.Request) -> web.Response:
-        entry = await self._receive(request, "record_audit")
+    def record_audit(self, _: str, entry: Any) -> object:
         self.audited.setdefault(entry["id"], entry)
-        return json_response({})
+        return {}
 
-    async def _hidden_packages(self, request: web.Request) -> web.Response:
-        await self._receive(request, "hidden_packages")
-        return json_response({"package_ids": self.hidden.get(request.match_info["tenant_id"], [])})
-
-    async def _receive(self, request: web.Request, operation: str) -> Any:
-        self.operations.append(operation)
-        if self.refusal:
-            raise self.refusal
-        if self.release_refusal and operation in RELEASE_OPERATIONS:
-            raise self.release_refusal
-        return await request.json()
+    def hidden_packages(self, tenant_id: str, _: Any) -> object:
+        return {"package_ids": self.hidden.get(tenant_id, [])}
 
 
 @dataclass(frozen=True)
@@ -224,7 +190,7 @@ class Catalog:
 
     api: ServiceApi
     database: MongoDatabase
-    stubs: StubServices
+    stubs: CatalogStubs
     settings: CatalogSettings
     events: Events
     package_service: Packages
@@ -339,7 +305,7 @@ async def serving_catalog(
     mongo_url: str, redis_url: str, events: Events | None = None, **settings: Any
 ) -> AsyncIterator[Catalog]:
     """Run catalog_service, by default with in-process events and its own database."""
-    stubs = StubServices()
+    stubs = CatalogStubs()
     events = events or LocalEvents()
     async with AsyncExitStack() as stack:
         stub_address = await stack.enter_async_context(serving(stubs.app(), "127.0.0.1:0"))

@@ -10,8 +10,8 @@ from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.upload import folder_backends, serving_uploads
 from upload_service.inspection.inspector import Inspector
-from upload_service.inspection.installer_files import InstallerFiles
 from upload_service.inspection.model import Findings, Format, Signature, SignatureState
+from upload_service.inspection.process import InstallerFiles
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage

@@ -6,19 +6,19 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from aiohttp import ClientSession, web
+from aiohttp import ClientSession
 from motor.motor_asyncio import AsyncIOMotorClient
 
 from client_registry.app import create_app
 from client_registry.settings import RegistrySettings
 from common.auth.internal_tokens import Caller
-from common.errors import NotFound, Problem
-from common.http.middleware import json_response, problems
+from common.errors import NotFound
 from common.http.server import serving
 from common.mongo import MongoDatabase
 from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer, ServiceApi
 from tests.support.factories import KEYS, make_caller
+from tests.support.services.stub import StubServices
 
 DIGEST = "ab" * 32
 
@@ -28,39 +28,22 @@ class InstallerNotFound(NotFound):
 
 
 @dataclass
-class StubUploadService:
-    """A stub of upload_service with complete `files`. It raises `refusal` if set, and records `requests`."""
+class StubUploadService(StubServices):
+    """A stub of upload_service with complete `files`."""
 
     files: Mapping[str, int] = field(default_factory=dict)
-    refusal: Problem | None = None
-    requests: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
-
-    def app(self) -> web.Application:
-        app = web.Application(middlewares=[problems])
-        app.router.add_post("/{tenant_id}/claim_installer", self._claim)
-        app.router.add_post("/{tenant_id}/release_installers", self._release)
-        return app
 
     def reset(self) -> None:
         """Remove all files, requests and refusals."""
-        self.files, self.refusal, self.requests = {}, None, []
+        vars(self).update(vars(StubUploadService()))
 
-    async def _claim(self, request: web.Request) -> web.Response:
-        body = await self._receive(request, "claim_installer")
+    def claim_installer(self, _: str, body: Any) -> object:
         if body["server_filename"] not in self.files:
             raise InstallerNotFound("There is no such file.")
-        return json_response({"size": self.files[body["server_filename"]], "sha256": DIGEST})
+        return {"size": self.files[body["server_filename"]], "sha256": DIGEST}
 
-    async def _release(self, request: web.Request) -> web.Response:
-        await self._receive(request, "release_installers")
-        return json_response({})
-
-    async def _receive(self, request: web.Request, operation: str) -> dict[str, Any]:
-        body: dict[str, Any] = await request.json()
-        self.requests.append((operation, body))
-        if self.refusal:
-            raise self.refusal
-        return body
+    def release_installers(self, _: str, __: Any) -> object:
+        return {}
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ from common.telemetry.metrics import Metrics
 from common.work import Worker, is_waiting
 from tests.support.services.upload import UploadApi, folder_backends, serving_uploads
 from upload_service.model import Upload
-from upload_service.scanning.metrics import ScanMetrics
 from upload_service.scanning.model import Engine, ScanFailed, Scanner, ScanState, Verdict
-from upload_service.scanning.service import Scans
+from upload_service.scanning.service import ScanMetrics, Scans
 from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
 from upload_service.store import SCAN

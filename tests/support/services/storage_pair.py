@@ -11,6 +11,7 @@ from uuid import uuid4
 import pytest
 
 from common.mongo import MongoDatabase, make_indexes, open_database
+from common.work import is_waiting
 from tests.support.servers.object_storage import ObjectServer
 from upload_service.model import Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
@@ -21,13 +22,12 @@ from upload_service.storage.migration import Mover, Outcome, Staging
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.s3 import S3Storage, storage_backends
 from upload_service.storage.store import MongoFileIndex, MongoMoveStore
-from upload_service.store import INDEXES
+from upload_service.store import INDEXES, MOVE, UPLOAD_FIELDS
 from upload_service.uploads.claims import Removal
 from upload_service.uploads.store import MongoUploadStore
 
 FILE = bytes(range(256)) * 300
 LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-FIELDS = {"needs_copy": "tainted", "generation": "part", "storage": "home", "original_file_id": "announced_as"}
 
 
 @dataclass(frozen=True)
@@ -105,9 +105,7 @@ class StoragePair:
 
     async def expire_leases(self) -> None:
         past = datetime.now(UTC) - timedelta(seconds=1)
-        await self.database["uploads"].update_many(
-            {"moving_until": {"$exists": True}}, {"$set": {"moving_until": past}}
-        )
+        await self.database["uploads"].update_many(is_waiting(MOVE), {"$set": {"work.move.due": past}})
 
     async def read_from(self, storage: StorageKind, upload: Upload) -> bytes:
         return b"".join([block async for block in self.backend(storage).read(upload, 0, upload.size)])
@@ -124,7 +122,7 @@ class StoragePair:
 
 def record_of(upload: Upload) -> dict[str, Any]:
     """The MongoDB document of an upload."""
-    return {FIELDS.get(name, name): value for name, value in vars(upload).items()}
+    return {UPLOAD_FIELDS.get(name, name): value for name, value in vars(upload).items()}
 
 
 def make_storage_pair(database: MongoDatabase, root: Path, object_server: ObjectServer) -> StoragePair:

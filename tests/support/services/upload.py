@@ -27,7 +27,7 @@ from upload_service.settings import UploadSettings
 from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.part_files import PartFiles
 from upload_service.uploads.claims import Removal
-from upload_service.uploads.service import ResendCheck, Transfers
+from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions
 from upload_service.uploads.store import MongoUploadStore
 
@@ -159,10 +159,8 @@ def make_removal(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path) 
 
 def make_transfers(store: MongoUploadStore, quota: MongoQuotaStore, folder: Path, readers: Executor) -> Transfers:
     """The transfers of a process that has received no chunk."""
-    parts, removal = PartFiles(folder), make_removal(store, quota, folder)
-    storage = FolderStorage(folder, parts)
-    sessions = UploadSessions(store, quota, parts, storage, removal, lambda: None, readers)
-    return Transfers(store, quota, sessions, ResendCheck(store, parts, folder_backends(folder)), removal)
+    storage = FolderStorage(folder, PartFiles(folder))
+    return Transfers(UploadSessions(make_removal(store, quota, folder), storage, lambda: None, readers))
 
 
 @asynccontextmanager

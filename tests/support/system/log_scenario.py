@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from yarl import URL
 
-from common.auth.api_tokens import ApiToken
+from common.auth.signing import ApiToken
 from deploy.local.folder import SERVICES
 from gateway.operations import OPERATIONS
 from tests.support.api import Answer, read_answer

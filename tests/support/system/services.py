@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 
 from auth_service.app import create_app as create_auth_service
 from auth_service.settings import AuthSettings
-from auth_service.throttle.store import RedisFailureCounts
+from auth_service.users.throttle_store import RedisFailureCounts
 from catalog_service.app import create_app as create_catalog_service
 from catalog_service.settings import CatalogSettings
 from client_registry.app import create_app as create_client_registry

@@ -11,8 +11,8 @@ from aiohttp import ClientSession, UnixConnector
 from pymongo import AsyncMongoClient
 
 from auth_service.app import create_app as create_auth_service
-from auth_service.backups.store import MongoBackupStore
 from auth_service.settings import AuthSettings
+from auth_service.store import MongoBackupStore
 from common.auth.internal_tokens import Deployment
 from common.http.server import management_of, serving
 from common.mongo import Document, open_database

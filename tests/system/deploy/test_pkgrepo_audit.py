@@ -12,7 +12,7 @@ import pytest
 from pydantic import SecretStr
 from pymongo import AsyncMongoClient
 
-from common.auth.api_tokens import PATTERN
+from common.auth.signing import API_TOKEN_PATTERN
 from deploy.local.folder import Addresses
 from deploy.operator.stores import StoreAddresses
 from deploy.operator.tenants import OperatorAudit, open_operator_audit
@@ -142,7 +142,7 @@ async def test_the_audit_log_records_the_commands_about_tokens(
     )
 
     texts = [shown.split()[-1] for shown in (created, rotated)]
-    assert all(re.fullmatch(PATTERN, text) for text in texts)
+    assert all(re.fullmatch(API_TOKEN_PATTERN, text) for text in texts)
     assert not any(text.split("_")[2] in listed + output for text in texts)
     assert {"ci", "publisher", "Acme.*", "::1", OPERATOR} <= set(listed.split())
     assert [(entry["operation"], entry["user"], entry["target"]) for entry in _lines(output)[-3:]] == [

@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from common.work import is_waiting
 from tests.support.faults.invariants import missing_versions
 from tests.support.faults.processes import kill_replica
 from tests.support.faults.publishers import run_publishers, wait_until_announced
@@ -17,6 +18,7 @@ from tests.support.servers.stores import private_stores
 from tests.support.wait import until
 from upload_service.settings import StorageSettings
 from upload_service.storage.s3 import S3Storage
+from upload_service.store import MOVE
 
 OFTEN_MOVED = {
     **SHORT_PAUSES,
@@ -55,6 +57,6 @@ async def _all_moved(cluster: Cluster, tenant_id: str) -> bool:
     """Whether the folder has no files of a tenant. Leases of killed replicas expire at once."""
     uploads = cluster.mongo["upload"]["uploads"]
     now = datetime.now(UTC)
-    await uploads.update_many({"tenant_id": tenant_id, "moving_until": {"$gt": now}}, {"$set": {"moving_until": now}})
+    await uploads.update_many({"tenant_id": tenant_id, **is_waiting(MOVE)}, {"$set": {"work.move.due": now}})
     elsewhere = {"tenant_id": tenant_id, "$or": [{"home": "folder"}, {"left": {"$gt": ""}}]}
     return await uploads.count_documents(elsewhere) == 0

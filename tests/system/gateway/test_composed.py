@@ -72,6 +72,15 @@ async def test_a_form_may_have_settings_of_one_service(tenant: Api, form: dict[s
     assert {name for name in after if after[name] != before[name]} == form.keys()
 
 
+async def test_new_ring_rules_count_at_once(tenant: Api) -> None:
+    await tenant.call("PATCH", "edit_settings", data=POLICY)
+    assert (await settings(tenant))["ring_rules"] == []
+
+    await tenant.call("PATCH", "edit_settings", data={"ring_rules": BOTH["ring_rules"]})
+
+    assert (await settings(tenant))["ring_rules"] == [{"ring": "pilot", "network": "10.1.0.0/16"}]
+
+
 @pytest.mark.parametrize(
     "part",
     [

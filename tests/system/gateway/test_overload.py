@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession, TCPConnector, web
 from structlog.testing import capture_logs
 
-from auth_service.users.passwords import Passwords
+from auth_service.users.service import Passwords
 from common.errors import Overloaded
 from common.http.middleware import problem_response
 from common.service_client.client import CONNECTIONS

@@ -147,16 +147,6 @@ async def test_an_unknown_tenant_is_a_problem(services: Services) -> None:
     check_problem(await services.api("nobody").call("GET", "test"), 404, "tenant_not_found")
 
 
-async def test_a_wrong_method_is_a_problem_with_the_allowed_methods(tenant: Api) -> None:
-    with every_cell() as cell:
-        for row in OPERATIONS:
-            with cell(title(row)):
-                answer = await tenant.call("PROPFIND", *segments(row, UNKNOWN))
-                check_problem(answer, 405, "method_not_allowed")
-                methods = sorted({other.method for other in OPERATIONS if other.path == row.path})
-                assert answer.headers["Allow"].replace("GET, HEAD", "GET") == ", ".join(methods)
-
-
 async def test_a_range_beyond_the_file_reports_its_length(tenant: Api) -> None:
     answer = await _download(tenant, {"Range": "bytes=10-"})
 

@@ -14,7 +14,7 @@ MODULES = [path.relative_to(ROOT).as_posix() for name in PACKAGES for path in so
 DRIVERS = {
     "motor": {"common/mongo/__init__.py", "common/mongo/schema.py", "common/work.py"},
     "pymongo": {"common/mongo/__init__.py", "common/mongo/schema.py", "common/work.py"},
-    "redis": {"common/redis.py", "auth_service/throttle/store.py"},
+    "redis": {"common/redis.py", "auth_service/users/throttle_store.py"},
     "aio_pika": {"common/events/broker.py"},
     "opentelemetry": {"common/telemetry/otel.py"},
     "obstore": {"upload_service/storage/s3.py"},

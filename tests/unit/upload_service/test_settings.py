@@ -10,8 +10,7 @@ from tests.support.servers.certificates import make_certificate
 from tests.support.tables import each
 from upload_service.model import StorageKind
 from upload_service.outgoing.clamd import Clamd
-from upload_service.outgoing.http_scanner import HttpScanner
-from upload_service.outgoing.scanners import scanner_at
+from upload_service.outgoing.scanners import HttpScanner, scanner_at
 from upload_service.scanning.model import Scanner
 from upload_service.settings import StorageSettings, UploadSettings
 

@@ -14,10 +14,19 @@ from hypothesis import strategies as st
 from pymongo.errors import BulkWriteError
 
 from auth_service.audit import service as audit_module
-from auth_service.audit.chain import AuditSigner, ChainBroken, verify
-from auth_service.audit.model import AuditBusy, AuditEntry, Head, Selection, SignedHead
 from auth_service.audit.service import Audit
-from auth_service.audit.store import AUDIT_INDEXES, MongoAuditStore
+from auth_service.audit.store import (
+    AUDIT_INDEXES,
+    AuditBusy,
+    AuditEntry,
+    AuditSigner,
+    ChainBroken,
+    Head,
+    MongoAuditStore,
+    Selection,
+    SignedHead,
+    verify,
+)
 from common.mongo import Document, MongoDatabase
 from tests.support.databases import own_database
 from tests.support.factories import KEY

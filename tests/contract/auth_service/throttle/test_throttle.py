@@ -9,9 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from redis.asyncio import Redis
 
-from auth_service.throttle import service as throttle
-from auth_service.throttle.service import Throttle, TooManyFailures
-from auth_service.throttle.store import KNOWN_FOR, KNOWN_NETWORKS, RedisFailureCounts, RedisKnownNetworks
+from auth_service.users import throttle_store as throttle
+from auth_service.users.throttle_store import (
+    KNOWN_FOR,
+    KNOWN_NETWORKS,
+    RedisFailureCounts,
+    RedisKnownNetworks,
+    Throttle,
+    TooManyFailures,
+)
 from tests.support.services.auth import unique_address
 
 ADDRESS = "192.0.2.1"

@@ -1,37 +1,25 @@
 """The records of moves: one mover leases a file, and only the current holder changes records."""
 
-import asyncio
 from typing import Any
 
 from motor.motor_asyncio import AsyncIOMotorClient
 
+from common.work import Lease
 from tests.support.databases import RecordedCommands
 from tests.support.services.storage_pair import StoragePair, storages
 from tests.support.services.tenant_first import TenantFilterCheck
-from upload_service.model import Damage, Move, Status, StorageKind
-from upload_service.storage.store import MongoMoveStore
+from upload_service.model import Damage, Status, StorageKind
+from upload_service.storage.store import MongoMoveStore, Move
 from upload_service.uploads.claims import Collector
 
 __all__ = ["storages"]
 
 
-async def leased(store: MongoMoveStore, home: StorageKind = StorageKind.FOLDER) -> Move:
-    move = await store.lease_next(home, ())
-    assert move is not None
-    return move
-
-
-async def test_a_file_is_leased_to_one_of_many(storages: StoragePair) -> None:
-    await storages.add_installer()
-    moves = await asyncio.gather(*(storages.store.lease_next(StorageKind.FOLDER, ()) for _ in range(20)))
-    assert len([move for move in moves if move]) == 1
-
-
-async def test_a_released_move_lease_is_free_at_once(storages: StoragePair) -> None:
-    await storages.add_installer()
-    move = await leased(storages.store)
-    await storages.store.release(move)
-    assert (await leased(storages.store)).token != move.token
+async def leased(store: MongoMoveStore, home: StorageKind = StorageKind.FOLDER) -> Lease[Move]:
+    await store.make_due([home])
+    lease = await store.queue.lease()
+    assert lease is not None
+    return lease
 
 
 async def test_a_holder_of_an_expired_move_lease_changes_nothing(storages: StoragePair) -> None:
@@ -44,25 +32,29 @@ async def test_a_holder_of_an_expired_move_lease_changes_nothing(storages: Stora
     assert not await storages.store.set_storage(stale, StorageKind.S3)
     await storages.store.clear_previous(stale)
     await storages.store.mark_damaged(stale, Damage.ALTERED)
-    await storages.store.release(stale)
     assert await storages.record(upload) == before
     assert await storages.store.renew(current)
     assert await storages.store.set_storage(current, StorageKind.S3)
 
 
-async def test_a_file_is_not_moved_back_before_its_old_copy_is_removed(storages: StoragePair) -> None:
+async def test_a_move_whose_copy_was_not_removed_stays_due(storages: StoragePair) -> None:
     upload = await storages.add_installer()
-    move = await leased(storages.store)
-    assert await storages.store.set_storage(move, StorageKind.S3)
-    await storages.store.release(move)
-    assert await storages.store.lease_next(StorageKind.S3, ()) is None
-    leftover = await storages.store.lease_leftover([StorageKind.FOLDER], ())
-    assert leftover is not None
-    assert (leftover.upload.upload_id, leftover.previous) == (upload.upload_id, StorageKind.FOLDER)
-    await storages.store.clear_previous(leftover)
-    await storages.store.release(leftover)
-    assert await storages.store.lease_leftover(list(StorageKind), ()) is None
-    assert (await leased(storages.store, StorageKind.S3)).upload.upload_id == upload.upload_id
+    assert await storages.store.set_storage(await leased(storages.store), StorageKind.S3)
+    await storages.expire_leases()
+    lease = await storages.store.queue.lease()
+    assert lease is not None
+    assert (lease.record.upload.upload_id, lease.record.previous) == (upload.upload_id, StorageKind.FOLDER)
+    await storages.store.clear_previous(lease)
+    await storages.store.make_due([StorageKind.FOLDER])
+    assert await storages.store.queue.lease() is None
+    assert (await leased(storages.store, StorageKind.S3)).record.previous is None
+
+
+async def test_a_file_that_waits_for_its_move_is_not_made_due_again(storages: StoragePair) -> None:
+    await storages.add_installer()
+    lease = await leased(storages.store)
+    await storages.store.make_due([StorageKind.FOLDER])
+    assert await storages.store.renew(lease)
 
 
 async def test_remaining_omits_damaged_files(storages: StoragePair) -> None:
@@ -112,7 +104,7 @@ async def test_every_query_of_one_file_begins_with_its_tenant(mongo_url: str, st
     await store.mark_damaged(move, Damage.NONE)
     await store.find(upload)
     await store.has_any(upload.tenant_id, StorageKind.S3)
-    await store.release(move)
+    await store.queue.release(move)
     client.close()
     assert listener.seen == 7
     assert listener.violations == []

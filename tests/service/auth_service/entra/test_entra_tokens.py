@@ -149,7 +149,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("auth_service.oidc.discovery.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("auth_service.oidc.client.time", SimpleNamespace(monotonic=clock))
     return clock
 
 

@@ -9,9 +9,9 @@ import jwt
 import pytest
 from argon2 import Parameters, PasswordHasher, extract_parameters
 
-from auth_service.throttle import service as throttle
-from auth_service.throttle.service import NETWORK_FAILURE_LIMIT, WINDOW
-from auth_service.users.passwords import AT_ONCE
+from auth_service.users import throttle_store as throttle
+from auth_service.users.service import AT_ONCE
+from auth_service.users.throttle_store import NETWORK_FAILURE_LIMIT, WINDOW
 from common.auth.internal_tokens import Caller
 from common.redis import RedisError, open_redis
 from tests.support.factories import make_caller

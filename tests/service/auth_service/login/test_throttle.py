@@ -6,8 +6,8 @@ from ipaddress import IPv6Network
 
 import pytest
 
-from auth_service.throttle import service as throttle
-from auth_service.throttle.service import NETWORK_FAILURE_LIMIT, USER_FAILURE_LIMIT, WINDOW
+from auth_service.users import throttle_store as throttle
+from auth_service.users.throttle_store import NETWORK_FAILURE_LIMIT, USER_FAILURE_LIMIT, WINDOW
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import Sessions
 from common.redis import Redis

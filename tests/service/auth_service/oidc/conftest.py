@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from auth_service.oidc.client import ProviderClient
-from auth_service.oidc.providers import Providers
+from auth_service.oidc.service import Providers
 from auth_service.oidc.store import MongoProviderStore
 from common.auth.internal_tokens import Caller
 from common.mongo import open_database

@@ -13,8 +13,8 @@ from aiohttp import web
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import RSAAlgorithm
 
-from auth_service.login.service import Login
-from auth_service.users.model import User
+from auth_service.users.login import Login
+from auth_service.users.store import User
 from common.auth.internal_tokens import Caller
 from tests.service.auth_service.oidc.conftest import Company
 from tests.support.services.auth import from_other_address
@@ -175,7 +175,7 @@ async def test_a_sign_in_of_a_replaced_provider_is_refused(company: Company) -> 
 async def test_sign_ins_that_only_begin_are_limited_by_network(
     company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("auth_service.throttle.service.BEGUN_LIMIT", 2)
+    monkeypatch.setattr("auth_service.users.throttle_store.BEGUN_LIMIT", 2)
     caller = from_other_address(company.caller)
     for _ in range(2):
         await company.begin(caller)
@@ -204,7 +204,7 @@ async def test_a_provider_that_is_removed_during_a_sign_in_opens_no_session(
 
 async def test_a_new_key_is_fetched_at_most_once_a_minute(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = time.monotonic()
-    monkeypatch.setattr("auth_service.oidc.discovery.time.monotonic", lambda: clock)
+    monkeypatch.setattr("auth_service.oidc.client.time.monotonic", lambda: clock)
     assert (await company.sign_in()).status == 200
     company.idp.keys = {"rsa-2": OTHER_RSA_KEY}
     company.idp.signer = "rsa-2"
@@ -220,7 +220,7 @@ async def test_failed_requests_for_a_new_key_are_also_limited(
     company: Company, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = time.monotonic()
-    monkeypatch.setattr("auth_service.oidc.discovery.time.monotonic", lambda: clock)
+    monkeypatch.setattr("auth_service.oidc.client.time.monotonic", lambda: clock)
     assert (await company.sign_in()).status == 200
     clock += 61
     company.idp.replies["/jwks"] = lambda _: web.Response(status=500)

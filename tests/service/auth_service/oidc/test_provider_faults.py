@@ -143,7 +143,7 @@ async def test_an_unknown_certificate_is_refused(company: Company) -> None:
 
 
 async def test_a_provider_that_hangs_keeps_no_password_out(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auth_service.oidc.discovery.TIMEOUT", aiohttp.ClientTimeout(total=0.2))
+    monkeypatch.setattr("auth_service.oidc.client.TIMEOUT", aiohttp.ClientTimeout(total=0.2))
     company.idp.hangs = True
     await _forget(company)
     answer = await company.auth.call(company.caller, "POST", "begin_sign_in", json={})
@@ -160,7 +160,7 @@ async def test_a_tenant_without_a_provider_has_no_company_login(company: Company
 
 
 async def test_a_provider_that_hangs_takes_few_slots(company: Company, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("auth_service.oidc.discovery.TIMEOUT", aiohttp.ClientTimeout(total=4))
+    monkeypatch.setattr("auth_service.oidc.client.TIMEOUT", aiohttp.ClientTimeout(total=4))
     monkeypatch.setattr("auth_service.oidc.client.WAIT_TIMEOUT", 0.01)
     company.idp.hangs = True
     company.idp.calls.clear()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from auth_service.oidc.model import NoBreakGlass, ProviderUnavailable
-from auth_service.users.model import LastAdministrator
+from auth_service.users.store import LastAdministrator
 from common.errors import InvalidField
 from tests.service.auth_service.oidc.conftest import Company
 from tests.support.api import Answer

@@ -9,9 +9,9 @@ import pytest
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 
-from common.auth.api_tokens import ApiToken
 from common.auth.internal_tokens import Caller
 from common.auth.roles import PERMISSIONS, Role
+from common.auth.signing import ApiToken
 from common.mongo import Document
 from tests.support.api import Answer
 from tests.support.services.auth import Auth

@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 from pymongo.errors import AutoReconnect
 
-from auth_service.users.model import UserNotFound
-from auth_service.users.store import MongoUserStore
+from auth_service.users.store import MongoUserStore, UserNotFound
 from common.auth.internal_tokens import Caller
 from common.mongo import MongoError
 from common.redis import RedisError

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from auth_service.throttle.service import NETWORK_FAILURE_LIMIT
+from auth_service.users.throttle_store import NETWORK_FAILURE_LIMIT
 from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.services.auth import PASSWORD, Auth

@@ -134,3 +134,16 @@ async def test_a_client_may_have_a_ring_of_the_tenant_only(tenant: ReleaseTenant
     await tenant.set_policy("pilot,everyone")
     expected = {"pilot": (200, ""), "everyone": (200, ""), "Pilot": (400, "no_such_ring")}
     assert {ring: await check(ring) for ring in expected} == expected
+
+
+async def test_new_ring_rules_leave_the_catalog_as_it_is(tenant: ReleaseTenant) -> None:
+    await tenant.set_policy("pilot,everyone")
+    revisions, tenant_id = tenant.catalog.store.revisions, tenant.ada.tenant_id
+    before = await revisions.state(tenant_id, "")
+
+    policy = await tenant.set_policy(None, ring_rules=RULES)
+
+    assert policy["ring_rules"] == CLEAN_RULES
+    assert await revisions.state(tenant_id, "") == before
+    await tenant.set_policy("everyone")
+    assert await revisions.state(tenant_id, "") != before

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -50,6 +51,10 @@ class Tenant:
 
     async def set_field(self, uid: str, name: str, value: object) -> None:
         await self.catalog.database["versions"].update_one({**self._query, "uid": uid}, {"$set": {name: value}})
+
+    async def make_due(self, uid: str, *, hours: int) -> None:
+        """Let the background work look at a version that was due so many hours ago."""
+        await self.set_field(uid, "release.due", datetime.now(UTC) - timedelta(hours=hours))
 
     def change_after_the_plan(self, monkeypatch: pytest.MonkeyPatch, uid: str, name: str, value: object) -> None:
         """Let another process change a version as soon as retention has read it."""
@@ -288,7 +293,7 @@ async def test_each_step_is_in_the_audit_log_once(tenant: Tenant) -> None:
 
 
 async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(tenant: Tenant) -> None:
-    await tenant.publish("1.0", "2.0")
+    old, _ = await tenant.publish("1.0", "2.0")
     await tenant.run()
     await tenant.pass_days(8)
     tenant.catalog.stubs.release_refusal = Unavailable("The audit log does not answer.")
@@ -297,10 +302,27 @@ async def test_a_deleted_version_stays_recorded_until_the_audit_log_has_it(tenan
     assert await tenant.statuses() == {"2.0": ""}
     assert await tenant.catalog.count_records(tenant.caller) == 3
     tenant.catalog.stubs.release_refusal = None
+    await tenant.make_due(old, hours=1)
     await tenant.catalog.releases.run_due()
     await tenant.catalog.age_and_sweep()
     assert await tenant.catalog.count_records(tenant.caller) == 2
     assert [entry["target"]["step"] for entry in tenant.catalog.stubs.audited.values()] == ["retired", "deleted"]
+
+
+async def test_a_deletion_that_is_not_audited_delays_no_other_version(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = await tenant.publish("1.0", "2.0")
+    await tenant.run()
+    await tenant.pass_days(8)
+    tenant.catalog.stubs.release_refusal = Unavailable("The audit log does not answer.")
+    await tenant.run()
+    await tenant.make_due(old, hours=2)
+    await tenant.make_due(new, hours=1)
+    monkeypatch.setattr("catalog_service.releases.service.BATCH", 1)
+    for _ in range(2):
+        await tenant.catalog.releases.run_due()
+    assert (await tenant.release(new))["due"] is None
 
 
 async def test_text_with_mongodb_operators_is_plain_text(tenant: Tenant) -> None:

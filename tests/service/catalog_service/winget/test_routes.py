@@ -293,7 +293,9 @@ async def test_indexes_of_all_tenants_stay_within_their_limit(catalog: Catalog) 
     for caller in callers:
         await catalog.add_package(caller, "Acme.Editor")
         await catalog.add_version(caller, "Acme.Editor")
-    entries = partial(read_entries, catalog.store.packages.described, catalog.store.versions.versions)
+    entries = partial(
+        read_entries, partial(catalog.store.packages.read, without="logo"), catalog.store.versions.versions
+    )
     readers = catalog.store.revisions.state, entries, catalog.store.policies.rings
     winget_search = WingetSearch(*readers, memory=1 << 20)
     await winget_search.find(callers[0].tenant_id, Search(), ALL_RINGS, frozenset())

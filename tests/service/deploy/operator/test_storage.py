@@ -64,7 +64,8 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
     failing, waiting = await storages.add_installer(), await storages.add_installer()
     content = storages.folder.path(failing).read_bytes()
     await storages.folder.remove(failing)
-    assert await storages.store.lease_next(StorageKind.FOLDER, [failing.upload_id]) is not None  # by a mover that dies
+    await storages.store.make_due([StorageKind.FOLDER])
+    assert await storages.store.queue.lease(upload_id=waiting.upload_id) is not None  # by a mover that dies
     steps = iter(("first", "before a round", "after it", "after another"))
 
     class ConcurrentMoveStore(MongoMoveStore):
@@ -75,7 +76,7 @@ async def test_a_failed_file_that_another_replica_moved_hides_no_remaining_file(
             if step == "after it":
                 (storages.root / "copy").write_bytes(content)
                 await storages.objects.put(failing, storages.root / "copy")
-                moved = {"$set": {"home": StorageKind.S3, "moving_by": ""}}
+                moved = {"$set": {"home": StorageKind.S3}, "$unset": {"work.move": ""}}
                 await storages.database["uploads"].update_one({"tenant_id": failing.tenant_id}, moved)
             elif step == "after another":
                 await storages.expire_leases()

@@ -21,11 +21,10 @@ from tests.support.services.inspections import VERSION, BlockedReader, Reader, i
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, sha256
 from tests.support.wait import until
 from upload_service.inspection import inspector as inspector_module
-from upload_service.inspection import installer_files
+from upload_service.inspection import process
 from upload_service.inspection.inspector import ATTEMPTS
-from upload_service.inspection.installer_files import InstallerFiles, ends_of
 from upload_service.inspection.model import Findings, Format, Reason, Signature, SignatureState, State
-from upload_service.inspection.process import Unreadable, read_installer
+from upload_service.inspection.process import InstallerFiles, Unreadable, ends_of, read_installer
 from upload_service.inspection.store import MongoInspectionStore
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import StorageSettings, UploadSettings
@@ -353,7 +352,7 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
     object_server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, hole: int
 ) -> None:
     content = program(sections=[(b".text", b"x" * 500)], overlay=b"carried" * 10_000)
-    monkeypatch.setattr(installer_files, "END", end)
+    monkeypatch.setattr(process, "END", end)
     storage = StorageSettings(**object_server.settings("inspected")).object_storage
     assert storage is not None
     objects = S3Storage(storage)
@@ -376,5 +375,5 @@ async def test_only_the_ends_of_an_installer_in_object_storage_are_fetched(
 
 
 def test_at_most_two_ends_of_a_file_are_fetched() -> None:
-    assert ends_of(2 * installer_files.END) == [(0, 2 * installer_files.END)]
-    assert sum(length for _, length in ends_of(1 << 40)) == 2 * installer_files.END
+    assert ends_of(2 * process.END) == [(0, 2 * process.END)]
+    assert sum(length for _, length in ends_of(1 << 40)) == 2 * process.END

@@ -6,11 +6,20 @@ from dataclasses import dataclass
 
 import pytest
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from common.http.server import serving
 from common.mongo import MongoDatabase
 from tests.support.servers.clamd import EICAR, MALWARE, Clamd, fake_clamd, read_stream, run_clamd
-from tests.support.services.scans import FixedScanner, checks_of, expire_leases, installer_checks, linked, make_scans
+from tests.support.services.scans import (
+    FAR,
+    FixedScanner,
+    checks_of,
+    expire_leases,
+    installer_checks,
+    linked,
+    make_scans,
+)
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.wait import until
 from upload_service.model import Upload
@@ -156,6 +165,14 @@ async def test_a_verdict_about_other_bytes_than_uploaded_is_not_stored(
     await _alter(settings, change)
     await make_scans(database, settings, scanner).run_due()
     assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "failed"
+
+
+async def test_a_scanner_that_is_away_is_reported_while_no_file_waits(settings: UploadSettings) -> None:
+    with capture_logs() as logs:
+        async with serving_uploads(settings.model_copy(update={"scanner_url": FAR})) as api:
+            assert (await api.metrics()).value("pkgrepo_scanner_up") == 0
+    (entry,) = [entry for entry in logs if entry["event"] == "scanner_unusable"]
+    assert entry["reason"].startswith("clamd is not reached")
 
 
 @dataclass

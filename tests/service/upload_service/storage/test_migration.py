@@ -236,7 +236,7 @@ async def test_a_delayed_cleanup_of_a_mover_keeps_the_recorded_file(
             await storages.mover(home).run()
 
     mover, _ = interrupted_mover(storages, new, "renew", moment, run_after_lease_expiry)
-    await mover.remove_leftovers()
+    await mover.run()
     await storages.assert_only_in(old, upload)
 
 

@@ -56,7 +56,7 @@ async def test_no_copy_is_removed_if_a_storage_is_foreign(
     (storages.root / "copy").write_bytes(b"copy")
     await storages.objects.put(upload, storages.root / "copy")
     with pytest.raises(Unavailable, match=f"`{anothers}` does not belong to this database"):
-        await storages.mover(StorageKind.S3).remove_leftovers()
+        await storages.mover(StorageKind.S3).run()
     assert await storages.objects.size(upload) == len(b"copy")
 
 

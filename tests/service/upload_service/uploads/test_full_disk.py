@@ -14,6 +14,7 @@ from tests.support.api import Answer
 from tests.support.databases import own_database
 from tests.support.services.small_disk import small_disk
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, sha256
+from tests.support.wait import until
 from upload_service.settings import UploadSettings
 
 MIB = 1 << 20
@@ -59,7 +60,14 @@ async def test_a_transfer_continues_when_the_disk_has_space_again(api: UploadApi
 @pytest.mark.full
 async def test_a_first_chunk_on_a_full_disk_leaves_no_data_and_can_be_resent(api: UploadApi) -> None:
     caller, content = make_uploader(), os.urandom(2 * MIB)
-    await api.claim(caller, await api.upload(caller, bytes(3 * MIB)), "v1")
+    name = await api.upload(caller, bytes(3 * MIB))
+
+    async def is_inspected() -> bool:  # A file that is being inspected takes its space until then.
+        answer = await api.service.call(caller, "GET", "inspect_upload", name)
+        return bool(answer.body["state"] != "waiting")
+
+    await until(is_inspected)
+    await api.claim(caller, name, "v1")
     refused = await api.chunk(caller, "f", content, 0, len(content))
     assert (refused.status, refused.body["code"]) == (500, "storage_full")
     assert await api.usage(caller) == (3 * MIB, 0)

@@ -6,12 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.support.factories import make_caller, make_tenant
 from tests.support.services.storage_pair import FILE, StoragePair
 from upload_service.model import ContentRange, FileId, StorageKind
-from upload_service.quota.store import MongoQuotaStore
 from upload_service.storage.migration import Outcome
-from upload_service.storage.part_files import PartFiles
-from upload_service.uploads.service import ResendCheck, Transfers
+from upload_service.uploads.service import Transfers
 from upload_service.uploads.session import UploadSessions
-from upload_service.uploads.store import MongoUploadStore
 
 LAST = 100  # bytes of the chunk
 
@@ -33,15 +30,9 @@ class LateBody:
 
 
 async def test_a_repeated_chunk_is_answered_while_its_file_moves(storages: StoragePair) -> None:
-    upload, store, quota = (
-        await storages.add_installer(),
-        MongoUploadStore(storages.database),
-        MongoQuotaStore(storages.database),
-    )
-    parts = PartFiles(storages.root)
+    upload = await storages.add_installer()
     with ThreadPoolExecutor(1) as readers:
-        sessions = UploadSessions(store, quota, parts, storages.folder, storages.removal, lambda: None, readers)
-        transfers = Transfers(store, quota, sessions, ResendCheck(store, parts, storages.backends), storages.removal)
+        transfers = Transfers(UploadSessions(storages.removal, storages.folder, lambda: None, readers))
         span = ContentRange(len(FILE) - LAST, len(FILE) - 1, len(FILE))
         caller, file_id = make_caller(make_tenant(tenant_id=upload.tenant_id)), FileId(upload.file_id)
         progress = await transfers.append(caller, file_id, span, LateBody(storages))

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from auth_service.audit.model import OPERATORS
+from auth_service.audit.store import OPERATORS
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import installers_of
 from deploy.backup.records import BackupProblem, Client, DatabaseSnapshot, Entry, snapshot_read

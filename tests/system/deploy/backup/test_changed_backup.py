@@ -13,7 +13,7 @@ import bson
 import pytest
 from pydantic import SecretStr
 
-from auth_service.backups.store import MongoBackupStore
+from auth_service.store import MongoBackupStore
 from common.auth.sessions import Sessions
 from common.mongo import MongoDatabase, open_database
 from common.redis import open_redis

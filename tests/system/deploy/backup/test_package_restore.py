@@ -13,7 +13,7 @@ import pytest
 from aiohttp import FormData
 from pydantic import SecretStr
 
-from auth_service.audit.model import Selection
+from auth_service.audit.store import Selection
 from catalog_service.model.packages import PackageExists
 from common.errors import StorageExceeded
 from common.mongo import open_database

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from auth_service.throttle.store import RedisFailureCounts
+from auth_service.users.throttle_store import RedisFailureCounts
 from common.redis import open_redis
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from gateway.routing import find_operation

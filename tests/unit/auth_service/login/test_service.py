@@ -6,14 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from auth_service.audit.model import AuditEntry
 from auth_service.audit.service import Audit
-from auth_service.login.service import Login
-from auth_service.throttle.service import Throttle, TooManyFailures
-from auth_service.throttle.store import RedisFailureCounts, RedisKnownNetworks
-from auth_service.users.model import BadCredentials, User
-from auth_service.users.passwords import Passwords
-from auth_service.users.service import Users
+from auth_service.audit.store import AuditEntry
+from auth_service.users.login import Login
+from auth_service.users.service import Passwords, Users
+from auth_service.users.store import BadCredentials, User
+from auth_service.users.throttle_store import RedisFailureCounts, RedisKnownNetworks, Throttle, TooManyFailures
 from common.auth.sessions import Session, Sessions
 from common.errors import Overloaded
 from tests.support.factories import make_caller
@@ -144,8 +142,8 @@ async def test_too_many_failures_meanwhile_end_a_waiting_login(sessions: OpenSes
 async def test_a_login_that_times_out_in_the_queue_is_recorded(
     sessions: OpenSessions, user: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("auth_service.users.passwords.AT_ONCE", 0)
-    monkeypatch.setattr("auth_service.users.passwords.TIMEOUT", 0.01)
+    monkeypatch.setattr("auth_service.users.service.AT_ONCE", 0)
+    monkeypatch.setattr("auth_service.users.service.TIMEOUT", 0.01)
     audit = RecordedAudit()
     login = Login(ChangingUsers(user), Passwords(), Throttle(CountedFailures(), NoKnownNetworks()), sessions, audit)
     with pytest.raises(Overloaded):

@@ -12,7 +12,7 @@ import pytest
 from argon2 import PasswordHasher, extract_parameters
 from argon2.low_level import Type
 
-from auth_service.users.passwords import AT_ONCE, NICENESS, Passwords, new_password
+from auth_service.users.service import AT_ONCE, NICENESS, Passwords, new_password
 from common.errors import InvalidField
 from tests.support.tables import each
 
@@ -31,7 +31,7 @@ async def matches(passwords: Passwords, password_hash: str | None, password: str
 def at_full_cost() -> Iterator[None]:
     """Hash with the product's cost parameters; other tests use cheaper ones."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("auth_service.users.passwords.PasswordHasher", PasswordHasher)
+        patched.setattr("auth_service.users.service.PasswordHasher", PasswordHasher)
         yield
 
 
@@ -72,7 +72,7 @@ class CountingHasher:
 @pytest.fixture
 def counting(monkeypatch: pytest.MonkeyPatch) -> CountingHasher:
     hasher = CountingHasher()
-    monkeypatch.setattr("auth_service.users.passwords.PasswordHasher", lambda **_: hasher)
+    monkeypatch.setattr("auth_service.users.service.PasswordHasher", lambda **_: hasher)
     return hasher
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from catalog_service.model.installers import FileChecks
 from catalog_service.model.releases import Approval, Gate, GateState, GateStatus, Reason, VersionRelease
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, evaluate
-from catalog_service.releases.transitions import advance, resume, roll_back
+from catalog_service.releases.transitions import advance, delete, resume, retire, roll_back
 from tests.support.samples.release_samples import (
     OTHER_SHA256,
     SHA256,
@@ -297,3 +297,20 @@ def test_a_resumed_version_waits_for_its_scan_again_after_a_roll_back() -> None:
     assert (version.rings, version.is_withheld) == (("pilot",), False)
     version = resume(Facts(roll_back(version, "bob", Reason.given("crashes"))), "bob")
     assert (version.rings, version.is_withheld) == ((), True)
+
+
+def test_only_a_person_pins_a_retired_version_by_resuming_it() -> None:
+    retired = retire(make_release(rings=("pilot",)), Reason.given("old"))
+    assert (retired.is_withdrawn, retired.is_withheld, retired.release.retired_at) == (True, True, retired.now)
+    resumed = {by: resume(Facts(retired), by) for by in ("bob", "")}
+    assert {by: version.release.pinned for by, version in resumed.items()} == {"bob": True, "": False}
+    assert {version.release.retired_at for version in resumed.values()} == {None}
+
+
+def test_retention_spares_pinned_versions_and_those_that_are_not_retired() -> None:
+    version = make_release(rings=("pilot",))
+    pinned = replace(version, release=replace(version.release, pinned=True))
+    assert retire(pinned, Reason.given("old")) is pinned
+    assert delete(version) is version
+    events = delete(retire(version, Reason.given("old"))).release.unaudited
+    assert [(entry["operation"], entry["status"]) for entry in events] == [("retention", 200), ("retention", 200)]

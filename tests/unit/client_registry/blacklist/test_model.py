@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 from ipaddress import ip_address
 
-from client_registry.blacklist.model import Entry
+from client_registry.blacklist.store import Entry
 from tests.support.tables import each
 
 

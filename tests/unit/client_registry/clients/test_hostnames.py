@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from client_registry.clients.hostnames import AT_ONCE, SystemResolver, host_name
-from client_registry.clients.model import NameNotResolved
+from client_registry.clients.service import AT_ONCE, SystemResolver, host_name
+from client_registry.clients.store import NameNotResolved
 from common.errors import InvalidField
 from tests.support.tables import each
 

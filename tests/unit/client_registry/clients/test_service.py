@@ -10,11 +10,15 @@ from uuid import UUID
 
 import pytest
 
-from client_registry.clients.hostnames import SystemResolver
-from client_registry.clients.model import Client, ClientLimitExceeded, ClientQuery, NameNotResolved, SlotTaken
-from client_registry.clients.service import Clients, allocate_slot, usable_slots
-from client_registry.clients.store import MongoClientStore
-from client_registry.clients.tokens import ClientTokens
+from client_registry.clients.service import Clients, ClientTokens, SystemResolver, allocate_slot, usable_slots
+from client_registry.clients.store import (
+    Client,
+    ClientLimitExceeded,
+    ClientQuery,
+    MongoClientStore,
+    NameNotResolved,
+    SlotTaken,
+)
 from common.auth.internal_tokens import Caller, Deployment
 from common.auth.signing import Keys
 from tests.support.factories import KEY, KEYS, make_caller, make_tenant

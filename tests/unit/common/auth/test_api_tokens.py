@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from common.auth.api_tokens import PATTERN, ApiToken, new_token, new_token_id
-from common.auth.package_patterns import EVERY_PACKAGE, _compiled, matches, parse_patterns
+from common.auth.roles import EVERY_PACKAGE, _compiled, matches, parse_patterns
+from common.auth.signing import API_TOKEN_PATTERN, ApiToken, new_token, new_token_id
 from common.errors import InvalidField, NotAuthenticated
 
 DOCUMENT = Path(__file__).parents[4] / "deploy" / "docs" / "access.md"
@@ -22,7 +22,7 @@ def test_a_token_has_its_id_and_another_secret_each_time() -> None:
     tokens = [ApiToken.parse(text) for text in texts]
     assert len(texts) == len({token.digest for token in tokens}) == 100
     assert {token.token_id for token in tokens} == {token_id}
-    assert all(re.fullmatch(PATTERN, text) for text in texts)
+    assert all(re.fullmatch(API_TOKEN_PATTERN, text) for text in texts)
 
 
 def test_the_secret_has_256_bits() -> None:
@@ -65,10 +65,10 @@ def test_no_other_text_is_a_token(text: str) -> None:
 
 
 def test_a_secret_scanner_finds_a_token_with_the_documented_pattern() -> None:
-    assert f"`{PATTERN}`" in DOCUMENT.read_text(encoding="utf-8")
+    assert f"`{API_TOKEN_PATTERN}`" in DOCUMENT.read_text(encoding="utf-8")
     text = new_token(new_token_id())
     for leak in (f"PKGREPO_TOKEN={text}\n", f'{{"token":"{text}"}}', f"curl -H 'Authorization: Bearer {text}' x"):
-        assert re.findall(PATTERN, leak) == [text]
+        assert re.findall(API_TOKEN_PATTERN, leak) == [text]
 
 
 TEXTS = st.text(alphabet="aA.*-+[]!^$()?é", max_size=12)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from common.auth.entra_app import MAX_DIRECTORIES, EntraApp
 from common.errors import InvalidField
+from common.tenants import MAX_DIRECTORIES, EntraApp
 from tests.support.servers.entra import APP, DIRECTORY
 from tests.support.tables import each
 

@@ -23,8 +23,7 @@ from common.auth.internal_tokens import (
     UntrustedCaller,
     sign,
 )
-from common.auth.package_patterns import MOST_PATTERNS, TOTAL_LIMIT
-from common.auth.roles import ADMINISTRATOR, PermissionMissing, Role
+from common.auth.roles import ADMINISTRATOR, MOST_PATTERNS, TOTAL_LIMIT, PermissionMissing, Role
 from common.auth.signing import ALGORITHM, Keys
 from common.errors import NotAuthenticated
 from common.tenants import RING_LIMIT, Tenant, VersionKey

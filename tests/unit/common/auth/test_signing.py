@@ -8,9 +8,9 @@ import jwt
 import pytest
 from structlog.testing import capture_logs
 
-from client_registry.releases.model import Installer, Release
+from client_registry.releases.store import Installer, Release
+from client_registry.routes import version_body
 from client_registry.settings import RegistrySettings
-from client_registry.views import client_version
 from common.auth import signing
 from common.auth.downloads import check_download, download_url
 from common.auth.signing import Keys
@@ -120,7 +120,7 @@ def test_the_url_of_the_client_program_bypasses_the_gateway_too() -> None:
     settings = RegistrySettings(internal_key=KEYS, client_token_key=KEYS, download_key=KEYS, download_url=PAST)
     release = Release("uid", "1.0.0.0", datetime.now(UTC), Installer("one.exe", 1, "00"))
 
-    answer = client_version(release, CALLER, settings, 0)
+    answer = version_body(release, CALLER, settings, 0)
 
     assert urlsplit(answer["INSTALLER_URL"]).netloc == "files.example.com"
 

@@ -18,8 +18,7 @@ from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeout
 from structlog.testing import capture_logs
 
-from common.concurrency.background import repeating, running, with_each
-from common.concurrency.lease import keep_lease
+from common.concurrency.background import keep_lease, repeating, running, with_each
 from common.errors import Conflict, Overloaded, Unavailable
 from common.mongo import MongoError
 from tests.support.tables import each

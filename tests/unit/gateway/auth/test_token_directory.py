@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from common.auth.api_tokens import ApiToken, new_token, new_token_id
 from common.auth.internal_tokens import Caller, Kind
 from common.auth.roles import Role
+from common.auth.signing import ApiToken, new_token, new_token_id
 from common.errors import NotAuthenticated, Problem, Unavailable, UpstreamProblem
 from common.service_client.client import ServiceClient
 from common.tenants import Tenant

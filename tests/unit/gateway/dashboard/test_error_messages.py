@@ -28,13 +28,13 @@ SERVICES = ("auth_service", "catalog_service", "client_registry", "upload_servic
 FIELD_ERRORS = {"InvalidField", "InstallerContradicts"}
 # No form of the dashboard has these fields: they belong to commands, winget requests, manifests and scripts.
 WITHOUT_FORM = (
-    "auth_service/audit/model.py",
-    "auth_service/oidc/providers.py",
+    "auth_service/audit/store.py",
+    "auth_service/oidc/service.py",
     "auth_service/tenants/service.py",
     "catalog_service/model/manifest_fields.py",
     "catalog_service/model/installers.py",
     "catalog_service/winget/",
-    "common/auth/entra_app.py",
+    "common/tenants.py",
     "client_registry/releases/service.py",
     "upload_service/routes.py",
     "upload_service/uploads/routes.py",

@@ -8,7 +8,7 @@ from typing import Any
 import jwt
 import orjson
 
-from auth_service.oidc.discovery import PublishedKeys, bad_answer
+from auth_service.oidc.client import PublishedKeys, bad_answer
 from auth_service.oidc.model import Metadata, Provider, ProviderUnavailable
 from auth_service.settings import PUBLIC_ENTRA
 from auth_service.tenants.service import Tenants

@@ -1,14 +1,17 @@
-"""Sign-in and sign-out, and the change of one's own password."""
+"""Sign-in and sign-out, the change of one's own password, and the metric of sign-ins."""
 
-from auth_service.audit.model import AuditEntry
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from auth_service.audit.service import Audit
-from auth_service.throttle.service import Throttle, TooManyFailures
-from auth_service.users.model import BadCredentials, NoPassword, User, UserNotFound
-from auth_service.users.passwords import Passwords, new_password
-from auth_service.users.service import Users
+from auth_service.audit.store import AuditEntry
+from auth_service.users.service import Passwords, Users, new_password
+from auth_service.users.store import BadCredentials, NoPassword, User, UserNotFound
+from auth_service.users.throttle_store import Throttle, TooManyFailures
 from common.auth.internal_tokens import Caller
 from common.auth.sessions import Session, Sessions
 from common.errors import NotAuthenticated, Overloaded
+from common.telemetry.metrics import Metrics
 
 
 class Login:
@@ -127,3 +130,25 @@ class Login:
 
     async def _record(self, caller: Caller, username: str, status: int, request_id: str) -> None:
         await self._audit.record(caller.tenant_id, AuditEntry("login", username, caller.ip, status, request_id))
+
+
+REFUSALS = {BadCredentials: "refused", TooManyFailures: "throttled"}
+
+
+class LoginMetrics:
+    """Counts logins by their outcome."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        help_text = "Sign-ins: throttled are those that were not tried, after too many failures."
+        counter = metrics.counter("pkgrepo_logins_total", help_text, "outcome")
+        self._counters = {outcome: counter.labels(outcome) for outcome in ("succeeded", *REFUSALS.values())}
+
+    @contextmanager
+    def count(self) -> Iterator[None]:
+        """Count the login in the block."""
+        try:
+            yield
+        except (BadCredentials, TooManyFailures) as error:
+            self._counters[REFUSALS[type(error)]].inc()
+            raise
+        self._counters["succeeded"].inc()

@@ -1,1 +1,0 @@
-"""Access tokens of Microsoft Entra ID, which winget sends for its users."""

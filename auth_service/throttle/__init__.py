@@ -1,1 +1,0 @@
-"""The throttle of failed logins."""

@@ -1,1 +1,0 @@
-"""API tokens, which belong to a tenant and not to a user."""
