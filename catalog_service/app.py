@@ -28,7 +28,6 @@ from catalog_service.retention.service import Retention
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics import Statistics
 from catalog_service.store import SCHEMA, MongoCatalogStore
-from catalog_service.versions.inspections import Inspections
 from catalog_service.versions.routes import routes as version_routes
 from catalog_service.versions.service import Listings, Versions
 from catalog_service.winget.manifest import SourceEntries
@@ -87,7 +86,6 @@ async def connect(app: web.Application) -> AsyncIterator[None]:
             database, uploads_age=settings.finished_uploads_age, invalidate_during=tenant_versions.invalidate_during
         )
         installers = UploadService(upload_service)
-        app[app_keys.INSPECTIONS] = Inspections(installers)
         releases = app[app_keys.RELEASES] = Releases(
             store.releases, store.policies, store.versions, installers, auth_service
         )

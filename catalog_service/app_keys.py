@@ -11,7 +11,6 @@ from catalog_service.retention.service import Retention
 from catalog_service.settings import CatalogSettings
 from catalog_service.statistics import Statistics
 from catalog_service.store import MongoCatalogStore
-from catalog_service.versions.inspections import Inspections
 from catalog_service.versions.service import Listings, Versions
 from catalog_service.winget.manifest import SourceEntries
 from catalog_service.winget.search import SearchLimit, WingetSearch
@@ -24,7 +23,6 @@ PACKAGES = web.AppKey("packages", Packages)
 CATALOG_CACHE = web.AppKey("catalog_cache", CatalogCache)
 LOGOS = web.AppKey("logos", LogoDecoder)
 LISTINGS = web.AppKey("listings", Listings)
-INSPECTIONS = web.AppKey("inspections", Inspections)
 STATISTICS = web.AppKey("statistics", Statistics)
 WINGET_SEARCH = web.AppKey("winget_search", WingetSearch)
 SEARCH_LIMIT = web.AppKey("search_limit", SearchLimit)

@@ -1,7 +1,11 @@
-"""The ids in requests, and the creation form of a version."""
+"""The ids in requests, and the creation form of a version, also compared with the properties of its installer."""
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from operator import attrgetter
+from typing import Any
 from uuid import uuid4
 
 from aiohttp import web
@@ -12,9 +16,19 @@ from catalog_service.model.installers import parse_address
 from catalog_service.model.manifest import VersionManifest
 from catalog_service.model.manifest_fields import SHA256, Source, parse_manifest
 from catalog_service.model.packages import PackageNotFound, VersionNotFound
-from catalog_service.model.versions import Dependencies, PackageDependency, PackageVersion, Switches, rule_version_of
+from catalog_service.model.versions import (
+    CODES_OF,
+    IDENTIFIERS_OF,
+    Dependencies,
+    PackageDependency,
+    PackageVersion,
+    Switches,
+    rule_version_of,
+)
 from catalog_service.model.winget_rules import Refusal, contradictions
-from common.errors import InvalidField, InvalidRequest
+from catalog_service.outgoing.upload_service import UploadService
+from common.auth.internal_tokens import Caller
+from common.errors import InvalidField, InvalidRequest, Overloaded, Unavailable, UpstreamProblem
 from common.http.forms import Form, clean
 from common.telemetry import is_hidden
 
@@ -43,6 +57,24 @@ FORM_NAMES = {
 # fields: the version is created, and winget clients are not offered it.
 REFUSED_FIELDS = frozenset([*VersionManifest.model_fields, "dep_windows_features"])
 
+REQUIRED = ("package_version", "file_architect", "file_type", "file_scope")
+IDENTIFIERS = ("productcode", "upgradecode", "package_family_name", "signature_sha256")
+# For these types the file itself has an architecture.
+_DATABASES, _PACKAGES = {FileType.MSI, FileType.WIX}, {FileType.MSIX, FileType.APPX}
+# The installer types that a form may declare, by the type found. Fonts are not recognized.
+_ALLOWED_TYPES: Mapping[str, set[FileType]] = {
+    "EXE": {FileType.EXE, FileType.INNO, FileType.NULLSOFT, FileType.BURN, FileType.PORTABLE},
+    "INNO": {FileType.EXE, FileType.INNO},
+    "NULLSOFT": {FileType.EXE, FileType.NULLSOFT},
+    "BURN": {FileType.EXE, FileType.BURN},
+    "MSI": _DATABASES,
+    "WIX": _DATABASES,
+    "MSIX": _PACKAGES,
+    "APPX": _PACKAGES,
+    "ZIP": {FileType.ZIP},
+    "": {FileType.FONT},
+}
+
 _GUID = re.compile(r"\{[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}\}")
 _ABSOLUTE = re.compile(r"[/\\]|[A-Za-z]:")
 _NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # Commas separate ids, for example in blacklist entries.
@@ -50,6 +82,12 @@ _NOT_IN_IDS = frozenset('/\\:*?"<>|,')  # Commas separate ids, for example in bl
 _RANGES = (*range(0x180B, 0x1810), *range(0xFE00, 0xFE10), *range(0xFFF0, 0xFFF9), *range(0xE0000, 0xE1000))
 _INVISIBLE = frozenset(map(chr, [0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x2065, 0x2800, 0x3164, 0xFFA0, *_RANGES]))
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class InstallerContradicts(InvalidField):
+    """The form contradicts the installer, and the tenant refuses that."""
+
+    code = "installer_contradicts"
 
 
 def package_id(text: str) -> str:
@@ -140,6 +178,45 @@ def parse_version(form: Form, package_id: str) -> PackageVersion:
         installer_url=installer_url,
         sha256=_sha256(form) if installer_url else "",
     )
+
+
+async def completed_form(installers: UploadService, caller: Caller, form: Form) -> Form:
+    """Return the form with the missing required fields that its installer has.
+
+    For a strict tenant, raises InstallerContradicts if the two contradict each other, and InvalidField for a wrong
+    field, which cannot be compared. Raises Unavailable if the installer could not be inspected.
+    """
+    missing = [name for name in REQUIRED if not form.get(name)]
+    server_filename = form.get("server_filename")
+    if not server_filename or not (missing or caller.tenant.strict_installers):
+        return form
+    try:
+        properties = await installers.inspect(caller, server_filename)
+    except UpstreamProblem as problem:
+        if problem.status >= 500:
+            raise
+        return form  # The claim of the file reports a wrong name.
+    completed = {name: (str(properties[name]),) for name in missing if properties[name]}
+    form = replace(form, fields={**form.fields, **completed})
+    if caller.tenant.strict_installers:
+        _check_consistent(form, properties)
+    return form
+
+
+async def with_identifiers(installers: UploadService, caller: Caller, version: PackageVersion) -> PackageVersion:
+    """Return a version with the identifiers of its file that it lacks, after the file's inspection.
+
+    `file_fields` adds its signature. If the inspection fails, the version is created without them.
+    """
+    names = IDENTIFIERS_OF.get(version.installer_type, ())
+    if version.installer_url or all(attrgetter(name)(version) for name in names):
+        return version
+    with suppress(UpstreamProblem, Overloaded, Unavailable):
+        properties = await installers.inspect(caller, version.server_filename)
+        missing = [name for name in CODES_OF[version.installer_type] if not getattr(version, name)]
+        identifiers: dict[str, Any] = {name: str(properties[FORM_NAMES.get(name, name)]) for name in missing}
+        return replace(version, **identifiers)
+    return version
 
 
 def form_refusals(query: Form) -> Sequence[Refusal]:
@@ -236,3 +313,27 @@ def _package_dependencies(form: Form) -> tuple[PackageDependency, ...]:
         elif dependency.min_version:
             raise InvalidField("dep_pkg_identifier", "is required with dep_pkg_min_version")
     return tuple(dependencies)
+
+
+def _check_consistent(form: Form, properties: Mapping[str, Any]) -> None:
+    if properties["state"] == "failed":
+        message = f"cannot be read as an installer ({properties['reason']})"
+        raise InstallerContradicts("file", message, reason="unreadable_installer", cause=properties["reason"])
+    declared, detected = form.choice("file_type", FileType), str(properties["file_type"])
+    if declared not in _ALLOWED_TYPES.get(detected, set()):
+        if not detected:
+            message = f"is {declared}, but the file is no known installer"
+            raise InstallerContradicts("file_type", message, reason="unknown_file_type", value=declared)
+        message = f"is {declared}, but the file is {detected}"
+        raise InstallerContradicts("file_type", message, reason="other_file_type", value=declared, actual=detected)
+    architecture, machine = form.choice("file_architect", Architecture), str(properties["file_architect"])
+    if declared in _DATABASES | _PACKAGES and machine and machine != architecture:
+        message = f"is {architecture}, but the file is for {machine}"
+        raise InstallerContradicts(
+            "file_architect", message, reason="other_architecture", value=architecture, actual=machine
+        )
+    for name in IDENTIFIERS:
+        text, in_file = form.get(name) or "", str(properties.get(name, ""))
+        if text and in_file and text.casefold() != in_file.casefold():
+            message = f"is not the file's, which is {in_file}"
+            raise InstallerContradicts(name, message, reason="not_the_files", actual=in_file)

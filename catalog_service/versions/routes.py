@@ -10,7 +10,6 @@ import orjson
 from aiohttp import web
 
 from catalog_service.app_keys import (
-    INSPECTIONS,
     LISTINGS,
     PACKAGES,
     SETTINGS,
@@ -27,12 +26,14 @@ from catalog_service.versions.forms import (
     FORM_NAMES,
     PAGE,
     PAGE_LIMIT,
+    completed_form,
     form_identities,
     form_refusals,
     new_version,
     package_in_path,
     uid_in_path,
     version_uids,
+    with_identifiers,
 )
 from common.auth.downloads import download_url
 from common.http.forms import query_form, read_form
@@ -98,9 +99,9 @@ async def get_version_details(request: web.Request) -> web.Response:
 @routes.post("/{tenant_id}/add_package_version/{package_id:[^/]+}")
 async def add_package_version(request: web.Request) -> web.Response:
     package_id, form = package_in_path(request), await read_form(request)
-    inspections = request.app[INSPECTIONS]
-    version = new_version(await inspections.complete(caller_of(request), form), package_id)
-    version = await inspections.with_identifiers(caller_of(request), version)
+    installers = request.app[VERSIONS].installers
+    version = new_version(await completed_form(installers, caller_of(request), form), package_id)
+    version = await with_identifiers(installers, caller_of(request), version)
     version = replace(version, published_by=caller_of(request).username)
     details = {"package_id": package_id, "version": version.version, **external_installer(version)}
     audit(request, **details, uid=version.uid)
