@@ -9,8 +9,8 @@ Work stands in the record that it belongs to, so one update changes the record a
 - `lease` is the token of the last holder. Only the last holder has an effect, and only until its lease has ended.
 - `attempts` counts the leases. A holder that gives the work back is not counted.
 
-All times are by the clock of the database. After a crash, or a pause of a process, work is done again: a handler must be
-able to repeat it.
+All times are by the clock of the database. After a crash, or a pause of a process, work is done again: a handler must
+be able to repeat it.
 """
 
 import asyncio
