@@ -1,7 +1,7 @@
 """The connection to Redis, with time limits and a limit of connections, and the versions of tenants in it."""
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from hashlib import sha1
 from typing import Any
 from uuid import uuid4
@@ -25,6 +25,7 @@ __all__ = [
     "RedisOutage",
     "ScriptRunner",
     "TenantVersions",
+    "access_version_key",
     "open_redis",
     "tenant_version_key",
 ]
@@ -105,10 +106,10 @@ class ScriptRunner:
 
 
 class TenantVersions:
-    """A version for each tenant, which changes with everything of the tenant that gateways cache.
+    """Two versions for each tenant: one of everything that gateways cache, one of its settings, users and tokens alone.
 
-    A gateway reads the version with each request. A cached value is valid only while the version is the one from before
-    the value was fetched. All gateways therefore see a change as soon as it is answered.
+    A gateway reads both with each request. A cached value is valid only while its version is the one from before the
+    value was fetched. All gateways therefore see a change as soon as it is answered.
 
     Raises RedisError if Redis does not answer, Overloaded if too many calls wait.
     """
@@ -116,27 +117,44 @@ class TenantVersions:
     def __init__(self, redis: "Redis") -> None:
         self._redis = redis
 
-    @asynccontextmanager
-    async def invalidate_during(self, tenant_id: str) -> AsyncIterator[None]:
-        """Invalidate gateways' caches of a tenant around the change in the block.
+    def invalidate_during(self, tenant_id: str) -> AbstractAsyncContextManager[None]:
+        """Invalidate gateways' caches of a tenant, without its access, around the change in the block.
 
         Without Redis, the change does not begin. A change that was made is answered even if the new version cannot be
         set: until `CHANGE_TIMEOUT` gateways then cache nothing of the tenant, and stay correct.
         """
-        await self._redis.set(tenant_version_key(tenant_id), CHANGING, ex=CHANGE_TIMEOUT)
+        return self._during(tenant_id, tenant_version_key(tenant_id))
+
+    def invalidate_access_during(self, tenant_id: str) -> AbstractAsyncContextManager[None]:
+        """As `invalidate_during`, with the settings, users and tokens of the tenant."""
+        return self._during(tenant_id, access_version_key(tenant_id), tenant_version_key(tenant_id))
+
+    @asynccontextmanager
+    async def _during(self, tenant_id: str, *keys: str) -> AsyncIterator[None]:
+        for key in keys:
+            await self._redis.set(key, CHANGING, ex=CHANGE_TIMEOUT)
         try:
             yield
         finally:
             try:
-                await self.bump(tenant_id)
+                await self._move(*keys)
             except (RedisError, Problem) as error:
                 log.warning("stamp_not_moved", tenant_id=tenant_id, error=type(error).__name__)
 
     async def bump(self, tenant_id: str) -> None:
-        """Invalidate gateways' caches of a tenant."""
-        await self._redis.set(tenant_version_key(tenant_id), uuid4().hex, ex=VERSION_LIFETIME)
+        """Invalidate all that gateways cache of a tenant."""
+        await self._move(access_version_key(tenant_id), tenant_version_key(tenant_id))
+
+    async def _move(self, *keys: str) -> None:
+        for key in keys:
+            await self._redis.set(key, uuid4().hex, ex=VERSION_LIFETIME)
 
 
 def tenant_version_key(tenant_id: str) -> str:
     """The Redis key of a tenant's version; absent if nothing changed for a long time."""
     return f"stamp:{tenant_id}"
+
+
+def access_version_key(tenant_id: str) -> str:
+    """The Redis key of the version of a tenant's settings, users and tokens."""
+    return f"stamp:{tenant_id}:access"

@@ -35,7 +35,7 @@ class Tenants:
         """Add a tenant. Raises InvalidField for an invalid id, TenantExists for a duplicate one."""
         if not is_tenant_id(tenant.tenant_id):
             raise InvalidField("tenant_id", "must be 1 to 63 of a-z, 0-9, _ and -, and not a reserved word")
-        async with self._versions.invalidate_during(tenant.tenant_id):
+        async with self._versions.invalidate_access_during(tenant.tenant_id):
             await self._store.add(tenant)
 
     async def find(self, tenant_id: str) -> Tenant:
@@ -51,7 +51,7 @@ class Tenants:
 
     async def edit(self, tenant_id: str, changes: dict[str, object]) -> Changes:
         """Change settings, by the names of `Tenant`'s fields; return old and new values. Raises TenantNotFound."""
-        async with self._versions.invalidate_during(tenant_id):
+        async with self._versions.invalidate_access_during(tenant_id):
             before = await self._store.change(tenant_id, changes) if changes else await self._store.find(tenant_id)
         if before is None:
             raise TenantNotFound(tenant_id=tenant_id)
@@ -59,7 +59,7 @@ class Tenants:
 
     async def delete(self, tenant_id: str) -> None:
         """Delete the tenant, its users, tokens, company login and audit log; other services delete their own data."""
-        async with self._versions.invalidate_during(tenant_id):
+        async with self._versions.invalidate_access_during(tenant_id):
             await self._store.delete(tenant_id)
 
 

@@ -150,7 +150,7 @@ class Users:
         """Add a user. Raises InvalidField for an invalid name or password, UserExists for a duplicate name."""
         name = parse_username(username)
         password_hash = await self._passwords.hash(new_password("password", password))
-        async with self._versions.invalidate_during(tenant_id):
+        async with self._versions.invalidate_access_during(tenant_id):
             user = User(tenant_id, name, password_hash, datetime.now(UTC), roles, is_break_glass=is_break_glass)
             await self._store.add(user)
 
@@ -180,7 +180,7 @@ class Users:
         user = await self._store.find(tenant_id, username)
         if user is not None and user.issuer:
             raise RolesFromProvider(username=username)
-        async with self._versions.invalidate_during(tenant_id):
+        async with self._versions.invalidate_access_during(tenant_id):
             before = await self._store.change(tenant_id, username, changes)
         if before is None:
             raise UserNotFound(username=username)
@@ -194,7 +194,7 @@ class Users:
         said = (identity.roles, identity.name, identity.email)
         if known is not None and (known.roles, known.name, known.email) == said:
             return known
-        async with self._versions.invalidate_during(identity.tenant_id):
+        async with self._versions.invalidate_access_during(identity.tenant_id):
             return await self._store.put_subject(identity)
 
     async def allows_password(self, tenant_id: str, user: User | None) -> bool:
@@ -207,7 +207,7 @@ class Users:
 
         Raises LastAdministrator if no administrator could sign in with a password any more.
         """
-        async with self._versions.invalidate_during(tenant_id):
+        async with self._versions.invalidate_access_during(tenant_id):
             await self._store.set_login(tenant_id, login_name, with_passwords=with_passwords)
 
     async def end_other_sessions(self, tenant_id: str, issuer: str, *, with_passwords: bool) -> None:
@@ -228,7 +228,7 @@ class Users:
         if await self._store.is_last_administrator(tenant_id, username):
             raise LastAdministrator
         async with (
-            self._versions.invalidate_during(tenant_id),
+            self._versions.invalidate_access_during(tenant_id),
             self._sessions.close_all_around(tenant_id, username),
         ):
             is_deleted = await self._store.delete(tenant_id, username)

@@ -90,7 +90,7 @@ class Tokens:
         rights = {name: list(value) if isinstance(value, tuple) else value for name, value in vars(grant).items()}
         fields = {name: value for name, value in vars(token).items() if name != "grant"}
         old: Document = {"old_digest": None, "old_until": None, "old_created_by": None}
-        async with self._versions.invalidate_during(caller.tenant_id):
+        async with self._versions.invalidate_access_during(caller.tenant_id):
             try:
                 await self._tokens.insert_one({**fields, **rights, "digest": digest_of(text), **old})
             except DuplicateKeyError:
@@ -135,7 +135,7 @@ class Tokens:
             }
         }
         key = {"tenant_id": caller.tenant_id, "token_id": token_id}
-        async with self._versions.invalidate_during(caller.tenant_id):
+        async with self._versions.invalidate_access_during(caller.tenant_id):
             document = await self._tokens.find_one_and_update(key, [change])
         if document is None:
             raise TokenNotFound
@@ -143,7 +143,7 @@ class Tokens:
 
     async def delete(self, tenant_id: str, token_id: str) -> Token:
         """Delete a token, which ends it at once. Raises TokenNotFound."""
-        async with self._versions.invalidate_during(tenant_id):
+        async with self._versions.invalidate_access_during(tenant_id):
             document = await self._tokens.find_one_and_delete({"tenant_id": tenant_id, "token_id": token_id})
         if document is None:
             raise TokenNotFound

@@ -16,7 +16,7 @@ import jwt
 from common.auth.signing import ALGORITHM, Keys, TokenVerifier
 from common.concurrency.batching import Batcher
 from common.errors import NotAuthenticated
-from common.redis import Redis, ScriptRunner, tenant_version_key
+from common.redis import Redis, ScriptRunner, access_version_key, tenant_version_key
 
 # KEYS: the session, the user's sessions by their ends. ARGV: session id, lifetime, idle (seconds).
 OPEN = """
@@ -76,14 +76,15 @@ class Session:
 
 @dataclass(frozen=True)
 class SessionCheck:
-    """The answer of Redis at one moment: the tenant's version, and the living session of a token, if any.
+    """The answer of Redis at one moment: the tenant's versions, and the living session of a token, if any.
 
-    The version is None while the tenant is being changed (then `is_changing` is set) or when Redis did not answer.
-    Callers must not cache anything then.
+    A version is None while what it covers is being changed, or when Redis did not answer. Then nothing may be cached by
+    it. `is_changing`: Redis answered, and the settings, users or tokens are being changed.
     """
 
     tenant_version: str | None
     session: Session | None = None
+    access_version: str | None = None
     is_changing: bool = False
 
 
@@ -120,7 +121,7 @@ class Sessions:
         Raises NotAuthenticated: the token is forged, another tenant's, expired, idle for too long or logged out.
         """
         session = self.parse_token(token)
-        if session.tenant_id != tenant_id or not (await self._batcher.submit((_session_key(session), "")))[0]:
+        if session.tenant_id != tenant_id or not (await self._batcher.submit((_session_key(session), "", "")))[0]:
             raise _not_valid()
         return session
 
@@ -136,7 +137,7 @@ class Sessions:
         return time.time() < session.ends_at and bool(await self._redis.exists(_session_key(session)))
 
     async def touch(self, tenant_id: str, token: str = "") -> SessionCheck:
-        """A tenant's version, and the session of a token after renewing its idle time; None if `check` would raise."""
+        """A tenant's versions, and the session of a token after renewing its idle time; None if `check` would raise."""
         try:
             session = self.parse_token(token) if token else None
         except NotAuthenticated:
@@ -144,8 +145,9 @@ class Sessions:
         if session is not None and session.tenant_id != tenant_id:
             session = None
         session_key = _session_key(session) if session else ""
-        is_alive, version = await self._batcher.submit((session_key, tenant_version_key(tenant_id)))
-        return SessionCheck(version or None, session if is_alive else None, is_changing=not version)
+        keys = session_key, tenant_version_key(tenant_id), access_version_key(tenant_id)
+        is_alive, version, access = await self._batcher.submit(keys)
+        return SessionCheck(version or None, session if is_alive else None, access or None, is_changing=not access)
 
     def parse_token(self, token: str) -> Session:
         """The session that a token names, alive or not. Raises NotAuthenticated: it is forged or past its lifetime."""
@@ -154,14 +156,16 @@ class Sessions:
         except (jwt.InvalidTokenError, UnicodeError, KeyError, ValueError):
             raise _not_valid() from None
 
-    async def _touch_all(self, requests: Sequence[tuple[str, str]]) -> Sequence[tuple[bool, str]]:
-        """For each pair of a session's and a version's key, "" for none: is it alive, and the version. One command."""
-        sessions = list({session for session, _ in requests if session})
-        versions = list({version for _, version in requests if version})
+    async def _touch_all(self, requests: Sequence[tuple[str, str, str]]) -> Sequence[tuple[bool, str, str]]:
+        """For the keys of a session and of two versions, "" for none: is it alive, and the versions. One command."""
+        sessions = list({session for session, *_ in requests if session})
+        versions = list({version for _, *both in requests for version in both if version})
         keys = [*sessions, *versions]
         answers = await self._touch_script.run(len(keys), *keys, self._idle, len(sessions))
         by_key = dict(zip(keys, answers, strict=True))
-        return [(by_key.get(session) == 1, by_key.get(version, "")) for session, version in requests]
+        return [
+            (by_key.get(session) == 1, by_key.get(one, ""), by_key.get(other, "")) for session, one, other in requests
+        ]
 
     async def count(self) -> int:
         """The number of sessions. Scans all keys, a thousand at a time: for metrics only."""

@@ -36,6 +36,7 @@ WITH_BEARER = frozenset([Access.ADMINISTRATOR, Access.SESSION, Access.CLIENT, Ac
 SESSIONS = web.AppKey("sessions", Sessions)
 # The tenant's version from before anything else was read. Caches use it; None: they may answer nothing.
 TENANT_VERSION: web.RequestKey[str | None] = web.RequestKey("tenant_version")
+ACCESS_VERSION: web.RequestKey[str | None] = web.RequestKey("access_version")  # the same of settings, users and tokens
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Authenticator:
     )
 
     async def authenticate(self, request: web.Request, target: Target) -> Caller:
-        """The caller of a request, with one call of Redis. The request gets its `TENANT_VERSION`.
+        """The caller of a request, with one call of Redis. The request gets its `TENANT_VERSION` and `ACCESS_VERSION`.
 
         Raises:
             NoSuchTenant: the tenant does not exist.
@@ -76,8 +77,8 @@ class Authenticator:
             if session_token:
                 raise
             check = SessionCheck(None)
-        request[TENANT_VERSION] = check.tenant_version
-        tenant = await self._tenants.find(tenant_id, check.tenant_version, is_changing=check.is_changing)
+        request[TENANT_VERSION], request[ACCESS_VERSION] = check.tenant_version, check.access_version
+        tenant = await self._tenants.find(tenant_id, check.access_version, is_changing=check.is_changing)
         if not tenant.allows(address):
             raise NetworkNotAllowed
         visitor = request[CALLER] = self._visitor(request, tenant, address)  # for the log of a refusal
@@ -141,7 +142,7 @@ class Authenticator:
     async def _administrator(self, request: web.Request, visitor: Caller, check: SessionCheck) -> Caller:
         token = _bearer_token(request)
         if token.startswith(API_TOKEN_PREFIX):
-            return await self._users.by_token(visitor, token, check.tenant_version)
+            return await self._users.by_token(visitor, token, check.access_version)
         return await self._user(visitor, check, token)
 
     async def _user(self, visitor: Caller, check: SessionCheck, token: str) -> Caller:
@@ -150,7 +151,7 @@ class Authenticator:
             if not token:
                 raise NotAuthenticated("Send one header `Authorization: Bearer <token>` with a token of /login.")
             session = await self._sessions.check(visitor.tenant_id, token)
-        return await self._users.by_session(visitor, session, check.tenant_version)
+        return await self._users.by_session(visitor, session, check.access_version)
 
     async def _package_manager(self, request: web.Request, visitor: Caller, check: SessionCheck, token: str) -> Caller:
         """A client by its token, else a user by a token of Entra ID, else as for other clients."""

@@ -20,7 +20,7 @@ from common.auth.sessions import Session
 from common.errors import Forbidden, NotAuthenticated, NotFound, Problem
 from common.http.middleware import CALLER, BytesResponse
 from common.service_client.client import json_of
-from gateway.auth.authenticator import SESSIONS, TENANT_VERSION
+from gateway.auth.authenticator import ACCESS_VERSION, SESSIONS, TENANT_VERSION
 from gateway.auth.directories import USER_DIRECTORY
 from gateway.dashboard.static_files import asset_url
 from gateway.dashboard.templating import LANGUAGE_COOKIE, LANGUAGES, language_of
@@ -145,7 +145,7 @@ async def load_page_request(request: web.Request, caller: Caller, *, attended: b
     check = sessions.check if attended and UNATTENDED not in request.headers else sessions.validate
     try:
         session = await check(caller.tenant_id, token)
-        user = request[CALLER] = await request.app[USER_DIRECTORY].by_session(caller, session, request[TENANT_VERSION])
+        user = request[CALLER] = await request.app[USER_DIRECTORY].by_session(caller, session, request[ACCESS_VERSION])
     except NotAuthenticated:
         return None
     return PageRequest(request, user, session, token, language_of(request))

@@ -158,7 +158,7 @@ async def _is_allowed(page: PageRequest) -> bool:
         if not await app[SESSIONS].is_alive(page.session):
             return False
         check = await app[SESSIONS].touch(tenant_id)
-        tenant = await app[TENANTS].find(tenant_id, check.tenant_version, is_changing=check.is_changing)
+        tenant = await app[TENANTS].find(tenant_id, check.access_version, is_changing=check.is_changing)
     except (RedisError, Problem):
         return False
     return tenant.allows(ip_address(page.caller.ip))

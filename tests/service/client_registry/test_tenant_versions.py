@@ -79,7 +79,7 @@ async def test_a_new_client_gets_its_token_if_redis_fails_meanwhile(
         raise RedisError("away")
 
     caller = make_caller()
-    monkeypatch.setattr(TenantVersions, "bump", fail)
+    monkeypatch.setattr(TenantVersions, "_move", fail)
 
     client = await registry.add_client(caller)
 

@@ -137,6 +137,16 @@ class IdentityProvider:
         return web.json_response({"id_token": token, "access_token": "opaque", "token_type": "Bearer"})
 
 
+def from_now(seconds: int) -> Callable[[], int]:
+    """A time in a table of claims. `current` sets it when the test runs, which may be long after the table was read."""
+    return lambda: int(time.time()) + seconds
+
+
+def current(claims: dict[str, Any]) -> dict[str, Any]:
+    """Claims with the times of `from_now`."""
+    return {name: value() if callable(value) else value for name, value in claims.items()}
+
+
 def _without_none(claims: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in claims.items() if value is not None}
 

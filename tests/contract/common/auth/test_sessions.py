@@ -250,7 +250,7 @@ async def test_waiting_checks_share_few_commands_to_redis(sessions: Sessions, re
     results = await asyncio.gather(*touches, *(sessions.check(tenant_id, token) for token in tokens * 10))
 
     assert len(results) == 400
-    in_the_script = 20 * 2 + 3  # check and use of each session, version, time, process id
+    in_the_script = 20 * 2 + 4  # check and use of each session, versions, time, process id
     assert await commands(redis) - before <= in_the_script + 2  # the script and the counting
 
 
@@ -333,12 +333,42 @@ async def test_a_tenant_has_no_version_during_a_change_and_a_new_one_after(
     await tenant_versions.bump(tenant_id)
     before = (await sessions.touch(tenant_id)).tenant_version
 
-    async with tenant_versions.invalidate_during(tenant_id):
+    async with tenant_versions.invalidate_access_during(tenant_id):
         assert await sessions.touch(tenant_id) == SessionCheck(None, is_changing=True)
         assert (await sessions.touch(f"{tenant_id}-2")).tenant_version
         assert await redis.ttl(f"stamp:{tenant_id}") > MAX_AGE
 
     assert (await sessions.touch(tenant_id)).tenant_version not in {before, None}
+
+
+async def test_a_change_of_packages_leaves_the_version_of_the_access(
+    sessions: Sessions, redis: "Redis", tenant_id: str
+) -> None:
+    tenant_versions = TenantVersions(redis)
+    await tenant_versions.bump(tenant_id)
+    before = await sessions.touch(tenant_id)
+
+    async with tenant_versions.invalidate_during(tenant_id):
+        assert await sessions.touch(tenant_id) == SessionCheck(None, access_version=before.access_version)
+    after = await sessions.touch(tenant_id)
+    assert after.access_version == before.access_version
+    assert after.tenant_version != before.tenant_version
+
+
+@pytest.mark.parametrize("method", ["bump", "invalidate_access_during"])
+async def test_a_change_of_the_access_moves_both_versions(
+    sessions: Sessions, redis: "Redis", tenant_id: str, method: str
+) -> None:
+    before = await sessions.touch(tenant_id)
+    tenant_versions = TenantVersions(redis)
+    if method == "bump":
+        await tenant_versions.bump(tenant_id)
+    else:
+        async with tenant_versions.invalidate_access_during(tenant_id):
+            pass
+    after = await sessions.touch(tenant_id)
+    assert before.tenant_version != after.tenant_version
+    assert before.access_version != after.access_version
 
 
 async def test_a_change_does_not_start_if_gateways_cannot_be_notified(redis: "Redis", tenant_id: str) -> None:
@@ -355,7 +385,7 @@ async def test_a_change_during_a_redis_outage_is_made_and_not_cached(
         raise RedisError("away")
 
     tenant_versions = TenantVersions(redis)
-    monkeypatch.setattr(tenant_versions, "bump", fail)
+    monkeypatch.setattr(tenant_versions, "_move", fail)
 
     async with tenant_versions.invalidate_during(tenant_id):
         pass

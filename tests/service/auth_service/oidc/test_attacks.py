@@ -18,9 +18,8 @@ from auth_service.users.store import User
 from common.auth.internal_tokens import Caller
 from tests.service.auth_service.oidc.conftest import Company
 from tests.support.services.auth import from_other_address
-from tests.support.services.identity_provider import CLIENT_ID, OTHER_RSA_KEY, RSA_KEY
+from tests.support.services.identity_provider import CLIENT_ID, OTHER_RSA_KEY, RSA_KEY, current, from_now
 
-NOW = int(time.time())
 CLAIMS: dict[str, tuple[dict[str, Any], str]] = {
     "another issuer": ({"iss": "https://evil.example.com"}, "id_token_refused"),
     "no issuer": ({"iss": None}, "id_token_refused"),
@@ -35,15 +34,16 @@ CLAIMS: dict[str, tuple[dict[str, Any], str]] = {
     "an empty subject": ({"sub": ""}, "id_token_refused"),
     "a subject of another kind": ({"sub": {"$ne": ""}}, "id_token_refused"),
     "a long subject": ({"sub": "s" * 256}, "id_token_refused"),
-    "a clock five minutes behind": ({"iat": NOW - 900, "exp": NOW - 300}, "clocks_differ"),
-    "a clock five minutes ahead": ({"iat": NOW + 300, "exp": NOW + 900}, "clocks_differ"),
-    "not valid yet": ({"nbf": NOW + 300}, "clocks_differ"),
+    "a clock five minutes behind": ({"iat": from_now(-900), "exp": from_now(-300)}, "clocks_differ"),
+    "a clock five minutes ahead": ({"iat": from_now(300), "exp": from_now(900)}, "clocks_differ"),
+    "not valid yet": ({"nbf": from_now(300)}, "clocks_differ"),
 }
 
 
 @pytest.mark.parametrize("attack", CLAIMS)
 async def test_a_token_with_wrong_claims_is_refused(company: Company, attack: str) -> None:
-    company.idp.claims, code = CLAIMS[attack]
+    claims, code = CLAIMS[attack]
+    company.idp.claims = current(claims)
     answer = await company.sign_in()
     assert (answer.status, answer.body["code"]) == (403, code), answer.body
     assert await company.users() == {}

@@ -12,7 +12,7 @@ from tests.service.auth_service.oidc.conftest import Company
 from tests.support.api import Answer
 from tests.support.factories import make_tenant
 from tests.support.services.auth import PASSWORD
-from tests.support.services.identity_provider import LOGOUT_EVENT, OTHER_RSA_KEY
+from tests.support.services.identity_provider import LOGOUT_EVENT, OTHER_RSA_KEY, current, from_now
 from tests.support.system.pages import SCRIPT
 
 
@@ -206,16 +206,18 @@ WRONG: dict[str, dict[str, Any]] = {
     "no jti": {"jti": None},
     "no iat": {"iat": None},
     "an iat of text": {"iat": "soon"},
-    "expired": {"exp": int(time.time()) - 300},
-    "too old": {"iat": int(time.time()) - 3600, "exp": None},
-    "from the future": {"iat": int(time.time()) + 300},
+    "expired": {"exp": from_now(-300)},
+    "too old": {"iat": from_now(-3600), "exp": None},
+    "from the future": {"iat": from_now(300)},
 }
 
 
 @pytest.mark.parametrize("attack", WRONG)
 async def test_a_wrong_logout_token_is_refused(company: Company, attack: str) -> None:
     signed_in = await company.sign_in()
-    answer = await log_out(company, company.idp.logout_token(**{"sub": "erika", "sid": "session-1", **WRONG[attack]}))
+    answer = await log_out(
+        company, company.idp.logout_token(**{"sub": "erika", "sid": "session-1", **current(WRONG[attack])})
+    )
     assert (answer.status, answer.body["code"]) == (400, "logout_token_refused"), answer.body
     assert await is_alive(company, signed_in)
 

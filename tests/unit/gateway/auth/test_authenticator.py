@@ -45,7 +45,8 @@ class FakeSessions:
         self.touched.append(token)
         if self.away:
             raise RedisError
-        return SessionCheck(self.version, Session(tenant_id, "admin", "s1", 0) if token == SESSION else None)
+        session = Session(tenant_id, "admin", "s1", 0) if token == SESSION else None
+        return SessionCheck(self.version, session, self.version)
 
     async def check(self, tenant_id: str, token: str) -> Session:
         self.checked.append(token)
