@@ -22,7 +22,7 @@ from tests.support.system.releases import set_policy
 from tests.support.system.services import Api
 
 REPETITIONS = 4  # Work that a request did not cause runs beside some of them, and a request's own files in each.
-LIMITS = {"chunk": 36, "publication": 75, "catalog": 22, "promotion": 46}  # files
+LIMITS = {"chunk": 35, "publication": 68, "catalog": 22, "promotion": 39}  # files
 CALLS = 4  # received by services during a publication in one call
 FOLDERS = tuple(f"{ROOT / package}/" for package in PACKAGES)
 VERIFY = Callers.verify.__code__  # A service verifies each call once.
