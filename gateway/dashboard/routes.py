@@ -125,21 +125,23 @@ async def dispatch_dashboard(request: web.Request, caller: Caller, parts: Sequen
         return await _execute_for_session(page, tuple(parts[1:]))
     if is_stream:
         return await live_events.stream_events(page)
-    request[PROBLEM_RENDERER] = page.render_problem
     return await _show_page(page, tuple(parts))
 
 
 async def _show_page(page: PageRequest, parts: tuple[str, ...]) -> web.StreamResponse:
+    page.request[PROBLEM_RENDERER] = page.render_problem
     if parts == ("sign_out",):
         _allow_methods(page.request, "POST")
         return await sign_in.sign_out(page)
     if parts == ("live",):
         _allow_methods(page.request, "GET")
+    page = await releases.with_navigation(page)
+    page.request[PROBLEM_RENDERER] = page.render_problem  # A refusal has the same navigation.
     for row in PAGES:
         if match := row.address.fullmatch("/".join(parts)):
             _allow_methods(page.request, *READ_METHODS)
             check_permission(page.caller, row.permission)
-            return await row.show(await releases.with_navigation(page), *match.groups())
+            return await row.show(page, *match.groups())
     raise NoSuchOperation
 
 

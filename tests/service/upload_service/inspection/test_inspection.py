@@ -336,6 +336,7 @@ async def test_a_claim_returns_the_windows_identifiers(api: UploadApi) -> None:
         "sha256": sha256(MACHINE_MSI),
         "product_code": "{0A2D3C5E-7B16-4E1F-9B1C-2F0D3C4B5A69}",
         "upgrade_code": "{6F1B2C3D-4E5F-4A6B-8C7D-9E0F1A2B3C4D}",
+        "is_withheld": False,
     }
 
 

@@ -24,7 +24,9 @@ from tests.support.deployment.kubernetes import (
     unpatched_resources,
 )
 from tests.support.tables import each
+from upload_service.downloads.routes import routes as downloads
 from upload_service.routes import routes
+from upload_service.uploads.routes import routes as uploads
 
 RESOURCES = unpatched_resources()
 INGRESSES = [
@@ -181,7 +183,7 @@ def test_the_download_host_serves_downloads_only(pattern: str) -> None:
     assert url.startswith(f"https://{host}/")
     assert re.fullmatch(pattern, url.removeprefix(f"https://{host}").partition("?")[0])
 
-    samples = {route.path: re.sub(r"\{[^}]+\}", "some", route.path) for route in routes}  # type: ignore[attr-defined]
+    samples = {route.path: re.sub(r"\{[^}]+\}", "some", route.path) for route in (*routes, *uploads, *downloads)}
     samples |= {more: more for more in ("/livez", "/readyz", "/metrics", "/some/download/x/y/z", "/some/download/x")}
     open_ones = [template for template, sample in samples.items() if re.search(pattern, sample)]
     assert open_ones == ["/{tenant_id}/download/{server_filename:[^/]+}/{file_name:[^/]+}"]
