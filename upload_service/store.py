@@ -18,7 +18,7 @@ STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 MARKS_LIFETIME = 3 * 3600  # seconds after the begin of the hour in which a client counts once
 COUNTS_LIFETIME = 402 * 24 * 3600  # seconds; `get_statistics` answers up to 400 days
 ANNOUNCE, INSPECT, MOVE, SCAN, SCRUB = "announce", "inspect", "move", "scan", "scrub"  # kinds of work
-# The mark of damage that is found now. The scrub reads the file again soon, and then each hour; if it has the lease, it says when.
+# The mark of damage that is found now. The scrub reads the file again soon, or when it says so itself.
 MARK: Document = {
     "damaged_at": NOW,
     f"work.{SCRUB}.due": {"$cond": [{"$gt": [f"$work.{SCRUB}.lease", ""]}, f"$work.{SCRUB}.due", NEVER]},
