@@ -87,8 +87,7 @@ class MongoScrubStore(UploadRecords):
         return sorted(installers, key=lambda installer: (installer.found_at, installer.server_filename))
 
     async def _mark(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
-        query = {**record_key(upload), "home": upload.storage, **STORED}
-        return await self._set(query, fields)
+        return await self._set({**record_key(upload), "home": upload.storage, **STORED}, fields)
 
 
 def _of(tenant_id: str | None) -> Document:
