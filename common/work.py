@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
 
@@ -30,6 +30,7 @@ from common.telemetry import log
 
 Record = TypeVar("Record")
 NOW = "$$NOW"
+NEVER = datetime.fromtimestamp(0, UTC)  # before any date of work
 RENEWALS = 6  # in the time of a lease
 
 
@@ -155,8 +156,9 @@ class WorkQueue(Generic[Record]):
     async def backlog(self) -> tuple[int, float]:
         """The number of records with work, and for how many seconds the oldest of them waits; 0 without one."""
         since = f"{self._path}.since"
+        waiting = {"tenant_id": {"$gt": ""}, f"{self._path}.due": {"$gt": NEVER}}  # The index alone answers it.
         number, oldest = await asyncio.gather(
-            self._collection.count_documents({"tenant_id": {"$gt": ""}, **is_waiting(self.kind)}),
+            self._collection.count_documents(waiting),
             self._collection.find_one(
                 {since: {"$exists": True}}, {"age": {"$subtract": [NOW, f"${since}"]}}, sort=[(since, ASCENDING)]
             ),

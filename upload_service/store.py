@@ -9,7 +9,7 @@ from pymongo import ASCENDING, IndexModel, ReturnDocument
 
 from common.mongo import Document, Indexes, MongoDatabase, long_timeout
 from common.mongo.schema import Schema
-from common.work import work_indexes
+from common.work import NEVER, work_indexes
 from upload_service.model import Damage, Status, StorageKind, Upload
 
 NOW = "$$NOW"  # by the clock of the database, so that replicas agree about leases and ages
@@ -18,6 +18,11 @@ STORED: Document = {"status": {"$in": [Status.COMPLETE, Status.LINKED]}}
 MARKS_LIFETIME = 3 * 3600  # seconds after the begin of the hour in which a client counts once
 COUNTS_LIFETIME = 402 * 24 * 3600  # seconds; `get_statistics` answers up to 400 days
 ANNOUNCE, INSPECT, MOVE, SCAN, SCRUB = "announce", "inspect", "move", "scan", "scrub"  # kinds of work
+# The mark of damage that is found now. The scrub reads the file again soon, or when it says so itself.
+MARK: Document = {
+    "damaged_at": NOW,
+    f"work.{SCRUB}.due": {"$cond": [{"$gt": [f"$work.{SCRUB}.lease", ""]}, f"$work.{SCRUB}.due", NEVER]},
+}
 QUOTA_TOTALS = ("tenant_id", "used", "reserved")
 
 UPLOAD_FIELDS = {  # the names of fields in the record that differ from those of an `Upload`

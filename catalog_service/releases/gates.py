@@ -87,9 +87,9 @@ class RetentionRule(Part):
 class RingRule(Part):
     """Puts clients into a ring: those in a network, or the users with an app role (or group id) of Entra ID."""
 
-    ring: str
     network: str = ""
     app_role: str = ""
+    ring: str
 
 
 class Policy(Part):

@@ -150,9 +150,10 @@ async def _check_names(request: web.Request, caller: Caller, target: Target) -> 
     form = await _read_form(request, target)
     names: dict[str, str | Sequence[str]] = {"ring": form.text("ring", limit=RING_LIMIT, required=False)}
     package_ids = form.texts("package_ids", limit=ID_LIMIT)
-    if package_ids and not flag("allow_unknown", form.get("allow_unknown") or "false"):
-        names["package_ids"] = package_ids
+    if package_ids:
         request[AUDIT_DETAILS] = audit_details(package_ids=package_ids)
+    if not flag("allow_unknown", form.get("allow_unknown") or "false"):
+        names["package_ids"] = package_ids
     if any(names.values()):
         await request.app[SERVICES][target.operation.checked_by].json(caller, "check_names", names)
     return await _send_form(request, caller, target, _pairs(form))

@@ -18,7 +18,7 @@ from common.mongo import Document, MongoDatabase
 from common.telemetry.metrics import Metrics, gauges
 from common.work import Lease, WorkQueue
 from upload_service.model import Damage, Status, Upload
-from upload_service.store import NOW, QUOTA_TOTALS, SCRUB, STORED, UploadRecords, record_key, to_upload
+from upload_service.store import MARK, NOW, QUOTA_TOTALS, SCRUB, STORED, UploadRecords, record_key, to_upload
 
 DAMAGED_AGAIN_SECONDS = 3600  # until a damaged file, which an operator may have restored, is read again
 PAGE = 100  # records
@@ -44,12 +44,12 @@ class MongoScrubStore(UploadRecords):
 
     async def mark_intact(self, upload: Upload) -> bool:
         """False if the file was moved or removed while it was read."""
-        return await self._mark(upload, {"damage": Damage.NONE, "damaged_at": "$$REMOVE"})
+        return await self._mark(upload, {"damage": Damage.NONE, "damaged_at": "$$REMOVE", f"work.{SCRUB}.due": NOW})
 
     async def mark_damaged(self, upload: Upload, damage: Damage) -> bool:
         """False if the file was moved or removed while it was read."""
         since = {"$cond": [{"$gt": ["$damage", Damage.NONE]}, {"$ifNull": ["$damaged_at", NOW]}, NOW]}
-        return await self._mark(upload, {"damage": damage, "damaged_at": since})
+        return await self._mark(upload, {**MARK, "damage": damage, "damaged_at": since})
 
     async def read_again(self, lease: Lease[Upload], damage: Damage) -> None:
         """End a lease; an operator may have restored a damaged file soon."""
@@ -87,8 +87,7 @@ class MongoScrubStore(UploadRecords):
         return sorted(installers, key=lambda installer: (installer.found_at, installer.server_filename))
 
     async def _mark(self, upload: Upload, fields: Mapping[str, Any]) -> bool:
-        query = {**record_key(upload), "home": upload.storage, **STORED}
-        return await self._set(query, {**fields, f"work.{SCRUB}.due": NOW})
+        return await self._set({**record_key(upload), "home": upload.storage, **STORED}, fields)
 
 
 def _of(tenant_id: str | None) -> Document:

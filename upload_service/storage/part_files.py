@@ -23,7 +23,7 @@ TRANSFERS = "transfers"  # the folder for them in the folder of a tenant
 PROGRESS = "progress"  # the name of the log of offsets, beside the file
 BLOCK = 1 << 20  # bytes
 LOG_END = 8 << 10  # bytes at the end of a log that are read; an entry has 15
-_ENTRY = re.compile(rb"\n([0-9]{13})\n")  # A part of an entry is none, and the next one does not continue it.
+_ENTRY = re.compile(rb":([0-9]{13})\n")  # A part of an entry is none. The next one neither completes it nor is hidden.
 BATCH = 1 << 20  # bytes that one visit to a worker thread writes
 MAX_BLOCKS = 512  # in a batch of tiny blocks
 Reserve = Callable[[int], Awaitable[None]]
@@ -212,7 +212,7 @@ def digest_of(path: Path) -> str:
 
 def _log_offset(path: Path, offset: int) -> None:
     """Add an entry to a log, and wait until it is on the disk. A failure leaves no entry."""
-    entry = b"\n%013d\n" % offset
+    entry = b":%013d\n" % offset
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         size = os.fstat(descriptor).st_size

@@ -13,7 +13,7 @@ from pymongo import ReturnDocument
 from common.mongo import Document, MongoDatabase, long_timeout
 from common.work import Lease, WorkQueue, due_now
 from upload_service.model import Damage, StorageKind, Upload
-from upload_service.store import MOVE, NOW, STORED, UploadRecords, older_than, record_key, to_upload, to_upload_or_none
+from upload_service.store import MARK, MOVE, STORED, UploadRecords, older_than, record_key, to_upload, to_upload_or_none
 
 PAUSE_SECONDS = 60  # until a failed move is repeated
 SETTLED_SECONDS = 5.0  # without a change, after which a completed file has its final name
@@ -64,7 +64,7 @@ class MongoMoveStore(UploadRecords):
         await self.queue.finish(lease, {"left": ""})
 
     async def mark_damaged(self, lease: Lease[Move], damage: Damage) -> None:
-        await self.queue.finish(lease, {"damage": damage, "damaged_at": NOW})
+        await self.queue.finish(lease, {"damage": damage, **MARK})
 
     async def find(self, upload: Upload) -> Upload | None:
         return to_upload_or_none(await self._uploads.find_one(record_key(upload)))

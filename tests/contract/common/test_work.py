@@ -8,12 +8,14 @@ from unittest.mock import AsyncMock
 from uuid import uuid4
 
 import pytest
+from motor.motor_asyncio import AsyncIOMotorClient
 from pymongo.errors import AutoReconnect
 from structlog.testing import capture_logs
 
 from common.errors import Unavailable
 from common.mongo import Document, MongoDatabase, make_indexes, open_database
 from common.work import Lease, Postponed, Worker, WorkQueue, due_now, is_waiting, work_indexes
+from tests.support.databases import RecordedCommands
 from tests.support.wait import until
 
 KIND = "paint"
@@ -248,6 +250,18 @@ async def test_the_backlog_counts_records_from_when_they_became_due(things: Thin
         await things.make_due(name)
     number, age = await queue.backlog()
     assert (number, round(age, -2)) == (2, 100)
+
+
+async def test_the_backlog_reads_no_record_but_the_oldest(mongo_url: str, things: Things) -> None:
+    await things.add("a", *"1234567890")
+    recorded = RecordedCommands("aggregate")
+    client: AsyncIOMotorClient[Document] = AsyncIOMotorClient(mongo_url, event_listeners=[recorded], tz_aware=True)
+    await Things(client[things.database.name]).queue().backlog()
+    client.close()
+    (command,) = recorded.commands
+    count = {"aggregate": "things", "pipeline": command["pipeline"], "cursor": {}}
+    explained = await things.database.command("explain", count, verbosity="executionStats")
+    assert "'totalDocsExamined': 0" in str(explained)
 
 
 async def test_an_index_finds_the_next_record(things: Things) -> None:

@@ -32,6 +32,24 @@ async def test_a_list_of_packages_may_name_unknown_ones_on_request_only(
     assert [entry["target"]["package_ids"] for entry in entries] == [form["package_ids"]] * 2
 
 
+@pytest.mark.parametrize(("operation", "form", "listing"), LISTS)
+async def test_the_audit_log_names_the_packages_of_a_form_with_an_invalid_flag(
+    tenant: Api, operation: str, form: dict[str, str], listing: str
+) -> None:
+    refused = await tenant.call("POST", operation, data={**form, "package_ids": "A.B", "allow_unknown": "maybe"})
+
+    assert (refused.status, refused.body["params"]["field"]) == (400, "allow_unknown")
+    assert (await tenant.call("GET", listing)).body == []
+    [entry] = (await tenant.call("GET", "get_audit_log", params={"operation": operation})).body
+    assert (entry["target"], entry["status"]) == ({"package_ids": "A.B"}, 400)
+
+
+async def test_a_flag_is_checked_without_packages_too(tenant: Api) -> None:
+    refused = await tenant.call("POST", "add_blacklist_entry", data={"group": "g", "allow_unknown": "maybe"})
+
+    assert (refused.status, refused.body["params"]["field"]) == (400, "allow_unknown")
+
+
 async def test_a_form_without_packages_names_none(tenant: Api) -> None:
     group = {"name": "Tools", "package_ids": "Not.There", "allow_unknown": "1"}
     group_id = (await tenant.call("POST", "add_blacklist_group", data=group)).body["group_id"]
@@ -41,7 +59,7 @@ async def test_a_form_without_packages_names_none(tenant: Api) -> None:
 
 SETTINGS = {"strict_installers": "true", "version_key": "installer"}
 POLICY = {"rings": "pilot,everyone", "gates": '{"pilot":{"scan":true}}', "retention": '[{"keep_versions":3}]'}
-BOTH = {**SETTINGS, **POLICY, "ring_rules": '[{"ring":"pilot","network":"10.1.0.0/16"}]'}
+BOTH = {**SETTINGS, **POLICY, "ring_rules": '[{"network":"10.1.0.0/16","ring":"pilot"}]'}
 
 
 async def settings(api: Api) -> dict[str, Any]:

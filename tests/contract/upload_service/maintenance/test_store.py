@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -15,7 +15,7 @@ from tests.support.databases import RecordedCommands, own_database
 from upload_service.maintenance.store import MongoScrubStore
 from upload_service.model import Damage, Status, StorageKind, Upload
 from upload_service.quota.store import MongoQuotaStore
-from upload_service.storage.store import MongoFileIndex
+from upload_service.storage.store import MongoFileIndex, MongoMoveStore
 from upload_service.store import INDEXES
 from upload_service.uploads.store import MongoUploadStore
 
@@ -92,6 +92,36 @@ async def test_a_damaged_file_is_read_again_within_the_hour(store: MongoScrubSto
     assert await store.queue.lease() is None
     await age(database, upload, minutes=1)
     assert await store.queue.lease() is not None
+
+
+async def test_a_file_that_an_operator_or_a_move_found_damaged_is_read_again_soon(
+    store: MongoScrubStore, database: MongoDatabase
+) -> None:
+    """It may be restored soon. Both do not know the interval of the scrub."""
+    found, moved = await complete(database), await complete(database, "globex")
+    assert await MongoScrubStore(database).mark_damaged(found, Damage.MISSING)
+    moves = MongoMoveStore(database)
+    await change(database, moved, updated_at=datetime(2000, 1, 1, tzinfo=UTC))
+    await moves.make_due([StorageKind.FOLDER])
+    move = await moves.queue.lease("acme")
+    assert move is not None
+    await moves.mark_damaged(move, Damage.ALTERED)
+    for upload in (found, moved):
+        lease = await store.queue.lease(tenant_id=upload.tenant_id)
+        assert lease is not None
+        await store.read_again(lease, Damage.MISSING)
+        assert await store.queue.lease(tenant_id=upload.tenant_id) is None
+
+
+async def test_no_other_replica_leases_a_file_whose_damage_was_just_found(
+    store: MongoScrubStore, database: MongoDatabase
+) -> None:
+    upload = await complete(database)
+    await age(database, upload, days=7)
+    lease = await store.queue.lease()
+    assert lease is not None
+    assert await store.mark_damaged(lease.record, Damage.ALTERED)
+    assert await store.queue.lease() is None
 
 
 async def test_a_scrub_with_nothing_due_scans_no_record(mongo_url: str, database: MongoDatabase) -> None:

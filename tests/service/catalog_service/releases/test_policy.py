@@ -9,7 +9,7 @@ from tests.support.services.releases import ReleaseTenant
 from tests.support.tables import every_cell
 
 RULES = [{"network": "10.1.2.3/16", "ring": "pilot"}, {"app_role": " Late ", "ring": "everyone"}]
-CLEAN_RULES = [{"ring": "pilot", "network": "10.1.0.0/16"}, {"ring": "everyone", "app_role": "Late"}]
+CLEAN_RULES = [{"network": "10.1.0.0/16", "ring": "pilot"}, {"app_role": "Late", "ring": "everyone"}]
 POLICY = {
     "rings": "pilot, everyone",
     "gates": '{"pilot": {"scan": true}}',
