@@ -49,7 +49,7 @@ class RecordedVersions(TenantVersions):
         self.seen: list[Tenant | None] = []
 
     @asynccontextmanager
-    async def invalidate_during(self, tenant_id: str) -> AsyncIterator[None]:
+    async def invalidate_access_during(self, tenant_id: str) -> AsyncIterator[None]:
         self.seen.append(await self._store.find(tenant_id))
         yield
         self.seen.append(await self._store.find(tenant_id))
