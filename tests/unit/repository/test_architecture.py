@@ -21,14 +21,7 @@ DRIVERS = {
 }
 # The layers of a service. A module imports its own layer and the layers to its right.
 LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
-ROUTE_MODULES = {
-    "dashboard",
-    "execute",
-    "forms",
-    "response",
-    "routes",
-    "views",
-}
+ROUTE_MODULES = {"dashboard", "execute", "forms", "routes"}
 MODEL_MODULES = {"model", "settings", "operations", "gates", "plan"}
 
 
