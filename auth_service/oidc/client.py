@@ -114,7 +114,7 @@ def trusted(ca_certificate: str) -> ssl.SSLContext:
 
 @dataclass(frozen=True)
 class Published:
-    """What a provider publishes: its metadata, and the keys of its signatures by `kid`."""
+    """The public data of a provider: its metadata, and the keys of its signatures by `kid`."""
 
     metadata: Metadata
     keys: Mapping[str, Mapping[str, Any]]
@@ -129,7 +129,7 @@ class Published:
 
 
 class _Entry:
-    """What is known of a provider, and the running read. Times are of the monotonic clock."""
+    """The last data of a provider, and the running read. Times are of the monotonic clock."""
 
     def __init__(self) -> None:
         self.published: Published | None = None
@@ -161,14 +161,14 @@ class PublishedKeys:
         self._entries: FifoCache[Provider, _Entry] = FifoCache(MAX_PROVIDERS)
 
     def known(self, provider: Provider, kid: str = "") -> Published | None:
-        """What is known already, with the key `kid` if one is given."""
+        """The data that were read before; None without them, or without the key `kid` if one is given."""
         entry = self._entries.get(provider)
         if entry is None or entry.published is None or time.monotonic() - entry.read_at >= self._max_stale:
             return None
         return entry.published if not kid or kid in entry.published.keys else None
 
     async def find(self, provider: Provider, kid: str = "") -> Published:
-        """What a provider publishes, if possible with the key `kid`. Raises ProviderUnavailable.
+        """The public data of a provider, if possible with the key `kid`. Raises ProviderUnavailable.
 
         Concurrent callers share one read. A caller with a known `kid` does not wait for it.
         """

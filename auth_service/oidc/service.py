@@ -45,7 +45,7 @@ SUBJECT_LIMIT = 255  # characters, by the standard
 
 @dataclass(frozen=True)
 class BegunSignIn:
-    """Where the browser goes, and the secret that its cookie keeps until it comes back."""
+    """The address to which the browser goes, and the secret that its cookie keeps until it comes back."""
 
     url: str
     browser: str

@@ -1,1 +1,1 @@
-"""Who signs in: users with passwords, and API tokens. Failed sign-ins are throttled."""
+"""Users with passwords, and API tokens. Failed sign-ins are throttled."""

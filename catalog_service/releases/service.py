@@ -60,7 +60,7 @@ def _needs_none(_: Policy, __: VersionRelease) -> bool:
     return False
 
 
-# What administrators do with a version, by the names of the operations without `_version`.
+# The steps that administrators take with a version, by the names of the operations without `_version`.
 STEPS: Mapping[str, Callable[..., VersionRelease]] = {
     "approve": lambda _, facts, caller: transitions.approve(facts.version, caller.person),
     "promote": lambda policy, facts, caller, ring: transitions.promote(policy, facts, ring, caller.username),

@@ -13,7 +13,7 @@ from upload_service.inspection.model import Signature, SignatureState
 from upload_service.inspection.signatures.trust import TrustStore
 from upload_service.inspection.signatures.verification import verify_file
 
-# Where a value is in the signature: the number of the value inside each value. Unsigned attributes are a signer's last.
+# The place of a value in the signature: its number inside each value. Unsigned attributes are a signer's last.
 MESSAGE = (1, 0)
 SIGNER = (*MESSAGE, -1, 0)
 TIMESTAMP = (*SIGNER, -1, 0, 1, 0)

@@ -59,7 +59,7 @@ def is_valid(content: bytes) -> bool:
 
 
 def copies(content: bytes) -> Iterator[range]:
-    """Where the certificate of the timestamp is."""
+    """The places of the certificate of the timestamp."""
     certificate = time_authority().certificate.public_bytes(Encoding.DER)
     at = content.find(certificate)
     while at >= 0:
