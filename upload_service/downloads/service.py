@@ -17,6 +17,7 @@ from common.auth.downloads import check_download
 from common.auth.signing import Keys
 from common.errors import Forbidden
 from common.http.zero_copy.responses import DetachedBody
+from common.mongo import MongoError
 from common.telemetry import log
 from upload_service.downloads.store import Download, MongoDownloadStore
 from upload_service.model import (
@@ -204,7 +205,7 @@ class DownloadCounter:
     async def _add(self, downloads: list[Download]) -> None:
         try:
             await self._store.add(downloads)
-        except Exception:
+        except MongoError:
             # Adding again could count twice, because the database may have counted before it failed.
             log.warning("downloads_not_counted", downloads=len(downloads))
             raise
