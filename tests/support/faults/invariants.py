@@ -3,6 +3,7 @@
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from pymongo import AsyncMongoClient
@@ -11,6 +12,7 @@ from common.mongo import Document
 from tests.support.processes.cluster import Cluster
 from tests.support.system.publishing import Published
 from tests.support.system.services import Api
+from tests.support.wait import until
 
 COMPLETE = ("complete", "linked")
 TRANSFERS = "transfers"
@@ -35,6 +37,22 @@ async def violations(cluster: Cluster, tenant_ids: Collection[str]) -> list[str]
         ):
             problems += [f"{tenant_id}: {problem}" for problem in found]
     return problems
+
+
+async def remaining_violations(cluster: Cluster, tenant_ids: Collection[str], *, timeout: float) -> list[str]:
+    """The violations that the services do not fix within `timeout` seconds, as the last look found them.
+
+    A later look may find more for a moment: it may see a deletion halfway that had not begun at an earlier one.
+    """
+    found: list[str] = []
+
+    async def none() -> bool:
+        found[:] = await violations(cluster, tenant_ids)
+        return not found
+
+    with suppress(TimeoutError):
+        await until(none, timeout=timeout)
+    return found
 
 
 async def missing_versions(api: Api, acknowledged: Iterable[Published]) -> list[str]:

@@ -5,13 +5,13 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Collection, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count, product
 
 from aiohttp import ClientError
 
-from tests.support.faults.invariants import State, missing_versions, violations
+from tests.support.faults.invariants import State, missing_versions, remaining_violations
 from tests.support.faults.publishers import run_publishers, wait_until_announced
 from tests.support.faults.results import Outcome
 from tests.support.faults.retrying_uploader import RequestRejected, RetryingClient
@@ -106,15 +106,7 @@ async def verify(cluster: Cluster, api: Api, published: Sequence[Published], out
     """Add lost and duplicated uploads and violations to the outcome, after all uploads are announced."""
     await wait_until_announced(cluster, api.tenant_id)
     await cluster.age_tenant(api.tenant_id, SWEEP_AGE)
-    found: list[str] = []
-
-    async def no_violations() -> bool:
-        found[:] = await violations(cluster, [api.tenant_id])
-        return not found
-
-    with suppress(TimeoutError):
-        await until(no_violations, timeout=SETTLE_TIMEOUT)
-    outcome.violations += found
+    outcome.violations += await remaining_violations(cluster, [api.tenant_id], timeout=SETTLE_TIMEOUT)
     outcome.lost += await missing_versions(api, published)
     outcome.duplicated += (await State.read(cluster.mongo, api.tenant_id)).duplicates()
 

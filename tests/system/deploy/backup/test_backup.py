@@ -3,7 +3,6 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -17,7 +16,7 @@ from deploy.backup.records import BackupProblem, Client, DatabaseSnapshot, Entry
 from deploy.local.folder import DataFolder
 from deploy.operator.stores import offline_stores
 from tests.support.factories import KEY
-from tests.support.faults.invariants import missing_versions, violations
+from tests.support.faults.invariants import missing_versions, remaining_violations
 from tests.support.faults.publishers import run_publishers, wait_until_announced
 from tests.support.faults.retrying_uploader import RetryingClient as Uploader
 from tests.support.processes.backup import (
@@ -34,7 +33,6 @@ from tests.support.processes.pkgrepo_command import pkgrepo
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.system.publishing import Published, add_package, package_id, publish, send_chunk, upload
 from tests.support.system.services import Api
-from tests.support.wait import until
 from upload_service.settings import StorageSettings
 from upload_service.storage.s3 import S3Storage
 
@@ -91,13 +89,7 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
     await uploader.publish(work.package_id, "2.0", os.urandom(100))
     await cluster.age_tenant(api.tenant_id, 61)
     await wait_until_announced(cluster, api.tenant_id)
-
-    async def settled() -> bool:  # Includes a deletion that was incomplete in the backup.
-        return await violations(cluster, [api.tenant_id]) == []
-
-    with suppress(TimeoutError):
-        await until(settled)
-    assert await violations(cluster, [api.tenant_id]) == []
+    assert await remaining_violations(cluster, [api.tenant_id], timeout=60) == []
     finished = cluster.mongo["catalog"]["finished_uploads"].find({"tenant_id": api.tenant_id})
     assert "given-up" not in [upload.get("file_id") for upload in await finished.to_list()]
 
