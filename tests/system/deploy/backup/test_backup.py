@@ -16,7 +16,7 @@ from deploy.backup.records import BackupProblem, Client, DatabaseSnapshot, Entry
 from deploy.local.folder import DataFolder
 from deploy.operator.stores import offline_stores
 from tests.support.factories import KEY
-from tests.support.faults.invariants import missing_versions, remaining_violations
+from tests.support.faults.invariants import State, missing_versions, remaining_violations
 from tests.support.faults.publishers import run_publishers, wait_until_announced
 from tests.support.faults.retrying_uploader import RetryingClient as Uploader
 from tests.support.processes.backup import (
@@ -33,6 +33,7 @@ from tests.support.processes.pkgrepo_command import pkgrepo
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.system.publishing import Published, add_package, package_id, publish, send_chunk, upload
 from tests.support.system.services import Api
+from tests.support.wait import until
 from upload_service.settings import StorageSettings
 from upload_service.storage.s3 import S3Storage
 
@@ -89,9 +90,15 @@ async def test_a_restore_returns_all_acknowledged_work(cluster: Cluster, tmp_pat
     await uploader.publish(work.package_id, "2.0", os.urandom(100))
     await cluster.age_tenant(api.tenant_id, 61)
     await wait_until_announced(cluster, api.tenant_id)
+    await until(lambda: _nothing_is_being_deleted(cluster, api.tenant_id))  # The backup has deletions halfway.
     assert await remaining_violations(cluster, [api.tenant_id], timeout=60) == []
     finished = cluster.mongo["catalog"]["finished_uploads"].find({"tenant_id": api.tenant_id})
     assert "given-up" not in [upload.get("file_id") for upload in await finished.to_list()]
+
+
+async def _nothing_is_being_deleted(cluster: Cluster, tenant_id: str) -> bool:
+    state = await State.read(cluster.mongo, tenant_id)
+    return not [sentence for sentence in state.unsettled() if sentence.endswith("is deleting")]
 
 
 async def test_a_killed_backup_continues_where_it_stopped(
