@@ -44,7 +44,7 @@ from common.service_client.client import open_service
 from common.telemetry.metrics import METRICS, Metrics, gauges
 
 SWEEP_PAUSE = 5  # seconds
-RELEASE_PAUSE, INFECTED_PAUSE = 1, 60  # seconds
+RELEASE_PAUSE, INFECTED_PAUSE = 1, 15  # seconds
 RETENTION_PAUSE = 60  # seconds
 DROPPED_INDEXES = "Search indexes dropped for another tenant's, and read again by the next search."
 

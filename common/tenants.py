@@ -87,6 +87,7 @@ ALL_RINGS = "*"  # in place of a ring: every ring
 RING_LIMIT = 32  # characters
 DEFAULT_RING = "everyone"  # of a tenant that sets gates and no rings
 
+ALL_TENANTS = "internal"  # in calls between services about all tenants; no tenant can have this id
 RESERVED = frozenset(["client", "ui", "internal", "metrics", "livez", "readyz", "docs", "static", "dashboard"])
 NAT64 = IPv6Network("64:ff9b::/96")  # Networks with IPv6 only reach IPv4 addresses by it.
 MAPPED_PREFIX = 96  # bits before the IPv4 address in ::ffff:a.b.c.d

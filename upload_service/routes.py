@@ -108,8 +108,9 @@ async def withhold_installers(request: web.Request) -> web.Response:
 
 @routes.post("/{tenant_id}/infected_installers")
 async def infected_installers(request: web.Request) -> web.Response:
-    version_uids = await request.app[INSTALLER_CHECKS].store.find_infected(caller_of(request).tenant_id)
-    return json_response({"version_uids": version_uids})
+    """Those of the tenant, or of `ALL_TENANTS`."""
+    installers = await request.app[INSTALLER_CHECKS].store.find_infected(caller_of(request).tenant_id)
+    return json_response({"installers": installers})
 
 
 @routes.post("/{tenant_id}/download_counts")

@@ -96,10 +96,13 @@ class UploadService:
         versions = [{"uid": version_uid, "withheld": withheld, "fence": fence}]
         await self._service.json(caller, "withhold_installers", {"versions": versions})
 
-    async def infected(self, caller: Caller) -> Sequence[str]:
-        """Return the versions whose files the scanner calls infected. Raises Unavailable."""
-        uids: list[str] = (await self._service.json(caller, "infected_installers"))["version_uids"]
-        return uids
+    async def infected(self, caller: Caller) -> Sequence[tuple[str, str]]:
+        """Return the versions of a tenant, or of `ALL_TENANTS`, whose files the scanner calls infected: tenants, uids.
+
+        Raises Unavailable.
+        """
+        installers: list[list[str]] = (await self._service.json(caller, "infected_installers"))["installers"]
+        return [(tenant_id, uid) for tenant_id, uid in installers]
 
     async def download_counts(
         self, caller: Caller, days: int, version_uids: Sequence[str] = ()

@@ -1,24 +1,26 @@
 """The operations of release control."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from aiohttp import web
 
-from catalog_service.app_keys import RELEASES
+from catalog_service.app_keys import RELEASES, RETENTION
 from catalog_service.model.releases import GateState, GateStatus, Reason, VersionRelease, is_offered
+from catalog_service.releases.effects import version_rows
 from catalog_service.releases.gates import Policy, gates_of, kinds
 from catalog_service.releases.policy_edits import NAMES, policy_fields, to_audit_texts, to_settings
 from catalog_service.releases.store import ReleaseQuery
 from catalog_service.versions.forms import ID_LIMIT, PAGE, PAGE_LIMIT, uid_in_path
 from common.errors import InvalidField
-from common.http.forms import Form, query_form, read_form
+from common.http.forms import Form, flag, query_form, read_form
 from common.http.middleware import audit, caller_of, json_response
 from common.tenants import RING_LIMIT
 
 REASON_LIMIT = 1000  # characters
+UNCHANGED = "Nothing was changed."
 UNKNOWN = Reason(("not_looked_at",))
 SHOWN = ("uid", "package_id", "version", "channel", "sha256", "published_at", "published_by", "status")
 routes = web.RouteTableDef()
@@ -27,14 +29,31 @@ routes = web.RouteTableDef()
 @routes.patch("/{tenant_id}/edit_release_policy")
 async def edit_release_policy(request: web.Request) -> web.Response:
     """Internal: the part of `edit_settings` that this service owns, for the gateway."""
-    fields = policy_fields(await read_form(request))
+    form = await read_form(request)
+    fields, tenant_id = policy_fields(form), caller_of(request).tenant_id
+    if _is_preview(form):
+        audit(request, preview="true", **fields)
+        return json_response({"Message": UNCHANGED, "effect": await _policy_effect(request, fields)})
     audit(request, **fields)
-    policies = await request.app[RELEASES].edit_policy(caller_of(request).tenant_id, fields)
+    policies = await request.app[RELEASES].edit_policy(tenant_id, fields)
     before, after = map(to_audit_texts, policies)
     # An edit of the rings can change the gates.
     names = [name for name in NAMES if name in fields or before[name] != after[name]]
     audit(request, {name: (before[name], after[name]) for name in names})
     return json_response({"Message": "Settings were updated successfully!"})
+
+
+async def _policy_effect(request: web.Request, fields: Mapping[str, str]) -> Mapping[str, Any]:
+    """What an edit would do: to the versions in flight, and to those that retention then hides."""
+    effect = await request.app[RELEASES].preview_policy(caller_of(request).tenant_id, fields)
+    retired: Mapping[str, Any] = {"retired": [], "retired_total": 0}
+    if "retention" in fields and effect.after.retention != effect.before.retention:
+        preview = await request.app[RETENTION].preview(caller_of(request), effect.after)
+        retired = {
+            "retired": version_rows(version for version, _ in preview.expired),
+            "retired_total": len(preview.expired),
+        }
+    return {**effect.to_json(), **retired}
 
 
 @routes.post("/{tenant_id}/find_release_policy")
@@ -97,14 +116,19 @@ async def _change(
     """Take a step with the fields of the form, each read by its parser."""
     releases, uid = request.app[RELEASES], uid_in_path(request)
     form = await read_form(request) if parsers else Form()
-    fields = {name: parse(form) for name, parse in parsers.items()}
+    fields, preview = {name: parse(form) for name, parse in parsers.items()}, _is_preview(form)
     target = {"uid": uid, **{name: value if isinstance(value, str) else "01"[value] for name, value in fields.items()}}
+    target |= {"preview": "true"} if preview else {}
     audit(request, **target)
-    policy, version = await releases.change(caller_of(request), uid, operation, **fields)
+    policy, version = await releases.change(caller_of(request), uid, operation, preview=preview, **fields)
     audit(request, package_id=version.package_id, version=version.version, **target)
-    details = {"offered": await releases.offered(policy, version)} if operation == "roll_back" else {}
-    message = f"Version was {done} successfully!"
+    details = {"offered": await releases.offered(policy, version)} if preview or operation == "roll_back" else {}
+    message = UNCHANGED if preview else f"Version was {done} successfully!"
     return json_response({"Message": message, "release": release(policy, version), **details})
+
+
+def _is_preview(form: Form) -> bool:
+    return flag("preview", form.get("preview") or "false")
 
 
 def _reason(form: Form, *, required: bool = True) -> str:

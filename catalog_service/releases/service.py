@@ -14,6 +14,7 @@ from catalog_service.model.releases import Gate, Reason, VersionRelease, is_offe
 from catalog_service.model.versions import newest_first
 from catalog_service.outgoing.upload_service import CHECKS_BATCH, UploadService
 from catalog_service.releases import transitions
+from catalog_service.releases.effects import PolicyEffect
 from catalog_service.releases.gates import FAILED_SIGNATURES, Facts, Policy, gates_of, is_same_name, kinds, unknown_ring
 from catalog_service.releases.policy_edits import edited
 from catalog_service.releases.store import (
@@ -34,11 +35,12 @@ from common.mongo import MongoError
 from common.redis import RedisError
 from common.service_client.client import ServiceClient
 from common.telemetry import log
-from common.tenants import Tenant
+from common.tenants import ALL_TENANTS, Tenant
 
 LAPSED = {"expired", "untrusted"}  # A signature that was valid becomes so with another trust store.
 ATTEMPTS = 10  # to change a version; each lost attempt is another change
 BATCH = 200  # versions of one round
+PREVIEWED = 10_000  # versions in flight at which the preview of a policy looks
 INFECTED = Reason(("scan_infected",))
 Changed = tuple[Policy, VersionRelease]
 
@@ -49,6 +51,16 @@ def checked_gates_ahead(policy: Policy, version: VersionRelease) -> set[Gate]:
         return set()
     rings = policy.effective_rings[version.level(policy.effective_rings) + 1 :]
     return {gate for ring in rings for gate in kinds(gates_of(policy, ring), version.package_id)} & CHECKED
+
+
+def _is_stoppable(_: Policy, version: VersionRelease) -> bool:
+    return not version.is_withdrawn
+
+
+def _may_be_offered(policy: Policy, version: VersionRelease) -> bool:
+    """Whether a machine gets the version, or may get it without a clean scan."""
+    waits = not version.rings and Gate.SCAN in checked_gates_ahead(policy, version)
+    return not (version.is_withdrawn or waits)
 
 
 def service_of(tenant_id: str) -> Caller:
@@ -111,8 +123,31 @@ class Releases:
             raise unknown_ring("ring", rings)
 
     async def edit_policy(self, tenant_id: str, fields: Mapping[str, str]) -> tuple[Policy, Policy]:
-        """Change the policy; return it before and after. Raises InvalidField."""
+        """Change the policy; return it before and after. Raises InvalidField, or Unavailable.
+
+        Infected versions are held before, so that no version is offered that only a gate kept from the machines.
+        """
+        policy = await self.policies.find(tenant_id)
+        if policy.is_controlled and edited(policy, fields) != policy:
+            for _, uid in await self.installers.infected(service_of(tenant_id)):
+                await self._hold_infected(tenant_id, uid, _is_stoppable)
         return await self.policies.edit(tenant_id, lambda policy: edited(policy, fields))
+
+    async def preview_policy(self, tenant_id: str, fields: Mapping[str, str]) -> PolicyEffect:
+        """Return what `edit_policy` would do, and change nothing. Raises as it does."""
+        before = await self.policies.find(tenant_id)
+        after, effect = edited(before, fields), PolicyEffect(before, edited(before, fields))
+        infected, offset = {uid for _, uid in await self.installers.infected(service_of(tenant_id))}, 0
+        while after != before and offset < PREVIEWED:
+            versions, _ = await self.store.page(tenant_id, ReleaseQuery(True, "", offset, BATCH))
+            offset += BATCH
+            effect.held += [each for each in versions if each.uid in infected and _is_stoppable(after, each)]
+            others = [each for each in versions if each.uid not in infected]
+            for version, changed in zip(others, await self._advanced(after, others) if others else (), strict=True):
+                effect.add(version, changed)
+            if len(versions) < BATCH:
+                break
+        return effect
 
     async def find(self, caller: Caller, uid: str) -> Changed:
         """Raises VersionNotFound."""
@@ -124,23 +159,24 @@ class Releases:
         versions, total = await self.store.page(caller.tenant_id, query)
         return await self.policies.find(caller.tenant_id), versions, total
 
-    async def change(self, caller: Caller, uid: str, operation: str, **fields: Any) -> Changed:
-        """Take a step of `STEPS`, with the fields of its form.
+    async def change(
+        self, caller: Caller, uid: str, operation: str, *, preview: bool = False, **fields: Any
+    ) -> Changed:
+        """Take a step of `STEPS`, with the fields of its form. A `preview` returns the same and changes nothing.
 
         Raises VersionNotFound, Unavailable if the file is not withheld yet or its checks are needed, and the errors of
         the step.
         """
         step = partial(STEPS[operation], caller=caller, **fields)
-        return await self._change(caller, uid, step, NEEDS_CHECKS.get(operation, _needs_none))
+        return await self._change(caller, uid, step, NEEDS_CHECKS.get(operation, _needs_none), preview=preview)
 
     async def offered(self, policy: Policy, version: VersionRelease) -> Mapping[str, str]:
-        """Return the newest version of the channel that each ring gets now, "" for none."""
+        """Return the newest version of the channel that each ring gets with this version as it is here, "" for none."""
         others = await self.versions.of_package(version.tenant_id, version.package_id) or ()
         ordered = newest_first(other for other in others if other.channel == version.channel)
+        stages = [(each.version, version.stage if each.uid == version.uid else each.stage) for each in ordered]
         rings = policy.effective_rings
-        return {
-            ring: next((each.version for each in ordered if is_offered(each.stage, ring, rings)), "") for ring in rings
-        }
+        return {ring: next((name for name, stage in stages if is_offered(stage, ring, rings)), "") for ring in rings}
 
     async def run_due(self) -> None:
         """Look at the versions that are due, and record automatic changes in the audit log. Failures stay due."""
@@ -158,21 +194,25 @@ class Releases:
         await with_each("releases", by_tenant, advance)
 
     async def hold_infected(self) -> None:
-        """Hold the versions in rings whose files turned out to be infected, of all tenants with a scan gate."""
+        """Hold the versions of all tenants whose files turned out to be infected, and that a machine may get.
 
-        def step(_: Policy, facts: Facts) -> VersionRelease:
-            in_ring = facts.version.rings and not facts.version.is_withdrawn
-            return transitions.hold(facts.version, "", INFECTED) if in_ring else facts.version
+        A version before a ring with a scan gate is not one: it waits for another verdict.
+        """
 
-        async def hold(version: tuple[Caller, str]) -> None:
-            with suppress(VersionNotFound):  # It is being deleted.
-                await self._change(*version, step)
+        async def hold(version: tuple[str, str]) -> None:
+            await self._hold_infected(*version, _may_be_offered)
 
-        async def hold_all(tenant_id: str) -> None:
-            service = service_of(tenant_id)
-            await with_each("infected", [(service, uid) for uid in await self.installers.infected(service)], hold)
+        found = await self.installers.infected(service_of(ALL_TENANTS))
+        await with_each("infected", found, hold)
 
-        await with_each("infected", await self.policies.with_scan(), hold_all)
+    async def _hold_infected(
+        self, tenant_id: str, uid: str, condition: Callable[[Policy, VersionRelease], bool]
+    ) -> None:
+        def step(policy: Policy, facts: Facts) -> VersionRelease:
+            return transitions.hold(facts.version, "", INFECTED) if condition(policy, facts.version) else facts.version
+
+        with suppress(VersionNotFound):  # It is being deleted.
+            await self._change(service_of(tenant_id), uid, step)
 
     async def remember_signers(self, tenant_id: str, uids: Sequence[str]) -> None:
         """Remember the signers of versions that are being deleted, as far as they count. Raises Unavailable."""
@@ -203,8 +243,10 @@ class Releases:
         uid: str,
         step: Callable[[Policy, Facts], VersionRelease],
         needs_checks: Callable[[Policy, VersionRelease], object] = _needs_none,
+        *,
+        preview: bool = False,
     ) -> Changed:
-        """Take a step, which gets the checks of the file only if it needs them."""
+        """Take a step, which gets the checks of the file only if it needs them. A `preview` stores nothing."""
         for _ in range(ATTEMPTS):
             version = await self.store.find(caller.tenant_id, uid)
             caller.require_package(version.package_id)
@@ -216,10 +258,13 @@ class Releases:
             if after is not version:
                 try:
                     (after,) = await self._advanced(policy, [after])
+                    if preview:
+                        return policy, after
                     version = await self.store.save(version, after)
                 except ReleaseChanged:
                     continue
-            await self._tell(version)
+            if not preview:
+                await self._tell(version)
             return policy, version
         raise ReleaseChanged
 

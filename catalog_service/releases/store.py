@@ -339,12 +339,3 @@ class MongoPolicyStore:
             in_flight = {"tenant_id": tenant_id, "release.in_flight": True}
             again: Document = {"$set": UNTOLD, "$inc": {"release.fence": 1}, "$currentDate": DUE_NOW}
             await self._versions.update_many(in_flight, again)
-
-    async def with_scan(self) -> Sequence[str]:
-        """Return the tenants whose policies have a scan gate."""
-        policies = self._policies.find({"tenant_id": {"$gt": ""}}, {"_id": False, "tenant_id": True, "gates": True})
-        return [
-            document["tenant_id"]
-            async for document in policies
-            if any(gates.get("scan") for gates in document.get("gates", {}).values())
-        ]

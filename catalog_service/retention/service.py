@@ -35,9 +35,12 @@ class Retention:
     releases: Releases
     versions: Versions
 
-    async def preview(self, caller: Caller) -> Preview:
-        """Return what a run does now. Raises Unavailable, also if a rule needs downloads and nobody can tell them."""
-        return await self._preview(caller, await self.store.now())
+    async def preview(self, caller: Caller, policy: Policy | None = None) -> Preview:
+        """Return what a run does now, under the tenant's policy or another one.
+
+        Raises Unavailable, also if a rule needs downloads and nobody can tell them.
+        """
+        return await self._preview(caller, await self.store.now(), policy)
 
     async def run_due(self) -> None:
         """Run retention for each tenant that had no run today, each in one replica at a time."""
@@ -87,10 +90,10 @@ class Retention:
                 return preview
         raise Unavailable("The catalog changes all the time; retention is tried again in a minute.")
 
-    async def _preview(self, caller: Caller, now: datetime) -> Preview:
+    async def _preview(self, caller: Caller, now: datetime, policy: Policy | None = None) -> Preview:
         tenant_id, today = caller.tenant_id, _midnight(now)
         revision = (await self.read_state(tenant_id, "")).stable_revision
-        policy = await self.releases.policies.find(tenant_id)
+        policy = policy or await self.releases.policies.find(tenant_id)
         versions = await self.store.versions(tenant_id)
         downloads = await self._downloads(caller, policy)
         expired = await asyncio.to_thread(plan, policy, versions, downloads, today)

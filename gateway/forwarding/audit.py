@@ -111,7 +111,7 @@ class AuditRecorder:
     ) -> web.StreamResponse:
         """Execute a request and record it. Raises what the execution raises.
 
-        Audited operations are recorded always, others if the service sent details for the log.
+        Audited operations are recorded always, others if the service sent details for the log. A preview is no write.
         """
         status = 500  # while there is no response: its effect is unknown
         try:
@@ -123,7 +123,9 @@ class AuditRecorder:
             status = response.status
             return response
         finally:
-            if (target.operation.audited or AUDIT_DETAILS in request) and self._should_record(caller, status):
+            is_write = target.operation.audited or AUDIT_DETAILS in request
+            is_preview = status < 400 and "preview" in request.get(AUDIT_DETAILS, {}).get("target", {})
+            if is_write and not is_preview and self._should_record(caller, status):
                 task = asyncio.create_task(self._record(caller, _entry(request, caller, target, status)))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)

@@ -126,19 +126,23 @@ async def _show_server_information(request: web.Request, caller: Caller, _: Targ
 
 
 async def _edit_settings(request: web.Request, caller: Caller, target: Target) -> web.StreamResponse:
-    """Change the settings of a form, each at the service that has it. A refused form changes nothing.
+    """Change the settings of a form, each at the service that has it. A refused form and a preview change nothing.
 
     After any other error, repeat the call. Raises UpstreamProblem, Unavailable, InvalidRequest or BodyTooLarge.
     """
-    pairs = _pairs(await _read_form(request, target))
+    form = await _read_form(request, target)
+    pairs = [pair for pair in _pairs(form) if pair[0] != "preview"]
     policy = [pair for pair in pairs if pair[0] in POLICY]
     settings = [pair for pair in pairs if pair[0] not in POLICY]
     steps = [(AUTH, "edit_settings", settings)]
-    if policy:
+    if flag("preview", form.get("preview") or "false"):
+        shows_effect = (CATALOG, "edit_release_policy", [*policy, ("preview", "true")])
+        steps = [(AUTH, "check_settings", settings), shows_effect] if settings else [shows_effect]
+    elif policy:
         change_policy = (CATALOG, "edit_release_policy", policy)
         steps = [(AUTH, "check_settings", settings), change_policy, *steps] if settings else [change_policy]
-    for service, operation, form in steps:
-        response = await _send_form(request, caller, target, form, service=service, segments=(operation,))
+    for service, operation, fields in steps:
+        response = await _send_form(request, caller, target, fields, service=service, segments=(operation,))
     return response
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pymongo import UpdateOne
 
 from common.mongo import Document, MongoDatabase, long_timeout
+from common.tenants import ALL_TENANTS
 from common.work import Lease, WorkQueue, due_now, is_waiting
 from upload_service.model import Upload
 from upload_service.scanning.model import Engine, ScanState, Verdict
@@ -68,10 +69,12 @@ class MongoScanStore(UploadRecords):
         async for document in self._uploads.find(query):
             yield to_upload(document), document.get("scan", {})
 
-    async def find_infected(self, tenant_id: str) -> list[str]:
-        """The versions whose file is infected, sorted."""
-        query = {"tenant_id": tenant_id, "scan.state": ScanState.INFECTED, "version_uid": {"$gt": ""}, **STORED}
-        return sorted([document["version_uid"] async for document in self._uploads.find(query, {"version_uid": True})])
+    async def find_infected(self, tenant_id: str) -> list[tuple[str, str]]:
+        """The versions of a tenant, or of `ALL_TENANTS`, whose file is infected: tenants and uids, sorted."""
+        tenant: Document | str = {"$gt": ""} if tenant_id == ALL_TENANTS else tenant_id
+        query = {"tenant_id": tenant, "scan.state": ScanState.INFECTED, "version_uid": {"$gt": ""}, **STORED}
+        found = self._uploads.find(query, {"tenant_id": True, "version_uid": True})
+        return sorted([(document["tenant_id"], document["version_uid"]) async for document in found])
 
     async def withhold(self, tenant_id: str, changes: Sequence[Withholding]) -> None:
         """Withhold the files of these versions, or stop withholding them; a repeated change has no effect."""

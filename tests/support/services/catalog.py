@@ -82,7 +82,7 @@ class CatalogStubs(StubServices):
     downloads: dict[str, dict[str, int]] = field(default_factory=dict)
     checks: dict[str, dict[str, Any]] = field(default_factory=dict)  # by version, of its file
     withheld: dict[str, tuple[int, bool]] = field(default_factory=dict)  # fence and state, by version
-    infected: list[str] = field(default_factory=list)
+    infected: list[tuple[str, str]] = field(default_factory=list)  # tenants and versions
     audited: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by their ids
     hangs: bool = False  # for download counts
     days: int = 0
@@ -174,7 +174,7 @@ class CatalogStubs(StubServices):
         return {}
 
     def infected_installers(self, _: str, __: Any) -> object:
-        return {"version_uids": self.infected}
+        return {"installers": self.infected}
 
     def record_audit(self, _: str, entry: Any) -> object:
         self.audited.setdefault(entry["id"], entry)

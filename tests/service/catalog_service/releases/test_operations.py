@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -501,7 +502,7 @@ async def test_an_unreadable_answer_about_a_file_opens_no_gate(
 async def test_an_infected_file_in_no_ring_waits_for_another_verdict(tenant: ReleaseTenant, catalog: Catalog) -> None:
     await tenant.set_policy(gates={"pilot": {"scan": True}})
     uid = await tenant.publish()
-    catalog.stubs.infected, catalog.stubs.checks[uid] = [uid], checks("infected")
+    catalog.stubs.infected, catalog.stubs.checks[uid] = [(tenant.ada.tenant_id, uid)], checks("infected")
     await tenant.rounds()
     await catalog.releases.hold_infected()
     assert (await tenant.gate(uid, "pilot", "scan"))["state"] == "failed"
@@ -511,12 +512,17 @@ async def test_an_infected_file_in_no_ring_waits_for_another_verdict(tenant: Rel
     assert await tenant.offered(uid) == ["pilot"]
 
 
-async def test_a_file_that_turns_infected_is_held(tenant: ReleaseTenant, catalog: Catalog) -> None:
-    await tenant.set_policy(gates={"pilot": {"scan": True}})
+@pytest.mark.parametrize("gates", [None, {}, {"pilot": {"scan": True}}], ids=["no rings", "no gate", "gate"])
+async def test_a_file_that_turns_infected_is_held(
+    tenant: ReleaseTenant, catalog: Catalog, gates: dict[str, Any] | None
+) -> None:
+    if gates is not None:
+        await tenant.set_policy(gates=gates)
     uid = await tenant.publish()
     catalog.stubs.checks[uid] = checks()
     await tenant.rounds()
-    catalog.stubs.infected, catalog.stubs.checks[uid] = [str(uuid4()), uid], checks("infected")
+    own = tenant.ada.tenant_id
+    catalog.stubs.infected, catalog.stubs.checks[uid] = [(own, str(uuid4())), (own, uid)], checks("infected")
 
     await catalog.releases.hold_infected()
 

@@ -8,8 +8,10 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from common.auth.internal_tokens import Caller
 from common.http.server import serving
 from common.mongo import MongoDatabase
+from common.tenants import ALL_TENANTS, Tenant
 from tests.support.servers.clamd import EICAR, MALWARE, Clamd, fake_clamd, read_stream, run_clamd
 from tests.support.services.scans import (
     FAR,
@@ -48,7 +50,7 @@ async def test_clamd_scans_an_upload_by_itself(settings: UploadSettings, clamd: 
 
         await until(all_scanned)
         checks = await installer_checks(api, caller, *files, "unknown")
-        infected = await api.post(caller, "infected_installers")
+        infected = await api.post(Caller.service(Tenant(ALL_TENANTS)), "infected_installers")
         metrics = await api.metrics()
     assert {uid: (check["scan"]["state"], check["scan"]["reason"]) for uid, check in checks.items()} == {
         "v1": ("clean", ""),
@@ -59,7 +61,8 @@ async def test_clamd_scans_an_upload_by_itself(settings: UploadSettings, clamd: 
     assert {uid: check["sha256"] for uid, check in checks.items()} == {
         uid: sha256(content) for uid, content in files.items()
     }
-    assert infected.body == {"version_uids": ["v2", "v3"]}
+    own = [[caller.tenant_id, uid] for uid in ("v2", "v3")]
+    assert [row for row in infected.body["installers"] if row[0] == caller.tenant_id] == own
     assert metrics.value("pkgrepo_scans_total", state="infected") == 2
     assert metrics.value("pkgrepo_scanner_up") == 1
     assert metrics.value("pkgrepo_scans_waiting") == 0
@@ -265,7 +268,7 @@ async def test_no_tenant_reads_the_checks_of_another(settings: UploadSettings, d
     async with serving_uploads(settings) as api:
         other = make_uploader()
         assert await installer_checks(api, other, "v1") == {}
-        assert (await api.post(other, "infected_installers")).body == {"version_uids": []}
+        assert (await api.post(other, "infected_installers")).body == {"installers": []}
 
 
 @pytest.mark.parametrize("hangs", [False, pytest.param(True, marks=pytest.mark.full)])
