@@ -10,6 +10,7 @@
 //   data-problem                the place for the problem of a form
 // A form needs only `hx-post`, `hx-patch` or `hx-delete` with an address below `operations/`.
 
+import { effectOf, showEffect } from "./effects.js";
 import { clearFieldProblems, showFieldProblem } from "./field_problems.js";
 
 const message = (name) => document.getElementById("texts").dataset[name];
@@ -103,11 +104,15 @@ const problemOf = (xhr) => {
 // Operations that cannot be repeated need the typed id.
 const dialog = () => document.getElementById("confirm");
 
-document.addEventListener("htmx:confirm", (event) => {
-  const { confirm: id, confirmTitle, confirmText, confirmYes, confirmReason } = attributesOf(event.detail.elt);
+document.addEventListener("htmx:confirm", async (event) => {
+  const { confirm, confirmTitle, confirmText, confirmYes, confirmReason, effect: asksForEffect } = attributesOf(event.detail.elt);
   const name = event.detail.elt.closest("[data-name]")?.dataset.name;
-  if (id === undefined) return;
+  if (confirm === undefined) return;
   event.preventDefault();
+  const effect = asksForEffect === undefined ? { lines: [], typed: confirm } : await effectOf(event.detail.elt);
+  if (!effect) return event.detail.issueRequest(true);
+  const id = effect.typed;
+  showEffect(document.getElementById("confirm-effect"), effect.lines);
   document.getElementById("confirm-title").textContent = name ? confirmTitle.replace("{name}", () => name) : confirmTitle;
   document.getElementById("confirm-text").textContent = confirmText ?? "";
   document.getElementById("confirm-expected").textContent = id;

@@ -7,7 +7,7 @@ import pytest
 from tests.support.services.catalog import Catalog
 from tests.support.services.releases import ReleaseTenant, checks
 
-NOTHING = {"offered": [], "withdrawn": [], "held": [], "retired": []}
+NOTHING: dict[str, list[Any]] = {"offered": [], "withdrawn": [], "held": [], "retired": []}
 
 
 async def preview(tenant: ReleaseTenant, **fields: str) -> dict[str, Any]:
