@@ -1,5 +1,7 @@
 """`pkgrepo publish` of installers, and `pkgrepo release` of versions through rings and gates, for use in a pipeline."""
 
+import asyncio
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -194,6 +196,7 @@ def _report(results: Sequence[Published | NotPublished], retry_timeout: float, *
 
 Uid = Annotated[str, Argument(metavar="UID", help="UID of the version, as `pkgrepo publish` prints it.")]
 Reason = Annotated[str, Option(help="Reason, for the history.")]
+Yes = Annotated[bool, Option("--yes", help="Do not show the effect and ask first, as on a terminal.")]
 Release = Mapping[str, Any]
 # Commands without options of their own: operation, form and help.
 ACTIONS: Mapping[str, tuple[str, Mapping[str, str], str]] = {
@@ -250,26 +253,32 @@ async def promote(
     client: RetryingClient,
     uid: Uid,
     ring: Annotated[str, Option(help="Ring to enter. Default: the next one.")] = "",
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Let a version enter a ring; exit status 3 while a gate waits."""
     if not ring:
         release = await client.request("GET", "get_release", uid)
         ring = release["next_ring"] or release["stage"]
+    await _confirm_effect(client, uid, "promote_version", {"ring": ring}, yes=yes)
     await _change(client, uid, "promote_version", {"ring": ring}, as_json=as_json)
 
 
 @releases.command("hold")
 @with_client
-async def hold(client: RetryingClient, uid: Uid, reason: Reason, as_json: AsJson = False) -> None:
-    """Withdraw a version from all rings at once. Machines that have it keep it."""
+async def hold(client: RetryingClient, uid: Uid, reason: Reason, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Withdraw a version from all rings at once. Machines that already installed it are not changed."""
+    await _confirm_effect(client, uid, "hold_version", {"reason": reason}, yes=yes)
     await _change(client, uid, "hold_version", {"reason": reason}, as_json=as_json)
 
 
 @releases.command("roll-back")
 @with_client
-async def roll_back(client: RetryingClient, uid: Uid, reason: Reason = "", as_json: AsJson = False) -> None:
-    """Withdraw a version and offer the one before. winget never downgrades: machines that have it keep it."""
+async def roll_back(
+    client: RetryingClient, uid: Uid, reason: Reason = "", yes: Yes = False, as_json: AsJson = False
+) -> None:
+    """Withdraw a version and offer the one before. Machines that already installed it are not changed."""
+    await _confirm_effect(client, uid, "roll_back_version", {"reason": reason}, yes=yes)
     await _change(client, uid, "roll_back_version", {"reason": reason}, as_json=as_json)
 
 
@@ -285,6 +294,18 @@ def _action(operation: str, form: Mapping[str, str]) -> Callable[..., None]:
 
 for _name, (_operation, _form, _help) in ACTIONS.items():
     releases.command(_name, help=_help)(_action(_operation, _form))
+
+
+async def _confirm_effect(
+    client: RetryingClient, uid: str, operation: str, form: Mapping[str, str], *, yes: bool
+) -> None:
+    """Show what each ring would get, and ask; not with `yes`, and not where nobody can answer."""
+    if yes or not sys.stdin.isatty():
+        return
+    answer = await client.request("POST", operation, uid, body=lambda _: FormData({**form, "preview": "true"}))
+    for ring, version in answer["offered"].items():
+        print_line(error_console, f"{ring} gets {version or 'no version'}.")
+    await asyncio.to_thread(typer.confirm, "Go on?", abort=True, err=True)
 
 
 async def _change(client: RetryingClient, uid: str, operation: str, form: Mapping[str, str], *, as_json: bool) -> None:

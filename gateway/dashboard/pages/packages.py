@@ -85,16 +85,26 @@ async def show_package(page: PageRequest, package_id: str) -> web.Response:
         paginate(page.request, fetch_versions),
         releases.fetch_in_flight(page, package_id=package_id),
     )
+    by_uid = {release["uid"]: release for release in stages}
     return page.render(
         "package.html",
         package=package,
         part=part,
-        releases={release["uid"]: release for release in stages},
+        releases=by_uid,
+        is_infected=releases.is_infected,
         winget_refusal=refusal,
         expires=_expiry(part.items[0]["download_url"]) if part.items else "",
         metadata=_other_fields(package, PACKAGE_FIELDS),
-        command="" if refusal else install_command(package_id, page.caller.tenant_id),
+        command=install_command(package_id, page.caller.tenant_id)
+        if not refusal and any(_may_be_installed(version, by_uid.get(version["uid"])) for version in part.items)
+        else "",
     )
+
+
+def _may_be_installed(version: Mapping[str, Any], release: releases.Release | None) -> bool:
+    """Whether winget shows a version to the machines of any ring; `release` is None for one that is in all rings."""
+    is_offered = release is None or any(ring["offered"] for ring in release["rings"])
+    return version["channel"] == "stable" and not version["winget_refusals"] and is_offered
 
 
 async def show_version(page: PageRequest, package_id: str, uid: str) -> web.Response:

@@ -44,7 +44,13 @@ async def show_releases(page: PageRequest) -> web.Response:
 
 def template_values(page: PageRequest) -> Mapping[str, Any]:
     """The values that the template of a release needs beside the release."""
-    return {"actions_for": partial(actions_for, page), "is_ready": is_ready}
+    return {"actions_for": partial(actions_for, page), "is_ready": is_ready, "is_infected": is_infected}
+
+
+def is_infected(release: Release) -> bool:
+    """Whether the scanner found malware in the file: the reason of a stop, or of a gate."""
+    gates = [gate for ring in release["rings"] for gate in ring["gates"]]
+    return any("scan_infected" in part["codes"] for part in (release, *gates))
 
 
 async def fetch_in_flight(page: PageRequest, **query: str) -> Sequence[Release]:
@@ -76,6 +82,8 @@ def actions_for(page: PageRequest, release: Release) -> Set[str]:
     status = release["status"]
     if status in WITHDRAWN:
         return {"resume"}
+    if is_infected(release):
+        return {"hold"}
     actions = {"hold", "resume" if status == "paused" else "pause"} if release["next_ring"] else {"hold"}
     if any(ring["offered"] for ring in release["rings"]):
         actions.add("roll_back")

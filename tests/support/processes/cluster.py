@@ -46,6 +46,7 @@ SHORT_PAUSES = {
     "catalog_service.app:SWEEP_PAUSE": 0.2,
     "catalog_service.app:RELEASE_PAUSE": 0.2,
     "catalog_service.app:RETENTION_PAUSE": 0.2,
+    "catalog_service.app:INFECTED_PAUSE": 1,
 }
 SENTINEL_DATES_BEFORE = datetime(
     2000, 1, 1, tzinfo=UTC
