@@ -78,6 +78,7 @@ PAGES = (
     Page("tokens", administration.show_tokens, Permission.TOKENS_WRITE),
     Page("account", administration.show_account),
     Page("settings", administration.show_settings, Permission.SETTINGS_READ),
+    Page("release_settings", administration.show_release_settings, Permission.SETTINGS_READ),
     Page("server", administration.show_server, Permission.SETTINGS_READ),
     Page("audit", administration.show_audit, Permission.AUDIT_READ),
     Page("documentation", rollout.show_documentation, Permission.SETTINGS_READ),

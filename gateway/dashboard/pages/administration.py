@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
@@ -61,11 +61,24 @@ async def show_account(page: PageRequest) -> web.Response:
 async def show_settings(page: PageRequest) -> web.Response:
     """The settings of the administrators, and the limits of the operator."""
     information = await page.server_information()
-    values = {name: information["settings"][name] for name in ("ring_rules", "gates", "retention")}
-    policies = {
-        name: json.dumps(value, indent=2, ensure_ascii=False) if value else "" for name, value in values.items()
-    }
-    return page.render("settings.html", information=information, policies=policies, own_address=page.caller.ip)
+    return page.render("settings.html", information=information, own_address=page.caller.ip)
+
+
+async def show_release_settings(page: PageRequest) -> web.Response:
+    """Rings with their gates, the rules of rings, and retention: as fields, and as JSON."""
+    settings = (await page.server_information())["settings"]
+    values = {name: settings[name] for name in ("ring_rules", "gates", "retention")}
+    texts = {name: json.dumps(value, indent=2, ensure_ascii=False) if value else "" for name, value in values.items()}
+    gates = [(ring, settings["gates"].get(ring, {})) for ring in settings["rings"]]
+    rings = [{**each, "name": ring, "signature": _signers(each.get("signature", ""))} for ring, each in gates]
+    return page.render("release_settings.html", settings=settings, rings=rings, texts=texts)
+
+
+def _signers(signature: str | Mapping[str, str] | Sequence[Mapping[str, str]]) -> Sequence[Mapping[str, str]]:
+    """The rules of a signature gate, in any of its forms."""
+    if isinstance(signature, str):
+        return [{}] if signature else []
+    return [signature] if isinstance(signature, Mapping) else signature
 
 
 async def show_audit(page: PageRequest) -> web.Response:

@@ -2,6 +2,8 @@
 //   data-effect                 on a form: confirm the change if machines get other versions by it; on a button: show
 //                               in its confirmation what each ring gets afterwards
 
+import { settingsOf } from "./settings_form.js";
+
 const texts = () => document.getElementById("texts").dataset;
 
 const LISTS = ["held", "offered", "withdrawn", "retired"];
@@ -21,8 +23,8 @@ const ringsOf = (offered) =>
   }));
 
 const bodyOf = (element) => {
-  const fields = element.matches("form") ? new FormData(element) : Object.entries(JSON.parse(element.getAttribute("hx-vals") ?? "{}"));
-  return new URLSearchParams([...fields, ["preview", "true"]]);
+  if (!element.matches("form")) return new URLSearchParams({ ...JSON.parse(element.getAttribute("hx-vals") ?? "{}"), preview: "true" });
+  return new URLSearchParams({ ...Object.fromEntries(new FormData(element)), ...settingsOf(element), preview: "true" });
 };
 
 // The effect of the request of an element, and the text to type; null if it has none, or cannot be told.

@@ -1,0 +1,89 @@
+"""The page of rings, gates and retention as fields; a change of what machines get shows its effect first."""
+
+import pytest
+from playwright.async_api import expect
+
+from tests.browser.conftest import Open
+from tests.support.browser.administrators import Visitor, start_session
+from tests.support.system.publishing import add_package, package_id, publish
+from tests.support.system.releases import set_policy
+from tests.support.system.services import Services
+
+pytestmark = pytest.mark.full
+
+
+@pytest.fixture
+async def visitor(open_page: Open, services: Services) -> Visitor:
+    """An administrator of a tenant with two rings and one version, which is in the first."""
+    tenant = await services.tenant()
+    await set_policy(tenant, "pilot,everyone")
+    await add_package(tenant, name := package_id())
+    await publish(tenant, name, "1.0")
+    return await start_session(await open_page(), tenant)
+
+
+async def test_removing_the_rings_asks_for_the_number_of_versions_that_more_machines_get(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/release_settings")
+    for _ in range(2):
+        await page.get_by_role("button", name="Remove ring").first.click()
+    await page.get_by_role("button", name="Save").click()
+    dialog = page.get_by_role("dialog", name="Change what machines get?")
+    await expect(dialog).to_contain_text("Versions offered to more machines: 1")
+    await expect(dialog).to_contain_text("1.0 → everyone")
+    save = dialog.get_by_role("button", name="Save")
+    await expect(save).to_be_disabled()
+    await dialog.get_by_label("Type 1 to confirm").fill("1")
+    await save.click()
+    await expect(page.get_by_text("Settings saved.")).to_be_visible()
+    assert (await visitor.api.call("GET", "server_information")).body["settings"]["rings"] == []
+
+
+async def test_a_save_that_changes_no_machine_asks_nothing(visitor: Visitor) -> None:
+    await visitor.go("/release_settings")
+    await visitor.page.get_by_label("Approvals").last.fill("1")
+    await visitor.page.get_by_role("button", name="Save").click()
+    await expect(visitor.page.get_by_text("Settings saved.")).to_be_visible()
+
+
+async def test_a_promotion_shows_what_each_ring_gets_first(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/releases")
+    await page.get_by_role("button", name="Promote to everyone").click()
+    dialog = page.get_by_role("dialog")
+    await expect(dialog.get_by_role("listitem")).to_have_text(["pilot gets 1.0", "everyone gets 1.0"])
+    await dialog.get_by_role("button", name="Promote").click()
+    await expect(page.get_by_text("Version promoted.")).to_be_visible()
+
+
+async def test_rings_rules_and_retention_are_set_as_fields(visitor: Visitor) -> None:
+    page = visitor.page
+    await visitor.go("/release_settings")
+    await page.get_by_role("button", name="Add ring").click()
+    added = page.get_by_role("listitem").filter(has=page.get_by_label("Name of the ring")).last
+    await added.get_by_label("Name of the ring").fill("broad")
+    await added.get_by_label("Clean malware scan").check()
+    await added.get_by_label("Approvals").fill("2")
+    await added.get_by_label("Days in the ring before").fill("7")
+    await added.get_by_role("button", name="Add signature").click()
+    await added.get_by_label("Packages").fill("Acme.*")
+    await added.get_by_label("Subject of the certificate").fill("CN=Acme")
+    await added.get_by_role("button", name="Earlier").click()
+    rules = page.locator("[data-rows=ring_rules]")
+    await rules.get_by_role("button", name="Add rule").click()
+    await rules.get_by_label("Network").fill("10.1.0.0/16")
+    await rules.get_by_label("Ring", exact=True).fill("pilot")
+    retention = page.locator("[data-rows=retention]")
+    await retention.get_by_role("button", name="Add rule").click()
+    await retention.get_by_label("Newest versions").fill("3")
+    await page.get_by_role("button", name="Save").click()
+    await expect(page.get_by_text("Settings saved.")).to_be_visible()
+    settings = (await visitor.api.call("GET", "server_information")).body["settings"]
+    assert settings["rings"] == ["pilot", "broad", "everyone"]
+    signature = [{"packages": "Acme.*", "publisher": "CN=Acme"}]
+    assert settings["gates"] == {"broad": {"scan": True, "approvals": 2, "age_days": 7, "signature": signature}}
+    assert settings["ring_rules"] == [{"network": "10.1.0.0/16", "ring": "pilot"}]
+    assert settings["retention"] == [{"keep_versions": 3}]
+    await page.reload()
+    await expect(page.get_by_label("Name of the ring").nth(1)).to_have_value("broad")
+    await expect(page.get_by_label("Subject of the certificate")).to_have_value("CN=Acme")
