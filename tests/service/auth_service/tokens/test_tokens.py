@@ -15,6 +15,7 @@ from common.auth.signing import ApiToken
 from common.mongo import Document
 from tests.support.api import Answer
 from tests.support.services.auth import Auth
+from tests.support.tables import each
 
 FORM = {"name": "ci", "role": "publisher"}
 Records = AsyncCollection[Document]
@@ -78,7 +79,7 @@ async def test_a_token_without_options_may_change_all_packages(auth: Auth, calle
     assert 89.9 < days_left(token["expires_at"]) <= 90
 
 
-@pytest.mark.parametrize(
+@each(
     ("fields", "field"),
     [
         ({"role": "administrator"}, "role"),
@@ -203,7 +204,7 @@ async def test_a_deleted_token_is_unknown(auth: Auth, caller: Caller) -> None:
         assert (again.status, again.body["code"]) == (404, "token_not_found")
 
 
-@pytest.mark.parametrize("token_id", ["x", "0" * 16, "{}", "%00", "$ne"])
+@each("token_id", ["x", "0" * 16, "{}", "%00", "$ne"])
 async def test_an_unknown_token_is_neither_rotated_nor_deleted(auth: Auth, caller: Caller, token_id: str) -> None:
     for method, operation in (("DELETE", "delete_token"), ("POST", "rotate_token")):
         answer = await auth.call(caller, method, operation, token_id)

@@ -3,7 +3,6 @@
 from typing import Any
 from uuid import UUID, uuid4
 
-import pytest
 from aiohttp import FormData
 
 from common.auth.internal_tokens import Caller
@@ -12,6 +11,7 @@ from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer
 from tests.support.factories import UNKNOWN_ID, make_caller
 from tests.support.services.registry import Registry
+from tests.support.tables import each
 
 
 async def add_entry(registry: Registry, caller: Caller, **form: Any) -> str:
@@ -72,7 +72,7 @@ async def test_entries_are_listed_oldest_first(registry: Registry) -> None:
     assert [entry["entry_id"] for entry in entries] == added
 
 
-@pytest.mark.parametrize(
+@each(
     "form",
     [
         {},
@@ -94,7 +94,7 @@ async def test_an_entry_with_invalid_fields_is_refused(registry: Registry, form:
     assert (await registry.call(caller, "GET", "get_blacklist")).body == []
 
 
-@pytest.mark.parametrize("client_id", [UNKNOWN_ID, "nonsense"])
+@each("client_id", [UNKNOWN_ID, "nonsense"])
 async def test_an_entry_for_an_unknown_client_is_refused(registry: Registry, client_id: str) -> None:
     caller = make_caller()
 
@@ -105,7 +105,7 @@ async def test_an_entry_for_an_unknown_client_is_refused(registry: Registry, cli
     assert (await registry.call(caller, "GET", "get_blacklist")).body == []
 
 
-@pytest.mark.parametrize("group_id", [UNKNOWN_ID, "nonsense"])
+@each("group_id", [UNKNOWN_ID, "nonsense"])
 async def test_an_entry_with_an_unknown_group_is_refused(registry: Registry, group_id: str) -> None:
     answer = await registry.call(make_caller(), "POST", "add_blacklist_entry", data={"group": group_id})
 
@@ -163,7 +163,7 @@ async def test_groups_are_listed_by_name(registry: Registry) -> None:
     assert [group["name"] for group in groups] == ["A", "b", "c"]
 
 
-@pytest.mark.parametrize("form", [{"package_ids": "a.a"}, {"name": "Browsers"}, {"name": "B\0", "package_ids": "a.a"}])
+@each("form", [{"package_ids": "a.a"}, {"name": "Browsers"}, {"name": "B\0", "package_ids": "a.a"}])
 async def test_a_group_has_a_name_and_packages(registry: Registry, form: dict[str, str]) -> None:
     answer = await registry.call(make_caller(), "POST", "add_blacklist_group", data=form)
 
@@ -291,9 +291,7 @@ async def test_a_refused_entry_has_an_audit_target(registry: Registry) -> None:
     assert (answer.status, answer.audit_target) == (404, fields)
 
 
-@pytest.mark.parametrize(
-    ("operation", "fields"), [("add_blacklist_entry", {}), ("add_blacklist_group", {"name": "All"})]
-)
+@each(("operation", "fields"), [("add_blacklist_entry", {}), ("add_blacklist_group", {"name": "All"})])
 async def test_the_audit_target_of_a_long_entry_fits_a_header(
     registry: Registry, operation: str, fields: dict[str, str]
 ) -> None:

@@ -18,6 +18,7 @@ from common.service_client.client import ServiceClient, open_service
 from tests.support.api import Answer
 from tests.support.factories import KEYS, make_caller
 from tests.support.services.registry import DIGEST, Registry, serving_registry
+from tests.support.tables import each
 from tests.support.wait import TIMEOUT
 
 FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
@@ -97,7 +98,7 @@ async def test_each_tenant_publishes_its_own_versions(registry: Registry) -> Non
     assert (await publish(registry, other, "1.0.0.0")).status == 200
 
 
-@pytest.mark.parametrize("text", ["", "1.2.3", "1.2.3.65536", "one", "1.2.3.4.5", "1.2.3.4\0"])
+@each("text", ["", "1.2.3", "1.2.3.65536", "one", "1.2.3.4.5", "1.2.3.4\0"])
 async def test_a_version_has_four_numeric_parts(registry: Registry, text: str) -> None:
     caller = make_caller()
 
