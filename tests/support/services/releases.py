@@ -9,11 +9,10 @@ import orjson
 from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.factories import make_caller
-from tests.support.services.catalog import DIGEST, Catalog
+from tests.support.services.catalog import Catalog
+from tests.support.services.stand_ins import DIGEST, NO_SCAN, NO_SIGNATURE
 
 RINGS = ("pilot", "broad", "everyone")
-NO_SCAN = {"state": "off", "reason": "", "engine": "", "signatures": "", "at": None}
-NO_SIGNATURE = {"state": "unsigned", "signer": "", "issuer": "", "signed_at": None, "reason": "", "at": None}
 
 
 def checks(scan: str = "clean", signature: str = "valid", sha256: str = DIGEST, **fields: Any) -> dict[str, Any]:
@@ -21,7 +20,7 @@ def checks(scan: str = "clean", signature: str = "valid", sha256: str = DIGEST, 
     at = datetime.now(UTC).isoformat()
     return {
         "sha256": sha256,
-        "scan": {**NO_SCAN, "state": scan, "at": at},
+        "scan": {**NO_SCAN, "state": scan, "sha256": sha256, "at": at},
         "signature": {**NO_SIGNATURE, "state": signature, "signer": "CN=Acme", "at": at, **fields},
     }
 

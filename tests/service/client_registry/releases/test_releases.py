@@ -17,7 +17,8 @@ from common.errors import StorageExceeded, Unavailable
 from common.service_client.client import ServiceClient, open_service
 from tests.support.api import Answer
 from tests.support.factories import KEYS, make_caller
-from tests.support.services.registry import DIGEST, Registry, serving_registry
+from tests.support.services.registry import Registry, serving_registry
+from tests.support.services.stand_ins import DIGEST
 from tests.support.wait import TIMEOUT
 
 FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
@@ -26,7 +27,7 @@ FILE = "5b1f0c7de5b14a0f8a3d3f1c2e4b6a79.exe"
 @pytest.fixture(autouse=True)
 def uploaded_file(registry: Registry) -> None:
     """upload_service has one unclaimed file."""
-    registry.uploads.files = {FILE: 7}
+    registry.uploads.links = {FILE: None}
 
 
 async def publish(registry: Registry, caller: Caller, version: str, **form: str) -> Answer:
