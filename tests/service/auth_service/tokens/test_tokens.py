@@ -253,5 +253,6 @@ async def test_a_write_has_an_audit_target(auth: Auth, caller: Caller) -> None:
 
 async def test_a_malformed_question_finds_no_token(auth: Auth, caller: Caller) -> None:
     await add(auth, caller)
-    for body in ({}, {"token_id": "0"}, [], "text", {"token_id": {"$ne": ""}, "digest": {"$ne": ""}}):
+    malformed: list[object] = [{}, {"token_id": "0"}, [], "text", {"token_id": {"$ne": ""}, "digest": {"$ne": ""}}]
+    for body in malformed:
         assert (await auth.call(caller, "POST", "identify_token", json=body)).status in {400, 404}
