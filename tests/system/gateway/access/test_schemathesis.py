@@ -7,10 +7,10 @@ from tests.support.system.services import Services
 
 VALID = ("--mode", "positive", "--phases", "examples,fuzzing", "--max-examples", "5")
 INVALID = ("--mode", "negative", "--phases", "coverage,fuzzing", "--max-examples", "1")
-# Reads use up the few examples, and no other operation uses their answers.
-SEQUENCES = ("--mode", "positive", "--phases", "stateful", "--max-examples", "20")
-SEQUENCES += ("--include-tag", "Packages", "--include-tag", "Package versions")
-SEQUENCES += ("--exclude-operation-id", "find_versions", "--exclude-operation-id", "check_version")
+OF_PACKAGES = ("--include-tag", "Packages", "--include-tag", "Package versions")
+# These reads use up the few examples, and no other operation uses their answers.
+NO_READS = ("--exclude-operation-id", "find_versions", "--exclude-operation-id", "check_version")
+SEQUENCES = ("--mode", "positive", "--phases", "stateful", "--max-examples", "20", *OF_PACKAGES, *NO_READS)
 
 pytestmark = pytest.mark.full
 
