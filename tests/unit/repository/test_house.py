@@ -2,7 +2,7 @@
 
 from tests.support.house import count_code, figures, folder_cycles, service_circles, sources
 
-LIMITS = {"lines of code": 25_000, "lines": 40_300, "modules": 279}
+LIMITS = {"lines of code": 25_200, "lines": 40_600, "modules": 280}
 
 
 def test_the_product_does_not_grow_unseen() -> None:
