@@ -128,7 +128,8 @@ class Releases:
         Infected versions are held before, so that no version is offered that only a gate kept from the machines.
         """
         policy = await self.policies.find(tenant_id)
-        if policy.is_controlled and edited(policy, fields) != policy:
+        after = edited(policy, fields)
+        if policy.is_controlled and (after.rings, after.gates) != (policy.rings, policy.gates):
             for _, uid in await self.installers.infected(service_of(tenant_id)):
                 await self._hold_infected(tenant_id, uid, _is_stoppable)
         return await self.policies.edit(tenant_id, lambda policy: edited(policy, fields))
