@@ -57,6 +57,11 @@ def _is_stoppable(_: Policy, version: VersionRelease) -> bool:
     return not version.is_withdrawn
 
 
+def _may_offer_more(before: Policy, after: Policy) -> bool:
+    """Whether an edit may offer a version to machines that do not get it under the policy before."""
+    return before.is_controlled and (before.rings, before.gates) != (after.rings, after.gates)
+
+
 def _may_be_offered(policy: Policy, version: VersionRelease) -> bool:
     """Whether a machine gets the version, or may get it without a clean scan."""
     waits = not version.rings and Gate.SCAN in checked_gates_ahead(policy, version)
@@ -127,9 +132,8 @@ class Releases:
 
         Infected versions are held before, so that no version is offered that only a gate kept from the machines.
         """
-        policy = await self.policies.find(tenant_id)
-        after = edited(policy, fields)
-        if policy.is_controlled and (after.rings, after.gates) != (policy.rings, policy.gates):
+        before = await self.policies.find(tenant_id)
+        if _may_offer_more(before, edited(before, fields)):
             for _, uid in await self.installers.infected(service_of(tenant_id)):
                 await self._hold_infected(tenant_id, uid, _is_stoppable)
         return await self.policies.edit(tenant_id, lambda policy: edited(policy, fields))
@@ -137,11 +141,14 @@ class Releases:
     async def preview_policy(self, tenant_id: str, fields: Mapping[str, str]) -> PolicyEffect:
         """Return what `edit_policy` would do, and change nothing. Raises as it does."""
         before = await self.policies.find(tenant_id)
-        after, effect = edited(before, fields), PolicyEffect(before, edited(before, fields))
-        infected, offset = {uid for _, uid in await self.installers.infected(service_of(tenant_id))}, 0
-        while after != before and offset < PREVIEWED:
-            versions, _ = await self.store.page(tenant_id, ReleaseQuery(True, "", offset, BATCH))
-            offset += BATCH
+        after = edited(before, fields)
+        effect = PolicyEffect(before, after)
+        if not _may_offer_more(before, after):
+            return effect
+        infected = {uid for _, uid in await self.installers.infected(service_of(tenant_id))}
+        for offset in range(0, PREVIEWED, BATCH):
+            query = ReleaseQuery(in_flight=True, package_id="", offset=offset, limit=BATCH)
+            versions, _ = await self.store.page(tenant_id, query)
             effect.held += [each for each in versions if each.uid in infected and _is_stoppable(after, each)]
             others = [each for each in versions if each.uid not in infected]
             for version, changed in zip(others, await self._advanced(after, others) if others else (), strict=True):
