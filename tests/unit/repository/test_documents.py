@@ -200,3 +200,8 @@ def test_the_package_is_built_with_locked_requirements() -> None:
     builds = [line for line in (ROOT / "Makefile").read_text().splitlines() if "--editable" in line]
     assert builds
     assert all("--no-build-isolation" in line for line in builds)
+
+
+def test_the_newest_release_of_the_changes_is_the_version_of_the_package() -> None:
+    releases = re.findall(r"^## (\d\S*) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert releases[0] == tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
