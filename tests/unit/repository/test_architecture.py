@@ -1,15 +1,11 @@
 """The import rules between modules, checked in the source."""
 
-import ast
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
-from pathlib import Path, PurePath
+from collections.abc import Callable, Sequence
+from pathlib import PurePath
 
-ROOT = Path(__file__).parents[3]
-SERVICES = ("gateway", "auth_service", "catalog_service", "upload_service", "client_registry")
-PACKAGES = (*SERVICES, "common", "deploy")
-MODULES = [path.relative_to(ROOT).as_posix() for name in PACKAGES for path in sorted((ROOT / name).rglob("*.py"))]
+from tests.support.house import PACKAGES, SERVICES, imported_names, sources
+
 # Modules besides stores that may import a driver. `deploy` and the tests may import all drivers.
 DRIVERS = {
     "motor": {"common/mongo/__init__.py", "common/mongo/schema.py", "common/work.py"},
@@ -23,20 +19,6 @@ DRIVERS = {
 LAYERS = ("__main__", "app", "routes", "app_keys", "domain", "store", "model")
 ROUTE_MODULES = {"dashboard", "execute", "forms", "routes"}
 MODEL_MODULES = {"model", "settings", "operations", "gates", "plan"}
-
-
-@cache
-def imports() -> Mapping[str, Sequence[str]]:
-    """The names that each module imports, by the path of the module."""
-    return {module: [*names_in(ast.parse((ROOT / module).read_text(encoding="utf-8")))] for module in MODULES}
-
-
-def names_in(module: ast.Module) -> Iterator[str]:
-    for node in ast.walk(module):
-        if isinstance(node, ast.Import):
-            yield from (name.name for name in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
 def may_import(module: str, name: str) -> bool:
@@ -64,7 +46,7 @@ def keeps_the_layers(module: str, name: str) -> bool:
 def module_of(name: str) -> str:
     """The path of an imported module without suffix; the import may name an object in the module."""
     path = name.replace(".", "/")
-    while f"{path}.py" not in MODULES and f"{path}/__init__.py" not in MODULES:
+    while f"{path}.py" not in sources() and f"{path}/__init__.py" not in sources():
         path = path.rpartition("/")[0]
     return path
 
@@ -81,7 +63,7 @@ def layer(path: Sequence[str]) -> str:
 
 
 def assert_no_violation(allows: Callable[[str, str], bool]) -> None:
-    uses = [(module, name) for module, names in imports().items() for name in names]
+    uses = [(module, name) for module in sources() for name in imported_names(module)]
     wrong = [f"{module} imports {name}" for module, name in uses if not allows(module, name)]
     assert not wrong, "\n".join(wrong)
 
@@ -99,21 +81,21 @@ def test_a_module_imports_no_layer_before_its_own() -> None:
 
 
 def test_a_folder_has_at_most_twelve_modules() -> None:
-    modules = [path for path in MODULES if not path.endswith("__init__.py")]
+    modules = [path for path in sources() if not path.endswith("__init__.py")]
     folders = Counter(PurePath(module).parent.as_posix() for module in modules)
     assert {folder: count for folder, count in folders.items() if count > 12} == {}
 
 
 def test_a_module_has_at_most_400_lines() -> None:
-    lines = {module: len((ROOT / module).read_text(encoding="utf-8").splitlines()) for module in MODULES}
+    lines = {module: len(text.splitlines()) for module, text in sources().items()}
     assert {module: count for module, count in lines.items() if count > 400} == {}
 
 
 def test_common_has_at_most_thirteen_entries() -> None:
-    entries = {module.split("/")[1] for module in MODULES if module.startswith("common/")} - {"__init__.py"}
+    entries = {module.split("/")[1] for module in sources() if module.startswith("common/")} - {"__init__.py"}
     assert len(entries) <= 13
 
 
 def test_a_module_has_a_specific_name() -> None:
     vague = {"util", "utils", "helper", "helpers", "misc", "base", "functions"}
-    assert [module for module in MODULES if PurePath(module).stem in vague] == []
+    assert [module for module in sources() if PurePath(module).stem in vague] == []
