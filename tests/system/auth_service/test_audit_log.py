@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from aiohttp import web
 from structlog.testing import capture_logs
 
 from common.http.server import management_of, serving
@@ -22,7 +21,7 @@ from tests.support.factories import KEYS
 from tests.support.metrics import fetch_metrics
 from tests.support.servers.ports import free_port
 from tests.support.system.fields import select_fields
-from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.gateways import SERVICES, at_gateway, run_gateway
 from tests.support.system.publishing import publish_in_one_call, send_chunk, upload
 from tests.support.system.seed import UNKNOWN, SeedData, seed_tenant, segments, title
 from tests.support.system.services import PASSWORD, Api, Services, bearer
@@ -253,30 +252,15 @@ async def _request(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def gateway(
-    services: Services,
-    redis_url: str,
-    tenant: Api,
-    proxy: UnreliableAuditLog,
-    *,
-    management: str = "127.0.0.1:0",
-    **urls: str,
+    services: Services, redis_url: str, tenant: Api, proxy: UnreliableAuditLog, *, management: str = "127.0.0.1:0"
 ) -> AsyncIterator[Api]:
     """Run a gateway that reaches auth_service through `proxy`. `management` is its management address."""
     server = await asyncio.start_server(proxy.answer, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    key = KEYS
-    others = ("catalog_service", "upload_service", "client_registry")
-    settings: dict[str, Any] = {
-        "internal_key": key,
-        "session_key": key,
-        "redis_url": redis_url,
-        "auth_service_url": f"http://127.0.0.1:{port}",
-        **{f"{name}_url": services.addresses[name] for name in others},
-        **urls,
-    }
-    app: web.Application = create_app(GatewaySettings(**settings))
+    addresses = {**services.addresses, "auth_service": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"}
+    urls: dict[str, Any] = {f"{name}_url": addresses[name] for name in SERVICES}
+    app = create_app(GatewaySettings(internal_key=KEYS, session_key=KEYS, redis_url=redis_url, **urls))
     async with server, serving(app, "127.0.0.1:0") as address, serving(management_of(app), management):
-        yield Api(tenant.session, f"{address}/{tenant.tenant_id}", tenant.tenant_id, tenant.deployment, tenant.headers)
+        yield at_gateway(tenant, address)
 
 
 async def rotate(api: Api) -> Answer:
@@ -294,13 +278,12 @@ async def recorded(api: Api, operation: str) -> list[dict[str, Any]]:
 
 
 async def test_a_write_to_an_unreachable_service_is_recorded(services: Services, redis_url: str, tenant: Api) -> None:
-    log = UnreliableAuditLog(services.addresses["auth_service"], loses_answers=False)
-    log.away = False
     client_id, token = UNKNOWN["client_id"], UNKNOWN["auth_token"]
-    async with gateway(services, redis_url, tenant, log, client_registry_url="http://127.0.0.1:1") as api:
-        assert (await api.call("DELETE", "delete_client", client_id, token)).status == 500
+    async with run_gateway(services, redis_url, client_registry_url="http://127.0.0.1:1") as address:
+        answer = await at_gateway(tenant, address).call("DELETE", "delete_client", client_id, token)
         [entry] = await recorded(tenant, "delete_client")
 
+    assert answer.status == 500
     assert (entry["status"], entry["target"]) == (500, {"client_id": client_id})
 
 
