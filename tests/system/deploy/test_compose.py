@@ -134,9 +134,3 @@ async def test_a_second_up_changes_nothing(project: ComposeProject) -> None:
     await project.up("--build")
     assert {file: file.read_bytes() for file in project.secrets.rglob("*") if file.is_file()} == before
     assert {container.id for service in SERVICES for container in project.containers(service)} == ids
-
-
-async def test_up_without_a_build_keeps_every_container(project: ComposeProject) -> None:
-    before = [container.id for container in project.containers(*SERVICES, *STORES)]
-    await project.up()
-    assert [container.id for container in project.containers(*SERVICES, *STORES)] == before

@@ -3,8 +3,6 @@
 import asyncio
 import hashlib
 import os
-import sys
-from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from uuid import uuid4
@@ -42,17 +40,6 @@ async def project() -> AsyncIterator[ComposeProject]:
 async def front(project: ComposeProject) -> AsyncIterator[Api]:
     async with project.front() as api:
         yield api
-
-
-async def test_replacing_every_replica_fails_no_request(project: ComposeProject, front: Api) -> None:
-    async with run_callers(front) as counting:
-        for service in SERVICES:
-            requests, failed = counting.requests.total(), Counter(counting.failures)
-            for replica in project.containers(service):
-                await _restart(project, replica)
-            requests = counting.requests.total() - requests
-            sys.stdout.write(f"{service}: {requests} requests, {(counting.failures - failed).total()} failed\n")
-            assert (counting.failures - failed, requests > 0) == ({}, True), service
 
 
 async def test_replacing_every_store_password_fails_no_request(project: ComposeProject, front: Api) -> None:
@@ -131,29 +118,6 @@ async def test_services_started_before_their_stores_become_ready(
     await add_package(front, name)
     published = await publish(front, name, content=os.urandom(3 * CHUNK))
     assert await download(front, (await version_of(front, published))["INSTALLER_URL"]) == published.content
-
-
-async def test_a_backup_restores_everything_after_losing_all_volumes(project: ComposeProject, front: Api) -> None:
-    name = package_id()
-    await add_package(front, name)
-    published = await publish(front, name, content=os.urandom(3 * CHUNK))
-    client = (await front.call("POST", "add_client", data={"client_name": "pc-7.example"})).body
-    head = next(
-        line for line in (await project.run_operator("audit", "verify")).splitlines() if line.startswith("main: ")
-    )
-    assert "was created" in await project.run_operator("backup", "/backups", "--keep", "14")
-    assert " 0 installers were copied" in await project.run_operator("backup", "/backups", "--check")
-    await project.compose("down", "--volumes", "--timeout", "20")
-    await project.start_stores()
-    assert "was restored" in await project.run_operator("restore", "/backups")
-    await project.up()
-    for words in (["quota"], ["scrub"], ["audit", "verify", "--tenant", "main", "--expect", head.rpartition(" ")[2]]):
-        await project.run_operator(*words)
-    async with project.front() as again:
-        assert await download(again, (await version_of(again, published))["INSTALLER_URL"]) == published.content
-        asking = {"auth_token": client["auth_token"], "client": "1"}
-        packages = (await again.anonymous().call("POST", "get_packages", data=asking)).body
-        assert name in [row["PACKAGE_ID"] for row in packages]
 
 
 async def _restart(project: ComposeProject, replica: Container) -> None:

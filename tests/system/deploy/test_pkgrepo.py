@@ -192,22 +192,6 @@ async def test_an_app_of_entra_id_is_set_shown_and_removed(running: tuple[Runnin
     assert (await pkgrepo("tenant", "delete", "entra", "--yes", *data))[0] == 0
 
 
-async def test_networks_without_the_caller_are_saved_with_a_warning(running: tuple[RunningPkgrepo, Path]) -> None:
-    data = ("--data", str(running[1]))
-    networks = "10.0.0.0/8,192.168.100.100-192.168.100.200"
-    created, narrow, wide, listed = await pkgrepo_commands(
-        ("tenant", "create", "initech", *data),
-        ("tenant", "edit", "initech", "--allowed-networks", networks, *data),
-        ("tenant", "edit", "initech", "--allowed-networks", f"127.0.0.1,{networks}", *data),
-        ("tenant", "list", *data),
-        COLUMNS="80",
-    )
-    assert (created[0], narrow[0], wide[0]) == (0, 0, 0)
-    assert "Warning: 127.0.0.1 is not in these networks." in narrow[1]
-    assert "Warning" not in wide[1]
-    assert [network for network in networks.split(",") if network not in listed[1]] == []
-
-
 async def test_addresses_of_recent_sign_ins_are_named_in_the_warning(running: tuple[RunningPkgrepo, Path]) -> None:
     service, folder = running
     stores = json.loads((folder / "run" / "addresses.json").read_text())
@@ -220,15 +204,6 @@ async def test_addresses_of_recent_sign_ins_are_named_in_the_warning(running: tu
     )
     assert (narrow[0], back[0]) == (0, 0)
     assert "Warning: 127.0.0.1 is not in these networks." in narrow[1]
-
-
-async def test_a_scrub_without_installers_says_so(running: tuple[RunningPkgrepo, Path]) -> None:
-    data = ("--data", str(running[1]))
-    created, scrubbed = await pkgrepo_commands(
-        ("tenant", "create", "empty", *data), ("scrub", "--tenant", "empty", *data)
-    )
-    assert created[0] == 0
-    assert scrubbed == (0, "There are no stored installers to verify.")
 
 
 async def test_a_password_is_generated_if_none_is_given(running: tuple[RunningPkgrepo, Path]) -> None:
@@ -326,13 +301,6 @@ async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[Runni
         if not status or reason not in output or "Traceback" in output
     ]
     assert wrong == []
-
-
-async def test_keys_that_cannot_be_rotated_are_reported_in_one_line() -> None:
-    options = ((), ("--data", "x", "--folder", "y"), ("--folder", "/nowhere"))
-    results = await pkgrepo_commands(*(("keys", "rotate", *arguments) for arguments in options))
-    for status, output in results:
-        assert (status, output.startswith("pkgrepo: "), "Traceback" in output) == (1, True, False), output
 
 
 async def test_status_shows_every_service(running: tuple[RunningPkgrepo, Path]) -> None:

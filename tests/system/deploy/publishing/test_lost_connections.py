@@ -135,20 +135,6 @@ async def test_chunks_shrink_after_failed_chunks(tenant: Api, package: str, tmp_
     assert await content_of(tenant, package) == file.read_bytes()
 
 
-@pytest.mark.full
-async def test_the_same_command_resumes_after_an_outage(tenant: Api, package: str, tmp_path: Path) -> None:
-    file = make_file(tmp_path, 6 * MIB)
-    command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
-    async with BreakingProxy(4 * MIB + 500_000, breaks=1, stays_down=True).to(tenant) as near:
-        result = await run_publish(near, *command, "--patience", "2")
-    assert result.status == 1
-    assert result.documents[0]["error"]["code"] == "unreachable"
-    assert "Gave up after 2 s. Run the same command again to resume." in result.log
-    again = await run_publish(tenant, *command)
-    assert (again.status, again.documents[0]["resumed_from"]) == (0, 4 * MIB), again.log
-    assert await content_of(tenant, package) == file.read_bytes()
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
 async def test_the_same_command_resumes_after_a_stop(
     tenant: Api, package: str, tmp_path: Path, number: signal.Signals
@@ -163,20 +149,6 @@ async def test_the_same_command_resumes_after_a_stop(
     assert result.log.endswith("Stopped. Run the same command again to resume.")
     again = await run_publish(tenant, *command)
     assert (again.status, again.documents[0]["resumed_from"]) == (0, 3 * MIB), again.log
-    assert await content_of(tenant, package) == file.read_bytes()
-
-
-@pytest.mark.full
-async def test_a_file_changed_after_a_lost_connection_is_sent_again(tenant: Api, package: str, tmp_path: Path) -> None:
-    file, line = make_file(tmp_path, 3 * MIB), BreakingProxy(2 * MIB + 500_000, holds=True)
-    command = (file, "--package", package, "--version", "1", "--chunk-size", "1", "--json")
-    async with line.to(tenant) as near, start_publish(near, *command) as process:
-        await line.reach()
-        process.send_signal(signal.SIGINT)
-        await wait_for_result(process)
-    make_file(tmp_path, 3 * MIB)
-    again = await run_publish(tenant, *command)
-    assert (again.status, again.documents[0]["resumed_from"]) == (0, 0), again.log
     assert await content_of(tenant, package) == file.read_bytes()
 
 

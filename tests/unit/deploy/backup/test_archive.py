@@ -104,6 +104,8 @@ def test_a_written_archive_is_read_with_its_passphrase_only(tmp_path: Path) -> N
         writer.start(text, PASSPHRASE)
         writer.add(FILES + NAME, io.BytesIO(CONTENT), len(CONTENT))
         writer.finish()
+    with tarfile.open(path) as file:
+        assert file.getnames() == ["manifest.json", SEAL, FILES + NAME]
     assert read(path) == CONTENT
     with pytest.raises(BackupProblem, match="its seal does not match"):
         read(path, OTHER)
