@@ -4,14 +4,23 @@ import asyncio
 import hashlib
 import os
 from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
+from aiohttp import encode_basic_auth
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError
 from yarl import URL
 
+from deploy.cluster.rights import RABBITMQ
+from deploy.cluster.secrets import ClusterSecrets
 from tests.support.deployment.compose import SCALE, SERVICES, STORES, ComposeProject, run_compose
+from tests.support.servers.rights import EVERY_USER, excess_rights
 from tests.support.system.publishing import INSTALLER, add_package, package_id, publish, send_chunk
 from tests.support.system.services import Api
+from tests.support.tables import each
 from tests.support.wait import until
 
 CHUNK = 1 << 20  # bytes
@@ -134,3 +143,31 @@ async def test_a_second_up_changes_nothing(project: ComposeProject) -> None:
     await project.up("--build")
     assert {file: file.read_bytes() for file in project.secrets.rglob("*") if file.is_file()} == before
     assert {container.id for service in SERVICES for container in project.containers(service)} == ids
+
+
+def url(project: ComposeProject, store: str, user: str) -> str:
+    [credential] = [row for row in ClusterSecrets(project.secrets).credentials(store) if row.user == user]
+    return project.store_url(store, str(credential))
+
+
+@each(("store", "user"), EVERY_USER)
+async def test_a_user_has_access_to_the_data_of_its_service_only(
+    project: ComposeProject, store: str, user: str
+) -> None:
+    assert await excess_rights(store, url(project, store, user), user) == []
+
+
+@each("user", RABBITMQ)
+async def test_rabbitmq_lets_no_user_manage_the_broker(project: ComposeProject, user: str) -> None:
+    broker = urlsplit(url(project, "rabbitmq", user))
+    headers = {"Authorization": encode_basic_auth(broker.username or "", broker.password or "")}
+    async with project.session.get(f"http://{broker.hostname}:15672/api/overview", headers=headers) as answer:
+        assert answer.status == 401
+
+
+async def test_redis_rejects_a_caller_without_a_user(project: ComposeProject) -> None:
+    address = urlsplit(url(project, "redis", "gateway")).hostname
+    client: Any = Redis.from_url(f"redis://{address}:6379")
+    async with client:
+        with pytest.raises(AuthenticationError):
+            await client.ping()

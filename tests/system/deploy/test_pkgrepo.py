@@ -12,6 +12,7 @@ from uuid import uuid4
 
 import pytest
 from aiohttp import ClientSession
+from yarl import URL
 
 from deploy.local.demo import SAMPLES
 from tests.support.metrics import fetch_metrics
@@ -107,6 +108,13 @@ async def test_a_browser_without_a_path_reaches_the_sign_in(running: tuple[Runni
         assert (answer.status, str(answer.url)) == (200, f"{base_url}/sign_in?next=/demo/dashboard")
 
 
+async def test_without_tls_no_ca_certificate_is_offered(running: tuple[RunningPkgrepo, Path]) -> None:
+    service, _ = running
+    async with ClientSession() as session, session.get(URL(service.base_url).with_path("/ca.crt")) as answer:
+        assert answer.status == 404
+    assert "PowerShell" not in service.output
+
+
 async def test_a_tenant_exists_after_a_restart(running: tuple[RunningPkgrepo, Path]) -> None:
     assert "acme" in (await pkgrepo("tenant", "list", "--data", str(running[1])))[1]
 
@@ -199,11 +207,14 @@ async def test_addresses_of_recent_sign_ins_are_named_in_the_warning(running: tu
     async with ClientSession() as session:
         await administrator(session, service.base_url, folder)
     edit = ("tenant", "edit", "demo", "--allowed-networks")
-    narrow, back = await pkgrepo_commands(
-        (*edit, "10.0.0.0/8"), (*edit, ""), **environment, AUDIT_KEY_FILE=str(folder / "audit-key")
+    narrow, wide, back = await pkgrepo_commands(
+        *((*edit, networks) for networks in ("10.0.0.0/8", "127.0.0.1,10.0.0.0/8", "")),
+        **environment,
+        AUDIT_KEY_FILE=str(folder / "audit-key"),
     )
-    assert (narrow[0], back[0]) == (0, 0)
+    assert (narrow[0], wide[0], back[0]) == (0, 0, 0)
     assert "Warning: 127.0.0.1 is not in these networks." in narrow[1]
+    assert "Warning" not in wide[1]
 
 
 async def test_a_password_is_generated_if_none_is_given(running: tuple[RunningPkgrepo, Path]) -> None:

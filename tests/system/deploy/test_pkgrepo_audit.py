@@ -79,11 +79,11 @@ async def tenant_id(services: Services, command: Command) -> str:
 
 
 async def test_the_audit_log_records_each_operator_command(command: Command) -> None:
-    tenant_id = make_tenant().tenant_id
-    password = "--password-stdin"
+    tenant_id, password = make_tenant().tenant_id, "--password-stdin"
     outputs = await command.done(
         ("tenant", "create", tenant_id, "--max-clients", "7"),
         ("tenant", "edit", tenant_id, "--max-clients", "none", "--allowed-networks", "127.0.0.1,::1"),
+        ("tenant", "edit", tenant_id, "--max-clients", "8", "--allowed-networks", "127.0.0.1,::1"),
         ("user", "create", tenant_id, "helga", password),
         ("user", "password", tenant_id, "helga", password),
         ("user", "create", tenant_id, "erika", "--role", "auditor", "--role", "viewer"),
@@ -99,6 +99,7 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
     assert [(entry["operation"], entry["target"].get("username")) for entry in entries] == [
         ("tenant_create", None),
         ("tenant_edit", None),
+        ("tenant_edit", None),
         ("user_create", "helga"),
         ("user_password", "helga"),
         ("user_create", "erika"),
@@ -110,8 +111,9 @@ async def test_the_audit_log_records_each_operator_command(command: Command) -> 
         "max_clients": {"before": "7", "after": "none"},
         "allowed_networks": {"before": "", "after": "127.0.0.1,::1"},
     }
-    assert [entry["target"].get("role") for entry in entries[2:5]] == ["administrator", None, "viewer,auditor"]
-    assert entries[5]["changes"] == {"role": {"before": "viewer,auditor", "after": "publisher"}}
+    assert entries[2]["changes"] == {"max_clients": {"before": "none", "after": "8"}}
+    assert [entry["target"].get("role") for entry in entries[3:6]] == ["administrator", None, "viewer,auditor"]
+    assert entries[6]["changes"] == {"role": {"before": "viewer,auditor", "after": "publisher"}}
     assert not any(text in str(entries) for text in ("a long password", "another password"))
 
 
@@ -191,13 +193,6 @@ async def test_an_invalid_command_about_tokens_is_rejected(command: Command, ten
     assert wrong == []
 
 
-async def test_an_operators_edit_records_only_the_changed_settings(command: Command, tenant_id: str) -> None:
-    edit = ("tenant", "edit", tenant_id, "--allowed-networks", "127.0.0.1", "--max-clients")
-    *_, output = await command.done((*edit, "7"), (*edit, "8"), ("audit", "export", "--tenant", tenant_id))
-
-    assert _lines(output)[-1]["changes"] == {"max_clients": {"before": "7", "after": "8"}}
-
-
 async def test_a_deleted_tenant_stays_in_the_operators_log(command: Command, tenant_id: str) -> None:
     head = str(await command.record.store.newest(tenant_id))
     _, internal, own = await command.done(
@@ -232,7 +227,7 @@ async def test_a_command_without_an_audit_log_does_nothing(
 
 async def test_a_log_is_verified_against_an_earlier_head(command: Command, tenant_id: str) -> None:
     verify = ("audit", "verify", "--tenant", tenant_id)
-    head = _head((await command.done(verify))[0])
+    head = (await command.done(verify))[0].rsplit(" ", 1)[1]
     await command.record.add(tenant_id, "user_delete", username="helga")
 
     longer, removed = await command.run((*verify, "--expect", head), (*verify, "--expect", f"9:{'0' * 64}"))
@@ -275,7 +270,3 @@ async def test_contradicting_options_are_rejected_in_one_line(command: Command) 
 
     for reason, (status, output) in zip(commands.values(), results, strict=True):
         assert (status, output.startswith("pkgrepo: "), reason in output) == (1, True, True), output
-
-
-def _head(output: str) -> str:
-    return output.rsplit(" ", 1)[1]

@@ -16,7 +16,6 @@ from aiohttp import ClientConnectorCertificateError, ClientError, ClientSession,
 from yarl import URL
 
 from common.auth.internal_tokens import Deployment
-from deploy.local.demo import SAMPLES
 from gateway.forwarding.proxy import SPLICE_THRESHOLD
 from tests.support.processes.pkgrepo_command import RunningPkgrepo, pkgrepo, run_pkgrepo
 from tests.support.system.publishing import add_package, package_id, publish, version_of
@@ -54,11 +53,6 @@ async def trial(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Trial
             api = Api(session, base, "demo", Deployment.MULTI)
             password = (folder / "admin-password").read_text()
             yield Trial(service, folder, certificate, await api.signed_in(password=password))
-
-
-async def test_a_client_gets_the_catalog_over_https(trial: Trial) -> None:
-    answer = await trial.api.anonymous().call("POST", "get_packages")
-    assert {row["PACKAGE_ID"] for row in answer.body} == {sample.package_id for sample in SAMPLES}
 
 
 async def test_winget_searches_and_downloads_over_https(trial: Trial) -> None:

@@ -21,7 +21,6 @@ from deploy.backup.creator import BackupCreator
 from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import UPLOADS, installer_document
 from deploy.backup.records import DATABASES, BackupProblem, make_seals
-from deploy.local import servers
 from deploy.local.folder import Addresses
 from deploy.operator.stores import StoreAddresses, open_storage
 from deploy.operator.tenants import open_operator
@@ -45,26 +44,19 @@ OTHER_KEY = SecretStr("another-key-that-is-long-enough-to-be-one")
 
 
 @pytest.fixture(scope="module")
-async def mongo_url(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A separate MongoDB, because the databases have fixed names."""
-    async with servers.mongod(tmp_path_factory.mktemp("mongodb")) as url:
-        yield url
-
-
-@pytest.fixture(scope="module")
-async def upload(mongo_url: str) -> AsyncIterator[MongoDatabase]:
+async def upload(own_mongo_url: str) -> AsyncIterator[MongoDatabase]:
     """The database `upload`."""
-    async with open_database(mongo_url, "upload") as database:
+    async with open_database(own_mongo_url, "upload") as database:
         yield database
 
 
 @pytest.fixture(scope="module")
 async def backup(
-    mongo_url: str, redis_url: str, upload: MongoDatabase, tmp_path_factory: pytest.TempPathFactory
+    own_mongo_url: str, redis_url: str, upload: MongoDatabase, tmp_path_factory: pytest.TempPathFactory
 ) -> StoreAddresses:
     """The addresses of an installation with one installer, after its backup into `../backups` of its installers."""
     folder = tmp_path_factory.mktemp("before")
-    addresses = Addresses("", mongo_url, redis_url)
+    addresses = Addresses("", own_mongo_url, redis_url)
     where = StoreAddresses(addresses, folder / "installers", SecretStr(KEY), KEYS)
     (folder / "installers" / "acme").mkdir(parents=True)
     (folder / "installers" / "acme" / NAME).write_bytes(CONTENT)

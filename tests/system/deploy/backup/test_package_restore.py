@@ -24,7 +24,6 @@ from deploy.backup.folder import BackupFolder
 from deploy.backup.installers import CopyOutcome, store_copy
 from deploy.backup.package_restorer import PackageRestorer
 from deploy.backup.records import BackupProblem
-from deploy.local import servers
 from deploy.local.folder import Addresses
 from deploy.operator.stores import StoreAddresses, open_storage
 from deploy.operator.tenants import open_operator_audit
@@ -54,7 +53,7 @@ RINGS = ("pilot", "broad", "everyone")
 
 @dataclass(frozen=True)
 class Installation:
-    """Running services with their own MongoDB, because a backup has everything in it."""
+    """Running services."""
 
     services: Services
     where: StoreAddresses
@@ -113,15 +112,10 @@ MakePackage = Callable[..., Awaitable[Package]]
 
 
 @pytest.fixture(scope="module")
-async def installation(redis_url: str, rabbitmq_url: str) -> AsyncIterator[Installation]:
-    with TemporaryDirectory(prefix="pkgrepo-") as name:
-        folder = Path(name)
-        (folder / "mongodb").mkdir()
-        async with (
-            servers.mongod(folder / "mongodb") as mongo_url,
-            all_services(folder, mongo_url, redis_url, rabbitmq_url) as services,
-        ):
-            addresses = Addresses("", mongo_url, redis_url)
+async def installation(own_mongo_url: str, redis_url: str, rabbitmq_url: str) -> AsyncIterator[Installation]:
+    with TemporaryDirectory(prefix="pkgrepo-") as folder:
+        async with all_services(Path(folder), own_mongo_url, redis_url, rabbitmq_url) as services:
+            addresses = Addresses("", own_mongo_url, redis_url)
             yield Installation(services, StoreAddresses(addresses, services.installers, SecretStr(KEY), KEYS))
 
 

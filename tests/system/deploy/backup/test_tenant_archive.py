@@ -24,19 +24,16 @@ from tests.support.processes.backup import (
 )
 from tests.support.processes.cluster import Cluster
 from tests.support.processes.pkgrepo_command import pkgrepo, run_pkgrepo
-from tests.support.samples.signed_files import PUBLISHER, sign, unsigned
+from tests.support.samples.signed_files import PUBLISHER
 from tests.support.system.publishing import (
-    INSTALLER,
     Published,
     add_package,
     catalog,
     package_id,
     publish,
     send_chunk,
-    upload,
 )
 from tests.support.system.services import Api
-from tests.support.wait import until
 
 INSTALLERS = sum(len(sample.versions) for sample in SAMPLES)
 
@@ -112,29 +109,16 @@ async def test_tokens_and_the_audit_chain_move_under_the_same_keys(
 async def test_the_signers_of_deleted_versions_move(
     cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path
 ) -> None:
-    api, (version, *_) = published
+    api, _ = published
     signers, key = cluster.mongo["catalog"]["package_signers"], {"tenant_id": api.tenant_id}
-    file = await upload(api, sign(unsigned("msi")))
-    form = {**INSTALLER, "package_version": "2.0", "server_filename": file}
-    uid = (await api.call("POST", "add_package_version", version.package_id, data=form)).body["UID"]
-
-    async def is_verified() -> bool:
-        signature = (await api.call("GET", "inspect_upload", file)).body["signature"]
-        return bool(signature["signer"] == PUBLISHER)
-
-    await until(is_verified)
-    form = {"versions_uids": uid}
-    assert (await api.call("DELETE", "delete_package_version", version.package_id, data=form)).status == 200
-    archive = tmp_path / "tenant.tar"
-    await export_tenant(cluster, api.tenant_id, archive)
+    await signers.insert_one({**key, "id_key": "acme.app", "signer": PUBLISHER})
+    await export_tenant(cluster, api.tenant_id, tmp_path / "tenant.tar")
     await forget(cluster, api)
     assert await signers.find_one(key) is None
-
-    await import_archive(cluster, archive)
-
+    await import_archive(cluster, tmp_path / "tenant.tar")
     signer = await signers.find_one(key)
     assert signer
-    assert signer["signer"] == PUBLISHER
+    assert (signer["id_key"], signer["signer"]) == ("acme.app", PUBLISHER)
 
 
 async def test_an_export_waits_until_deleted_signers_are_remembered(
@@ -173,11 +157,7 @@ async def test_an_export_restarts_if_its_versions_were_deleted(
 ) -> None:
     api, (first, *others) = published
     archive = tmp_path / "tenant.tar"
-    with monkeypatch.context() as stopped:
-        stopped.setattr("deploy.backup.tenant.verify_blocks", None)
-        with pytest.raises(TypeError):  # where the first installer was to be written
-            await export_tenant(cluster, api.tenant_id, archive)
-    assert part_path(archive).exists()
+    await interrupt_export(cluster, api, archive, monkeypatch)
     form = {"versions_uids": ",".join(version.uid for version in others)}
     await api.call("DELETE", "delete_package_version", first.package_id, data=form)
     await export_tenant(cluster, api.tenant_id, archive)
@@ -225,16 +205,22 @@ async def test_an_interrupted_export_begins_again_under_another_passphrase(
     cluster: Cluster, published: tuple[Api, list[Published]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archive, other = tmp_path / "tenant.tar", Passphrase(SecretStr("another passphrase of the operator"))
-    with monkeypatch.context() as stopped:
-        stopped.setattr("deploy.backup.tenant.verify_blocks", None)
-        with pytest.raises(TypeError):  # where the first installer was to be written
-            await export_tenant(cluster, published[0].tenant_id, archive)
+    await interrupt_export(cluster, published[0], archive, monkeypatch)
     where = addresses_of(cluster)
     storage = open_storage(where.installers)
     await TenantExporter(archive, published[0].tenant_id, other, storage, RecordedProgress()).run(where)
     with ArchiveReader(archive) as reader:
         manifest, _ = reader.manifest(other)
     assert len(manifest.files) == len(published[1])
+
+
+async def interrupt_export(cluster: Cluster, api: Api, archive: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Export the tenant up to the first installer."""
+    with monkeypatch.context() as stopped:
+        stopped.setattr("deploy.backup.tenant.verify_blocks", None)
+        with pytest.raises(TypeError):
+            await export_tenant(cluster, api.tenant_id, archive)
+    assert part_path(archive).exists()
 
 
 async def forget(cluster: Cluster, api: Api) -> None:

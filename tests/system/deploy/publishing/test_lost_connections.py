@@ -25,15 +25,13 @@ MIB = 1 << 20
 class BreakingProxy:
     """A TCP proxy that closes each connection after `reach` uploaded bytes, `breaks` times.
 
-    Afterwards it works normally, or accepts no connection if it `stays_down`. If it `holds`, it stops forwarding
-    instead of closing, until the client disconnects.
+    Afterwards it works normally. If it `holds`, it stops forwarding instead of closing, until the client disconnects.
     """
 
-    def __init__(self, reach: int, breaks: int = 0, *, stays_down: bool = False, holds: bool = False) -> None:
+    def __init__(self, reach: int, breaks: int = 0, *, holds: bool = False) -> None:
         self._reached = asyncio.Event()
         self.breaks = breaks
         self._reach = reach
-        self._stays_down = stays_down
         self._holds = holds
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -64,7 +62,6 @@ class BreakingProxy:
                 self._tasks.discard(task)
 
         server = await asyncio.start_server(take, "127.0.0.1", 0)
-        self._server = server
         port = server.sockets[0].getsockname()[1]
         try:
             yield replace(api, base_url=f"http://127.0.0.1:{port}{target.path}")
@@ -84,8 +81,6 @@ class BreakingProxy:
                 continue
             if passed > self._reach and self.breaks:
                 self.breaks -= 1
-                if not self.breaks and self._stays_down:
-                    self._server.close()
                 raise ConnectionResetError
             writer.write(block)
             await writer.drain()

@@ -115,23 +115,19 @@ def test_each_seal_has_its_own_salt() -> None:
     assert PASSPHRASE.seal(b"{}") != PASSPHRASE.seal(b"{}")
 
 
-def test_an_archive_without_a_seal_is_refused(tmp_path: Path) -> None:
+@each(
+    ("seal", "reason"),
+    [
+        (None, "has no seal"),
+        (bytes(2000), "has no seal"),
+        *((seal.encode(), "its seal does not match") for seal in ("", "x", "é" * 96, "0" * 96, "0" * 95)),
+    ],
+)
+def test_an_archive_without_its_seal_is_refused(tmp_path: Path, seal: bytes | None, reason: str) -> None:
     manifest_entry, _ = sealed(manifest().model_dump_json().encode())
-    with pytest.raises(BackupProblem, match="has no seal"):
-        read(write(tmp_path / "a.tar", manifest_entry, plain(FILES + NAME, CONTENT)))
-
-
-@pytest.mark.parametrize("seal", ["", "x", "é" * 96, "0" * 96, "0" * 95])
-def test_an_archive_with_a_made_up_seal_is_refused(tmp_path: Path, seal: str) -> None:
-    manifest_entry, _ = sealed(manifest().model_dump_json().encode())
-    with pytest.raises(BackupProblem, match="its seal does not match"):
-        read(write(tmp_path / "a.tar", manifest_entry, plain(SEAL, seal.encode()), plain(FILES + NAME, CONTENT)))
-
-
-def test_a_seal_that_is_not_of_its_size_is_refused(tmp_path: Path) -> None:
-    manifest_entry, _ = sealed(manifest().model_dump_json().encode())
-    with pytest.raises(BackupProblem, match="has no seal"):
-        read(write(tmp_path / "a.tar", manifest_entry, plain(SEAL, bytes(2000))))
+    seals = [] if seal is None else [plain(SEAL, seal)]
+    with pytest.raises(BackupProblem, match=reason):
+        read(write(tmp_path / "a.tar", manifest_entry, *seals, plain(FILES + NAME, CONTENT)))
 
 
 @each("part", ["manifest", "seal", *NAMES, NAME])

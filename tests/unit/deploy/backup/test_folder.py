@@ -55,7 +55,7 @@ def test_a_folder_of_another_user_names_the_command(folder: BackupFolder, monkey
         pass
 
 
-@pytest.mark.parametrize("seal", ["", "0" * 64, "é" * 64, "x"])
+@each("seal", ["", "0" * 64, "é" * 64, "x"])
 def test_another_seal_is_not_valid(folder: BackupFolder, seal: str) -> None:
     (folder.path / make_backup(folder) / "manifest.seal").write_text(seal)
     assert not folder.load(None).is_sealed(AUDIT_KEY)
