@@ -303,6 +303,17 @@ async def test_each_invalid_command_is_rejected_in_one_line(running: tuple[Runni
         ("scan", "--again", "--tenant", "nobody"): "nobody",
         ("scan",): "--again",
         ("quota", "--tenant", "nobody"): "nobody",
+        ("token", "create", "demo", "ci", "--role", "administrator"): "no token may have",
+        ("token", "create", "demo", "ci", "--role", "root"): "'root'",
+        ("token", "create", "demo", "ci", "--role", "viewer", "--package", "a/b"): "package_ids: 'a/b'",
+        ("token", "create", "demo", "ci", "--role", "viewer", "--network", "x"): "networks:",
+        ("token", "create", "demo", "ci", "--role", "viewer", "--days", "367"): "Usage",
+        ("token", "create", "nobody", "ci", "--role", "viewer"): "no tenant",
+        ("token", "rotate", "demo", "other"): "no token 'other'",
+        ("token", "delete", "demo", "other"): "no token 'other'",
+        ("audit", "verify", "--expect", f"1:{'0' * 64}"): "pkgrepo: --expect: ",
+        ("audit", "verify", "--tenant", "demo", "--expect", "1"): "pkgrepo: --expect: ",
+        ("audit", "export", "--tenant", "demo", "--since", "yesterday"): "pkgrepo: --since: ",
         ("storage", "migrate", "--to", "s3"): "pkgrepo: S3_URL: is missing; set it as for the upload service",
     }
     results = await pkgrepo_commands(*((*command, "--data", str(running[1])) for command in reasons))

@@ -26,20 +26,8 @@ from deploy.operator.stores import StoreAddresses, open_storage
 from deploy.operator.tenants import open_operator
 from tests.support.factories import KEY, KEYS, make_tenant
 from tests.support.processes.backup import RecordedProgress, restore_documents
-from upload_service.model import Upload
+from tests.support.samples.stored_installer import CONTENT, NAME, UPLOAD
 
-CONTENT = b"the bytes of an installer"
-NAME = f"{'1' * 32}.exe"
-UPLOAD = Upload(
-    tenant_id="acme",
-    file_id="setup",
-    upload_id="1" * 32,
-    total=len(CONTENT),
-    server_filename=NAME,
-    size=len(CONTENT),
-    sha256=hashlib.sha256(CONTENT).hexdigest(),
-    version_uid="3d6f0a5e-2b1f-4f68-9c1d-5e8a4b3c2d1f",
-)
 OTHER_KEY = SecretStr("another-key-that-is-long-enough-to-be-one")
 
 

@@ -1,6 +1,5 @@
 """A backup waits for a store that is slow or away, and says what it waits for."""
 
-import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from deploy.operator.stores import StoreAddresses, open_storage
 from deploy.operator.tenants import NotRecorded
 from tests.support.factories import KEY, KEYS
 from tests.support.processes.backup import RecordedProgress
-from upload_service.model import Upload
+from tests.support.samples.stored_installer import CONTENT, NAME, UPLOAD
 
 NOBODY = "mongodb://127.0.0.1:9/?directConnection=true"
 
@@ -85,13 +84,10 @@ async def test_an_error_that_stays_is_not_repeated(own_mongo_url: str, retries: 
 async def test_a_repeated_backup_is_complete_and_copies_nothing_twice(
     own_mongo_url: str, retries: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    content, name = b"the bytes of an installer", f"{'1' * 32}.exe"
     (tmp_path / "installers" / "acme").mkdir(parents=True)
-    (tmp_path / "installers" / "acme" / name).write_bytes(content)
-    upload = Upload("acme", "setup", "1" * 32, len(content), server_filename=name, size=len(content))
-    digest = {"sha256": hashlib.sha256(content).hexdigest()}
+    (tmp_path / "installers" / "acme" / NAME).write_bytes(CONTENT)
     async with open_database(own_mongo_url, "upload") as database:
-        await database["uploads"].insert_one({**installer_document(upload), **digest})
+        await database["uploads"].insert_one(installer_document(UPLOAD))
 
     async def interrupted(client: Client, read: Callable[[DatabaseSnapshot], Awaitable[list[Entry]]]) -> list[Entry]:
         records = await snapshot_read(client, read)

@@ -21,12 +21,11 @@ from deploy.backup.archive import FILES, RECORDS, SEAL, ArchiveReader, ArchiveWr
 from deploy.backup.installers import UPLOADS, installer_document
 from deploy.backup.records import ArchiveManifest, BackupProblem, Entry, Passphrase
 from deploy.backup.tenant import HEADS, LOG, RESTORED, TENANT, ArchiveRecords
+from tests.support.samples.stored_installer import CONTENT, NAME, UPLOAD
 from tests.support.servers.entra import APP
 from tests.support.tables import each
 from upload_service.store import to_upload
 
-CONTENT = b"the bytes of an installer"
-NAME = f"{uuid4().hex}.exe"
 PASSPHRASE = Passphrase(SecretStr("a passphrase of the operator"))
 OTHER = Passphrase(SecretStr("a passphrase of a stranger"))
 NAMES = (*RESTORED, LOG, HEADS, TENANT, UPLOADS)
@@ -219,25 +218,7 @@ def test_an_invalid_manifest_is_refused(tmp_path: Path, others: dict[str, Any]) 
 
 
 def upload(**others: Any) -> dict[str, Any]:
-    return {
-        "_id": bson.ObjectId(),
-        "tenant_id": "acme",
-        "file_id": "setup-1",
-        "upload_id": uuid4().hex,
-        "total": len(CONTENT),
-        "offset": len(CONTENT),
-        "fence": 3,
-        "status": "linked",
-        "tainted": False,
-        "part": 0,
-        "home": "folder",
-        "damage": "",
-        "server_filename": NAME,
-        "size": len(CONTENT),
-        "sha256": hashlib.sha256(CONTENT).hexdigest(),
-        "version_uid": str(uuid4()),
-        **others,
-    }
+    return {"_id": bson.ObjectId(), **installer_document(UPLOAD), **others}
 
 
 TENANT_RECORD = {
