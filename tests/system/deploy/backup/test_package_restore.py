@@ -93,10 +93,10 @@ class Package:
         await restorer.run(where)
         return restorer
 
-    async def offered(self, token: str = "") -> set[object]:
+    async def offered(self, token: str = "") -> set[str]:
         """The versions that a client gets."""
-        packages = await catalog(self.api.anonymous(), data={"auth_token": token})
-        return set(packages.get(self.name, {}).get("VERSIONS", ()))  # type: ignore[call-overload]
+        packages: Any = await catalog(self.api.anonymous(), data={"auth_token": token})
+        return set(packages[self.name]["VERSIONS"]) if self.name in packages else set()
 
     async def address(self, version: Published) -> str:
         return (await version_of(self.api, version))["INSTALLER_URL"]

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from catalog_service.model.enumerations import Architecture, FileType
-from common.errors import UpstreamProblem
+from common.errors import Problem, UpstreamProblem
 from common.mongo import open_database
 from deploy.publish.client import RetryingClient, TransferState
-from deploy.publish.model import GENERATIONS, Installer, NotPublished, Problem, Published
+from deploy.publish.model import GENERATIONS, Installer, NotPublished, Published
 from deploy.publish.publisher import Publisher
 from deploy.terminal import FileProgress
 from tests.support.processes.publish_command import open_cli_client
