@@ -103,6 +103,11 @@ class ReleaseTenant:
         release: dict[str, Any] = answer.body
         return release
 
+    async def releases(self) -> dict[str, dict[str, Any]]:
+        """The releases of all versions, by their uids."""
+        answer = await self.catalog.call(self.ada, "GET", "find_releases", params={"state": "all"})
+        return {release["uid"]: release for release in answer.body["releases"]}
+
     async def stage(self, uid: str) -> str:
         stage: str = (await self.release(uid))["stage"]
         return stage
