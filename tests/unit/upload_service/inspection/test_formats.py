@@ -100,9 +100,6 @@ def test_an_msi_made_with_wix_is_recognised() -> None:
         ("cli-32.exe", Machine.X86),
         ("cli-64.exe", Machine.X64),
         ("cli-arm64.exe", Machine.ARM64),
-        ("gui-32.exe", Machine.X86),
-        ("gui-64.exe", Machine.X64),
-        ("gui-arm64.exe", Machine.ARM64),
     ],
 )
 def test_the_launchers_of_setuptools_have_their_machines(ending: str, machine: Machine) -> None:
