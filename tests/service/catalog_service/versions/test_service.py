@@ -294,10 +294,12 @@ async def test_a_pending_version_is_finished_by_the_sweeper(catalog: Catalog, ca
     catalog.stubs.during = fail
     await catalog.post_version(caller, server_filename=name)
     catalog.stubs.during = None
+    assert await catalog.versions(caller) == []  # kept in a cache
 
     await catalog.age_and_sweep()
 
     (version,) = await catalog.versions(caller)
+    assert (await catalog.packages(caller))[0]["VERSIONS"] == ["1.0"]
     assert catalog.stubs.links == {name: version["UID"]}
     assert version["INSTALLER_SHA256"] == DIGEST
 
