@@ -197,15 +197,17 @@ async def test_a_tenant_may_require_unique_installers(catalog: Catalog) -> None:
         {"file_type_nested": "msi"},
         {"file_scope": "user"},
         {"package_locale": "de-DE"},
+        {"installer_locale": "sv-SE"},
         {"channel": "beta"},
     ):
         uids.add(await catalog.add_version(caller, **different))
 
-    answer = await catalog.post_version(caller, switch_Silent="/quiet")
-
-    assert (answer.status, answer.body["code"]) == (409, "version_exists")
+    same_language = {"installer_locale": "SV-se", "package_locale": "de-DE"}
+    for equal in ({"switch_Silent": "/quiet"}, {"installer_locale": "de-DE"}, same_language):
+        answer = await catalog.post_version(caller, **equal)
+        assert (answer.status, answer.body["code"]) == (409, "version_exists"), equal
     (package,) = await catalog.packages(caller)
-    assert package["VERSIONS"] == ["1.0"] * 7
+    assert package["VERSIONS"] == ["1.0"] * 8
     assert set(package["VERSIONS_UID"]) == uids
 
 

@@ -168,7 +168,11 @@ async def test_a_manifest_can_be_limited_to_a_version_or_market(catalog: Catalog
 
 @pytest.mark.parametrize(
     ("file_type", "signature", "lifetime"),
-    [("MSIX", "ab" * 32, range(DAY, DAY + HOUR + 1)), ("MSIX", "", range(HOUR + 1)), ("EXE", "ab" * 32, range(HOUR + 1))],
+    [
+        ("MSIX", "ab" * 32, range(DAY, DAY + HOUR + 1)),
+        ("MSIX", "", range(HOUR + 1)),
+        ("EXE", "ab" * 32, range(HOUR + 1)),
+    ],
     ids=["MSIX", "unsigned MSIX", "EXE"],
 )
 async def test_the_url_of_a_signed_package_outlives_its_installation(
