@@ -1,4 +1,4 @@
-"""Small real MSI files.
+"""Small real MSI files, compressed.
 
 They were built with wixl 0.101 of Debian's msitools. `MACHINE_MSI` is for x64 and all users. It was signed with
 osslsigncode 2.9, a deleted key and an untrusted certificate. `USER_MSI` is for x86 and one user. It has texts in code
@@ -6,102 +6,8 @@ page 1252, and a property of 70,000 characters.
 """
 
 import lzma
-from base64 import b85decode
+from pathlib import Path
 
-
-def _decompress(text: str) -> bytes:
-    return lzma.decompress(b85decode(text))
-
-
-MACHINE_MSI = _decompress(
-    "{Wp48S^xk6X(HY>0stWa8~^|S5YJf5;3@wM(_H{)Grk;#Fn3_|q=YI!3><bRg7T4u+=$92y6t3t#s4Wh$Y{~A091y=46?~W-"
-    "yEglQ#X#~Q%y4=>_{huMqxdfC*V4aV_T74lTPoKX5oiF7-"
-    "<k={@7T=*FoZ9B`N$Y{@}5>HEl32x!rwzDa}SOc}$VacWc9a8n9+cYLZI?HQ_Mb2QEG{ymT)iTJ<YQiOKpLyV#z-"
-    "63hav0#eN|fl~r5(oV(awGgl<ygj!htW#oGGR2PHo<h04ATbONWl~F!AZRdDMOY11Ik>|LodIgwcosHM*S#KI!c<q?|H!aOD)+y|X0UY#2$C"
-    "Ws`#28HyLhvizfFhZ8NhsDYe3Uyj6{?0BCM4O^BUdCT;QQq9J1CodJEu9CJyS#bNBjAvdwNN@Q2}Sk}Vp)xHhclEp32JO&ox|4>Xq~?n*2Tn"
-    "Y(HGMvR{p<vB**eo}Zi4N{=kw})_2EkgggeOyE+B%G?@u>d8M)V-"
-    "c5VU5Y`D=2!p*abs`4b9PoWH6m2o2?o`+~Zy2EFPmv8wyTXw#^2MWSVNXr;VZE0$Op})G#l?n>aPZia3B>!wYw0e&|2EHET^yN7)16mxvApq"
-    "O-jCG-<F{q*!ur5~AUMW%WJO8@nxinyOiP_B^r=v?3w_@i7I+>&3acrEQ>bP=vIH0a@oN{`f-"
-    "yVfhu>b^e8;E|5(O00>X|cSH}7ELjrRw;Sj$E@r`ipq}>w67@FS_`WwWS}rlsDPxunJ_$u!$1$8keZ~ILptjcZq&gZ;0g)*1u{QUAB+zg@aS"
-    "#wRHP5}LbtGYb8Roz>`$bA|QGGdkrB)~&?&K3C<A-"
-    "o|@R>X1bUAKSddaFQ%btU&zl~%I1S170)QMvD4ebAI+Q;ZmK)h;X{toy&abn_feW?ho)+h8SEK&j9ZXX4NpEpo=f&cOY;?lN6*|pA~^Bj*4o"
-    "eLl8$YwCG%a#L?X#PKR9jElyDmlI1@~ixl5$+!8jka&4;XE-"
-    ">&5DY|Qs|>QmFy(>hlxoX4<C;hUNR)DN=dGSL)Y)P45|{7o9`SuH%78piK}U28xska3+uuSVMa=elqwNf-q-w0QUZ>LW-KsP%BQ$)He&+?V9"
-    "UsdOwExR1nWB4ruGPb($WJK&29ovOpDiU%_FzBZ#3?t)k@9@1J#FM@{z(TcP~ri>j18doPrjrsOfk9A(@;n)X<%n%CpC+vSywm;`F^XrkdN<"
-    "M#Vus;=q)HX(q-@Eo}9N2HzbHr|anRqnsQPUm)o|1>1*c=#GQlU5g1!+3K|UW%rEhGWMFoVo&CkjRr19o*u*GOEN3yyd>yBT7s@~m4&G_-"
-    "7X7rTClU&PAmsaEy!!2(Fp6lnE>~%c05V#IWRIa&Vu4pJtNeB@zjbT%84%bxoR=oA8G1`>11#wDIX`+eP1V^hx4MsNeBuQ?2%;Hj!?B&C7k#"
-    "axVeQRa0PfK$K#XL_z1L=(4SQ0f=iN>{>ge&0%b+}@=_8&;`_zp){Uf|O|T|hCUtNE+vG^nW%p#`Ky`|4Sg!2)y6v!OGf^7GZZ#xF;oeb2u1"
-    "rg&`Sf~cl!)S47DoHd+vn2$E#|ZhYhz)wUdGT<z$Nrm<}45d-"
-    "4lL=6^@eK<@2pHbq<5JuP}fj`<l!$>HC=gVRI5ht9vv%Shml50LD~D)ST$7j5oMW=*-"
-    "L#MU|)98&LvNr*9~IIZ*;Pc%_W%udM~0X=(?aa`E9}#^;MPyGcY5pF2}?b+TV`pFtiBF1+n%E4<Pirw7Z8)4E-"
-    "lVVfT=*hB?H3uX=h=jWngrCD_u5y@}JT?xytlffqjX0aVDondP}O#k^4Ji@OFPelTA9-"
-    "yqHWm`x@2hPW_P2P_3eEbuTfa!I_jZIHQ4w7Mtyt(jn@6F1_U7_M?MNB&0x%I1>b9@w~>d8B@Z@6#j)%JXqG?Yex6k`uoJ(CGqT=5;nkY{M6"
-    "=&6axkJ&iXvlrx&XCHVVQ991vQB-AG;my#d!j}Fkv4b&2-anxv=y$okoM5%@O>c7J0#|Wwb8Q{LlM|VyBp9S+jUvBZ5vgi-obon^1AmXdfOz"
-    "KsbXzRoxn?vLs&h~qhwp|WZF9>8ypuyJfrrG&cW=QA<B-=V@oLg!n$ocfSYOcLW7>Ne3}YumzC-"
-    "~MQQ9r&+3KUrp<{BVHtYm|XQhA$dt%5~bJ=il3X!&^p<P1tuFuczVa9GU!tX4wHxmWTqrwMIGU*{&&EmwLTvO8+<><0n3!B^>p{ZgS<o!Uzz"
-    "q&K-sZX-bg$tg$p~cN@p&YEo(-{@a1!$Mip)1P#a!Mn7y`b8HqUUrzMVQ_>Ev0z;1yB*$=4-"
-    "J<GTbm<OZ)9Ol^YYV_rzQl7z@>JZurr4b^@Thz*DjIJZA&git;`$L4#n?^*39ZKtozSEU&abI;Kh=U)#usmOl2-X{LS7msF0X2jEG~-"
-    ";e4+cUBm@-62svH#ST_Z+^^)$h<TAxPVDf^q_CWfXRGjR@uwOM=_a1XV#(SgMWk!9_#i|NqkEOg$sa@r-"
-    "`GmY6$kX_21T%gbaYBL}oTNswS=|8dlGJT3KCPRtqrz@2kPk$@7(S(=-0|brME4*EAy=(;Ls}w}#mUnAILtP>u}-"
-    "2YeA`qM2fZ($kpdaYc8U`oE`FNfI#DNA_pO!H&_E*BoFuC-n@f)nE<gJHejy-"
-    "5H`mW;G?*+m2a_jtKcmPX$?|WqzgqfqT^!q+M~`k+NR<6^Qdi<A)ta0{fJ$drw5ZUg4bH4KXtS_|+?D_$a}rsq{e84kizBwXE*6a6ex{?RZ6"
-    "O1enepBQsikG%!4oXjVgU%s77vErT?E;Pk{)IP`Nrnt%agEQ*g5wz>(2SXnx`(=m}vMVL)%6oWcA{q)D*Rdw&vb7l4fO^*Z+P<3?@kgp1=3c"
-    "*s1uut02AHNdh?O+Hc4hVicLe%5n+<%UAyv9eJR-DQ_D}ME;zEO}gHt=et$=B`KoqKIy;fc&J%VT>HhJs*wQ_M$2C8{~@DR<Hctd^OA#8n8M"
-    "CAsDtZLZsDjK%9P&;sa_2~jC5ivo7izx`;2TA;mR6Zr;C74e}2fz{gCf7tj#Q4K$UW>rC$s?u+k<G*ZD#VarLo<p;dTB>6CV1X$j=paifiAw"
-    "W>bm&%YS1ONLZEM-"
-    "O&V{lQfNV3XqtMc;b>8vm&58X;al;VD4EY67SaB3~5ZTP^<3S(?)R0rvjj;7YB6ON~Ow6>B)Os7w+{lXy<)Iu~BIi{9?Ft33Ci1pq@&k~vvs"
-    "QNLgYnnc@)c3uFr>R4eh0W4=DyN@rC>Uh-XV!1syea#32*(YdCE#o^ro5!3_YaZypp^_{l?A;Rq-aj_YFyx_fTg<P0j+hP`6K!3XAr(1g_kZ"
-    "Gq09MrfU;L@eTkgz{m~tX(8-"
-    "c>3hEjS|WnjHi2_^VXvG^)sbgc45UV{&Xb)rtPg9A3?}8bzRzcmx@DLJT#K)FN3}}R75Jcr8<6Y}Y@V;&XALPN@+LDNr*F39QzZfge6F}c2i"
-    ">KSxOR+iNM${?s<u)wpQ^pPr<mKci4JkHsc2Yu(MzrQobnEkcaJEWTgd`xIK3;np6k##pWKmfYUmSu#A_4)?B$F;+!#L5-"
-    "E)~(A0G`8@D$5BR>0#F8TM%b-*KvwKs|8_T)UXZ_XHR@`d19f(<a>_5>u#*awxi0-"
-    "p}&qcw+fWzO9`QX;=;ew*>$#!@s62Y)E*5qkibXUlbOEwB(8)SG?7xBX-"
-    "T?vWK~%3JBV85bIXZ`PYu&%{@IS&$RuzZU8;I?6CjCTYXWGKYP1fl5a564FIU_1o-"
-    "9e??d<j)%F+RKv>l|i9Y}kCkDq=tIVZRELt(6ruVzre-"
-    "F1_9dG%N?Wf@9p=)c|G3Q31EJ^KW{7Ne1m|grdCjU5wX)gmPy$B?&vAZyrtQz{WeS59koD+OzAK?SXL1eS)(_+Af?oFbxOkDgGm^K;?9W?Hx"
-    "9+h~w4jA8xKN(M`a--vSYvtnBZH?e+9(hGd=rdqopZrH~jCI@)eJDXlI0fhcv!~kDN$W=~KA2jHPiT|sNmo@mK2PpnO!M}E780BE9ep}$XNB"
-    "<V$0Grtr|0@U7CP+-0{V9@e(uG79G>?VX-M?tFKX#>6W-"
-    "1iHxk=!y%Jk38$Fh+GEGh@+U_cSLzoM~a;j`kE*E_)&xLkL+8wML+SqBZ&Po(L&ri3Z3wTq@anQhe*>-"
-    "Y@q21<{NzmU=Cf54xnbcNUJuL?C4G{geA70nV;-"
-    "4VG1jvwbOyRZ%GxKN#0h^q8{?EtNmZ1u7`hn3+bu0Go00000Aa%r>00HY6fK&hgIQq&|J}?c70ssI200CKA"
-)
-USER_MSI = _decompress(
-    "{Wp48S^xk6X(HY>0stWa8~^|S5YJf5;Wz&ZMqL1CGrk;#Fn3_|q=YI!3><bRg7T4u+=$9+w!#VC7I5UAGb)ON?&OK|ZB!-"
-    "S0%ZRfpZpVm=X7(Bcdh5gDnBk<D*iX|M&%>krh`{OK#Mwd!2<@3!Y{HVFOzfDP8HrHpD00aE?{J~Cd%H_5(Vl~?xhSO>F8`3ECg$flKPy^yU"
-    "2sBSOT(7U4Fl&SAJ7FF%B92I7k5zH#}PggZ9;4W2!|nb{Uz%_xtl1wL`~G!KacgDELSS@I06sSfB^foi03KmW@H=bxy?1k{TAAzt40{-"
-    "I{W#K#%p}<abC6HyL@_K97b5vV}-"
-    "H_~~hcjW(aU%4|_0At$k>akx%E1Kjk?6Gc%Y={oyGDe>37lThdVf3ST6t0q$Me4+cNdmtTLFUw(M7blO$eI4jMe&R>ZS<A)oo{JTvH>creH9"
-    "AZ+-#ko!6r~46v5O-"
-    "C?!x<Ouq|mxpr+$5adnJd&bpe>n7pmH@iM+0sGdRLUcvXW27Q<0$H8IH{y#}}%)Oq+TcSfY8zy0FOLtxaZr8v8ERD=*kupGGw}QS!Ypfea8X"
-    "ws=44|eTv4Tfy;GV7csFtL%+N|5DG#PL(mKNd71?=w)9W3Dun6U^KGeKfFF#G}T9?#pk_oz{SiiZX^L`Rp&=-"
-    "NAzlujh!F^<<v)26!Cz3lKO@Fn!=AykXs+<S(_7e8T{;*(f#G*`#mHo2=J)(9`=mh23l+86x4d?fFCO|xPBdI1){=UL8XTHi#vSA>lV)d69B"
-    "^y{pKFP(0%^g1I`sc@HQ=wiR@OY#xgd{SM(PGMGH(tDc$6mp?DaPM6npY@h0=f^sKWK|lC;ey%Dfz#=<*O9&$d7!vPM07pP%h8W73ZI(5Q*@"
-    "KrNeN?^+PL7W5VytuvI#8Xe?zn@w4VV^#j+2})kInkiQEySiq7g@<-"
-    "=dR=)(zL4?iy_)$RdV4IpL!#Sh8PPXDZ`21&_}diReHT*@nlz6_|iPQsSwat89G)=qbl2AhCzN|*hL_?J`VLgOTq?RLd|{z$tY3zr|e00P`m"
-    "Gw47ZBv7{8U-$f}6e@%zDDzs__$3I_X-+OYL>%3h0cepoo>OZD$x^LH0LP&rA(PD*%jfAr)K8=!9ZaYQFIO?DXb35S4$E>I-"
-    "M(}zrZ!V%a9W0VX6d*}3(#~KjuRp$h`f6M_-8l3K`_=lAvc%3iXVHuS&9?EPi=+BofY>!m1(7%-"
-    "BN(OvY_s4e^N4eo$#+UPk%K#Pq6WX$4BZBcZAgtnDz8ivw}02L|jExy?Q&W-$3rv;<uJq1_ss&lD_-qMQ?MAVy#gXAbe5*I<dHO;c~qFM?VD"
-    "SIncc?9@F%vxBDb15ig|Nyv&AzlnGk@&$X19%21@p1~(Q3f^V{8)Qh^C(kUvlU+EHbN|s9~STjcGbV$e=^*kSPywm`K6bxsU$|Bo^E6L6Clj"
-    "9xrrN}=H9_c|qCH29aYe8?Y6^Jw0oBKeoLkRl)nlHa5ULWt#e~SiS|3e3#177z5X{f<1V_o*LErf|g!#!%NBxd++x^#Hhr>k8$YbJ#EPib%p"
-    "(LTWkbsX9(0vPSU4wg>I-ItKFR5p`JqOK2x^oBL`E{#XDuw;W<dd-"
-    "{B)VJI|_dKQZqHD>i?W^LQ^L=_i#TUTBuA3ym>^<yLT}8B0jg(N9ctv=kDgXJf8^qI6N)Ru4A*$f!%V|&Gpe1*@K3I30ngTNEF*g?nbd`e53"
-    "o2V6@8h0I9oV+Iw?gjEL9}^N@E9yZ4mZ-"
-    "u`AnuE+_GQ)LtK3}L;Y~kRlsHp#!#J61icgxA7<}gCORA^zVaGr56wW#+$7!NGo=5FfSrta8xryZiP+Tz@aTFA6msG^HP~EGc}-"
-    "|!kuJV2wGo{??)TVxK5e@SIv|s;XT&9md}aQL6b9+pNM{iCCi9BahVtUB8P^=nc5=bcxKV1EAh4HXViB4Q_c>k4@Mo)tMCa#w_%wNWGJ}~PD"
-    "4jHXMC@4$2^>;jZndfor4M9N2)1YKtWLk5z5Vr*pcxlYOB5JscH@I<?a2)c6uW%lx#}Yg2!-?o-!s&I>h5b59`4G0sa6u__798uS-rdk2)2|"
-    "s+OF?C|JwZHT%|FLj#s1t=knFp4)98iW*MYo!OL4<cv<}L0xmX*zmNDouX~e!=U*FAR?w+C4Yc7Q^1n%(8d(WE#<EzHFpxGdge7wbwoGSE?h"
-    "pcEtKMsK6k55@*y3}N2=3NfC9$;(2p4Gg>Hl!gN~E0cU(;7gT;YbhugaQMFam-Ur8Ce5Td;ni!YlpPXFEBzquNEzv3$1P?Ld!v*vso`knQd0"
-    "1^bn1hV~QQb&S6NYJDftjA;1;7~l^>25+)u&8w17<=R5m(>qeTfBrPQhp<reaD4N$^ocqO-"
-    "i+~{3wa}R2d7kYKMXfAk9qEu*S0SnZ6qsy+T|mYWwhDl1-<HI{=I|Jd6pI$_lP)As$-PPzyk*B=Lvw(WPrQKZI-eT4{wz}35-"
-    "AE^HGVDie}XCA@45ovcC4d`zDmlSoBK~4P{-!=tK?`0<Mdfv+J#M(_T-"
-    "$*29$#N_xiwX=zT~6^=G!EB~A0@>T=1DhtF0KrXnQ&yI599Xy^qqa{+S)Aru5S}{zt-*~~@#)~XB6v({|9VkN|!7%3WwR;it-"
-    "a|JDt{pNcC3}v|Nm)Dk>&^58WE=gycPWhAxyU2X{xNOi7NNC9d5oN<6gb`nYZ0kTrQS1n2^VhP3kzMY{^Rw8HpAD}IlMHdh4C%&n0Mbi?w5V"
-    "NnQq*O_ea4O{_Q-"
-    "I4poINWN=o5#fH>iJVMi^Sw13A_O~<j)Lu*?wZGmCq(02Axoq5xfj3I_nh6T>RsEM>qe^~aSUGbyK^roJxjVG@RbG?h^=JjWt{xe0Z-"
-    "#h0KA<-vI6Pe+?0OQ9p*JV7bX#4iAfClxVGVl%s8>8`L6MyP0LjTodD%A;suhb5vrnjT9TBH^`YNY`-"
-    "0n}^od2+=hL{M+t`Iz?4Qee2$s<)QZ`l9Ab~~z>vO!P=$!-}~_m)#Rs%cg<7KRVYi;1<R{QDE9_F!-v>=-"
-    "p2#SIpnV5wtAzx@Rs3t%K|o+7&bay?KvwInSpl4Wqykb|_Leat8s!BuZwqV$zGith?+gaZQu^67Yv^{rBhFNGzTH?7(k4oA^gu)thxu_Aw%F"
-    ">L}`Kvj6pvMh@m`q=B0Cm`Dhk-C>#e~H5qpvf~C!S*we`!H`Yy^_lbV7rj&7y?pMBWVh1Ba3HxZ0>`Jdv(rX1IY8z-"
-    "J+m~f(Nfl0Kdv>=G2M`ol+i0>Uu~Toj=5XdpT@p;$k%gFR0;HzOZtm`d*c*4QL3u6>Y5S&pi1jz;IWTy49*(j0~Fx&piLo)r*{jLoNvsJicA"
-    "Y=kWSAHoDShwIoUxEqjoJ>CalhKcr6H@h-<Q?1?g=l6K)M?S!RlgTMrd2Oda900000S!Ic(00G_<fbawWFPQK`J}?c70ssI200CKA"
-)
+FOLDER = Path(__file__).parent
+MACHINE_MSI = lzma.decompress((FOLDER / "machine.msi.xz").read_bytes())
+USER_MSI = lzma.decompress((FOLDER / "user.msi.xz").read_bytes())
