@@ -14,7 +14,6 @@ from catalog_service.releases.gates import Policy
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, Kind, sign
 from common.mongo import Document
 from common.tenants import ALL_RINGS
-from tests.support.api import Answer
 from tests.support.factories import KEY, make_caller
 from tests.support.services.catalog import Catalog, serving_catalog
 from tests.support.tables import every_cell
@@ -97,10 +96,6 @@ async def manifest_of(catalog: Catalog, caller: Caller, package_id: str) -> list
     return versions
 
 
-def match(field: str, keyword: str, kind: str = "Exact") -> dict[str, Any]:
-    return {"PackageMatchField": field, "RequestMatch": {"KeyWord": keyword, "MatchType": kind}}
-
-
 @pytest.fixture(scope="module")
 async def replicas(mongo_url: str, redis_url: str) -> AsyncIterator[tuple[Catalog, ...]]:
     async with AsyncExitStack() as stack:
@@ -143,25 +138,6 @@ async def test_each_ring_gets_its_versions_in_every_answer(served: Served) -> No
                     assert await served.seen(ring) == {expected}
 
 
-async def test_a_package_without_an_offered_version_is_not_there(served: Served) -> None:
-    await served.set_rings(*RINGS)
-    await served.set_stage(await served.add(OLD), "pilot")
-    query = {"KeyWord": "edit", "MatchType": "Substring"}
-    with every_cell() as cell:
-        for replica in served.replicas:
-            for ring, count in ((ALL_RINGS, 1), ("pilot", 1), ("broad", 0), ("everyone", 0), ("", 0)):
-                caller = served.caller(ring)
-                with cell(ring):
-                    for name, value in (("Command", f"run-{OLD}"), ("ProductCode", code(OLD))):
-                        assert len(await search(replica, caller, Filters=[match(name, value)])) == count
-                        assert len(await search(replica, caller, Inclusions=[match(name, value)])) == count
-                    assert len(await search(replica, caller, Query=query)) == count
-                    assert len(await replica.packages(caller)) == count
-                    assert len(await replica.packages(caller, include_disabled="true")) == count
-                    manifests = [await manifest_of(replica, caller, name) for name in (ID, ID.lower())]
-                    assert len([manifest for manifest in manifests if manifest]) == 2 * count
-
-
 async def test_without_rings_only_withdrawn_versions_are_missing(served: Served) -> None:
     await served.catalog.add_package(served.administrator, "Acme.Empty")
     uids = {name: await served.add(name) for name in ("1.0", "2.0", "3.0", "4.0")}
@@ -178,13 +154,6 @@ async def test_without_rings_only_withdrawn_versions_are_missing(served: Served)
             packages = {each["PACKAGE_ID"]: each["VERSIONS"] for each in await replica.packages(served.caller(ring))}
             assert (packages["Acme.Empty"], packages.get("Acme.Held")) == ([], None)
             assert await manifest_of(replica, served.caller(ring), "Acme.Held") is None
-
-
-async def test_with_rings_clients_see_no_package_without_versions(served: Served) -> None:
-    await served.set_rings(*RINGS)
-    for replica in served.replicas:
-        counts = [len(await replica.packages(served.caller(ring))) for ring in EVERYBODY]
-        assert counts == [1, 0, 0, 0, 0, 0]
 
 
 async def test_a_change_of_the_rings_is_seen_by_every_replica(served: Served) -> None:
@@ -243,23 +212,6 @@ async def test_no_answer_has_a_version_withdrawn_before_it_was_asked(served: Ser
             changes += 1
             await served.set_stage(uid, ALL_RINGS)
         done.set()
-
-
-async def test_a_tag_of_another_ring_is_not_known(served: Served) -> None:
-    await served.set_rings(*RINGS)
-    await served.set_stage(await served.add(NEW), "pilot")
-
-    async def ask(ring: str, tag: str = "") -> Answer:
-        headers = {"If-None-Match": tag} if tag else {}
-        return await served.catalog.call(served.caller(ring), "POST", "get_packages", headers=headers)
-
-    tags = {ring: (await ask(ring)).headers["ETag"] for ring in EVERYBODY}
-    assert len(set(tags.values())) == len(EVERYBODY)
-    with every_cell() as cell:
-        for ring in EVERYBODY:
-            for other, tag in tags.items():
-                with cell(ring, other):
-                    assert (await ask(ring, tag)).status == (304 if ring == other else 200)
 
 
 async def test_a_continuation_token_of_another_ring_shows_no_more(served: Served) -> None:

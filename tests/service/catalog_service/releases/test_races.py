@@ -150,19 +150,6 @@ async def test_a_version_in_a_ring_that_becomes_the_last_is_complete(tenant: Rel
     assert await tenant.offered(uid) == ["pilot", "broad", "everyone"]
 
 
-async def test_edits_of_different_parts_at_the_same_time_are_all_kept(
-    replicas: tuple[ReleaseTenant, ReleaseTenant],
-) -> None:
-    first, second = replicas
-    await first.set_policy()
-    await asyncio.gather(
-        first.set_policy(None, gates={"pilot": {"scan": True}}),
-        second.set_policy(None, retention=[{"keep_versions": 3}]),
-    )
-    policy = await first.catalog.store.policies.find(first.ada.tenant_id)
-    assert (policy.rings, [*policy.gates], len(policy.retention)) == (("pilot", "broad", "everyone"), ["pilot"], 1)
-
-
 async def test_gates_that_are_edited_during_an_edit_of_the_rings_are_kept(
     tenant: ReleaseTenant, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
