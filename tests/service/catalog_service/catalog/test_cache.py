@@ -16,7 +16,6 @@ from uuid import uuid4
 import orjson
 import pytest
 
-from catalog_service.catalog.reader import CatalogEntry
 from catalog_service.catalog.revision_store import CatalogState, MongoRevisions
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
 from common.errors import Unavailable
@@ -321,29 +320,6 @@ async def test_an_unchanged_catalog_needs_one_small_query(catalog: Catalog, call
     assert queries[0]["docsExamined"] == 1
 
 
-async def test_a_write_renders_one_package_in_a_large_catalog(
-    catalog: Catalog, caller: Caller, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await seed(catalog, caller, 1000)
-    await answer_of(catalog, caller)
-    await edit(catalog, caller, "package.00500", package_name="New")
-    rendered: list[str] = []
-    render = catalog.catalogs._reader.render
-
-    def counting(entry: CatalogEntry) -> bytes:
-        rendered.append(entry.package.package_id)
-        return render(entry)
-
-    monkeypatch.setattr(catalog.catalogs._reader, "render", counting)
-    async with catalog.queries() as queries:
-        listed = await catalog.packages(caller)
-
-    assert rendered == ["package.00500"]
-    assert collections_of(queries) == ["revisions", "packages", "versions"]
-    assert max(query["docsExamined"] for query in queries) == 1
-    assert (len(listed), listed[500]["PACKAGE_NAME"]) == (1000, "New")
-
-
 async def test_concurrent_requests_share_one_query(catalog: Catalog, caller: Caller) -> None:
     await catalog.add_package(caller)
     await answer_of(catalog, caller)
@@ -449,21 +425,6 @@ async def test_a_catalog_is_the_same_with_any_disk_limit(mongo_url: str, redis_u
                 conditions = {"If-None-Match": answer.headers["ETag"], "Accept-Encoding": encoding}
                 assert (await answer_of(catalog, viewer, conditions, **query)).status == 304
             assert catalog.catalogs.size <= disk
-
-
-async def test_a_catalog_that_shrinks_is_cached_again(mongo_url: str, redis_url: str) -> None:
-    caller = make_caller()
-    async with serving_catalog(mongo_url, redis_url, catalog_disk=60_000) as catalog:
-        await seed(catalog, caller, 150, description="x" * 300)
-        await catalog.packages(caller)
-        await catalog.database["packages"].delete_many({"tenant_id": caller.tenant_id, "name": {"$ne": "7"}})
-        for _ in range(2):
-            assert len(await catalog.packages(caller)) == 1
-
-        async with catalog.queries() as queries:
-            assert len(await catalog.packages(caller)) == 1
-
-    assert len(queries) == 1
 
 
 async def test_an_interrupted_response_is_incomplete(

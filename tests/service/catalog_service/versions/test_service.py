@@ -221,24 +221,6 @@ async def test_versions_created_under_one_key_count_under_the_other(catalog: Cat
     await catalog.add_version(by_installer, package_version="1", file_architect="x86")
 
 
-@pytest.mark.parametrize(
-    ("version_key", "file"),
-    [(VersionKey.VERSION, {}), (VersionKey.INSTALLER, {}), (VersionKey.VERSION, {"server_filename": "one.msi"})],
-    ids=["by version", "by installer", "with one file"],
-)
-async def test_one_of_many_racing_requests_for_a_version_wins(
-    catalog: Catalog, caller: Caller, version_key: VersionKey, file: dict[str, str]
-) -> None:
-    caller = with_key(caller, version_key)
-    catalog.stubs.links = dict.fromkeys(file.values())
-
-    answers = await asyncio.gather(*(catalog.post_version(caller, **file) for _ in range(12)))
-
-    assert sorted(answer.status for answer in answers) == [201] + [409] * 11
-    (version,) = await catalog.versions(caller)
-    assert catalog.stubs.linked_uids == {version["UID"]}
-
-
 async def test_a_version_is_not_seen_before_it_has_its_file(catalog: Catalog, caller: Caller) -> None:
     versions_seen: list[object] = []
 
