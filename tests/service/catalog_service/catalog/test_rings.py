@@ -223,7 +223,9 @@ async def test_a_continuation_token_of_another_ring_shows_no_more(served: Served
         await served.set_stage(uid, *([] if number % 3 == 0 else RINGS[: number % 3]), package_id=package_id)
 
     async def pages(first: str, then: str) -> list[str]:
-        ids, caller, token = [], served.caller(first), {}
+        ids: list[str] = []
+        token: dict[str, str] = {}
+        caller = served.caller(first)
         while True:
             headers = {"Version": "1.28.0", **token}
             answer = await served.catalog.call(caller, "POST", SEARCH, json={"MaximumResults": 1}, headers=headers)

@@ -117,18 +117,19 @@ async def test_an_approval_opens_the_gate(tenant: ReleaseTenant) -> None:
 @pytest.mark.parametrize(
     ("publisher", "approver"),
     [
-        ({"username": "ada"}, {"username": "ada"}),
-        ({"username": "ada"}, {"username": "token:ci", "creator": "ada"}),
-        ({"username": "token:ci", "creator": "ada"}, {"username": "ada"}),
+        (("ada", ""), ("ada", "")),
+        (("ada", ""), ("token:ci", "ada")),
+        (("token:ci", "ada"), ("ada", "")),
     ],
     ids=["in person", "by their token", "what their token published"],
 )
 async def test_a_publisher_does_not_approve(
-    tenant: ReleaseTenant, catalog: Catalog, publisher: dict[str, str], approver: dict[str, str]
+    tenant: ReleaseTenant, catalog: Catalog, publisher: tuple[str, str], approver: tuple[str, str]
 ) -> None:
     await tenant.set_policy(gates=AN_APPROVAL)
-    uid = await catalog.add_version(replace(tenant.ada, **publisher))
-    answer = await tenant.call(replace(tenant.ada, **approver), "approve_version", uid)
+    first, second = [replace(tenant.ada, username=name, creator=owner) for name, owner in (publisher, approver)]
+    uid = await catalog.add_version(first)
+    answer = await tenant.call(second, "approve_version", uid)
     assert (answer.status, answer.body["code"]) == (403, "own_version")
     assert (await tenant.gate(uid, "broad", "approval"))["state"] == "waiting"
     await tenant.done(tenant.bob, "approve_version", uid)
