@@ -151,14 +151,15 @@ async def test_a_limit_cuts_the_lists_and_not_the_totals(tenant: Tenant) -> None
 
 async def test_the_first_step_is_what_the_preview_showed(tenant: Tenant) -> None:
     await tenant.publish("$release", "2.0", "3.0")  # The text of a version is no operator of MongoDB.
-    previewed = {row["version"] for row in (await tenant.preview())["versions"]}
+    before = await tenant.preview()
     await tenant.run()
-    assert previewed == {"$release", "2.0"}
+    assert {row["version"] for row in before["versions"]} == {"$release", "2.0"}
     assert await tenant.statuses() == {"3.0": "", "2.0": "retired", "$release": "retired"}
     audited = {entry["target"]["version"] for entry in tenant.catalog.stubs.audited.values()}
     assert audited == {"$release", "2.0"}
     preview = await tenant.preview()
     assert (preview["versions"], preview["bytes"], preview["retired_total"]) == ([], 0, 2)
+    assert preview["revision"] != before["revision"]
     for row in preview["retired"]:
         assert row["deleted_at"] > row["published_at"]
 
