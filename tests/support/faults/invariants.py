@@ -1,7 +1,7 @@
 """Invariants that hold after every fault, checked in the databases and files. See `violations`."""
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -96,14 +96,8 @@ class State:
 
     @classmethod
     async def read(cls, mongo: AsyncMongoClient[Document], tenant_id: str) -> "State":
-        records: dict[str, list[Document]] = defaultdict(list)
-        for name in (
-            "catalog.packages",
-            "catalog.versions",
-            "catalog.finished_uploads",
-            "upload.uploads",
-            "upload.quotas",
-        ):
+        records: dict[str, list[Document]] = {}
+        for name in COLLECTIONS:
             database, _, collection = name.partition(".")
             records[name] = await mongo[database][collection].find({"tenant_id": tenant_id}).to_list()
         return cls(records)

@@ -8,21 +8,13 @@ from unittest.mock import AsyncMock
 import pytest
 from pymongo.errors import AutoReconnect
 
-from common.mongo import MongoDatabase
-from common.work import is_waiting
 from tests.support.servers.clamd import fake_clamd, read_stream
-from tests.support.services.scans import ENGINE, FixedScanner, checks_of, linked, make_scans
-from tests.support.services.upload import make_uploader, serving_uploads
+from tests.support.services.scans import ENGINE, FixedScanner, Scanning
+from tests.support.services.upload import serving_uploads
 from upload_service.model import Upload
 from upload_service.scanning.model import ScanState, Verdict
 from upload_service.scanning.store import FIRST_PAUSE, MongoScanStore
 from upload_service.settings import UploadSettings
-from upload_service.store import SCAN
-
-
-async def pass_time(database: MongoDatabase, seconds: float) -> None:
-    earlier = {"work.scan.due": {"$subtract": ["$work.scan.due", seconds * 1000]}}
-    await database["uploads"].update_many(is_waiting(SCAN), [{"$set": earlier}])
 
 
 @dataclass
@@ -40,32 +32,29 @@ class SlowScanner(FixedScanner):
 
 
 async def test_a_scan_whose_verdict_cannot_be_stored_is_repeated(
-    settings: UploadSettings, database: MongoDatabase, monkeypatch: pytest.MonkeyPatch
+    scanning: Scanning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    caller = make_uploader()
-    await linked(settings, caller, v1=b"one")
+    await scanning.link(v1=b"one")
     with monkeypatch.context() as away:
         away.setattr(MongoScanStore, "mark_scanned", AsyncMock(side_effect=AutoReconnect("MongoDB restarts")))
-        await make_scans(database, settings, FixedScanner()).run_due()
-    await pass_time(database, FIRST_PAUSE)
-    await make_scans(database, settings, FixedScanner()).run_due()
-    assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "clean"
+        await scanning.run()
+    await scanning.let_time_pass(FIRST_PAUSE)
+    await scanning.run()
+    assert await scanning.state() == "clean"
 
 
-async def test_a_cancelled_scan_is_due_at_once(settings: UploadSettings, database: MongoDatabase) -> None:
-    caller, scanner = make_uploader(), SlowScanner()
-    await linked(settings, caller, v1=b"one")
-    scanning = asyncio.create_task(make_scans(database, settings, scanner).run_due())
+async def test_a_cancelled_scan_is_due_at_once(scanning: Scanning) -> None:
+    scanner = SlowScanner()
+    await scanning.link(v1=b"one")
+    scan = asyncio.create_task(scanning.run(scanner))
     await scanner.started.wait()
-    scanning.cancel()
-    await asyncio.wait([scanning])
-    await make_scans(database, settings, FixedScanner()).run_due()
-    assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "clean"
+    scan.cancel()
+    await asyncio.wait([scan])
+    await scanning.run()
+    assert await scanning.state() == "clean"
 
 
-async def test_a_service_that_stops_gives_its_scan_to_another(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
+async def test_a_service_that_stops_gives_its_scan_to_another(scanning: Scanning, settings: UploadSettings) -> None:
     received = asyncio.Event()
 
     async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,22 +62,18 @@ async def test_a_service_that_stops_gives_its_scan_to_another(
         received.set()
         await reader.read()
 
-    caller = make_uploader()
-    async with fake_clamd(hang) as url, serving_uploads(settings.model_copy(update={"scanner_url": url})) as api:
-        await api.claim(caller, await api.upload(caller, b"one"), "v1")
+    await scanning.link(v1=b"one")
+    async with fake_clamd(hang) as url, serving_uploads(settings.model_copy(update={"scanner_url": url})):
         await received.wait()
-    await make_scans(database, settings, FixedScanner()).run_due()
-    assert (await checks_of(settings, caller, "v1"))["v1"]["scan"]["state"] == "clean"
+    await scanning.run()
+    assert await scanning.state() == "clean"
 
 
-async def test_a_scan_that_runs_when_scans_are_repeated_has_no_effect(
-    settings: UploadSettings, database: MongoDatabase
-) -> None:
-    caller, store = make_uploader(), MongoScanStore(database)
-    await linked(settings, caller, v1=b"one")
-    lease = await store.queue.lease()
+async def test_a_scan_that_runs_when_scans_are_repeated_has_no_effect(scanning: Scanning) -> None:
+    await scanning.link(v1=b"one")
+    lease = await scanning.store.queue.lease()
     assert lease is not None
-    await store.make_due(None)
-    assert not await store.mark_scanned(lease, Verdict(ScanState.CLEAN), ENGINE)
-    assert not await store.mark_failed(lease, "late", ENGINE)
-    assert await store.queue.lease() is not None
+    await scanning.store.make_due(None)
+    assert not await scanning.store.mark_scanned(lease, Verdict(ScanState.CLEAN), ENGINE)
+    assert not await scanning.store.mark_failed(lease, "late", ENGINE)
+    assert await scanning.store.queue.lease() is not None
