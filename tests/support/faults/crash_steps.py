@@ -75,14 +75,14 @@ async def kill_at_steps(
                     scenario = await create(steps)
                     titles[scenario.api.tenant_id] = step
                     steps.die_after(step)
-                    problems = await scenario.run()
+                    problems, died = await scenario.run(), steps.died
+                    steps.disarm()
                     await cluster.ready()
                     outcome.violations += [f"{step}: {problem}" for problem in problems + await scenario.check()]
-                    if steps.died:
+                    if died:
                         outcome.times += 1
                         break
                 else:
-                    steps.disarm()
                     outcome.missed.append(step)
             seen.update(recorded)
         outcome.violations += await _remaining_problems(cluster, titles, age)
