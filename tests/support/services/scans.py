@@ -53,7 +53,7 @@ class Scanning:
     def store(self) -> MongoScanStore:
         return MongoScanStore(self.database)
 
-    async def link(self, caller: Caller | None = None, **contents: bytes) -> None:
+    async def link(self, caller: Caller | None = None, /, **contents: bytes) -> None:
         """Upload files that are due for a scan, and link each to the version of its name."""
         caller = caller or self.caller
         for uid, content in contents.items():

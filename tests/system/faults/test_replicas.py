@@ -92,7 +92,7 @@ async def test_a_replica_paused_past_its_lease_changes_nothing(
 async def test_a_replica_paused_after_its_last_byte_changes_nothing(cluster: Cluster) -> None:
     """The replica has synced the last chunk, and is paused before its answer."""
     caller, file_id, content = make_caller(), uuid4().hex, os.urandom(4000)
-    environment = {"FAILPOINT": "upload_service.storage.part_files:PartFile.sync:hold:2"}
+    environment = {"PAUSE": "upload_service.storage.part_files:PartFile.sync:2"}
     command = (sys.executable, "-m", "tests.support.processes.failpoints", "upload_service")
     replica = await cluster.add("upload_service", environment=environment, command=command, receives_connections=False)
     fresh_one = cluster.replicas["upload_service"][0]

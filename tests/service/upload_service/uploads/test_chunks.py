@@ -23,10 +23,10 @@ PART = b'--b\r\nContent-Disposition: form-data; name="chunk"\r\n\r\n'
 
 
 async def send(
-    api: UploadApi, caller: Caller, start: int, end: int, *, content: bytes = FILE, **options: str
+    api: UploadApi, caller: Caller, start: int, end: int, *, content: bytes = FILE, name: str = "c"
 ) -> Answer:
     """Send a part of the file as a chunk of `f`."""
-    return await api.chunk(caller, "f", content[start:end], start, len(content), **options)
+    return await api.chunk(caller, "f", content[start:end], start, len(content), name=name)
 
 
 async def half_sent_caller(api: UploadApi) -> Caller:
