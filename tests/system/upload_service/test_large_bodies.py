@@ -81,13 +81,13 @@ async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
 
 @dataclass
 class Sending:
-    """A handler that serves a download as upload_service does."""
+    """Serves a download as upload_service does."""
 
     file: Path
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     reports: list[str] = field(default_factory=list)
 
-    async def __call__(self, request: web.Request) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
         shrink_send_buffer(request)
         try:
             with self.file.open("rb") as content:
@@ -102,7 +102,7 @@ both_ways = pytest.mark.parametrize("way", [serve_handler, through_the_gateway])
 
 @both_ways
 async def test_a_connection_delivers_several_large_responses(way: Way, file: Path, body: bytes) -> None:
-    async with way(Sending(file)) as address, connected(address) as (reader, writer):
+    async with way(Sending(file).answer) as address, connected(address) as (reader, writer):
         for _ in range(2):
             writer.write(GET)
             assert (await read_one_answer(reader)).endswith(b"\r\n\r\n" + body)
@@ -111,7 +111,7 @@ async def test_a_connection_delivers_several_large_responses(way: Way, file: Pat
 @pytest.mark.parametrize("reads_all", [True, False])
 async def test_only_a_download_that_was_sent_whole_is_reported(file: Path, reads_all: bool) -> None:
     sending = Sending(file)
-    async with serve_handler(sending) as address:
+    async with serve_handler(sending.answer) as address:
         async with connected(address, limit=1024) as (reader, writer):
             writer.write(GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n"))
             await reader.read(-1 if reads_all else 100)
@@ -126,7 +126,7 @@ async def test_a_client_that_does_not_read_is_disconnected(
 ) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 0.2)
     sending = Sending(file)
-    async with way(sending) as address, connected(address, limit=1024) as (reader, writer):
+    async with way(sending.answer) as address, connected(address, limit=1024) as (reader, writer):
         writer.write(GET)
         await sending.ended.wait()
         with suppress(ConnectionResetError):
@@ -141,7 +141,7 @@ async def test_a_slow_reader_gets_a_whole_large_response(
 ) -> None:
     monkeypatch.setattr("common.http.connection_limits.READ_TIMEOUT", 3)
     monkeypatch.setattr("common.http.connection_limits.READ_PROGRESS", 1)
-    async with way(Sending(file)) as address, asyncio.timeout(SOON):
+    async with way(Sending(file).answer) as address, asyncio.timeout(SOON):
         assert (await read_slowly(address, pause=0.06)).endswith(body)
 
 
@@ -149,7 +149,7 @@ async def test_a_slow_reader_gets_a_whole_large_response(
 async def test_an_interrupted_response_does_not_look_complete(way: Way, body: bytes, tmp_path: Path) -> None:
     shorter = tmp_path / "shorter"
     shorter.write_bytes(body[: SPLICE_THRESHOLD * 2])
-    async with way(Sending(shorter)) as address, connected(address) as (reader, writer):
+    async with way(Sending(shorter).answer) as address, connected(address) as (reader, writer):
         writer.write(GET)
         with pytest.raises((asyncio.IncompleteReadError, ConnectionResetError)):
             await read_one_answer(reader)
@@ -207,7 +207,7 @@ class Service:
     address: str = ""
     bodies: list[bytes] = field(default_factory=list)
 
-    async def __call__(self, request: web.Request) -> web.Response:
+    async def answer(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.read())
         return web.Response(text="taken")
 
@@ -215,7 +215,7 @@ class Service:
 @pytest.fixture
 async def service() -> AsyncIterator[Service]:
     taking = Service()
-    async with serve_handler(taking) as address, forwarding(address) as taking.address:
+    async with serve_handler(taking.answer) as address, forwarding(address) as taking.address:
         yield taking
 
 
@@ -313,7 +313,7 @@ async def test_a_long_body_that_follows_its_head_later_is_read(body: bytes) -> N
 
     async def read(request: web.Request) -> web.Response:
         begun.set()
-        return await service(request)
+        return await service.answer(request)
 
     async with serve_handler(read) as address, connected(address) as (reader, writer):
         writer.write(head_of(body))
