@@ -55,9 +55,9 @@ class BlockedReader(Reader):
             await self.released.wait()
         return findings
 
-    async def until_started(self, reads: int = 1) -> None:
+    async def until_started(self) -> None:
         async def has_started() -> bool:
-            return self.started_reads >= reads
+            return self.started_reads > 0
 
         await until(has_started)
 

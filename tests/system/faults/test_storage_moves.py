@@ -36,11 +36,11 @@ async def test_moves_survive_killed_replicas_and_a_failing_network(object_server
             async with run_cluster(stores, environment, OFTEN_MOVED, upload_service=2) as cluster:
                 api = await cluster.services.tenant()
                 async with run_publishers(api) as work:
-                    for mode in (Mode.RESET, Mode.HALF_OPEN):
-                        for replica in cluster.replicas["upload_service"]:
-                            await work.wait_for_progress()
-                            await kill_replica(cluster, replica, api)
-                            await cluster.restart_exited()
+                    faults = zip(cluster.replicas["upload_service"], (Mode.RESET, Mode.HALF_OPEN), strict=True)
+                    for replica, mode in faults:
+                        await work.wait_for_progress()
+                        await kill_replica(cluster, replica, api)
+                        await cluster.restart_exited()
                         async with network.fail(mode):
                             await work.wait_for_progress()
                 await wait_until_announced(cluster, api.tenant_id)

@@ -37,14 +37,6 @@ async def test_an_upload_is_inspected_without_a_request(inspecting: Inspecting) 
         await until(is_inspected)
 
 
-async def test_one_of_many_replicas_inspects_a_file(inspecting: Inspecting) -> None:
-    contents, reader = [b"%d" % number for number in range(8)], Reader()
-    await inspecting.upload(*contents)
-    for _ in range(2):
-        await asyncio.gather(*(inspecting.run(reader) for _ in range(4)))
-    assert sorted(reader.readings) == sorted(contents)
-
-
 async def test_a_deleted_upload_is_not_inspected(inspecting: Inspecting) -> None:
     reader = Reader()
     await inspecting.upload(b"going")
@@ -106,19 +98,6 @@ async def test_a_file_that_kills_its_inspection_is_tried_three_times(inspecting:
     assert len(reader.readings) == ATTEMPTS
     inspection = await inspecting.find(name)
     assert (inspection.state, inspection.reason) == (State.FAILED, Reason.GIVEN_UP)
-
-
-async def test_a_stopped_inspection_is_due_at_once_and_is_no_attempt(inspecting: Inspecting) -> None:
-    reader = BlockedReader()
-    (name,) = await inspecting.upload(b"hostile")
-    for number in range(ATTEMPTS + 1):
-        running = asyncio.create_task(inspecting.run(reader))
-        await reader.until_started(number + 1)
-        running.cancel()
-        await asyncio.wait([running])
-    reader.released.set()
-    await inspecting.run(reader)
-    assert (await inspecting.find(name)).state is State.DONE
 
 
 async def test_the_time_of_a_verdict_is_the_one_of_the_database(inspecting: Inspecting) -> None:

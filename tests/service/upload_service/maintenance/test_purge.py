@@ -111,18 +111,6 @@ async def test_young_and_linked_files_are_kept(setup: Setup) -> None:
     assert (setup.api.files(old), await setup.api.usage(old)) == ([linked], (SIZE, 0))
 
 
-async def test_a_transfer_with_a_lease_is_not_collected(setup: Setup) -> None:
-    caller = make_uploader()
-    await setup.api.chunk(caller, "f", FILE[:10], 0, SIZE)
-    await setup.age(caller, days=2)
-    soon = datetime.now(UTC) + timedelta(minutes=1)
-    await setup.database["uploads"].update_one(
-        {"tenant_id": caller.tenant_id, "file_id": "f"}, {"$set": {"lease_until": soon}}
-    )
-    await setup.collector.collect()
-    assert setup.api.files(caller) == ["progress", "upload_f.part"]
-
-
 async def test_a_deletion_that_was_interrupted_is_finished(setup: Setup) -> None:
     caller = make_uploader()
     name = await setup.api.upload(caller, FILE)

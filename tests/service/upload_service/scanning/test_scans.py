@@ -1,21 +1,27 @@
-"""Every upload is scanned once, by any replica, and no failure counts as clean."""
+"""Every upload is scanned once, by any replica, and no failure counts as clean.
+
+Leases and the order of tenants are those of every queue: see tests/contract/common/test_work.py.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from unittest.mock import AsyncMock
 
 import pytest
 from aiohttp import web
+from pymongo.errors import AutoReconnect
 from structlog.testing import capture_logs
 
 from common.http.server import serving
 from tests.support.servers.clamd import EICAR, MALWARE, Clamd, fake_clamd, read_stream, run_clamd
-from tests.support.services.scans import FAR, FixedScanner, Scanning, installer_checks
+from tests.support.services.scans import ENGINE, FAR, FixedScanner, Scanning, installer_checks
 from tests.support.services.upload import make_uploader, serving_uploads, sha256
 from tests.support.wait import until
 from upload_service.model import Upload
 from upload_service.outgoing.scanners import scanner_at
 from upload_service.scanning.model import ScanFailed, ScanState, Verdict
+from upload_service.scanning.store import MongoScanStore
 from upload_service.settings import UploadSettings
 
 HOUR = 3600  # seconds; more than any pause between two scans of a file
@@ -81,22 +87,6 @@ async def test_no_tenant_reads_the_checks_of_another(scanning: Scanning) -> None
     other = make_uploader()
     assert await installer_checks(scanning.api, other, "v1") == {}
     assert (await scanning.api.post(other, "infected_installers")).body == {"version_uids": []}
-
-
-async def test_one_of_many_replicas_scans_a_file(scanning: Scanning) -> None:
-    files = {f"v{number}": b"%d" % number for number in range(8)}
-    await scanning.link(**files)
-    for _ in range(2):
-        await asyncio.gather(*(scanning.run() for _ in range(4)))
-    assert sorted(scanning.scanner.files) == sorted(files.values())
-
-
-async def test_scans_alternate_between_tenants(scanning: Scanning) -> None:
-    await scanning.link(v1=b"1", v2=b"2", v3=b"3")
-    await scanning.link(make_uploader(), v1=b"other")
-    await scanning.run()
-    assert b"other" in scanning.scanner.files[:2]
-    assert [content for content in scanning.scanner.files if content != b"other"] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("failure", [ScanFailed("clamd answers ERROR"), OSError(5, "/secret/path"), TimeoutError()])
@@ -233,3 +223,40 @@ async def test_a_file_older_than_scans_is_scanned_when_it_is_asked_for(
     assert await scanning.state() == "pending"
     await scanning.run()
     assert scanning.scanner.files == [b"old"]
+
+
+async def test_a_scan_whose_verdict_cannot_be_stored_is_repeated(
+    scanning: Scanning, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await scanning.link(v1=b"one")
+    with monkeypatch.context() as away:
+        away.setattr(MongoScanStore, "mark_scanned", AsyncMock(side_effect=AutoReconnect("MongoDB restarts")))
+        await scanning.run()
+    await scanning.let_time_pass(HOUR)
+    await scanning.run()
+    assert await scanning.state() == "clean"
+
+
+async def test_a_service_that_stops_gives_its_scan_to_another(scanning: Scanning, settings: UploadSettings) -> None:
+    received = asyncio.Event()
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_stream(reader)
+        received.set()
+        await reader.read()
+
+    await scanning.link(v1=b"one")
+    async with fake_clamd(hang) as url, serving_uploads(settings.model_copy(update={"scanner_url": url})):
+        await received.wait()
+    await scanning.run()
+    assert await scanning.state() == "clean"
+
+
+async def test_a_scan_that_runs_when_scans_are_repeated_has_no_effect(scanning: Scanning) -> None:
+    await scanning.link(v1=b"one")
+    lease = await scanning.store.queue.lease()
+    assert lease is not None
+    await scanning.store.make_due(None)
+    assert not await scanning.store.mark_scanned(lease, Verdict(ScanState.CLEAN), ENGINE)
+    assert not await scanning.store.mark_failed(lease, "late", ENGINE)
+    assert await scanning.store.queue.lease() is not None
