@@ -131,17 +131,6 @@ async def test_damaged_files_do_not_stop_the_scrub(setup: Setup) -> None:
     assert [await setup.mark(path) for path in (missing, altered, whole)] == ["missing", "altered", ""]
 
 
-async def test_a_file_that_was_restored_loses_its_mark(setup: Setup) -> None:
-    caller = make_uploader()
-    path = await setup.stored(caller)
-    flip(path)
-    await setup.check_due()
-    flip(path)
-    await setup.let_a_month_pass(caller)
-    await setup.check_due()
-    assert await setup.mark(path) is Damage.NONE
-
-
 async def test_a_complete_file_without_its_final_name_is_not_missing(setup: Setup) -> None:
     path = await setup.stored(make_uploader())
     record = await setup.record(path)

@@ -94,18 +94,6 @@ class Setup:
         return await self.objects.size(Upload(caller.tenant_id, "f", "u", 0, server_filename=name))
 
 
-@pytest.fixture(scope="module")
-def quick() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("upload_service.app.MOVING_PAUSE", 0.05)
-        yield
-
-
-@pytest.fixture
-def quick_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0.05)
-
-
 @asynccontextmanager
 async def serving_with_objects(
     mongo_url: str, folder: Path, server: ObjectServer, **settings: Any
@@ -114,13 +102,18 @@ async def serving_with_objects(
         mongo_url, folder, installer_storage=StorageKind.S3, **server.settings(uuid4().hex), **settings
     )
     assert upload_settings.object_storage is not None
-    async with serving_uploads(upload_settings) as api, open_database(mongo_url, upload_settings.database) as database:
-        yield Setup(api, database, S3Storage(upload_settings.object_storage))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("upload_service.app.MOVING_PAUSE", 0.05)
+        async with (
+            serving_uploads(upload_settings) as api,
+            open_database(mongo_url, upload_settings.database) as database,
+        ):
+            yield Setup(api, database, S3Storage(upload_settings.object_storage))
 
 
 @pytest.fixture(scope="module")
 async def setup(
-    quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
+    mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
 ) -> AsyncIterator[Setup]:
     async with serving_with_objects(mongo_url, tmp_path_factory.mktemp("installers"), object_server) as served:
         yield served
@@ -128,7 +121,7 @@ async def setup(
 
 @pytest.fixture(scope="module")
 async def redirecting(
-    quick: None, mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
+    mongo_url: str, tmp_path_factory: pytest.TempPathFactory, object_server: ObjectServer
 ) -> AsyncIterator[Setup]:
     folder = tmp_path_factory.mktemp("installers")
     async with serving_with_objects(mongo_url, folder, object_server, s3_redirect=True) as served:
@@ -136,7 +129,7 @@ async def redirecting(
 
 
 @pytest.fixture
-def stopped_server(new_object_server: Callable[[], ObjectServer]) -> Any:
+def stopped_server(new_object_server: Callable[[], ObjectServer]) -> Iterator[ObjectServer]:
     """An object storage with a known port that a test starts later."""
     server = new_object_server()
     server.start()
@@ -148,9 +141,14 @@ def stopped_server(new_object_server: Callable[[], ObjectServer]) -> Any:
 
 @pytest.fixture
 async def away(
-    quick: None, mongo_url: str, database: MongoDatabase, tmp_path: Path, stopped_server: ObjectServer
+    mongo_url: str,
+    database: MongoDatabase,
+    tmp_path: Path,
+    stopped_server: ObjectServer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> AsyncIterator[Setup]:
     """A setup without a running object storage."""
+    monkeypatch.setattr("upload_service.app.COLLECTION_PAUSE", 0.05)
     async with serving_with_objects(mongo_url, tmp_path, stopped_server, database=database.name) as served:
         yield served
 
@@ -231,7 +229,7 @@ async def test_a_moved_file_is_unavailable_without_object_storage(
 
 
 async def test_a_file_released_without_object_storage_is_removed_later(
-    quick_collections: None, away: Setup, stopped_server: ObjectServer
+    away: Setup, stopped_server: ObjectServer
 ) -> None:
     stopped_server.start()
     caller, name = await away.upload()
@@ -301,7 +299,7 @@ async def replaced(setup: Setup, tmp_path: Path, caller: Caller, name: str, cont
 
 @pytest.mark.full
 async def test_a_download_continues_if_the_object_storage_breaks_off(
-    quick: None, mongo_url: str, tmp_path: Path, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+    mongo_url: str, tmp_path: Path, object_server: ObjectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content, broken = os.urandom(24 << 20), list[type[BaseException]]()
 
@@ -398,9 +396,7 @@ async def test_a_missing_or_withheld_object_is_not_redirected_to(redirecting: Se
             assert head.status == 404
 
 
-async def test_a_file_in_object_storage_is_scanned(
-    mongo_url: str, tmp_path: Path, object_server: ObjectServer, quick: None
-) -> None:
+async def test_a_file_in_object_storage_is_scanned(mongo_url: str, tmp_path: Path, object_server: ObjectServer) -> None:
     async with (
         fake_clamd(answers(b"stream: Evil FOUND\0")) as url,
         serving_with_objects(mongo_url, tmp_path, object_server, scanner_url=url) as setup,
