@@ -72,7 +72,7 @@ async def through_the_gateway(handler: Handler) -> AsyncIterator[str]:
 
     async def forward(request: web.Request) -> web.StreamResponse:
         shrink_send_buffer(request)
-        async with session.get(service) as response:
+        async with session.request(request.method, service) as response:
             return await relay(request, response)
 
     async with serve_handler(handler) as service, ClientSession() as session, serve_handler(forward) as address:
@@ -103,6 +103,8 @@ both_ways = pytest.mark.parametrize("way", [serve_handler, through_the_gateway])
 @both_ways
 async def test_a_connection_delivers_several_large_responses(way: Way, file: Path, body: bytes) -> None:
     async with way(Sending(file).answer) as address, connected(address) as (reader, writer):
+        writer.write(GET.replace(b"GET", b"HEAD"))
+        assert f"content-length: {SIZE}\r\n".encode() in (await reader.readuntil(b"\r\n\r\n")).lower()
         for _ in range(2):
             writer.write(GET)
             assert (await read_one_answer(reader)).endswith(b"\r\n\r\n" + body)
