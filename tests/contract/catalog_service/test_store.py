@@ -40,7 +40,7 @@ from catalog_service.store import INDEXES, MongoCatalogStore
 from common.mongo import MongoDatabase
 from tests.support.databases import own_database
 from tests.support.factories import make_tenant
-from tests.support.services.catalog import DIGEST
+from tests.support.services.stand_ins import DIGEST
 
 FILE = InstallerFile(4096, DIGEST)
 

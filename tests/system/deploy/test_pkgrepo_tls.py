@@ -16,7 +16,6 @@ from aiohttp import ClientConnectorCertificateError, ClientError, ClientSession,
 from yarl import URL
 
 from common.auth.internal_tokens import Deployment
-from deploy.local.demo import SAMPLES
 from gateway.forwarding.proxy import SPLICE_THRESHOLD
 from tests.support.processes.pkgrepo_command import RunningPkgrepo, pkgrepo, run_pkgrepo
 from tests.support.system.publishing import add_package, package_id, publish, version_of
@@ -54,11 +53,6 @@ async def trial(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Trial
             api = Api(session, base, "demo", Deployment.MULTI)
             password = (folder / "admin-password").read_text()
             yield Trial(service, folder, certificate, await api.signed_in(password=password))
-
-
-async def test_a_client_gets_the_catalog_over_https(trial: Trial) -> None:
-    answer = await trial.api.anonymous().call("POST", "get_packages")
-    assert {row["PACKAGE_ID"] for row in answer.body} == {sample.package_id for sample in SAMPLES}
 
 
 async def test_winget_searches_and_downloads_over_https(trial: Trial) -> None:
@@ -121,28 +115,3 @@ async def test_cookies_are_secure_and_browsers_may_return_to_http(trial: Trial) 
 async def test_status_trusts_the_certificate(trial: Trial) -> None:
     status, output = await pkgrepo("status", "--data", str(trial.folder))
     assert (status, "https://127.0.0.1:" in output, output.count(" ready ")) == (0, True, 5), output
-
-
-@pytest.mark.full
-async def test_a_restart_keeps_the_ca_and_tells_where_the_password_is(tmp_path: Path) -> None:
-    certificates = []
-    for _ in range(2):
-        async with run_pkgrepo(tmp_path, "--tls") as service:
-            certificates.append((tmp_path / "tls" / "ca.crt").read_bytes())
-    assert certificates[0] == certificates[1]
-    assert f"The first password is stored in {tmp_path / 'admin-password'}" in service.output
-
-
-async def test_without_tls_no_ca_certificate_is_offered(tmp_path: Path) -> None:
-    async with (
-        run_pkgrepo(tmp_path) as service,
-        ClientSession() as session,
-        session.get(URL(service.base_url).with_path("/ca.crt")) as answer,
-    ):
-        assert answer.status == 404
-    assert "PowerShell" not in service.output
-
-
-async def test_a_name_with_a_scheme_is_refused() -> None:
-    status, output = await pkgrepo("up", "--tls", "--name", "https://pkgrepo.test")
-    assert status == 2, output

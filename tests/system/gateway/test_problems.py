@@ -14,15 +14,12 @@ from yarl import URL
 
 from common.auth.internal_tokens import Deployment
 from common.http.middleware import REQUEST_IDS
-from gateway.operations import CATALOG, OPERATIONS
 from tests.support.api import Answer, read_answer
 from tests.support.factories import make_tenant
-from tests.support.system.fields import select_fields
 from tests.support.system.gateways import at_gateway, run_gateway
-from tests.support.system.problems import MEMBERS, check_error, check_problem
+from tests.support.system.problems import MEMBERS, check_problem
 from tests.support.system.publishing import INSTALLER, add_package, package_id, publish, send_chunk, upload, version_of
 from tests.support.system.raw_http import read_raw, send_raw
-from tests.support.system.seed import UNKNOWN, segments, title
 from tests.support.system.services import SINGLE_TENANT, Api, Services
 from tests.support.system.stub_service import serve_handler
 from tests.support.tables import every_cell
@@ -197,18 +194,6 @@ async def test_an_invalid_request_is_a_problem(services: Services) -> None:
                     await writer.wait_closed()
                 check_problem(answer, 400, "invalid_request")
                 assert answer.headers["Server"] == "pkgrepo"
-
-
-async def test_operations_of_an_unavailable_service_report_it(services: Services, redis_url: str, tenant: Api) -> None:
-    with every_cell() as cell:
-        async with run_gateway(services, redis_url, catalog_service_url=NOWHERE) as address:
-            api = at_gateway(tenant, address)
-            for row in (row for row in OPERATIONS if row.service == CATALOG):
-                with cell(title(row)):
-                    form = select_fields(row, {"package_id": "a"}) if row.audited else None
-                    answer = await api.call(row.method, *segments(row, UNKNOWN), data=form)
-                    check_error(row, answer, 500, "dependency_unavailable")
-                    assert int(answer.headers["Retry-After"]) > 0
 
 
 @pytest.mark.parametrize("away", [{"auth_service_url": NOWHERE}, {"redis_url": "redis://127.0.0.1:1/0"}], ids=str)

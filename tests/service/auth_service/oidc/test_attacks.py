@@ -19,6 +19,7 @@ from common.auth.internal_tokens import Caller
 from tests.service.auth_service.oidc.conftest import Company
 from tests.support.services.auth import from_other_address
 from tests.support.services.identity_provider import CLIENT_ID, OTHER_RSA_KEY, RSA_KEY, current, from_now
+from tests.support.tables import each
 
 CLAIMS: dict[str, tuple[dict[str, Any], str]] = {
     "another issuer": ({"iss": "https://evil.example.com"}, "id_token_refused"),
@@ -40,7 +41,7 @@ CLAIMS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("attack", CLAIMS)
+@each("attack", CLAIMS)
 async def test_a_token_with_wrong_claims_is_refused(company: Company, attack: str) -> None:
     claims, code = CLAIMS[attack]
     company.idp.claims = current(claims)
@@ -80,7 +81,7 @@ FORGERIES: dict[str, Callable[[dict[str, Any]], str]] = {
 }
 
 
-@pytest.mark.parametrize("attack", FORGERIES)
+@each("attack", FORGERIES)
 async def test_a_forged_token_is_refused(company: Company, attack: str) -> None:
     company.idp.forge = FORGERIES[attack]
     answer = await company.sign_in()
@@ -88,7 +89,7 @@ async def test_a_forged_token_is_refused(company: Company, attack: str) -> None:
     assert await company.users() == {}
 
 
-@pytest.mark.parametrize("state", [None, "", "forged", "é\0"])
+@each("state", [None, "", "forged", "é\0"])
 async def test_a_state_that_is_missing_or_forged_is_refused(company: Company, state: str | None) -> None:
     begun = await company.begin()
     answer = company.idp.sign_in(begun["url"]) | {"state": state or ""}
@@ -138,7 +139,7 @@ async def test_a_code_of_another_sign_in_is_refused(company: Company) -> None:
     assert (answer.status, answer.body["code"]) == (403, "refused_by_provider")
 
 
-@pytest.mark.parametrize("issuer", ["https://evil.example.com", ""])
+@each("issuer", ["https://evil.example.com", ""])
 async def test_the_answer_of_another_provider_is_refused(company: Company, issuer: str) -> None:
     answer = await company.sign_in(iss=issuer)
     assert (answer.status, answer.body["code"]) == (403, "id_token_refused")
@@ -152,7 +153,7 @@ async def test_a_provider_that_sends_its_issuer_must_send_it(company: Company) -
     assert (await company.finish(answer, begun["browser"])).body["code"] == "id_token_refused"
 
 
-@pytest.mark.parametrize(
+@each(
     ("error", "shown"),
     [("access_denied", "access_denied"), ("<script>alert(1)</script>", "unknown"), ("e" * 65, "unknown")],
 )

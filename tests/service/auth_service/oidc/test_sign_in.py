@@ -14,6 +14,7 @@ from tests.support.factories import make_tenant
 from tests.support.services.auth import PASSWORD
 from tests.support.services.identity_provider import LOGOUT_EVENT, OTHER_RSA_KEY, current, from_now
 from tests.support.system.pages import SCRIPT
+from tests.support.tables import each
 
 
 async def test_a_sign_in_opens_a_session_and_returns_the_page(company: Company) -> None:
@@ -212,7 +213,7 @@ WRONG: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("attack", WRONG)
+@each("attack", WRONG)
 async def test_a_wrong_logout_token_is_refused(company: Company, attack: str) -> None:
     signed_in = await company.sign_in()
     answer = await log_out(
@@ -326,7 +327,7 @@ async def test_the_tenant_names_the_login(without_passwords: Company) -> None:
     assert (tenant.login_name, tenant.password_login) == ("Company login", False)
 
 
-@pytest.mark.parametrize(
+@each(
     "issuer",
     [
         "http://login.example.com",

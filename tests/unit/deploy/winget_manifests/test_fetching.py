@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from deploy.publish.model import Installer, is_transient
 from deploy.terminal import FileProgress
 from deploy.winget_manifests.sources import ATTEMPTS, MAX_REDIRECTS, Fetcher, NotFetched, open_fetcher
 from tests.support.servers.certificates import make_certificate
+from tests.support.servers.http_server import serve
 from tests.support.tables import each
 
 CONTENT = b"an installer" * 100
@@ -52,16 +52,8 @@ def certificate(tmp_path: Path) -> Path:
 @pytest.fixture
 async def installer_server(certificate: Path) -> AsyncIterator[InstallerServer]:
     server = InstallerServer()
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate)
-    runner = web.ServerRunner(web.Server(server.handle))
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
-        server.port = runner.addresses[0][1]
+    async with serve(server.handle, certificate) as server.port:
         yield server
-    finally:
-        await runner.cleanup()
 
 
 @pytest.fixture
