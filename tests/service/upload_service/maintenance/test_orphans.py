@@ -3,7 +3,6 @@
 import os
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 from uuid import uuid4
@@ -12,9 +11,9 @@ import pytest
 
 from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase, open_database
-from tests.support.services.upload import UploadApi, make_uploader, serving_uploads
+from tests.support.services.stored import Stored
+from tests.support.services.upload import make_uploader, serving_uploads
 from tests.support.tables import each
-from tests.support.wait import until
 from upload_service.maintenance.orphans import OrphanCollector
 from upload_service.model import StorageKind, Upload
 from upload_service.settings import UploadSettings
@@ -22,18 +21,13 @@ from upload_service.storage.filesystem import FolderStorage, StorageBackends
 from upload_service.storage.integrity import StorageIsNotOurs, StorageOwnership
 from upload_service.storage.part_files import PartFiles
 from upload_service.storage.store import MongoFileIndex
-from upload_service.uploads.store import MongoUploadStore
 
 FILE = b"installer " * 100
 DAY = 24 * 3600
 
 
-@dataclass(frozen=True)
-class Setup:
+class Setup(Stored):
     """A service, its database, and an orphan collector that a test starts."""
-
-    api: UploadApi
-    database: MongoDatabase
 
     @property
     def identity(self) -> StorageOwnership:
@@ -53,23 +47,10 @@ class Setup:
         await OrphanCollector(store, homes, self._installers, self.api.folder, self.identity, age=DAY).collect()
 
     async def complete(self, caller: Caller) -> Upload:
-        """An announced upload, so that the relay no longer uses its files."""
+        """An announced upload."""
         await self.api.chunk(caller, "f", FILE, 0, len(FILE))
-
-        async def announced() -> bool:
-            query = {"tenant_id": caller.tenant_id, "server_filename": {"$gt": ""}, "work.announce": {"$exists": False}}
-            return await self.database["uploads"].count_documents(query) == 1
-
-        await until(announced)
-        return await self.record(caller, "f")
-
-    async def record(self, caller: Caller, file_id: str) -> Upload:
-        upload = await MongoUploadStore(self.database).find(caller.tenant_id, file_id)
-        assert upload is not None
-        return upload
-
-    async def change(self, upload: Upload, **fields: object) -> None:
-        await self.database["uploads"].update_one({"upload_id": upload.upload_id}, {"$set": fields})
+        await self.until_announced()
+        return await self.record(caller)
 
     def tenant(self, caller: Caller) -> Path:
         return self.api.folder / caller.tenant_id
@@ -134,7 +115,7 @@ async def test_young_files_and_foreign_names_are_kept(setup: Setup) -> None:
 async def test_an_open_transfer_keeps_its_current_generation_only(setup: Setup) -> None:
     caller = make_uploader()
     await setup.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
-    upload = await setup.record(caller, "f")
+    upload = await setup.record(caller)
     stale = setup.remains(caller, upload.upload_id, "7")
     await setup.collect()
     assert not stale.exists()
@@ -146,9 +127,9 @@ async def test_an_open_transfer_keeps_its_current_generation_only(setup: Setup) 
 async def test_the_collector_keeps_the_copy_of_a_running_takeover(setup: Setup) -> None:
     caller = make_uploader()
     await setup.api.chunk(caller, "f", FILE[:10], 0, len(FILE))
-    upload = await setup.record(caller, "f")
+    upload = await setup.record(caller)
     copy = setup.remains(caller, upload.upload_id, str(upload.fence + 1))
-    await setup.change(upload, fence=upload.fence + 1)
+    await setup.change(caller, fence=upload.fence + 1)
     await setup.collect()
     assert copy.exists()
 

@@ -4,15 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 
 from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
 from tests.support.services.replicas import until_released
+from tests.support.services.stored import Stored
 from tests.support.services.upload import (
-    UploadApi,
     folder_backends,
     make_removal,
     make_uploader,
@@ -30,27 +29,11 @@ SIZE = len(FILE)
 DAY = 24 * 3600
 
 
-@dataclass(frozen=True)
-class Setup:
+@dataclass
+class Setup(Stored):
     """A service, its database, and a collector that a test starts."""
 
-    api: UploadApi
-    database: MongoDatabase
     collector: Collector
-
-    async def age(self, caller: Caller, **days: float) -> None:
-        """Mark a tenant's uploads as announced, and set how long ago they changed."""
-        await until(self.all_announced)
-        changed_at = datetime.now(UTC) - timedelta(**days)
-        await self.database["uploads"].update_many(
-            {"tenant_id": caller.tenant_id}, {"$set": {"updated_at": changed_at}}
-        )
-
-    async def all_announced(self) -> bool:
-        return not await self.database["uploads"].count_documents({"work.announce": {"$exists": True}})
-
-    async def count(self, caller: Caller) -> int:
-        return await self.database["uploads"].count_documents({"tenant_id": caller.tenant_id})
 
 
 @pytest.fixture
@@ -59,16 +42,6 @@ async def setup(settings: UploadSettings, database: MongoDatabase) -> AsyncItera
         store, quota = MongoUploadStore(database), MongoQuotaStore(database)
         removal = make_removal(store, quota, settings.installers)
         yield Setup(api, database, Collector(removal, transfer_idle=DAY, unclaimed_age=DAY))
-
-
-@pytest.mark.parametrize("tenant_id", ["", ".", "../victim"])
-async def test_only_the_folder_of_a_tenant_is_removed(tmp_path: Path, tenant_id: str) -> None:
-    (tmp_path / "victim").mkdir()
-    (tmp_path / "installers" / "acme").mkdir(parents=True)
-    with pytest.raises(ValueError, match="not a tenant's id"):
-        await forget_tenant(tenant_id, folder_backends(tmp_path / "installers"))
-    assert (tmp_path / "victim").exists()
-    assert (tmp_path / "installers" / "acme").exists()
 
 
 async def expect_nothing(setup: Setup, caller: Caller) -> None:
@@ -115,9 +88,7 @@ async def test_a_deletion_that_was_interrupted_is_finished(setup: Setup) -> None
     caller = make_uploader()
     name = await setup.api.upload(caller, FILE)
     await setup.api.claim(caller, name)
-    await setup.database["uploads"].update_one(
-        {"tenant_id": caller.tenant_id, "server_filename": name}, {"$set": {"status": Status.DELETING}}
-    )
+    await setup.change(caller, status=Status.DELETING)
     await setup.age(caller, minutes=2)
     await setup.collector.collect()
     await expect_nothing(setup, caller)
@@ -173,7 +144,7 @@ async def test_settled_rows_are_deleted_after_a_while(setup: Setup) -> None:
     caller = make_uploader()
     for _ in range(2):
         server_filename = await setup.api.upload(caller, FILE)
-        await until(setup.all_announced)  # Until then the records of the discarded files stay.
+        await setup.until_announced()  # Until then the records of the discarded files stay.
         await setup.api.post(caller, "discard_installer", server_filename=server_filename)
     quotas = setup.database["quotas"]
     before = await quotas.find_one({"tenant_id": caller.tenant_id})

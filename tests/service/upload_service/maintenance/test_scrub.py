@@ -13,9 +13,9 @@ from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.mongo import MongoDatabase
 from common.work import Worker
-from tests.support.services.upload import UploadApi, folder_backends, make_uploader, serving_uploads, settings_for
+from tests.support.services.stored import Stored
+from tests.support.services.upload import folder_backends, make_uploader, serving_uploads, settings_for
 from tests.support.tables import each
-from tests.support.wait import until
 from upload_service.maintenance import scrub
 from upload_service.maintenance.scrub import Scrub
 from upload_service.maintenance.store import MongoScrubStore
@@ -30,11 +30,9 @@ DAY = 24 * 3600
 
 
 @dataclass
-class Setup:
+class Setup(Stored):
     """A service, its database, and a scrub that calls `during` after each block."""
 
-    api: UploadApi
-    database: MongoDatabase
     backends: StorageBackends
     during: Callable[[], Awaitable[object]] | None = None
     blocks: list[int] = field(default_factory=list)
@@ -58,29 +56,21 @@ class Setup:
     async def stored(self, caller: Caller, data: bytes = FILE) -> Path:
         """A file that was uploaded and linked a month ago."""
         name = await self.api.upload(caller, data)
-
-        async def announced() -> bool:
-            query = {"server_filename": name, "work.announce": {"$exists": False}}
-            return await self.database["uploads"].find_one(query) is not None
-
-        await until(announced)  # The relay no longer uses the file.
+        await self.until_announced()
         assert (await self.api.claim(caller, name)).status == 200
         await self.let_a_month_pass(caller)
         return self.api.folder / caller.tenant_id / name
 
     async def let_a_month_pass(self, caller: Caller) -> None:
-        month_ago = datetime.now(UTC) - timedelta(days=30)
-        await self.database["uploads"].update_many(
-            {"tenant_id": caller.tenant_id}, {"$set": {"work.scrub.due": month_ago}}
-        )
+        await self.change(caller, **{"work.scrub.due": datetime.now(UTC) - timedelta(days=30)})
 
-    async def record(self, path: Path) -> Upload:
+    async def upload_at(self, path: Path) -> Upload:
         upload = await MongoUploadStore(self.database).find_installer(path.parent.name, path.name)
         assert upload is not None
         return upload
 
     async def mark(self, path: Path) -> Damage:
-        return (await self.record(path)).damage
+        return (await self.upload_at(path)).damage
 
 
 @pytest.fixture
@@ -133,7 +123,7 @@ async def test_damaged_files_do_not_stop_the_scrub(setup: Setup) -> None:
 
 async def test_a_complete_file_without_its_final_name_is_not_missing(setup: Setup) -> None:
     path = await setup.stored(make_uploader())
-    record = await setup.record(path)
+    record = await setup.upload_at(path)
     part = path.parent / "transfers" / f"{record.upload_id}.0" / f"upload_{record.file_id}.part"
     part.parent.mkdir(parents=True)
     path.rename(part)
@@ -167,7 +157,7 @@ async def test_an_unmounted_disk_is_not_damage(setup: Setup) -> None:
     setup.api.folder.rename(unmounted)
     setup.api.folder.mkdir()
     with pytest.raises(Unavailable):
-        await setup.scrub.check(await setup.record(path))
+        await setup.scrub.check(await setup.upload_at(path))
     assert await setup.mark(path) is Damage.NONE
 
 
@@ -226,7 +216,7 @@ async def test_a_file_that_can_be_read_again_at_once_gets_no_mark(
         return await size(upload)
 
     monkeypatch.setattr(folder, "size", fail_once)
-    assert await setup.scrub.check(await setup.record(path)) is Damage.NONE
+    assert await setup.scrub.check(await setup.upload_at(path)) is Damage.NONE
     assert not errors
 
 
@@ -236,7 +226,7 @@ async def test_a_damaged_file_cannot_be_claimed_but_keeps_its_claim(setup: Setup
     linked = await setup.stored(caller)
     for path in (setup.api.folder / caller.tenant_id / name, linked):
         flip(path)
-        await setup.scrub.check(await setup.record(path))
+        await setup.scrub.check(await setup.upload_at(path))
     refused = await setup.api.claim(caller, name, "v2")
     assert (refused.status, refused.body["code"]) == (404, "installer_damaged")
     assert (await setup.api.claim(caller, linked.name)).status == 200

@@ -9,7 +9,6 @@ from pymongo.errors import AutoReconnect
 
 from common.auth.internal_tokens import Caller
 from common.mongo import MongoDatabase
-from tests.support.samples.stalled_chunk import StalledChunk
 from tests.support.services.replicas import FILE, HALF, OTHER, Replicas, two_replicas, watch_store
 from tests.support.services.upload import serving_uploads
 from upload_service.model import Upload
@@ -114,23 +113,6 @@ async def test_a_stale_holder_of_a_kept_lease_changes_nothing(replicas: Replicas
     stale = await replicas.send(caller, HALF, end, content=OTHER)
     assert (stale.status, stale.headers["Retry-After"]) == (500, "1")
     await replicas.finish(caller, stop)
-
-
-async def test_a_stale_holder_writes_beside_a_transfer_that_goes_on(replicas: Replicas) -> None:
-    caller = await replicas.start_transfer()
-    slow = StalledChunk(replicas.first, caller, "f", OTHER[HALF:], HALF, len(FILE))
-    await slow.half_sent()
-    await replicas.expire_lease(caller)
-    done = await replicas.send(caller, HALF, len(FILE), second=True)
-    assert (await slow.resume()).status == 500
-    replicas.expect_file(caller, done)
-
-
-async def test_two_chunks_at_the_holder_are_stored_in_turn(replicas: Replicas) -> None:
-    caller, stop = await replicas.start_transfer(), HALF + QUARTER
-    answers = await asyncio.gather(*(replicas.send(caller, HALF, stop) for _ in range(5)))
-    assert {answer.status for answer in answers} == {200}
-    replicas.expect_file(caller, await replicas.send(caller, stop, len(FILE)))
 
 
 async def test_a_lease_that_cannot_be_released_expires(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
