@@ -70,20 +70,6 @@ async def missing_versions(api: Api, acknowledged: Iterable[Published]) -> list[
     return problems
 
 
-async def readable_by_other_tenant(owner: Api, other: Api, published: Iterable[Published], file_id: str) -> list[str]:
-    """I7: the records of `owner` that another tenant's administrator can read, each as a sentence."""
-    paths = [("get_specific_package_version", version.uid) for version in published]
-    paths += [("get_package_versions", version.package_id) for version in published]
-    problems = [
-        f"{other.tenant_id} reads {'/'.join(path)} of {owner.tenant_id}"
-        for path in paths
-        if (await other.call("GET", *path)).status != 404
-    ]
-    if (await other.call("GET", "upload_package_version", headers={"X-File-ID": file_id})).status != 404:
-        problems.append(f"{other.tenant_id} reads the transfer {file_id} of {owner.tenant_id}")
-    return problems
-
-
 class State:
     """The records of one tenant."""
 
