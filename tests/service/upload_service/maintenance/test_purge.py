@@ -117,6 +117,7 @@ async def test_a_file_is_claimed_or_collected_and_never_both(
     async with serving_uploads(settings) as api:
         uploads = database["uploads"]
         names = await asyncio.gather(*(api.upload(caller, FILE) for _ in range(races)))
+        await Stored(api, database).until_announced()  # A file that is being announced is collected a minute later.
 
         async def age(name: str) -> None:
             query = {"tenant_id": caller.tenant_id, "server_filename": name}
