@@ -3,7 +3,7 @@
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +51,8 @@ class Source:
 
     async def fetch(self, url: str = "") -> bytes:
         """The content of an installer. No file of it stays."""
-        where = {"sha256": "ab" * 32, "url": url or self.url()}
-        installer = Installer(Path("setup.exe"), "Acme.App", "1", Architecture.X64, FileType.EXE, **where)
+        setup = Installer(Path("setup.exe"), "Acme.App", "1", Architecture.X64, FileType.EXE)
+        installer = replace(setup, sha256="ab" * 32, url=url or self.url())
         async with open_fetcher(self.allowed, self.certificate, 1 << 20) as fetcher:
             try:
                 async with fetcher.open(installer, FileProgress()) as file:
