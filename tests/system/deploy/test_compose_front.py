@@ -96,6 +96,10 @@ async def test_an_upload_continues_after_its_gateway_is_replaced(project: Compos
 
 async def test_services_started_before_their_stores_become_ready(project: ComposeProject, front: Api) -> None:
     services, stores = project.containers(*SERVICES), project.containers(*STORES)
+
+    async def front_answers() -> bool:
+        return (await front.call("GET", "test")).status == 200
+
     await _all(Container.stop, [*services, *stores], timeout=30)
     await _all(Container.start, services)
     for container in services:
@@ -105,7 +109,7 @@ async def test_services_started_before_their_stores_become_ready(project: Compos
     for container in services:
         await asyncio.to_thread(container.reload)
         assert container.attrs["RestartCount"] == 0
-    assert (await front.call("GET", "test")).status == 200
+    await until(front_answers)
 
 
 async def _restart(project: ComposeProject, replica: Container) -> None:

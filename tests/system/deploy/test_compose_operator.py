@@ -71,7 +71,7 @@ async def gateways(project: ComposeProject) -> list[Api]:
     return await project.signed_in()
 
 
-async def test_an_operator_command_with_newer_images_and_variables_keeps_the_stores_running(
+async def test_an_operator_command_with_newer_images_keeps_the_stores_running(
     project: ComposeProject, gateways: list[Api], store_images: dict[str, str]
 ) -> None:
     before = [container.id for container in project.containers(*STORES)]

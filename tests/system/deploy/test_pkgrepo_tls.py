@@ -8,7 +8,6 @@ import ssl
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -28,7 +27,6 @@ class Trial:
     """A running `pkgrepo up --tls`, and an administrator that trusts only the CA certificate which it offers."""
 
     service: RunningPkgrepo
-    folder: Path
     ca_certificate: bytes
     api: Api
 
@@ -52,7 +50,7 @@ async def trial(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Trial
         async with ClientSession(connector=TCPConnector(ssl=trust)) as session:
             api = Api(session, base, "demo", Deployment.MULTI)
             password = (folder / "admin-password").read_text()
-            yield Trial(service, folder, certificate, await api.signed_in(password=password))
+            yield Trial(service, certificate, await api.signed_in(password=password))
 
 
 async def test_winget_searches_and_downloads_over_https(trial: Trial) -> None:
@@ -103,7 +101,7 @@ async def test_the_curl_lines_work_as_printed_with_tls(trial: Trial) -> None:
 
 
 async def test_cookies_are_secure_and_browsers_may_return_to_http(trial: Trial) -> None:
-    password = (trial.folder / "admin-password").read_text()
+    password = (trial.service.folder / "admin-password").read_text()
     form = {"username": "admin", "password": password}
     answer = await trial.api.anonymous().call("POST", "sign_in", data=form)
     assert answer.status == 303
@@ -113,5 +111,5 @@ async def test_cookies_are_secure_and_browsers_may_return_to_http(trial: Trial) 
 
 
 async def test_status_trusts_the_certificate(trial: Trial) -> None:
-    status, output = await pkgrepo("status", "--data", str(trial.folder))
+    status, output = await pkgrepo("status", *trial.service.data)
     assert (status, "https://127.0.0.1:" in output, output.count(" ready ")) == (0, True, 5), output

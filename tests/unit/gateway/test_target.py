@@ -49,6 +49,8 @@ def test_an_operation_is_found_with_any_value_in_its_path(texts: list[str]) -> N
 ALIASES = ["/client/api", "/client/api/", "/client/api/acme", "/client/api/test", "/client/api/client/api/acme/test"]
 # Only the source of a tenant accepts any text as a package's id.
 OUTSIDE_OF_A_SOURCE = ["/acme/../x/winget/packageManifests/a/b", "/acme/find_packages/winget/packageManifests/a"]
+UNSAFE_TEXTS = ("..", "%2e", "%2E.", "a%2fb", "a%5cb", "%00", "%0a", "%ff", "%zz")
+UNSAFE = [f"/acme/get_package_versions/{text}" for text in UNSAFE_TEXTS]
 EMPTY = ["", "acme/test", "//acme/test", "http://x/acme/test", "*", "/acme", "/acme/", "/"]
 
 
@@ -56,7 +58,7 @@ EMPTY = ["", "acme/test", "//acme/test", "http://x/acme/test", "*", "/acme", "/a
     ("path", "deployment"),
     [
         *product(EMPTY, Deployment),
-        *((path, MULTI) for path in (*ALIASES, *OUTSIDE_OF_A_SOURCE)),
+        *((path, MULTI) for path in (*ALIASES, *OUTSIDE_OF_A_SOURCE, *UNSAFE)),
         *((path, SINGLE) for path in ("/acme/test", "/client/test", "/client/api/main/test")),
     ],
 )
