@@ -13,6 +13,7 @@ from argon2 import PasswordHasher
 from hypothesis import HealthCheck, settings
 
 from common.redis import Redis, open_redis
+from tests.support.processes import cluster_files
 from tests.support.servers import start as servers
 from tests.support.servers.object_storage import ObjectServer
 from tests.support.servers.s3_program import S3Program
@@ -46,8 +47,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(cluster_files.IdleCluster())
     if not hasattr(config, "workerinput"):
         config.pluginmanager.register(SharedRabbitMQ())
+        config.pluginmanager.register(cluster_files)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
