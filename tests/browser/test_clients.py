@@ -1,14 +1,15 @@
-"""The page of the clients."""
+"""The pages of the clients and the API tokens: tokens that are shown once, replaced and ended."""
 
 import pytest
 from playwright.async_api import Locator, Route, expect
 
 from tests.browser.conftest import Open
 from tests.support.browser.administrators import Visitor, start_session
-from tests.support.system.services import Services
+from tests.support.system.releases import set_policy
+from tests.support.system.services import Services, bearer
 
 pytestmark = pytest.mark.full
-NAME = "pc-0042.example.com"
+CLIENT, TOKEN = "pc-0042.example.com", "build server"
 
 
 @pytest.fixture
@@ -19,100 +20,122 @@ async def enforced(open_page: Open, services: Services) -> Visitor:
     return visitor
 
 
-def issued(visitor: Visitor) -> Locator:
-    return visitor.page.get_by_role("region", name=f"Token of {NAME}").locator("code").first
+def issued(visitor: Visitor, name: str) -> Locator:
+    return visitor.page.get_by_role("region", name=f"Token of {name}").locator("code").first
 
 
-async def add(visitor: Visitor) -> str:
+async def issued_token(visitor: Visitor, name: str) -> str:
+    await expect(issued(visitor, name)).not_to_be_empty()
+    return await issued(visitor, name).inner_text()
+
+
+async def add_client(visitor: Visitor) -> str:
     """Add the client through the form. Returns its token."""
-    await visitor.page.get_by_label("Host name of the machine").fill(NAME)
+    await visitor.page.get_by_label("Host name of the machine").fill(CLIENT)
     await visitor.page.locator("form").get_by_role("button", name="Add client").click()
-    await expect(issued(visitor)).not_to_be_empty()
-    return await issued(visitor).inner_text()
+    return await issued_token(visitor, CLIENT)
+
+
+async def add_token(visitor: Visitor) -> str:
+    """Add an API token through the form. Returns its text."""
+    page = visitor.page
+    await visitor.go("/tokens")
+    await page.get_by_label("Name").fill(TOKEN)
+    await page.get_by_label("Package ids").fill("Acme.*")
+    await page.locator("form").get_by_role("button", name="Add API token").click()
+    return await issued_token(visitor, TOKEN)
 
 
 async def status_for(visitor: Visitor, token: str) -> int:
     """The status of the catalog for a client with this token."""
-    answer = await visitor.api.anonymous().call("POST", "get_packages", data={"auth_token": token})
-    return answer.status
+    return (await visitor.api.anonymous().call("POST", "get_packages", data={"auth_token": token})).status
+
+
+async def status_of_token(visitor: Visitor, token: str) -> int:
+    return (await visitor.api.anonymous().call("GET", "test", headers=bearer(token))).status
 
 
 async def test_the_token_of_a_new_client_is_shown_once(enforced: Visitor) -> None:
-    token = await add(enforced)
-    page = enforced.page
+    token, page = await add_client(enforced), enforced.page
     await expect(page.get_by_text(f"--header \"{{'Token': '{token}'}}\"", exact=True)).to_be_visible()
-    await expect(page.get_by_role("row", name=NAME)).to_be_visible()
     assert await status_for(enforced, token) == 200
     await page.reload()
-    await expect(page.get_by_role("row", name=NAME)).to_be_visible()
+    await expect(page.get_by_role("row", name=CLIENT)).to_be_visible()
     assert token not in await page.content()
 
 
-async def test_a_duplicate_client_name_is_reported_in_place(enforced: Visitor) -> None:
-    await enforced.api.call("POST", "add_client", data={"client_name": NAME})
-    await enforced.page.get_by_label("Host name of the machine").fill(NAME)
-    await enforced.page.locator("form").get_by_role("button", name="Add client").click()
-    await expect(enforced.page.get_by_text("A client with this name already exists.")).to_be_visible()
-
-
-async def test_a_replaced_token_ends_and_the_new_one_is_shown(enforced: Visitor) -> None:
-    before = await add(enforced)
-    await enforced.choose(NAME, f"New token for {NAME}")
-    await enforced.confirm(NAME, "Replace")
-    await expect(issued(enforced)).not_to_have_text(before)
-    after = await issued(enforced).inner_text()
+async def test_a_replaced_token_of_a_client_ends_and_the_new_one_is_shown(enforced: Visitor) -> None:
+    before = await add_client(enforced)
+    await enforced.choose(CLIENT, f"New token for {CLIENT}")
+    await enforced.confirm(CLIENT, "Replace")
+    await expect(issued(enforced, CLIENT)).not_to_have_text(before)
+    after = await issued_token(enforced, CLIENT)
     assert [await status_for(enforced, token) for token in (before, after)] == [401, 200]
 
 
 async def test_a_client_is_disabled_and_enabled_again(enforced: Visitor) -> None:
-    token = await add(enforced)
-    await enforced.choose(NAME, f"Disable {NAME}")
-    await expect(enforced.page.get_by_role("row", name=NAME).get_by_text("Disabled")).to_be_visible()
-    assert await status_for(enforced, token) == 401
-    await enforced.choose(NAME, f"Enable {NAME}")
-    await expect(enforced.page.get_by_role("row", name=NAME).get_by_text("Enabled")).to_be_visible()
-    assert await status_for(enforced, token) == 200
+    token = await add_client(enforced)
+    for action, state, status in (("Disable", "Disabled", 401), ("Enable", "Enabled", 200)):
+        await enforced.choose(CLIENT, f"{action} {CLIENT}")
+        await expect(enforced.page.get_by_role("row", name=CLIENT).get_by_text(state)).to_be_visible()
+        assert await status_for(enforced, token) == status
 
 
-async def test_a_client_is_deleted_by_typing_its_name(enforced: Visitor) -> None:
-    await enforced.api.call("POST", "add_client", data={"client_name": NAME})
-    await enforced.go("/clients")
-    await enforced.choose(NAME, f"Delete {NAME}")
-    await enforced.confirm(NAME)
-    await expect(enforced.page.get_by_text("No clients yet.")).to_be_visible()
-    assert (await enforced.api.call("GET", "get_clients")).body == []
+@pytest.mark.parametrize("is_sent", [False, True], ids=["the request is lost", "the answer is lost"])
+async def test_a_deletion_that_fails_halfway_can_be_retried(enforced: Visitor, is_sent: bool) -> None:
+    async def lose(route: Route) -> None:
+        if is_sent:
+            await route.fetch()
+        await route.abort()
 
-
-async def test_a_deletion_that_fails_halfway_can_be_retried(enforced: Visitor) -> None:
     page = enforced.page
-    token = await add(enforced)
-    await page.route("**/delete_client/**", lambda route: route.abort(), times=1)
-    await enforced.choose(NAME, f"Delete {NAME}")
-    await enforced.confirm(NAME)
-    alert = page.get_by_role("alert").filter(has_text=f"The token of {NAME} is no longer valid, but")
+    token = await add_client(enforced)
+    await page.route("**/delete_client/**", lose, times=1)
+    await enforced.choose(CLIENT, f"Delete {CLIENT}")
+    await enforced.confirm(CLIENT)
+    alert = page.get_by_role("alert").filter(has_text=f"The token of {CLIENT} is no longer valid, but")
     await expect(alert).to_contain_text("The repository cannot be reached.")
     assert await status_for(enforced, token) == 401
     await alert.get_by_role("button", name="Try again").click()
     await expect(page.get_by_text("No clients yet.")).to_be_visible()
 
 
-async def test_a_deletion_with_a_lost_answer_can_be_retried(enforced: Visitor) -> None:
-    async def lose(route: Route) -> None:
-        await route.fetch()
-        await route.abort()
-
-    page = enforced.page
-    await add(enforced)
-    await page.route("**/delete_client/**", lose, times=1)
-    await enforced.choose(NAME, f"Delete {NAME}")
-    await enforced.confirm(NAME)
-    await page.get_by_role("button", name="Try again").click()
-    await expect(page.get_by_text("No clients yet.")).to_be_visible()
+async def test_the_secret_of_a_new_api_token_is_shown_once(visitor: Visitor) -> None:
+    token, page = await add_token(visitor), visitor.page
+    await expect(page.get_by_role("row", name=TOKEN)).to_contain_text("Acme.*")
+    assert await status_of_token(visitor, token) == 200
+    await page.get_by_role("link", name="Users", exact=True).click()
+    await expect(page.get_by_role("heading", level=1, name="Users")).to_be_visible()
+    await page.go_back()
+    await expect(page.get_by_role("row", name=TOKEN)).to_be_visible()
+    storage = await page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}, history.state])")
+    assert token not in await page.content() + storage + page.url
 
 
-async def test_clients_are_found_by_a_part_of_their_names(enforced: Visitor) -> None:
-    for name in (NAME, "server-7"):
-        await enforced.api.call("POST", "add_client", data={"client_name": name})
-    await enforced.go("/clients?search=PC-00")
-    await expect(enforced.page.get_by_text("1 client found")).to_be_visible()
-    await expect(enforced.page.get_by_role("row", name="server-7")).to_have_count(0)
+async def test_an_api_token_ends_when_it_is_rotated_or_deleted(visitor: Visitor) -> None:
+    old, page = await add_token(visitor), visitor.page
+    await page.reload()
+    row = page.get_by_role("row", name=TOKEN)
+    await row.locator("summary").click()
+    await row.get_by_role("button", name="Rotate").click()
+    new = await issued_token(visitor, TOKEN)
+    assert [await status_of_token(visitor, token) for token in (old, new)] == [401, 200]
+    await page.get_by_role("button", name=f"Delete {TOKEN}").click()
+    await visitor.confirm(TOKEN)
+    await expect(page.get_by_text("No API tokens yet.")).to_be_visible()
+    assert await status_of_token(visitor, new) == 401
+
+
+async def test_an_administrator_moves_a_client_to_another_ring(visitor: Visitor) -> None:
+    await set_policy(visitor.api, "pilot,everyone")
+    await visitor.api.call("POST", "add_client", data={"client_name": "pc-1"})
+    ring = visitor.page.get_by_role("combobox", name="Ring of pc-1")
+    await visitor.go("/clients")
+    await expect(ring.locator("option:checked")).to_have_text("By rule, else everyone")
+    for label, expected in (("pilot", "pilot"), ("By rule, else everyone", "")):
+        await ring.select_option(label=label)
+        await expect(visitor.page.get_by_text("Ring changed.")).to_be_visible()
+        [client] = (await visitor.api.call("GET", "get_clients")).body
+        assert client["ring"] == expected
+        await visitor.go("/clients")
+        await expect(ring.locator("option:checked")).to_have_text(label)

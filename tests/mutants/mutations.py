@@ -1,7 +1,7 @@
-"""Reads the mutations of `tests/mutants/*.toml`: one table each, named by the promise that it breaks."""
+"""Reads lists of mutations: TOML files of `[[mutation]]` tables."""
 
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,22 +11,23 @@ ROOT = FOLDER.parents[1]
 
 @dataclass(frozen=True)
 class Mutation:
-    """A change of one place of the product: `before`, which its file has once, becomes `after`.
+    """A change of one place of the product: `old`, which its file has once, becomes `new`.
 
-    `tests` are the paths of the tests near it, of which one must fail.
+    `breaks` is the promise that it breaks. `tests` are paths of tests that are not near the file, but notice it.
     """
 
-    name: str
+    number: int
     file: str
-    before: str
-    after: str
-    tests: tuple[str, ...]
+    breaks: str
+    old: str
+    new: str
+    tests: tuple[str, ...] = ()
 
     def apply(self, root: Path) -> str:
         """Change the file in a copy of the repository; return its text from before."""
         path = root / self.file
         text = path.read_text(encoding="utf-8")
-        path.write_text(text.replace(self.before, self.after), encoding="utf-8")
+        path.write_text(text.replace(self.old, self.new), encoding="utf-8")
         return text
 
     def fault(self) -> str:
@@ -34,21 +35,20 @@ class Mutation:
         path = ROOT / self.file
         if not path.is_file():
             return f"{self.file} does not exist"
-        places = path.read_text(encoding="utf-8").count(self.before)
+        places = path.read_text(encoding="utf-8").count(self.old)
         if places != 1:
-            return f"{self.file} has the text {places} times: {self.before!r}"
-        missing = [test for test in self.tests if not (ROOT / test.partition("::")[0]).exists()]
-        return f"missing: {', '.join(missing)}" if missing or not self.tests else ""
+            return f"{self.file} has the text {places} times: {self.old!r}"
+        if self.old == self.new:
+            return "it changes nothing"
+        missing = [test for test in self.tests if not (ROOT / test).exists()]
+        return f"missing: {', '.join(missing)}" if missing else ""
 
 
-def read_mutations() -> Sequence[Mutation]:
-    """All mutations, by name."""
-    tables = {
-        name: table
-        for path in sorted(FOLDER.glob("*.toml"))
-        for name, table in tomllib.loads(path.read_text(encoding="utf-8")).items()
-    }
+def read_mutations(paths: Iterable[Path] = ()) -> Sequence[Mutation]:
+    """The mutations of the given lists, or of all lists of this folder."""
+    tables = (tomllib.loads(path.read_text(encoding="utf-8")) for path in paths or sorted(FOLDER.glob("*.toml")))
     return [
-        Mutation(name, table["file"], table["before"], table["after"], tuple(table["tests"]))
-        for name, table in sorted(tables.items())
+        Mutation(**{**mutation, "tests": tuple(mutation.get("tests", ()))})
+        for table in tables
+        for mutation in table["mutation"]
     ]

@@ -72,7 +72,7 @@ def each(
     return decorate
 
 
-def sampled(every: int) -> pytest.MarkDecorator:
-    """Pass `every` to a test that slices its cells: `make test` runs a sample, `make test-full` all cells."""
-    steps = [every, pytest.param(1, marks=pytest.mark.full)]
+def sampled(every: int, *, complete: int = 1) -> pytest.MarkDecorator:
+    """Pass `every` to a test that slices its cells: `make test` runs a sample, `make test-full` all or many cells."""
+    steps = [every, pytest.param(complete, marks=pytest.mark.full)]
     return pytest.mark.parametrize("every", steps, ids=["sample", "complete"])

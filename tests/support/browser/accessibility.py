@@ -1,4 +1,4 @@
-"""The serious accessibility findings of axe on a page."""
+"""What axe and the layout of a phone say about a page."""
 
 from pathlib import Path
 
@@ -7,16 +7,31 @@ from playwright.async_api import Page
 AXE = Path(__file__).parents[2] / "browser" / "vendor" / "axe-core" / "axe.min.js"
 SOURCE = AXE.read_text(encoding="utf-8")
 SEVERE = {"serious", "critical"}
+CONTRAST = "color-contrast"
+TABLE = ".table:not([role=region][aria-label][tabindex='0'])"
+LAYOUT_PROBLEMS = {
+    "The page scrolls sideways.": "document.documentElement.scrollWidth > innerWidth",
+    "A table cannot be scrolled with keys.": f'document.querySelector("{TABLE}") !== null',
+    "A table is too wide.": "[...document.querySelectorAll('.table')].some(t => t.scrollWidth > t.clientWidth)",
+    "The header is higher than 64 pixels.": "document.querySelector('.frame').offsetHeight > 64",
+    "The current page has no name in the header.": "!document.querySelector('.frame .here').checkVisibility()",
+}
 
 
-async def severe_findings(page: Page) -> list[str]:
-    """The serious and critical findings on a page."""
+async def severe_findings(page: Page, *rules: str) -> list[str]:
+    """The serious and critical findings on a page, of all rules by default."""
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(SOURCE)
-    results = await page.evaluate("options => axe.run(options)", {"resultTypes": ["violations"]})
+    only = {"runOnly": rules} if rules else {}
+    results = await page.evaluate("options => axe.run(options)", {"resultTypes": ["violations"], **only})
     return [
         f"{finding['id']}: {node['html']} {node['failureSummary']}"
         for finding in results["violations"]
         if finding["impact"] in SEVERE
         for node in finding["nodes"]
     ]
+
+
+async def layout_findings(page: Page) -> list[str]:
+    """The problems of a page on a phone that axe does not find."""
+    return [problem for problem, expression in LAYOUT_PROBLEMS.items() if await page.evaluate(expression)]

@@ -1,7 +1,8 @@
 """Addresses and sizes of the dashboard's pages."""
 
+from playwright.async_api import Page
+
 from gateway.dashboard.routes import PAGES
-from tests.support.browser.administrators import Visitor
 from tests.support.system.seed import SeedData
 
 
@@ -10,15 +11,11 @@ def page_paths(seed_data: SeedData) -> dict[str, str]:
     return {page.path: f"/{page.path.format(**seed_data.parts)}".rstrip("/") for page in PAGES}
 
 
-async def transferred_bytes(visitor: Visitor, address: str) -> float:
-    """The bytes of a page and its assets without a browser cache."""
-    page = await visitor.page.context.new_page()
+async def record_transfers(page: Page) -> list[float]:
+    """A list that gets the bytes of each response of a page from now on, without a browser cache."""
     session = await page.context.new_cdp_session(page)
     await session.send("Network.enable")
     await session.send("Network.setCacheDisabled", {"cacheDisabled": True})
     sizes: list[float] = []
     session.on("Network.loadingFinished", lambda event: sizes.append(event["encodedDataLength"]))
-    await page.goto(f"{visitor.api.base_url}/dashboard{address}")
-    await page.wait_for_load_state("load")
-    await page.close()
-    return sum(sizes)
+    return sizes

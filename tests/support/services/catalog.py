@@ -1,8 +1,6 @@
-"""A running catalog_service, with a stub of the other services."""
+"""A running catalog_service, with stand-ins of the other services."""
 
-import asyncio
 import io
-from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,8 +20,7 @@ from catalog_service.settings import CatalogSettings
 from catalog_service.store import MongoCatalogStore
 from catalog_service.versions.service import Versions
 from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, sign
-from common.auth.roles import Permission, PermissionMissing
-from common.errors import NotFound, Problem
+from common.errors import Problem
 from common.events import Events, LocalEvents
 from common.http.server import serving
 from common.mongo import Document, MongoDatabase, open_database
@@ -31,65 +28,19 @@ from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer, ServiceApi, read_answer
 from tests.support.databases import own_database
 from tests.support.factories import KEY, KEYS
-from tests.support.services.stub import StubServices
+from tests.support.services.stand_ins import AuthStandIn, RegistryStandIn, UploadStandIn
 
-DIGEST = "ab" * 32
 RELEASE_OPERATIONS = {"installer_checks", "withhold_installers", "infected_installers", "record_audit"}
 UPLOADER_CHECK: dict[str, Problem | None] = {"inspect_upload": None}  # is never refused
 # The fields of an external installer.
 EXTERNAL = {"installer_url": "https://downloads.example.com/editor.msi?build=7", "installer_sha256": "cd" * 32}
-EMPTY_INSPECTION: dict[str, Any] = {
-    "state": "done",
-    "reason": "",
-    "file_type": "",
-    "file_architect": "",
-    "file_scope": "",
-    "package_version": "",
-    "package_name": "",
-    "package_publisher": "",
-    "productcode": "",
-    "upgradecode": "",
-    "package_family_name": "",
-    "signature_sha256": "",
-    "nested": [],
-    "signer": None,
-}
-
-
-class InstallerNotFound(NotFound):
-    code = "installer_not_found"
 
 
 @dataclass
-class CatalogStubs(StubServices):
-    """A stub of upload_service, client_registry and the audit log.
+class CatalogStubs(UploadStandIn, RegistryStandIn, AuthStandIn):
+    """The stand-ins of the services that catalog_service calls, with one `refusal` for all of them."""
 
-    `links` are the files by name, each with its version or None. `during` runs before the answer to a claim. `hidden`
-    is the blacklist. Unknown files exist too, except the `missing` ones. `damaged` are the damaged installers.
-    Restricted tokens may not use `others`. `downloads` are the download counts, requested for `days`. `inspected` are
-    the facts of every file; the stub raises `not_inspected` instead, if set. A claim returns `claim_fields` of them,
-    and `late_claim_fields` too after the first inspection.
-    """
-
-    links: dict[str, str | None] = field(default_factory=dict)
-    hidden: dict[str, list[str]] = field(default_factory=dict)
-    missing: set[str] = field(default_factory=set)
-    others: set[str] = field(default_factory=set)
-    damaged: list[dict[str, str]] = field(default_factory=list)
-    inspected: dict[str, Any] = field(default_factory=dict)
-    claim_fields: dict[str, str] = field(default_factory=dict)
-    late_claim_fields: dict[str, str] = field(default_factory=dict)
-    downloads: dict[str, dict[str, int]] = field(default_factory=dict)
-    checks: dict[str, dict[str, Any]] = field(default_factory=dict)  # by version, of its file
-    withheld: dict[str, tuple[int, bool]] = field(default_factory=dict)  # fence and state, by version
-    infected: list[str] = field(default_factory=list)
-    audited: dict[str, dict[str, Any]] = field(default_factory=dict)  # entries by their ids
-    hangs: bool = False  # for download counts
-    days: int = 0
-    counting_since: str | None = None
     refusals: dict[str, Problem | None] = field(default_factory=lambda: {**UPLOADER_CHECK})
-    not_inspected: Problem | None = None
-    during: Callable[[], Awaitable[object]] | None = None
 
     @property
     def release_refusal(self) -> Problem | None:
@@ -101,92 +52,10 @@ class CatalogStubs(StubServices):
         refused = dict.fromkeys(RELEASE_OPERATIONS, problem) if problem else {}
         self.refusals = {**UPLOADER_CHECK, **refused}
 
-    def reset(self) -> None:
-        """Remove all files, facts and refusals."""
-        vars(self).update(vars(CatalogStubs()))
-
-    def add_file(self) -> str:
-        """Add an uploaded file. Returns its name."""
-        name = f"{uuid4()}.msi"
-        self.links[name] = None
-        return name
-
-    @property
-    def linked_uids(self) -> set[str]:
-        return {uid for uid in self.links.values() if uid}
-
-    async def claim_installer(self, _: str, body: Any) -> object:
-        name, uid = body["server_filename"], body["version_uid"]
-        if name not in self.links or self.links[name] not in {None, uid}:
-            raise InstallerNotFound("There is no such file.")
-        self.links[name] = uid
-        if body["withheld"]:
-            self.withheld.setdefault(uid, (0, True))
-        if self.during:
-            await self.during()
-        is_withheld = self.withheld.get(uid, (0, False))[1]
-        return {"size": 4096, "sha256": DIGEST, "is_withheld": is_withheld, **self.claim_fields}
-
-    def inspect_installer(self, _: str, body: Any) -> object:
-        if body["server_filename"] not in self.links:
-            raise InstallerNotFound("There is no such file.")
-        if self.not_inspected:
-            raise self.not_inspected
-        self.claim_fields = {**self.claim_fields, **self.late_claim_fields}
-        return {"server_filename": body["server_filename"], **EMPTY_INSPECTION, **self.inspected}
-
-    def inspect_upload(self, _: str, server_filename: str) -> object:
-        if server_filename in self.others:
-            raise PermissionMissing(permission=Permission.CATALOG_WRITE)
-        return {"server_filename": server_filename, **EMPTY_INSPECTION}
-
-    def release_installers(self, _: str, body: Any) -> object:
-        self.links = {name: uid for name, uid in self.links.items() if uid not in body["version_uids"]}
-        return {}
-
-    def unclaimed_installers(self, _: str, body: Any) -> object:
-        requested = body["server_filenames"]
-        names = [name for name in requested if self.links.get(name) is None and name not in self.missing]
-        return {"server_filenames": names}
-
-    def damaged_installers(self, _: str, __: Any) -> object:
-        return {"installers": self.damaged}
-
-    async def download_counts(self, _: str, body: Any) -> object:
-        if self.hangs:
-            await asyncio.Event().wait()
-        self.days = body["days"]
-        return {"versions": self.downloads, "since": self.counting_since}
-
-    def download_totals(self, _: str, __: Any) -> object:
-        days: Counter[str] = Counter()
-        for numbers in self.downloads.values():
-            days.update(numbers)
-        return {"days": days, "versions": {uid: sum(numbers.values()) for uid, numbers in self.downloads.items()}}
-
-    def installer_checks(self, _: str, body: Any) -> object:
-        return {"installers": {uid: self.checks[uid] for uid in body["version_uids"] if uid in self.checks}}
-
-    def withhold_installers(self, _: str, body: Any) -> object:
-        for version in body["versions"]:
-            if version["fence"] > self.withheld.get(version["uid"], (-1, False))[0]:
-                self.withheld[version["uid"]] = version["fence"], version["withheld"]
-        return {}
-
-    def infected_installers(self, _: str, __: Any) -> object:
-        return {"version_uids": self.infected}
-
-    def record_audit(self, _: str, entry: Any) -> object:
-        self.audited.setdefault(entry["id"], entry)
-        return {}
-
-    def hidden_packages(self, tenant_id: str, _: Any) -> object:
-        return {"package_ids": self.hidden.get(tenant_id, [])}
-
 
 @dataclass(frozen=True)
 class Catalog:
-    """A running catalog_service: `api` calls it, `database` is its own, `stubs` replaces the other services."""
+    """A running catalog_service: `api` calls it, `database` is its own, `stubs` stand in for the other services."""
 
     api: ServiceApi
     database: MongoDatabase
@@ -308,16 +177,16 @@ async def serving_catalog(
     stubs = CatalogStubs()
     events = events or LocalEvents()
     async with AsyncExitStack() as stack:
-        stub_address = await stack.enter_async_context(serving(stubs.app(), "127.0.0.1:0"))
+        addresses = {
+            f"{name}_url": await stack.enter_async_context(serving(stubs.app(name), "127.0.0.1:0"))
+            for name in ("upload_service", "client_registry", "auth_service")
+        }
         catalog_settings = CatalogSettings(
             internal_key=KEYS,
             download_key=KEYS,
             mongo_url=mongo_url,
             redis_url=redis_url,
-            upload_service_url=stub_address,
-            client_registry_url=stub_address,
-            auth_service_url=stub_address,
-            **{"database": f"test_catalog_{uuid4().hex[:12]}", **settings},
+            **{**addresses, "database": f"test_catalog_{uuid4().hex[:12]}", **settings},
         )
         app = create_app(catalog_settings, events)
         address = await stack.enter_async_context(serving(app, "127.0.0.1:0"))

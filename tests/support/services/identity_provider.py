@@ -35,7 +35,7 @@ Handler = Callable[[web.Request], web.StreamResponse]
 class IdentityProvider:
     """The provider. `claims` change its next ID tokens; a claim of None is left out.
 
-    `replies` are the answers to paths that a test spoils. `hangs` stops all answers until the end.
+    `replies` are the answers to paths that a test spoils. `hangs` stops all answers.
     """
 
     issuer: str
@@ -48,7 +48,7 @@ class IdentityProvider:
     signer: str = "rsa"
     forge: Callable[[dict[str, Any]], str] | None = None
     hangs: bool = False
-    end: asyncio.Event = field(default_factory=asyncio.Event)
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     def provider(self, tenant_id: str, **options: Any) -> Provider:
@@ -91,7 +91,7 @@ class IdentityProvider:
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         self.calls.append(request.path)
         if self.hangs:
-            await self.end.wait()
+            await self.stopped.wait()
         if request.path in self.replies:
             return self.replies[request.path](request)
         match request.path:
@@ -164,4 +164,4 @@ async def identity_provider(folder: Path, host: str = "127.0.0.1") -> AsyncItera
     async with serving(running.app(), "127.0.0.1:0", tls=tls) as address:
         running.issuer = address.replace("127.0.0.1", host)
         yield running
-        running.end.set()  # The server would wait ten seconds for the answers that hang.
+        running.stopped.set()

@@ -1,8 +1,8 @@
-"""A running client_registry, with a stub of upload_service."""
+"""A running client_registry, with a stand-in of upload_service."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -12,47 +12,21 @@ from motor.motor_asyncio import AsyncIOMotorClient
 from client_registry.app import create_app
 from client_registry.settings import RegistrySettings
 from common.auth.internal_tokens import Caller
-from common.errors import NotFound
 from common.http.server import serving
 from common.mongo import MongoDatabase
 from common.service_client.client import HEADER_LIMIT
 from tests.support.api import Answer, ServiceApi
 from tests.support.factories import KEYS, make_caller
-from tests.support.services.stub import StubServices
-
-DIGEST = "ab" * 32
-
-
-class InstallerNotFound(NotFound):
-    code = "installer_not_found"
-
-
-@dataclass
-class StubUploadService(StubServices):
-    """A stub of upload_service with complete `files`."""
-
-    files: Mapping[str, int] = field(default_factory=dict)
-
-    def reset(self) -> None:
-        """Remove all files, requests and refusals."""
-        vars(self).update(vars(StubUploadService()))
-
-    def claim_installer(self, _: str, body: Any) -> object:
-        if body["server_filename"] not in self.files:
-            raise InstallerNotFound("There is no such file.")
-        return {"size": self.files[body["server_filename"]], "sha256": DIGEST}
-
-    def release_installers(self, _: str, __: Any) -> object:
-        return {}
+from tests.support.services.stand_ins import UploadStandIn
 
 
 @dataclass(frozen=True)
 class Registry:
-    """A running client_registry: `api` calls it, `database` is its own, `uploads` is a stub."""
+    """A running client_registry: `api` calls it, `database` is its own, `uploads` stands in for upload_service."""
 
     api: ServiceApi
     database: MongoDatabase
-    uploads: StubUploadService
+    uploads: UploadStandIn
     settings: RegistrySettings
 
     async def call(self, caller: Caller, method: str, operation: str, *segments: str, **request: Any) -> Answer:
@@ -88,9 +62,9 @@ class Registry:
 @asynccontextmanager
 async def serving_registry(mongo_url: str, redis_url: str) -> AsyncIterator[Registry]:
     """Run client_registry on its own database."""
-    uploads = StubUploadService()
+    uploads = UploadStandIn()
     async with AsyncExitStack() as stack:
-        upload_service = await stack.enter_async_context(serving(uploads.app(), "127.0.0.1:0"))
+        upload_service = await stack.enter_async_context(serving(uploads.app("upload_service"), "127.0.0.1:0"))
         settings = RegistrySettings(
             internal_key=KEYS,
             client_token_key=KEYS,

@@ -9,11 +9,10 @@ import orjson
 from common.auth.internal_tokens import Caller
 from tests.support.api import Answer
 from tests.support.factories import make_caller
-from tests.support.services.catalog import DIGEST, Catalog
+from tests.support.services.catalog import Catalog
+from tests.support.services.stand_ins import DIGEST, NO_SCAN, NO_SIGNATURE
 
 RINGS = ("pilot", "broad", "everyone")
-NO_SCAN = {"state": "off", "reason": "", "engine": "", "signatures": "", "at": None}
-NO_SIGNATURE = {"state": "unsigned", "signer": "", "issuer": "", "signed_at": None, "reason": "", "at": None}
 
 
 def checks(scan: str = "clean", signature: str = "valid", sha256: str = DIGEST, **fields: Any) -> dict[str, Any]:
@@ -21,7 +20,7 @@ def checks(scan: str = "clean", signature: str = "valid", sha256: str = DIGEST, 
     at = datetime.now(UTC).isoformat()
     return {
         "sha256": sha256,
-        "scan": {**NO_SCAN, "state": scan, "at": at},
+        "scan": {**NO_SCAN, "state": scan, "sha256": sha256, "at": at},
         "signature": {**NO_SIGNATURE, "state": signature, "signer": "CN=Acme", "at": at, **fields},
     }
 
@@ -103,6 +102,11 @@ class ReleaseTenant:
         assert answer.status == 200, answer.body
         release: dict[str, Any] = answer.body
         return release
+
+    async def releases(self) -> dict[str, dict[str, Any]]:
+        """The releases of all versions, by their uids."""
+        answer = await self.catalog.call(self.ada, "GET", "find_releases", params={"state": "all"})
+        return {release["uid"]: release for release in answer.body["releases"]}
 
     async def stage(self, uid: str) -> str:
         stage: str = (await self.release(uid))["stage"]

@@ -6,8 +6,17 @@ from urllib.parse import urlencode
 
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer
+from tests.support.samples.openapi import DOCUMENT
 from tests.support.system.fields import fields_of
 from tests.support.system.seed import SeedData, title
+
+
+def contents_of(row: Operation) -> dict[str, dict[str, dict[str, object]]]:
+    """The content types of an operation's body, with their schemas."""
+    operation = DOCUMENT["paths"].get(f"/{row.path}", {}).get(row.method.lower(), {})
+    contents: dict[str, dict[str, dict[str, object]]] = operation.get("requestBody", {"content": {}})["content"]
+    return contents
+
 
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data; boundary=limit"
@@ -19,6 +28,8 @@ WRITES = sorted(
     (row for row in OPERATIONS if row.audited), key=lambda row: (row.method == "DELETE", row.name == "delete_package")
 )
 UPLOADS = [row for row in OPERATIONS if title(row) == "POST-upload_package_version"]
+# The document does not describe the sign-in form of browsers.
+WITH_BODY = [row for row in OPERATIONS if "multipart/form-data" in contents_of(row) or title(row) == "POST-sign_in"]
 Body = tuple[dict[str, str], bytes]
 
 
@@ -49,6 +60,13 @@ def own_form(row: Operation, seed_data: SeedData) -> dict[str, str]:
     if row.name == "add_user":
         good["username"] = "newcomer"
     return {name: value for name, value in good.items() if name in names}
+
+
+async def send_whole(row: Operation, seed_data: SeedData, **more: str) -> Answer:
+    """Call an operation with its valid form as multipart, and with more fields."""
+    chunk, transfer = (CHUNK, TRANSFER) if row in UPLOADS else (b"", {})
+    headers, body = multipart({**own_form(row, seed_data), **more}, more=chunk)
+    return await seed_data.send(row, headers={**headers, **transfer}, data=body)
 
 
 async def send_form(row: Operation, seed_data: SeedData, *, without: str = "", **request: Any) -> Answer:

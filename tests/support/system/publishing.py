@@ -11,6 +11,7 @@ from yarl import URL
 
 from tests.support.api import Answer
 from tests.support.system.services import Api
+from tests.support.wait import until
 
 INSTALLER = {"file_architect": "x64", "file_type": "EXE", "file_scope": "machine"}
 
@@ -61,6 +62,26 @@ async def upload(api: Api, content: bytes, *, chunk: int = 1 << 20) -> str:
     assert answer is not None
     assert answer.body["complete"]
     return str(answer.body["server_filename"])
+
+
+async def upload_listed(api: Api, content: bytes) -> str:
+    """Upload a file, and wait until the catalog lists it. Returns its server filename."""
+    name = await upload(api, content)
+
+    async def is_listed() -> bool:
+        return name in str((await api.call("GET", "get_finished_uploads")).body)
+
+    await until(is_listed)
+    return name
+
+
+async def wait_for_inspection(api: Api, server_filename: str) -> None:
+    """Wait for the end of a file's inspection, which changes what the service tells of the file."""
+
+    async def is_inspected() -> bool:
+        return bool((await api.call("GET", "inspect_upload", server_filename)).body["state"] != "waiting")
+
+    await until(is_inspected)
 
 
 async def publish(

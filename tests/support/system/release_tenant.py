@@ -55,11 +55,10 @@ class ReleaseSystem:
     async def send_as(self, user: str, operation: str, uid: str, **data: str) -> Answer:
         return await self.users[user].call("POST", operation, uid, data=data)
 
-    async def release(self, uid: str) -> dict[str, Any]:
-        answer = await self.api.call("GET", "get_release", uid)
-        assert answer.status == 200, answer.body
-        release: dict[str, Any] = answer.body
-        return release
+    async def releases(self) -> dict[str, dict[str, Any]]:
+        """The releases of all versions, by their uids."""
+        answer = await self.api.call("GET", "find_releases", params={"state": "all"})
+        return {release["uid"]: release for release in answer.body["releases"]}
 
     async def is_withheld(self, uid: str) -> bool:
         """Whether the file is not delivered at an address from its publication."""

@@ -1,7 +1,7 @@
 """Tenants with rings and gates, and pages with releases that catalog_service does not have."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -12,18 +12,19 @@ from tests.support.system.seed import LONG_PASSWORD
 from tests.support.system.services import Api
 
 
-def replace_releases(monkeypatch: pytest.MonkeyPatch, rows: Sequence[dict[str, Any]]) -> None:
-    """Let `find_releases` return these rows to pages, and `get_release` the one of the UID."""
+def replace_answers(monkeypatch: pytest.MonkeyPatch, **answers: Callable[[], Any]) -> None:
+    """Let operations return these answers to pages, in place of those of the services."""
     fetch = PageRequest.fetch
 
     async def answer(self: PageRequest, operation: str, /, *values: str, **query: str) -> Any:
-        if operation == "find_releases":
-            return {"releases": rows, "total": len(rows)}
-        if operation == "get_release":
-            return next({**row, "history": []} for row in rows if row["uid"] == values[0])
-        return await fetch(self, operation, *values, **query)
+        return answers[operation]() if operation in answers else await fetch(self, operation, *values, **query)
 
     monkeypatch.setattr(PageRequest, "fetch", answer)
+
+
+def replace_releases(monkeypatch: pytest.MonkeyPatch, rows: Sequence[dict[str, Any]]) -> None:
+    """Let `find_releases` return these rows to pages."""
+    replace_answers(monkeypatch, find_releases=lambda: {"releases": rows, "total": len(rows)})
 
 
 async def set_policy(api: Api, rings: str, gates: Mapping[str, Any] | None = None) -> None:

@@ -4,9 +4,8 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
@@ -16,9 +15,15 @@ from yarl import URL
 from gateway.operations import OPERATIONS, Access, Operation, is_value
 from tests.support.api import Answer
 from tests.support.services.catalog import picture
-from tests.support.system.publishing import INSTALLER, add_package, publish, send_chunk, upload
+from tests.support.system.publishing import (
+    INSTALLER,
+    add_package,
+    publish,
+    send_chunk,
+    upload_listed,
+    wait_for_inspection,
+)
 from tests.support.system.services import PASSWORD, Api
-from tests.support.wait import until
 
 LONG_PASSWORD = "a password of a user"
 CLIENTS = {Access.CLIENT, Access.PACKAGE_MANAGER}
@@ -78,7 +83,6 @@ class SeedData:
     form: Mapping[str, str]
     transfer: str
     link: str
-    last_view: dict[str, str] = field(default_factory=dict, compare=False)  # of `assert_unchanged`
 
     async def send(self, row: Operation, api: Api | None = None, **request: Any) -> Answer:
         """Call an operation with this tenant's objects, as `api` or as the tenant's administrator."""
@@ -87,11 +91,11 @@ class SeedData:
         return await (api or self.api).call(row.method, *segments(row, self.parts), headers=headers, **request)
 
     async def view(self) -> dict[str, str]:
-        """Everything that the tenant's administrator can read."""
+        """Everything that the tenant's administrator can read, without what every request changes."""
         view = {}
         for row in READS:
-            if row.name == "get_statistics":
-                continue  # The view downloads the installer itself, which counts.
+            if row.name in {"get_statistics", "get_audit_log"}:
+                continue
             answer = await self.send(row, params={"include_disabled": "true"} if row.name == "get_packages" else {})
             assert answer.status == 200, (title(row), answer.status, answer.body)
             view[title(row)] = _CHANGING.sub("", json.dumps(answer.body, default=str))
@@ -104,37 +108,12 @@ class SeedData:
             view["installer"] = hashlib.sha256(await response.read()).hexdigest()
         return view
 
-    async def view_without_audit(self) -> dict[str, str]:
-        """The view without the audit log, which records rejected writes."""
-        view = await self.view()
-        del view["GET-get_audit_log"]
-        return view
-
-    @asynccontextmanager
-    async def assert_unchanged(self, *, log: bool = True) -> AsyncIterator[None]:
-        """Assert that the block does not change the tenant's view since the last check.
-
-        Without `log`, the audit log is ignored, because it records rejected writes.
-        """
-        get_view = self.view if log else self.view_without_audit
-        before = dict(self.last_view) or await get_view()
-        yield
-        after = await get_view()
-        self.last_view.clear()
-        self.last_view.update(after)
-        assert after == before
-
     def leaked_values(self, answer: Answer, *sent: object) -> set[str]:
         """The values of this tenant that an answer contains and the request did not."""
         text = f"{answer.body} {dict(answer.headers)}"
         request = str(sent)
         secrets = {self.marker, *self.form.values(), *self.parts.values()} - {""}
         return {secret for secret in secrets if len(secret) > 8 and secret in text and secret not in request}
-
-    def via(self, api: Api) -> "SeedData":
-        """The same tenant through another gateway."""
-        link = self.link.replace(self.api.base_url, api.base_url)
-        return replace(self, api=replace(api, headers=self.api.headers), link=link, last_view={})
 
 
 async def seed_tenant(api: Api, names: str = "") -> SeedData:
@@ -164,11 +143,11 @@ async def seed_tenant(api: Api, names: str = "") -> SeedData:
     assert (await api.call("POST", "publish_client", data={"version": "0.0.0.1"})).status == 200
     transfer = f"transfer-{marker}"
     assert (await send_chunk(api, transfer, os.urandom(100), 0, 10)).status == 200
-    pending = await _waiting_upload(api)
+    pending = await upload_listed(api, os.urandom(50))
     version = (await api.call("GET", "get_specific_package_version", published.uid)).body
     link = str(version["INSTALLER_URL"])
     server_filename, file_name = URL(link).parts[-2:]
-    await _wait_for_inspection(api, server_filename)
+    await wait_for_inspection(api, server_filename)
     parts = {
         "package_id": package,
         "version_uid": published.uid,
@@ -220,25 +199,3 @@ async def _create(api: Api, operation: str, **form: str) -> dict[str, str]:
     assert answer.status == 201, answer.body
     created: dict[str, str] = answer.body
     return created
-
-
-async def _waiting_upload(api: Api) -> str:
-    """Upload a file without a version, and wait until the catalog lists it."""
-    pending = await upload(api, os.urandom(50))
-
-    async def listed() -> bool:
-        rows = (await api.call("GET", "get_finished_uploads")).body
-        return [row["server_filename"] for row in rows] == [pending]
-
-    await until(listed)
-    return pending
-
-
-async def _wait_for_inspection(api: Api, server_filename: str) -> None:
-    """Wait for the end of a file's inspection, which changes the view of the file."""
-
-    async def ended() -> bool:
-        state: str = (await api.call("GET", "inspect_upload", server_filename)).body["state"]
-        return state != "waiting"
-
-    await until(ended)

@@ -41,19 +41,3 @@ async def test_an_address_given_out_before_is_refused_until_the_version_is_back(
     await until(is_withheld)
     pinned = await scenario.api.call("PATCH", "pin_version", scenario.old.uid, data={"pinned": "1"})
     assert (pinned.status, await is_delivered()) == (200, True)
-
-
-async def test_each_version_has_one_step_with_several_replicas(cluster: Cluster) -> None:
-    await cluster.start(catalog_service=2)
-    try:
-        scenarios = [await RetentionScenario.create(cluster) for _ in range(5)]
-        for scenario in scenarios:
-            await scenario.begin_day()
-        for scenario in scenarios:
-            await until(scenario.is_run)
-    finally:
-        for replica in cluster.replicas["catalog_service"][1:]:
-            await cluster.remove(replica)
-    versions = cluster.mongo["catalog"]["versions"]
-    releases = [(await versions.find_one({"uid": scenario.old.uid}) or {})["release"] for scenario in scenarios]
-    assert [[event["event"] for event in release["history"]] for release in releases] == [["retired"]] * 5

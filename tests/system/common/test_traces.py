@@ -107,11 +107,3 @@ async def test_a_collector_without_the_library_stops_the_start_with_one_line(red
         _, errors = await process.communicate()
     line = "gateway: OTEL_EXPORTER_OTLP_ENDPOINT: wants the extra `otel`: pip install 'pkgrepo[otel]'\n"
     assert (process.returncode, errors.decode()) == (1, line)
-
-
-@pytest.mark.full
-async def test_a_bad_setting_of_the_library_stops_the_start_with_one_line(redis_url: str) -> None:
-    settings = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://[::1]:4318", "OTEL_BSP_MAX_QUEUE_SIZE": "0"}
-    async with gateway(redis_url, **settings) as (process, _):
-        _, errors = await process.communicate()
-    assert (process.returncode, errors.decode()) == (1, "gateway: max_queue_size must be a positive integer.\n")

@@ -4,25 +4,23 @@ import asyncio
 import gzip
 import json
 import zlib
-from collections.abc import AsyncIterator, Mapping
-from itertools import product
+from collections.abc import Mapping
+from itertools import cycle, product
 from urllib.parse import urlencode, urlsplit
 
 import pytest
 from aiohttp import FormData
 
-from common.auth.internal_tokens import Deployment
 from common.http.bodies import FORM_LIMIT
 from gateway.operations import OPERATIONS, Operation
-from tests.support.api import Answer
-from tests.support.samples.openapi import DOCUMENT
 from tests.support.system.forms import (
     CHUNK,
     FORM,
     MULTIPART,
     TRANSFER,
-    UPLOADS,
+    WITH_BODY,
     Body,
+    contents_of,
     encoded,
     multipart,
     own_form,
@@ -31,8 +29,8 @@ from tests.support.system.forms import (
 from tests.support.system.publishing import INSTALLER, add_package, package_id
 from tests.support.system.raw_http import send_raw
 from tests.support.system.seed import UNKNOWN, SeedData, seed_tenant, segments, title
-from tests.support.system.services import Api, Services, single_gateway
-from tests.support.tables import each, every_cell
+from tests.support.system.services import Api, Services
+from tests.support.tables import each, every_cell, sampled
 from tests.support.wait import until
 
 
@@ -88,112 +86,54 @@ CHUNKED = {"Transfer-Encoding": "chunked", "Content-Type": FORM}
 BROKEN_TRANSFERS = {"a size that is none": b"zz\r\n\r\n", "a block longer than its size": b"1\r\nxxxx\r\n0\r\n\r\n"}
 
 
-def contents_of(row: Operation) -> dict[str, dict[str, dict[str, object]]]:
-    """The content types of an operation's body, with their schemas."""
-    operation = DOCUMENT["paths"].get(f"/{row.path}", {}).get(row.method.lower(), {})
-    contents: dict[str, dict[str, dict[str, object]]] = operation.get("requestBody", {"content": {}})["content"]
-    return contents
-
-
 def has_required_fields(row: Operation) -> bool:
     return any(content["schema"].get("required") for content in contents_of(row).values())
 
 
-# The document does not describe the sign-in form of browsers.
-WITH_BODY = [row for row in OPERATIONS if "multipart/form-data" in contents_of(row) or title(row) == "POST-sign_in"]
 WITHOUT_BODY = [row for row in OPERATIONS if row not in WITH_BODY]
 
 
-deployments = pytest.mark.parametrize(
-    ("seed_data", "every"),
-    [
-        pytest.param(Deployment.MULTI, 8, id="sample"),
-        pytest.param(Deployment.MULTI, 1, id="multi", marks=pytest.mark.full),
-        pytest.param(Deployment.SINGLE, 1, id="single", marks=pytest.mark.full),
-    ],
-    indirect=["seed_data"],
-)
-
-
-@pytest.fixture(scope="module")
-async def seed_data(services: Services, redis_url: str, request: pytest.FixtureRequest) -> AsyncIterator[SeedData]:
-    """A tenant with the objects that operations need, so only the body is wrong."""
-    if request.param is Deployment.MULTI:
-        yield await seed_tenant(await services.tenant())
-        return
-    tenant = await services.tenant(client_authentication=True)
-    async with single_gateway(services, redis_url, tenant) as single:
-        yield (await seed_tenant(tenant)).via(single)
-
-
-@deployments
-async def test_a_malformed_body_is_rejected_and_writes_nothing(seed_data: SeedData, every: int) -> None:
-    forms = {row: own_form(row, seed_data) for row in WITH_BODY}
+@sampled(8, complete=2)
+async def test_a_malformed_body_is_rejected_and_writes_nothing(owner: SeedData, every: int) -> None:
+    forms = {row: own_form(row, owner) for row in WITH_BODY}
     cells = [(row, *body) for row in WITH_BODY for body in {**malformed(forms[row]), **compressed(forms[row])}.items()]
-    async with seed_data.assert_unchanged(log=False):
-        with every_cell() as cell:
-            for row, kind, (headers, body) in cells[::every]:
-                with cell(title(row), kind):
-                    answer = await seed_data.send(row, headers={**TRANSFER, **headers}, data=body)
-                    assert answer.status == 400
-
-
-async def test_the_well_formed_body_is_accepted(services: Services) -> None:
-    whole = await seed_tenant(await services.tenant())
     with every_cell() as cell:
-        # Deletions come last.
-        for row in sorted(WITH_BODY, key=lambda row: (row.method == "DELETE", row.name == "logout")):
-            if row.name == "sign_in/oidc/backchannel_logout":
-                continue  # It needs a token of an identity provider: see `test_company_login`.
-            with cell(title(row)):
-                answer = await send_well_formed(row, whole)
-                if answer.status >= 400:  # An earlier operation deleted or used a required object.
-                    whole = await seed_tenant(await services.tenant())
-                    answer = await send_well_formed(row, whole)
-                assert answer.status in {200, 201, 303}, answer.body
+        for row, kind, (headers, body) in cells[::every]:
+            with cell(title(row), kind):
+                answer = await owner.send(row, headers={**TRANSFER, **headers}, data=body)
+                assert answer.status == 400
 
 
-async def send_well_formed(row: Operation, seed_data: SeedData) -> Answer:
-    headers, body = multipart(own_form(row, seed_data), more=CHUNK if row in UPLOADS else b"")
-    return await seed_data.send(row, headers={**headers, **TRANSFER}, data=body)
-
-
-@deployments
-async def test_a_broken_transfer_is_rejected_and_writes_nothing(seed_data: SeedData, every: int) -> None:
-    gateway, _, prefix = seed_data.api.base_url.removeprefix("http://").partition("/")
-    headers = {**seed_data.api.headers, **TRANSFER, **CHUNKED}
-    cells = [*product(WITH_BODY, BROKEN_TRANSFERS.items())]
-    async with seed_data.assert_unchanged(log=False):
-        with every_cell() as cell:
-            for row, (kind, end) in cells[:: min(every, 3)]:  # so the sample has both kinds
-                with cell(title(row), kind):
-                    path = "/".join(["", prefix, *segments(row, seed_data.parts)])
-                    form = urlencode(own_form(row, seed_data)).encode()
-                    body = f"{len(form):x}\r\n".encode() + form + b"\r\n" + end
-                    answer = await send_raw(f"http://{gateway}", row.method, path, headers, body)
-                    assert answer.status == 400
-
-
-@deployments
-async def test_an_empty_body_is_rejected_if_a_field_is_required(seed_data: SeedData, every: int) -> None:
-    kinds = (FORM, MULTIPART, "application/json", "nonsense")[::every]
+async def test_a_broken_transfer_is_rejected_and_writes_nothing(owner: SeedData) -> None:
+    gateway, _, prefix = owner.api.base_url.removeprefix("http://").partition("/")
+    headers = {**owner.api.headers, **TRANSFER, **CHUNKED}
     with every_cell() as cell:
-        for row, kind in product(WITH_BODY, kinds):
+        for row, (kind, end) in zip(WITH_BODY, cycle(BROKEN_TRANSFERS.items()), strict=False):
+            with cell(title(row), kind):
+                path = "/".join(["", prefix, *segments(row, owner.parts)])
+                form = urlencode(own_form(row, owner)).encode()
+                body = f"{len(form):x}\r\n".encode() + form + b"\r\n" + end
+                answer = await send_raw(f"http://{gateway}", row.method, path, headers, body)
+                assert answer.status == 400
+
+
+async def test_an_empty_body_is_rejected_if_a_field_is_required(tenant: Api) -> None:
+    seed_data = await seed_tenant(tenant)
+    with every_cell() as cell:
+        for row, kind in product(WITH_BODY, (FORM, MULTIPART, "application/json", "nonsense")):
             with cell(title(row), kind):
                 answer = await seed_data.send(row, headers={**TRANSFER, "Content-Type": kind})
                 assert answer.status == 400 or (answer.status == 200 and not has_required_fields(row))
 
 
-@deployments
-async def test_an_unexpected_body_is_harmless(seed_data: SeedData, every: int) -> None:
-    cells = [*product(WITHOUT_BODY, malformed(seed_data.form).items())]
-    async with seed_data.assert_unchanged(log=False):
-        with every_cell() as cell:
-            for row, (kind, (headers, body)) in cells[::every]:
-                with cell(title(row), kind):
-                    path = segments(row, UNKNOWN)
-                    answer = await seed_data.api.call(row.method, *path, headers=headers, data=body)
-                    assert answer.status < 500
+@sampled(8, complete=2)
+async def test_an_unexpected_body_is_harmless(owner: SeedData, every: int) -> None:
+    cells = [*product(WITHOUT_BODY, malformed(owner.form).items())]
+    with every_cell() as cell:
+        for row, (kind, (headers, body)) in cells[::every]:
+            with cell(title(row), kind):
+                answer = await owner.api.call(row.method, *segments(row, UNKNOWN), headers=headers, data=body)
+                assert answer.status < 500
 
 
 @each("is_file", [False, True])

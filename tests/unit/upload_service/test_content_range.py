@@ -25,24 +25,15 @@ def test_a_valid_file_id_is_unchanged(text: str) -> None:
         "../../x",
         "a/b",
         "a\\b",
-        "-a",
         "~a",
         " a",
-        "a ",
-        "a b",
         "a\0b",
-        "a\r\nb",
         "a\n",
         "x" * 129,
-        "x" * 300,
         "\udcff",
         "\u0430bc",  # a Cyrillic letter like a Latin one
-        "\uff41",
         "a%2fb",
         "a:b",
-        "a*",
-        "a;b",
-        "a,b",
     ],
 )
 def test_a_file_id_that_could_leave_its_folder_is_refused(text: str) -> None:
@@ -74,35 +65,23 @@ def test_a_content_range_names_bytes_of_a_file(text: str, expected: ContentRange
     "text",
     [
         "",
-        "bytes",
         "bytes */100",
         "bytes 0-9/*",
-        "bytes 0-9",
         "bytes -1-9/10",
         "bytes 9-0/10",
         "bytes 0-10/10",
-        "bytes 10-10/10",
         "bytes 0-0/0",
         "bytes +0-9/10",
         "bytes 0_0-9/10",
-        "bytes 0x0-9/10",
-        "bytes 0-9e1/100",
-        "bytes 0.0-9/10",
         "bytes \uff10-9/10",
-        "bytes \u0660-9/10",
         f"bytes 0-9/{10**30}",
-        f"bytes {10**30}-{10**30}/{10**31}",
         f"bytes 0-9/{MAX_TOTAL + 1}",
         "items 0-9/10",
         "Bytes 0-9/10",
-        "bytes=0-9/10",
         "bytes 0-9/10 ",
-        " bytes 0-9/10",
         "bytes  0-9/10",
-        "bytes 0 - 9/10",
         "bytes 0-9/10, bytes 0-9/10",
         "bytes 0-9/10\n",
-        "bytes 0-9/10\0",
     ],
 )
 def test_a_content_range_of_another_form_is_refused(text: str) -> None:
@@ -130,12 +109,6 @@ def test_a_content_range_lies_inside_its_file_or_is_refused(start: int, end: int
         assert span.is_last == (end == total - 1)
 
 
-@given(st.text())
-def test_any_text_is_a_content_range_or_is_refused(text: str) -> None:
-    with pytest.raises(InvalidRequest):
-        ContentRange.parse([text])
-
-
 @each("suffix", SUFFIXES)
 def test_a_stored_file_is_known_by_its_name(suffix: str) -> None:
     assert parse_server_filename(NAME + suffix) == NAME + suffix
@@ -147,13 +120,10 @@ def test_a_stored_file_is_known_by_its_name(suffix: str) -> None:
         "",
         "../../x",
         NAME.upper(),
-        NAME[1:],
         NAME + "0",
         NAME + ".sh",
-        NAME + ".exe.sh",
         f"a/{NAME}",
         NAME + "\n",
-        "upload_a.part",
     ],
 )
 def test_a_foreign_file_name_is_no_server_filename(text: str) -> None:
@@ -169,12 +139,9 @@ def test_a_foreign_file_name_is_no_server_filename(text: str) -> None:
         ("archive.zip", ".zip"),
         ("Sans.OTC", ".otc"),
         ("script.sh", ""),
-        ("page.html", ""),
-        ("blob", ""),
         ("", ""),
         (".exe", ""),
         ("../../x.exe/..", ""),
-        ("a.exe\0", ""),
     ],
 )
 def test_only_the_suffix_of_an_installer_is_kept(file_name: str, suffix: str) -> None:

@@ -1,4 +1,4 @@
-"""Login and logout at auth_service (sections 4.1 and 5.1), and the login throttle (decision 23)."""
+"""Login and logout at auth_service (sections 4.1 and 5.1), and the login throttle."""
 
 import asyncio
 from collections import Counter
@@ -24,6 +24,7 @@ from tests.support.services.auth import (
     serving_auth,
     unique_address,
 )
+from tests.support.tables import each
 
 
 @pytest.fixture
@@ -47,25 +48,11 @@ async def test_a_token_lasts_one_hour(auth: Auth, caller: Caller) -> None:
     assert claims["exp"] - claims["iat"] == auth.settings.session_lifetime == 3600
 
 
-async def test_each_login_returns_a_new_token_and_earlier_ones_stay_valid(auth: Auth, caller: Caller) -> None:
-    first, second = [await auth.token(caller) for _ in range(2)]
-
-    assert first != second
-    assert await auth.session(caller, first)
-    assert await auth.session(caller, second)
-
-
-async def test_a_wrong_password_is_refused(auth: Auth, caller: Caller) -> None:
-    answer = await auth.login(caller, password=WRONG_PASSWORD)
-
-    assert (answer.status, answer.body["code"]) == (401, "bad_credentials")
-    assert answer.headers["WWW-Authenticate"] == "Bearer"
-
-
 async def test_an_unknown_user_gets_the_response_of_a_wrong_password(auth: Auth, caller: Caller) -> None:
     unknown, wrong = await auth.login(caller, "nobody"), await auth.login(caller, password=WRONG_PASSWORD)
 
-    assert unknown.status == wrong.status == 401
+    assert (unknown.status, wrong.status, wrong.body["code"]) == (401, 401, "bad_credentials")
+    assert wrong.headers["WWW-Authenticate"] == "Bearer"
     assert {**unknown.body, "request_id": ""} == {**wrong.body, "request_id": ""}
     assert unknown.headers.keys() == wrong.headers.keys()
 
@@ -97,33 +84,13 @@ async def test_every_failed_login_costs_the_same_work(
         assert cost == [only], username
 
 
-async def test_a_user_can_sign_in_to_their_own_tenant_only(auth: Auth, caller: Caller) -> None:
-    await auth.add_user(caller, "ada")
-
-    assert (await auth.login(await auth.tenant(), "ada")).status == 401
-
-
-async def test_usernames_are_case_sensitive(auth: Auth, caller: Caller) -> None:
-    assert (await auth.login(caller, "Admin")).status == 401
-
-
 async def test_a_password_is_accepted_in_either_normal_form(auth: Auth, caller: Caller) -> None:
     await auth.add_user(caller, "zoe", "une clé très longue")
 
     assert (await auth.login(caller, "zoe", "une cle\u0301 tre\u0300s longue")).status == 200
 
 
-async def test_a_login_may_be_multipart(auth: Auth, caller: Caller) -> None:
-    body = (
-        '--x\r\nContent-Disposition: form-data; name="username"\r\n\r\nadmin\r\n'
-        f'--x\r\nContent-Disposition: form-data; name="password"\r\n\r\n{PASSWORD}\r\n--x--\r\n'
-    )
-    headers = {"Content-Type": "multipart/form-data; boundary=x"}
-
-    assert (await auth.call(caller, "POST", "login", data=body, headers=headers)).status == 200
-
-
-@pytest.mark.parametrize(
+@each(
     ("form", "field"),
     [
         ({"password": PASSWORD}, "username"),
@@ -147,8 +114,8 @@ async def test_a_login_without_valid_credentials_is_refused(
     assert answer.body["detail"].startswith(f"{field}: ")
 
 
-@pytest.mark.parametrize("username", ['{"$ne": ""}', "$where", "admin' || '1'=='1"])
-async def test_a_username_is_no_database_expression(auth: Auth, caller: Caller, username: str) -> None:
+@each("username", ["Admin", '{"$ne": ""}', "$where", "admin' || '1'=='1"])
+async def test_a_username_is_compared_as_it_is(auth: Auth, caller: Caller, username: str) -> None:
     assert (await auth.login(caller, username)).status == 401
 
 
@@ -167,15 +134,7 @@ async def test_logout_ends_the_session(auth: Auth, caller: Caller) -> None:
     assert await auth.session(caller, token) is None
 
 
-async def test_a_repeated_logout_gets_the_same_response(auth: Auth, caller: Caller) -> None:
-    token = await auth.token(caller)
-
-    answers = [await auth.call(caller, "POST", "logout", data={"token": token}) for _ in range(2)]
-
-    assert [answer.status for answer in answers] == [200, 200]
-
-
-@pytest.mark.parametrize("token", ["nonsense", "a.b.c", "é", "💣" * 1000])
+@each("token", ["nonsense", "a.b.c", "é", "💣" * 1000])
 async def test_logout_of_an_unknown_token_succeeds(auth: Auth, caller: Caller, token: str) -> None:
     answer = await auth.call(caller, "POST", "logout", data={"token": token})
 
@@ -191,7 +150,7 @@ async def test_logout_ends_no_session_of_another_tenant(auth: Auth, caller: Call
     assert await auth.session(caller, token)
 
 
-@pytest.mark.parametrize("form", [{}, {"token": ""}, {"token": "a" * 4097}], ids=["missing", "empty", "long"])
+@each("form", [{}, {"token": ""}, {"token": "a" * 4097}], ids=["missing", "empty", "long"])
 async def test_logout_requires_a_token(auth: Auth, caller: Caller, form: dict[str, str]) -> None:
     answer = await auth.call(caller, "POST", "logout", data=form)
 
@@ -217,22 +176,10 @@ async def test_an_ipv6_network_has_the_login_attempts_of_one_address(auth: Auth,
 
 async def test_an_address_counts_for_all_tenants_together(auth: Auth, caller: Caller) -> None:
     await auth.fail_logins(caller)
+    other = await auth.tenant()  # with a user of the same name
 
-    assert (await auth.login(replace(await auth.tenant(), ip=caller.ip))).status == 429
-
-
-async def test_a_user_of_that_name_in_another_tenant_is_not_throttled(auth: Auth, caller: Caller) -> None:
-    await auth.fail_logins(caller)
-
-    assert (await auth.login(await auth.tenant())).status == 200
-
-
-async def test_a_login_does_not_reset_the_failures_of_its_address(auth: Auth, caller: Caller) -> None:
-    await auth.fail_logins(caller, times=NETWORK_FAILURE_LIMIT - 1)
-    await auth.token(caller)
-    await auth.fail_logins(caller, "somebody", times=1)
-
-    assert (await auth.login(caller)).status == 429
+    assert (await auth.login(replace(other, ip=caller.ip))).status == 429
+    assert (await auth.login(other)).status == 200
 
 
 async def test_failures_count_for_every_replica(auth: Auth, caller: Caller) -> None:
@@ -247,7 +194,7 @@ async def test_failures_count_for_every_replica(auth: Auth, caller: Caller) -> N
 
 
 async def test_concurrent_attempts_are_limited_like_sequential_ones(auth: Auth, caller: Caller) -> None:
-    answers = await asyncio.gather(*(auth.login(caller, password=WRONG_PASSWORD) for _ in range(60)))
+    answers = await asyncio.gather(*(auth.login(caller, password=WRONG_PASSWORD) for _ in range(30)))
 
     statuses = Counter(answer.status for answer in answers)
     assert statuses.keys() == {401, 429}
@@ -271,17 +218,20 @@ async def test_failures_expire_five_minutes_after_the_first(auth: Auth, caller: 
 
 
 async def test_many_users_can_sign_in_at_once(auth: Auth, caller: Caller) -> None:
-    answers = await asyncio.gather(*(auth.login(caller) for _ in range(50)))
+    answers = await asyncio.gather(*(auth.login(caller) for _ in range(20)))
 
     assert {answer.status for answer in answers} == {200}
 
 
 async def test_login_and_logout_are_in_the_audit_log(auth: Auth, caller: Caller) -> None:
     await auth.fail_logins(caller, "mallory", times=1)
-    await auth.call(caller, "POST", "logout", data={"token": await auth.token(caller)})
+    token = await auth.token(caller)
+    await auth.call(caller, "POST", "logout", data={"token": token})
 
-    entries = [(entry["operation"], entry["user"], entry["status"]) for entry in await auth.audit_log(caller)]
+    log = await auth.audit_log(caller)
+    entries = [(entry["operation"], entry["user"], entry["status"]) for entry in log]
     assert entries == [("logout", "admin", 200), ("login", "admin", 200), ("login", "mallory", 401)]
+    assert [secret for secret in (PASSWORD, WRONG_PASSWORD, token) if secret in str(log)] == []
 
 
 async def logouts(auth: Auth, caller: Caller) -> int:
@@ -291,9 +241,9 @@ async def logouts(auth: Auth, caller: Caller) -> int:
 
 async def test_a_repeated_logout_leaves_no_entry(auth: Auth, caller: Caller) -> None:
     token = await auth.token(caller)
-    for _ in range(3):
-        await auth.call(caller, "POST", "logout", data={"token": token})
+    answers = [await auth.call(caller, "POST", "logout", data={"token": token}) for _ in range(3)]
 
+    assert [(answer.status, answer.body) for answer in answers] == [(200, {"message": "Logout Successful!"})] * 3
     assert await logouts(auth, caller) == 1
 
 
@@ -364,40 +314,25 @@ async def test_audit_entries_of_throttled_logins_are_limited_per_minute(
         assert 0 < await redis.ttl(f"failures:refused:{caller.tenant_id}") <= throttle.MINUTE
 
 
-async def test_no_password_reaches_the_audit_log(auth: Auth, caller: Caller) -> None:
-    await auth.fail_logins(caller, times=1)
-    token = await auth.token(caller)
-    await auth.call(caller, "POST", "logout", data={"token": token})
-
-    audit_text = str(await auth.audit_log(caller))
-    assert not any(secret in audit_text for secret in (PASSWORD, WRONG_PASSWORD, token))
-
-
-async def test_without_redis_every_login_is_refused(mongo_url: str, redis_url: str) -> None:
+async def test_without_redis_no_session_begins_or_ends(mongo_url: str, redis_url: str) -> None:
     async with (
         serving_auth(mongo_url, redis_url) as before,
         serving_auth(mongo_url, UNREACHABLE_REDIS, database=before.settings.database) as auth,
     ):
         caller = await before.tenant()
-        token = {"token": jwt.encode({"tenant": caller.tenant_id}, "another key for tests, long enough", "HS256")}
+        token = await before.token(caller)
+        unknown = jwt.encode({"tenant": caller.tenant_id}, "another key for tests, long enough", "HS256")
         answers = [
             await auth.login(caller),
             await auth.login(caller, password=WRONG_PASSWORD),
             await auth.login(caller, "nobody"),
+            await auth.call(caller, "POST", "logout", data={"token": token}),
         ]
-        assert (await auth.call(caller, "POST", "logout", data=token)).status == 200  # unknown in any case
+        assert (await auth.call(caller, "POST", "logout", data={"token": unknown})).status == 200
+        assert await before.session(caller, token)
 
-    assert [(answer.status, answer.body["code"]) for answer in answers] == [(500, "dependency_unavailable")] * 3
+    assert [(answer.status, answer.body["code"]) for answer in answers] == [(500, "dependency_unavailable")] * 4
     assert all(int(answer.headers["Retry-After"]) > 0 for answer in answers)
-
-
-async def test_without_redis_a_session_cannot_be_ended(auth: Auth, caller: Caller, mongo_url: str) -> None:
-    token = await auth.token(caller)
-    async with serving_auth(mongo_url, UNREACHABLE_REDIS) as auth_without_redis:
-        answer = await auth_without_redis.call(caller, "POST", "logout", data={"token": token})
-
-    assert (answer.status, answer.body["code"]) == (500, "dependency_unavailable")
-    assert await auth.session(caller, token)
 
 
 async def test_without_mongodb_every_login_is_refused(mongo_url: str, redis_url: str) -> None:

@@ -62,13 +62,6 @@ async def test_ten_failures_do_not_block_the_user_at_another_address(auth: Auth,
     assert [answer.status for answer in answers] == [200, 429]
 
 
-@pytest.mark.full
-async def test_two_hundred_failures_block_a_user_at_unknown_addresses(auth: Auth, home: Caller) -> None:
-    await fail_from_many_addresses(auth, home, 200)
-
-    assert (await auth.login(from_other_address(home))).status == 429
-
-
 async def test_failures_of_a_user_at_unknown_addresses_count_together(auth: Auth, home: Caller, low_limit: int) -> None:
     assert USER_FAILURE_LIMIT == 200
     await fail_from_many_addresses(auth, home, low_limit)
@@ -87,25 +80,6 @@ def low_limit(monkeypatch: pytest.MonkeyPatch) -> int:
     return 2 * NETWORK_FAILURE_LIMIT
 
 
-async def test_a_known_address_has_a_separate_limit_of_ten_failures(auth: Auth, home: Caller, low_limit: int) -> None:
-    await fail_from_many_addresses(auth, home, low_limit)
-
-    await auth.fail_logins(home)
-
-    assert (await auth.login(home)).status == 429
-
-
-async def test_failures_at_a_known_address_do_not_block_the_user_elsewhere(
-    auth: Auth, home: Caller, low_limit: int, redis: "Redis"
-) -> None:
-    for _ in range(0, low_limit, NETWORK_FAILURE_LIMIT):
-        await auth.fail_logins(home)
-        await redis.delete(f"failures:address:{home.network}", f"failures:place:{home.tenant_id}:{home.network}:admin")
-
-    assert (await auth.login(home)).status == 429
-    assert (await auth.login(from_other_address(home))).status == 200
-
-
 async def test_a_login_resets_the_failures_of_the_user_at_its_address(auth: Auth, home: Caller, redis: "Redis") -> None:
     await auth.fail_logins(home, times=NETWORK_FAILURE_LIMIT - 1)
     await auth.token(home)
@@ -116,30 +90,11 @@ async def test_a_login_resets_the_failures_of_the_user_at_its_address(auth: Auth
     assert (await auth.login(home)).status == 200
 
 
-async def test_a_login_does_not_reset_the_failures_at_other_addresses(auth: Auth, home: Caller, low_limit: int) -> None:
-    await fail_from_many_addresses(auth, home, low_limit)
-    await auth.token(home)
-
-    assert (await auth.login(from_other_address(home))).status == 429
-
-
 async def test_a_known_ipv6_address_stands_for_its_network(auth: Auth, home: Caller, low_limit: int) -> None:
     await fail_from_many_addresses(auth, home, low_limit)
     neighbour = IPv6Network((home.ip, 64), strict=False)[7]
 
     assert (await auth.login(replace(home, ip=str(neighbour)))).status == 200
-
-
-async def test_replicas_share_the_known_addresses(auth: Auth, home: Caller, low_limit: int) -> None:
-    await fail_from_many_addresses(auth, home, low_limit)
-
-    assert (await replace(auth, api=auth.replica).login(home)).status == 200
-
-
-async def test_a_failed_login_makes_no_address_known(auth: Auth, home: Caller, redis: "Redis") -> None:
-    await auth.fail_logins(from_other_address(home), times=1)
-
-    assert await redis.zrange(addresses_of(home), 0, -1) == [home.network]
 
 
 async def test_a_failed_login_sends_the_same_commands_for_all_users(

@@ -10,8 +10,9 @@ import pytest
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from tests.support.factories import make_caller
-from tests.support.services.catalog import DIGEST, EXTERNAL, Catalog
+from tests.support.services.catalog import EXTERNAL, Catalog
 from tests.support.services.releases import RINGS, ReleaseTenant, checks
+from tests.support.services.stand_ins import DIGEST
 
 AN_APPROVAL = {"broad": {"approvals": 1}}
 NOT_THERE = Unavailable("The upload service does not answer.")

@@ -12,8 +12,9 @@ from catalog_service.catalog.revision_store import MongoRevisions
 from catalog_service.model.installers import InstallerFile
 from catalog_service.model.versions import version_of
 from catalog_service.releases.gates import Gates, Policy
-from tests.support.services.catalog import DIGEST, Catalog, serving_catalog
+from tests.support.services.catalog import Catalog, serving_catalog
 from tests.support.services.releases import ReleaseTenant, checks
+from tests.support.services.stand_ins import DIGEST
 
 GATES = {"pilot": {"scan": True}, "broad": {"approvals": 6}}
 

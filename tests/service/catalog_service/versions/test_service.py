@@ -23,7 +23,8 @@ from common.http.forms import Form
 from common.service_client.client import ServiceClient, open_service
 from common.tenants import VersionKey
 from tests.support.factories import KEYS, UNKNOWN_ID, make_caller, make_tenant
-from tests.support.services.catalog import DIGEST, EXTERNAL, Catalog, serving_catalog, version_form
+from tests.support.services.catalog import EXTERNAL, Catalog, serving_catalog, version_form
+from tests.support.services.stand_ins import DIGEST
 
 GUID = "{0A1B2C3D-0000-4000-8000-00000000000F}"
 FIELDS = [

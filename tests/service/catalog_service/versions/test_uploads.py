@@ -13,7 +13,8 @@ from common.auth.internal_tokens import Caller
 from common.events import Count, Event, Events, EventsUnavailable, Handle, Listener
 from common.events.broker import open_events
 from tests.support.factories import make_caller
-from tests.support.services.catalog import DIGEST, Catalog, serving_catalog
+from tests.support.services.catalog import Catalog, serving_catalog
+from tests.support.services.stand_ins import DIGEST
 from tests.support.wait import TIMEOUT
 
 FINISHED_AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -1,7 +1,6 @@
 """A service migrates its database before the first request, and refuses a newer one."""
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from structlog.testing import capture_logs
 
 from common.events import Event, EventsUnavailable
 from common.mongo import Document, MongoDatabase, open_database
-from common.mongo.schema import Done, Lease, Migration, Schema, set_version, version_of
+from common.mongo.schema import Done, Migration, Schema, set_version, version_of
 from tests.support.services.catalog import Catalog, serving_catalog
 from tests.support.services.upload import UploadApi, make_uploader, serving_uploads, settings_for
 from tests.support.wait import until
@@ -21,7 +20,6 @@ from upload_service import app as app_module
 from upload_service.settings import UploadSettings
 from upload_service.store import SCHEMA
 
-CONTENT = os.urandom(1000)
 UPLOADER = make_uploader()
 
 
@@ -157,25 +155,6 @@ async def test_requests_are_refused_while_one_replica_migrates_for_all(
                 await ready(api)
                 assert (await api.state(UPLOADER, "a")).status == 404
     assert (blocked_migration.begun, await version_of(database)) == (1, 1)
-
-
-async def test_an_interrupted_migration_is_finished_by_the_next_replica(
-    settings: UploadSettings, database: MongoDatabase, blocked_migration: BlockedMigration
-) -> None:
-    async with serving_uploads(settings) as api:
-        await reports(api, "migrating, 1: wait, 1 documents")
-    blocked_migration.release.set()
-    async with serving_uploads(settings) as api:
-        await ready(api)
-    assert blocked_migration.begun == 2
-
-
-async def test_the_lease_of_a_dead_replica_is_taken_over(settings: UploadSettings, database: MongoDatabase) -> None:
-    assert await Lease(database).acquire()
-    async with serving_uploads(settings) as api:
-        await reports(api, "another process is migrating it")
-        await database["schema"].update_one({}, [{"$set": {"until": "$$NOW"}}])
-        await ready(api)
 
 
 async def test_a_failed_migration_is_retried_and_the_service_continues(

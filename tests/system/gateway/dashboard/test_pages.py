@@ -120,28 +120,11 @@ async def test_a_script_without_session_gets_a_localized_problem(tenant: Api) ->
     assert answer.body["detail"] == "Ihre Sitzung ist beendet. Melden Sie sich neu an."
 
 
-async def test_unassigned_uploads_are_listed_in_parts(tenant: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.dashboard.page_request.PAGE_SIZE", 1)
-    older, newer = [await upload(tenant, content) for content in (b"first", b"second")]
-    cookie, way = await sign_in(tenant), ("dashboard", "publish")
-    queries = [{"package": "A.B", "page": number} for number in ("1", "2")]
-    answers = [await tenant.anonymous().call("GET", *way, headers=cookie, params=query) for query in queries]
-    pages = [str(answer.body) for answer in answers]
-    assert [[name in page for name in (older, newer)] for page in pages] == [[False, True], [True, False]]
-    assert "/dashboard/publish?package=A.B&amp;page=2" in pages[0]
-
-
 async def test_the_form_of_a_version_has_every_switch(tenant: Api) -> None:
     name = await upload(tenant, b"of no known kind")
     way, by_hand = ("dashboard", "publish", name), {"by_hand": "1"}
     page = await tenant.anonymous().call("GET", *way, headers=await sign_in(tenant), params=by_hand)
     assert [switch for switch in Switch if f'name="switch_{switch}"' not in str(page.body)] == []
-
-
-@pytest.mark.parametrize("path", [["nowhere"], ["packages", ""]])
-async def test_an_unknown_address_gets_an_error_page(tenant: Api, path: list[str]) -> None:
-    answer = await tenant.anonymous().call("GET", "dashboard", *path, headers=await sign_in(tenant))
-    assert (answer.status, answer.headers["Content-Type"]) == (404, PAGE)
 
 
 async def test_an_address_allows_only_its_own_methods(tenant: Api) -> None:

@@ -10,15 +10,13 @@ import pytest
 from common.auth.internal_tokens import Caller
 from common.errors import Unavailable
 from common.service_client.client import ServiceClient
-from tests.support.faults.retention import RetentionScenario
-from tests.support.processes.cluster import Cluster
-from tests.support.releases import make_gate, make_release
+from tests.support.releases import AT, make_gate, make_release
+from tests.support.samples.openapi import DOCUMENT
 from tests.support.servers.entra import APP
-from tests.support.system.pages import SCRIPT, sign_in
+from tests.support.system.pages import SCRIPT, load_page, load_text, text_of
 from tests.support.system.publishing import add_package, package_id, publish
-from tests.support.system.releases import replace_releases, set_policy
+from tests.support.system.releases import replace_answers, replace_releases, set_policy
 from tests.support.system.services import Api, Services
-from tests.support.wait import until
 
 
 @pytest.fixture
@@ -29,23 +27,13 @@ def releases(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return rows
 
 
-async def load(api: Api, *path: str, language: str = "en") -> str:
-    headers = {**await sign_in(api), "Accept-Language": language}
-    answer = await api.anonymous().call("GET", "dashboard", *path, headers=headers)
-    assert answer.status == 200, answer.body
-    return str(answer.body.decode())
-
-
-def text_of(page: str) -> str:
-    return " ".join(re.sub("<[^>]+>", " ", page.partition("<main")[2]).split())
-
-
 async def test_a_row_says_what_each_ring_waits_for(tenant: Api, releases: list[dict[str, Any]]) -> None:
     releases.append(make_release(gates=(make_gate("approval", "waiting", "approvals", count="0", needed="2"),)))
-    text = text_of(await load(tenant, "releases"))
+    text = await load_text(tenant, "releases")
     assert "Acme.Anvil 2.0 pilot x64" in text
     assert "offered" in text
     assert "Approval: waits It has 0 of 2 approvals." in text
+    assert re.search("<button[^>]*disabled[^>]*>[^<]*Promote to broad", await load_page(tenant, "releases"))
 
 
 async def test_the_texts_of_a_release_are_escaped(tenant: Api, releases: list[dict[str, Any]]) -> None:
@@ -58,27 +46,25 @@ async def test_the_texts_of_a_release_are_escaped(tenant: Api, releases: list[di
         "channel": SCRIPT,
     }
     releases.append(make_release(gates=(gate,), rings=("pilot", SCRIPT), **texts))
-    assert "<script>alert" not in await load(tenant, "releases")
-    assert "<script>alert" not in await load(tenant)
+    assert "<script>alert" not in await load_page(tenant, "releases")
+    assert "<script>alert" not in await load_page(tenant)
 
 
 async def test_the_navigation_counts_the_versions_in_flight(tenant: Api, releases: list[dict[str, Any]]) -> None:
-    assert 'class="icon-releases"' not in await load(tenant, "account")
+    assert 'class="icon-releases"' not in await load_page(tenant, "account")
     releases.extend([make_release(), make_release()])
-    assert re.search(r'class="icon-releases">Releases <span class="count">2', await load(tenant, "account"))
+    assert re.search(r'class="icon-releases">Releases <span class="count">2', await load_page(tenant, "account"))
 
 
 async def test_the_overview_says_what_waits_for_the_user(tenant: Api, releases: list[dict[str, Any]]) -> None:
     releases.extend(make_release(gates=(make_gate("approval"),)) for _ in range(2))
     releases.append(make_release(status="held"))
-    assert "2 versions wait for your approval 1 version is held" in text_of(await load(tenant))
-    assert "2 Versionen warten auf Ihre Genehmigung 1 Version ist gesperrt" in text_of(
-        await load(tenant, language="de")
-    )
+    assert "2 versions wait for your approval 1 version is held" in await load_text(tenant)
+    assert "2 Versionen warten auf Ihre Genehmigung 1 Version ist gesperrt" in await load_text(tenant, language="de")
 
 
 async def test_without_versions_the_page_tells_how_to_set_rings(tenant: Api, releases: list[dict[str, Any]]) -> None:
-    text = text_of(await load(tenant, "releases"))
+    text = await load_text(tenant, "releases")
     assert "No version is in flight." in text
     assert "Set rings in the settings" in text
 
@@ -89,7 +75,7 @@ async def test_the_page_of_a_version_shows_its_rings_verdicts_and_history(tenant
     await set_policy(tenant, "pilot,everyone", {"everyone": {"approvals": 1}})
     uid = (await publish(tenant, package, "1.0")).uid
     assert (await tenant.call("POST", "hold_version", uid, data={"reason": SCRIPT})).status == 200
-    page = await load(tenant, "packages", package, "versions", uid)
+    page = await load_page(tenant, "packages", package, "versions", uid)
     text = text_of(page)
     assert "<script>alert" not in page
     for words in ("Version 1.0 held", "Scan not checked", "Signature not", "Pinned No", "pilot withdrawn"):
@@ -104,7 +90,7 @@ async def test_the_list_of_versions_shows_the_stage_of_each(tenant: Api) -> None
     await publish(tenant, package, "1.0")
     await set_policy(tenant, "pilot,everyone")
     await publish(tenant, package, "2.0")
-    text = text_of(await load(tenant, "packages", package))
+    text = await load_text(tenant, "packages", package)
     assert "2.0 pilot" in text
     assert "1.0 pilot" not in text
 
@@ -121,38 +107,27 @@ async def test_the_page_of_a_version_does_without_the_verdicts(tenant: Api, monk
         return await fetch(self, caller, operation, *rest, **options)
 
     monkeypatch.setattr(ServiceClient, "json", answer)
-    text = text_of(await load(tenant, "packages", package, "versions", uid))
+    text = await load_text(tenant, "packages", package, "versions", uid)
     assert "Version 1.0" in text
     assert "Signature" not in text
 
 
-async def page(api: Api, language: str = "en") -> str:
-    """The text of the page, with single spaces."""
-    headers = {**await sign_in(api), "Accept-Language": language}
-    answer = await api.anonymous().call("GET", "dashboard", "retention", headers=headers)
-    assert answer.status == 200, answer.body
-    return " ".join(str(answer.body).split())
-
-
-async def test_the_page_of_a_tenant_without_rules_is_empty(tenant: Api) -> None:
-    assert "No version goes with the next run." in await page(tenant)
-
-
-@pytest.mark.full
-async def test_the_page_shows_the_next_step_and_the_reason(cluster: Cluster) -> None:
-    scenario = await RetentionScenario.create(cluster)
-    before = await page(scenario.api)
-    await scenario.begin_day()
-    await until(scenario.is_run)
-    after, german = await page(scenario.api), await page(scenario.api, "de")
-    for text in ("The next run hides 1 version (1,000 B).", "It is hidden<", "Newer versions of its channel"):
-        assert text in before
-    for text in ("1 version is hidden already.", "It is deleted after <time"):
-        assert text in after
-    for text in ("1 Version ist schon ausgeblendet.", "Neuere Versionen ihres Kanals"):
-        assert text in german
-    assert f"/versions/{scenario.old.uid}" in before
-    assert scenario.new.uid not in before + after
+async def test_the_page_of_retention_shows_the_next_step_and_the_reason(
+    tenant: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "No version goes with the next run." in await load_text(tenant, "retention")
+    success = DOCUMENT["paths"]["/preview_retention"]["get"]["responses"]["200"]["content"]["application/json"]
+    (version,) = success["example"]["versions"]
+    preview = {**success["example"], "retired": [{**version, "deleted_at": AT}], "retired_total": 1}
+    replace_answers(monkeypatch, preview_retention=lambda: preview)
+    text = await load_text(tenant, "retention")
+    for words in (
+        "The next run hides 1 version (59 MiB). 1 version is hidden already.",
+        "It is hidden Newer versions of its channel",
+        "It is deleted after Nov 20, 2026",
+    ):
+        assert words in text
+    assert "Neuere Versionen ihres Kanals" in await load_text(tenant, "retention", language="de")
 
 
 HEADER = "--header \"{'Token': '<token>'}\""
@@ -161,9 +136,8 @@ HEADER = "--header \"{'Token': '<token>'}\""
 async def kit(services: Services, **settings: Any) -> tuple[Api, list[str], str]:
     """A tenant, what its page offers to copy, and the page."""
     api = await services.tenant(**settings)
-    answer = await api.anonymous().call("GET", "dashboard", "rollout", headers=await sign_in(api))
-    assert answer.status == 200
-    page = answer.body.decode()
+    assert f"/{api.tenant_id}/dashboard/rollout" in await load_page(api)
+    page = await load_page(api, "rollout")
     return api, [html.unescape(text) for text in re.findall('data-copy="([^"]*)"', page)], page
 
 
@@ -200,9 +174,3 @@ async def test_commands_show_a_token_where_the_caller_needs_one(
     assert len(copies) == (4 if in_remediation else 5)
     assert ("sign in with Entra ID" in page) == (app is not None)
     assert ("Replace &lt;token&gt; with the token" in page) == in_remediation
-
-
-async def test_the_overview_links_to_the_kit(services: Services) -> None:
-    api = await services.tenant()
-    answer = await api.anonymous().call("GET", "dashboard", headers=await sign_in(api))
-    assert f"/{api.tenant_id}/dashboard/rollout" in answer.body.decode()

@@ -171,9 +171,7 @@ class Revisions:
 
 async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
     revisions = Revisions()
-    catalogs = CatalogCache(
-        revisions.state, revisions.read, revisions.rings, rendered_package, disk=10_000, memory=10_000
-    )
+    catalogs = cache_of(revisions)
     first = asyncio.create_task(catalogs.check("acme"))
     await revisions.requested.wait()
     late = [asyncio.create_task(catalogs.check("acme")) for _ in range(5)]
@@ -186,9 +184,7 @@ async def test_a_request_during_a_query_waits_for_the_next_query() -> None:
 
 async def test_a_check_older_than_the_cached_value_reads_nothing() -> None:
     revisions = Revisions()
-    catalogs = CatalogCache(
-        revisions.state, revisions.read, revisions.rings, rendered_package, disk=10_000, memory=10_000
-    )
+    catalogs = cache_of(revisions)
     revisions.go_on.set()
     first, second, third = [await catalogs.check("acme") for _ in range(3)]
 

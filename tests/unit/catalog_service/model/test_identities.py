@@ -122,26 +122,7 @@ def test_the_newest_comes_first() -> None:
 
 
 # Parts of names that the patterns match, complete and incomplete.
-PIECES = [
-    "(",
-    ")",
-    "[",
-    "]",
-    '"',
-    "(c:\\",
-    '"c:\\',
-    "c:\\",
-    "a\\",
-    " ",
-    "en ",
-    "1.",
-    "v1",
-    "!",
-    "a1.1",
-    "x64",
-    "(c:\\ ",
-    "é",
-]
+PIECES = ["(", ")", "[", "]", '"', "(c:\\", '"c:\\', "c:\\", "a\\", " ", "en ", "1.", "v1", "!", "a1.1", "x64", "é"]
 
 
 @each(
@@ -150,29 +131,22 @@ PIECES = [
         # Letters, digits and symbols
         ("Acme Editor", "acmeeditor"),
         ("Acme-Editor", "acmeeditor"),
-        ("Éditeur", "éditeur"),
         ("编辑器 2.0", "编辑器"),
         ("\uff21cme\u3000Editor", "acmeeditor"),
         ("Acme Editor™", "acmeeditortm"),
         ("Acme Editor®", "acmeeditor"),
-        ("C++ Tools & More", "ctoolsmore"),
         ("Notepad++", "notepad"),
         ("7.1", ""),
-        ("", ""),
         # Digits at the beginning and the end
         ("7-Zip 19.00 (x64 edition)", "7zip"),
         ("4K Stogram", "4kstogram"),
-        ("0 A.D.", "0ad"),
         ("360安全卫士", "360安全卫士"),
         ("Acme Editor 7", "acmeeditor7"),
-        ("- Acme Editor -", "acmeeditor"),
         # Versions
         ("ACME editor 2.1", "acmeeditor"),
         ("Acme Editor 2.1.0-beta", "acmeeditor"),
-        ("Acme Editor 2.3.2-snapshot", "acmeeditor"),
         ("Acme Editor 8_8_2 Gold", "acmeeditorgold"),
         ("Acme Editor 1.8.0_252-2-acmebuild", "acmeeditor"),
-        ("Acme Editor 5.1.5_1", "acmeeditor"),
         ("Acme Editor 6.5.1-6299 Gold", "acmeeditorgold"),
         ("Acme 9-2020-q2-update 9 2020", "acme92020"),
         ("Acme Editor 7.0.0h", "acmeeditor"),
@@ -182,17 +156,14 @@ PIECES = [
         ("Acme Editor v. 6.21.2", "acmeeditorv"),
         ("Acme Editor version 2.1 (build 7)", "acmeeditor"),
         ("Acme Editor versión 2.1", "acmeeditor"),
-        ("Acme Editor r8942", "acmeeditor"),
         ("Acme Editor r1.6", "acmeeditor"),
         ("Acme 2008R2Plus", "acme2008plus"),
         ("Acme 2020 v10.6.0915a Trial", "acme2020atrial"),
         ("编辑器 版1.2.3", "编辑器版"),
         # Architectures
         ("Acme Editor (64-bit)", "acmeeditor"),
-        ("Acme Editor x86", "acmeeditor"),
         ("Acme Editor x86-64", "acmeeditor"),
         ("Acme Editor 64bit", "acmeeditor"),
-        ("Acme Editor (64 bits)", "acmeeditor"),
         ("Acme Editor 64-bit Edition", "acmeeditor"),
         ("Acme Editor 3.3, 32/64 bit", "acmeeditor"),
         (r"Acme Editor 3.0, 32\64 bit edition", "acmeeditor"),
@@ -208,7 +179,6 @@ PIECES = [
         ("Acme Editor [Preview]", "acmeeditor"),
         ("Acme Editor (a (b) c) Gold", "acmeeditorgold"),
         ("Acme Editor ( Gold", "acmeeditorgold"),
-        ('"Acme Editor"', "acmeeditor"),
         ("(Acme Editor)", "acmeeditor"),
         ('Acme "Gold" Editor', "acmeeditor"),
         ("Acme Update (KB2504637)", "acmeupdatekb2504637"),

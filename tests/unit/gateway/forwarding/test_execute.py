@@ -1,7 +1,7 @@
 """The server information: usage and settings of several services, cached by the tenant's version."""
 
-import asyncio
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import cast
 
 import pytest
 from aiohttp import web
@@ -15,36 +15,21 @@ from gateway.auth.directories import CLIENT_DIRECTORY, POLICIES, ClientDirectory
 from gateway.forwarding.execute import server_information
 from gateway.forwarding.proxy import SERVICES
 from gateway.operations import UPLOAD
+from tests.support.services.stand_ins import CatalogStandIn, RegistryStandIn, UploadStandIn
 
 TENANT = Tenant("acme", storage_quota=1000, source_agreements='[{"label":"Terms"}]')
 POLICY = {"rings": ["pilot", "everyone"], "ring_rules": [], "gates": {}, "retention": [{"keep_versions": 1}]}
 
 
-class Services:
-    """The services that know something of a tenant. `unavailable` is the operation that fails."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, dict[str, Any]] = {
-            "storage_usage": {"storage_used": 700, "storage_reserved": 100, "damaged_installers": 1},
-            "client_usage": {"clients": 42},
-            "find_release_policy": POLICY,
-        }
-        self.unavailable = ""
-        self.running = self.most_running = 0
-
-    async def json(self, _: Caller, operation: str) -> dict[str, Any]:
-        if operation == self.unavailable:
-            raise Unavailable("A service does not answer; try again soon.")
-        self.running += 1
-        self.most_running = max(self.running, self.most_running)
-        await asyncio.sleep(0)
-        self.running -= 1
-        return self.answers[operation]
+@dataclass
+class Services(UploadStandIn, RegistryStandIn, CatalogStandIn):
+    """The services that know something of a tenant."""
 
 
 @pytest.fixture
 def services() -> Services:
-    return Services()
+    usage = {"storage_used": 700, "storage_reserved": 100, "damaged_installers": 1}
+    return Services(usage=usage, clients={("acme", "a token"): ("c1", "")}, policy=POLICY)
 
 
 @pytest.fixture
@@ -55,7 +40,7 @@ def app(services: Services) -> web.Application:
     return app
 
 
-async def test_the_state_of_the_tenant_is_shown(app: web.Application, services: Services) -> None:
+async def test_the_state_of_the_tenant_is_shown(app: web.Application) -> None:
     assert await server_information(app, Caller(TENANT), "1") == {
         "tenant_id": "acme",
         "software_version": software_version(),
@@ -63,7 +48,7 @@ async def test_the_state_of_the_tenant_is_shown(app: web.Application, services: 
         "storage_reserved": 100,
         "storage_quota": 1000,
         "damaged_installers": 1,
-        "clients": 42,
+        "clients": 1,
         "max_clients": None,
         "settings": {
             "client_authentication": False,
@@ -74,7 +59,6 @@ async def test_the_state_of_the_tenant_is_shown(app: web.Application, services: 
             **POLICY,
         },
     }
-    assert services.most_running == 3
 
 
 async def test_clients_and_policy_are_cached_by_version_only(app: web.Application, services: Services) -> None:
@@ -82,20 +66,20 @@ async def test_clients_and_policy_are_cached_by_version_only(app: web.Applicatio
         information = await server_information(app, Caller(TENANT), version)
         return information["storage_used"], information["clients"], information["settings"]["rings"]
 
-    first = (700, 42, ["pilot", "everyone"])
+    first = (700, 1, ["pilot", "everyone"])
     assert [await numbers("1"), await numbers(None)] == [first] * 2
-    services.answers["storage_usage"] |= {"storage_used": 701}
-    services.answers["client_usage"] = {"clients": 43}
-    services.answers["find_release_policy"] = {**POLICY, "rings": []}
+    services.usage["storage_used"] = 701
+    services.clients["acme", "another token"] = ("c2", "")
+    services.policy = {**POLICY, "rings": []}
 
-    assert await numbers("1") == (701, 42, ["pilot", "everyone"])
-    assert [await numbers(version) for version in (None, "2", None)] == [(701, 43, [])] * 3
+    assert await numbers("1") == (701, 1, ["pilot", "everyone"])
+    assert [await numbers(version) for version in (None, "2", None)] == [(701, 2, [])] * 3
 
 
 @pytest.mark.parametrize("operation", ["storage_usage", "client_usage", "find_release_policy"])
 async def test_a_service_that_does_not_answer_is_reported(
     app: web.Application, services: Services, operation: str
 ) -> None:
-    services.unavailable = operation
+    services.refusals[operation] = Unavailable("A service does not answer.")
     with pytest.raises(Unavailable):
         await server_information(app, Caller(TENANT), "1")
