@@ -1,7 +1,6 @@
 """Addresses: each deployment answers only the paths of its operations, and those of the alias `/client/api/`."""
 
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit
 from uuid import uuid4
 
 import pytest
@@ -11,11 +10,9 @@ from common.auth.internal_tokens import INTERNAL_TOKEN, Caller, Deployment, sign
 from common.auth.roles import ADMINISTRATOR
 from common.tenants import RESERVED, Tenant
 from gateway.operations import OPERATIONS, Operation
-from tests.support.api import Answer
 from tests.support.factories import KEY, make_tenant
 from tests.support.metrics import fetch_metrics
 from tests.support.system.publishing import add_package, download, package_id, publish, version_of
-from tests.support.system.raw_http import send_raw
 from tests.support.system.routes import ROUTES
 from tests.support.system.seed import UNKNOWN, segments, title
 from tests.support.system.services import Api, Services
@@ -44,63 +41,53 @@ CONFUSED = r"""
 """
 
 
-def prefix_of(api: Api) -> str:
-    """The path before an operation."""
-    return urlsplit(api.base_url).path
-
-
-async def send(api: Api, method: str, target: str, headers: dict[str, str] | None = None) -> Answer:
-    url = urlsplit(api.base_url)
-    return await send_raw(f"{url.scheme}://{url.netloc}", method, target, {**api.headers, **(headers or {})})
-
-
 async def test_an_address_with_special_segments_is_rejected(each: Api) -> None:
-    prefix, host = prefix_of(each), urlsplit(each.base_url).netloc
-    assert (await send(each, "GET", f"{prefix}/test")).status == 200
+    prefix, host = each.path, URL(each.base_url).authority
+    assert (await each.call_raw("GET", f"{prefix}/test")).status == 200
     with every_cell() as cell:
         for address in CONFUSED.split():
             target = address.replace("{t}", prefix).replace("{bare}", prefix.strip("/"))
             target = target.replace("{absolute}", f"http://{host}")
             with cell(address):
-                answer = await send(each, "GET", target)
+                answer = await each.call_raw("GET", target)
                 assert answer.status == 404
                 # The gateway itself answers without calling a service.
                 assert answer.body["code"] in {"operation_not_found", "tenant_not_found", "not_found"}
-                assert (await send(each, "POST", target)).status in {404, 405}
+                assert (await each.call_raw("POST", target)).status in {404, 405}
 
 
 async def test_a_malformed_request_line_is_rejected(each: Api) -> None:
     with every_cell() as cell:
         for target in ("test", "*", "?", "\\test", "/%", "/a b", "/\x01", "/\xff", "http://["):
             with cell(repr(target)):
-                answer = await send(each, "GET", prefix_of(each) + target if target.startswith("/") else target)
+                answer = await each.call_raw("GET", each.path + target if target.startswith("/") else target)
                 assert answer.status in {400, 404}
 
 
 async def test_a_letter_may_be_escaped_only_once(each: Api) -> None:
-    assert (await send(each, "GET", f"{prefix_of(each)}/%74est")).status == 200
-    assert (await send(each, "GET", f"{prefix_of(each)}/%2574est")).status == 404
+    assert (await each.call_raw("GET", f"{each.path}/%74est")).status == 200
+    assert (await each.call_raw("GET", f"{each.path}/%2574est")).status == 404
 
 
 async def test_a_reserved_word_is_not_a_tenant(tenant: Api) -> None:
     words = sorted(RESERVED - {"client"})
-    assert [word for word in words if (await send(tenant, "GET", f"/{word}/test")).status != 404] == []
+    assert [word for word in words if (await tenant.call_raw("GET", f"/{word}/test")).status != 404] == []
 
 
 async def test_an_unknown_tenant_has_no_operation(tenant: Api) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
             with cell(title(row)):
-                answer = await send(tenant, row.method, "/".join(["", "nobody", *segments(row, UNKNOWN)]))
+                answer = await tenant.call_raw(row.method, "/".join(["", "nobody", *segments(row, UNKNOWN)]))
                 code = 404 if row.is_winget else "tenant_not_found"  # The winget protocol has numeric codes.
                 assert (answer.status, answer.body["code"]) == (404, code)
 
 
 async def test_each_deployment_has_only_its_own_form_of_paths(tenant: Api, single: Api, services: Services) -> None:
-    assert (await send(tenant, "GET", "/client/api/test")).status == 404
-    assert (await send(single, "GET", f"/{single.tenant_id}/test")).status == 404
+    assert (await tenant.call_raw("GET", "/client/api/test")).status == 404
+    assert (await single.call_raw("GET", f"/{single.tenant_id}/test")).status == 404
     by_multi = await services.api(single.tenant_id).signed_in()
-    assert (await send(by_multi, "GET", f"/{single.tenant_id}/test")).status == 200
+    assert (await by_multi.call_raw("GET", f"/{single.tenant_id}/test")).status == 200
 
 
 def test_the_list_of_internal_operations_is_complete() -> None:
@@ -115,7 +102,7 @@ async def test_an_internal_operation_has_no_outside_address(each: Api) -> None:
             token = {INTERNAL_TOKEN: sign(KEY, caller, service=service, operation=word)}
             for method in ("GET", "POST"):
                 with cell(method, word):
-                    answer = await send(each, method, f"{prefix_of(each)}/{word}", token)
+                    answer = await each.call_raw(method, f"{each.path}/{word}", token)
                     assert answer.status == 404
 
 
@@ -127,10 +114,10 @@ def methods_of(row: Operation) -> set[str]:
 async def test_a_wrong_method_gets_the_allowed_methods(tenant: Api) -> None:
     with every_cell() as cell:
         for row in OPERATIONS:
-            path = "/".join([prefix_of(tenant), *segments(row, UNKNOWN)])
+            path = "/".join([tenant.path, *segments(row, UNKNOWN)])
             for method in sorted(set(METHODS) - methods_of(row)):
                 with cell(method, row.path):
-                    answer = await send(tenant, method, path)
+                    answer = await tenant.call_raw(method, path)
                     assert (answer.status, answer.headers["Allow"]) == (405, ", ".join(sorted(methods_of(row))))
 
 
@@ -149,7 +136,7 @@ ANY_TEXT = "winget/packageManifests"  # Its package id may contain slashes.
 
 
 async def test_a_final_slash_or_capitals_change_the_address(tenant: Api) -> None:
-    prefix = prefix_of(tenant)
+    prefix = tenant.path
     with every_cell() as cell:
         for row in OPERATIONS:
             path = "/".join([prefix, *segments(row, UNKNOWN)])
@@ -157,7 +144,7 @@ async def test_a_final_slash_or_capitals_change_the_address(tenant: Api) -> None
             longer = (f"{path}/", f"{path}//", f"{path}%2f", f"{path}/x")
             for target in (*(() if row.name == ANY_TEXT else longer), *capitals):
                 with cell(row.method, target):
-                    assert (await send(tenant, row.method, target)).status == 404
+                    assert (await tenant.call_raw(row.method, target)).status == 404
 
 
 @pytest.fixture
@@ -214,7 +201,7 @@ async def test_winget_searches_shows_and_installs_at_the_alias(alias: Api) -> No
 
 @pytest.mark.parametrize("page", ["docs", "openapi.json", "docs/assets/docs.js", "sign_in", "dashboard/packages/A%20B"])
 async def test_a_page_at_the_alias_redirects_to_the_short_address(alias: Api, page: str) -> None:
-    answer = await send(alias, "GET", f"{prefix_of(alias)}/{page}?next=/a%20b&x=//y")
+    answer = await alias.call_raw("GET", f"{alias.path}/{page}?next=/a%20b&x=//y")
     assert (answer.status, answer.headers["Location"]) == (307, f"/{alias.tenant_id}/{page}?next=/a%20b&x=//y")
 
 

@@ -12,7 +12,7 @@ from auth_service.settings import AuthSettings
 from common.http.server import serving
 from gateway.app import create_app as create_gateway
 from gateway.settings import GatewaySettings
-from tests.support.api import Answer, read_answer
+from tests.support.api import Answer
 from tests.support.factories import KEY, KEYS
 from tests.support.servers.entra import APP, OTHER_DIRECTORY, Entra, running_entra
 from tests.support.system.publishing import add_package, package_id, publish
@@ -54,20 +54,16 @@ async def served(
 async def search(api: Api, *tokens: str, **headers: str) -> Answer:
     """Search without a session, with these Bearer tokens."""
     all_headers = [*(("Authorization", f"Bearer {token}") for token in tokens), *headers.items()]
-    path = f"{api.base_url}/winget/manifestSearch"
-    async with api.session.post(path, json=LISTING, headers=all_headers) as response:
-        return await read_answer(response)
+    return await api.anonymous().call("POST", "winget", "manifestSearch", json=LISTING, headers=all_headers)
 
 
 async def manifest(api: Api, name: str, token: str) -> Answer:
-    path = f"{api.base_url}/winget/packageManifests/{name}"
-    async with api.session.get(path, headers={**bearer(token), "Version": "1.10.0"}) as response:
-        return await read_answer(response)
+    headers = {**bearer(token), "Version": "1.10.0"}
+    return await api.anonymous().call("GET", "winget", "packageManifests", name, headers=headers)
 
 
 async def information(api: Api, **headers: str) -> Answer:
-    async with api.session.get(f"{api.base_url}/winget/information", headers=headers) as response:
-        return await read_answer(response)
+    return await api.anonymous().call("GET", "winget", "information", headers=headers)
 
 
 async def client_token(api: Api) -> tuple[str, str]:

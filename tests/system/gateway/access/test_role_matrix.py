@@ -10,11 +10,11 @@ from common.auth.internal_tokens import Deployment
 from common.auth.roles import PERMISSIONS, Permission, Role
 from gateway.operations import OPERATIONS, Access, Operation
 from tests.support.api import Answer
-from tests.support.system.gateways import at_gateway, run_gateway
+from tests.support.system.gateways import at_gateway, run_gateway, single_gateway
 from tests.support.system.pages import sign_in
 from tests.support.system.problems import check_error
 from tests.support.system.seed import CLIENTS, LONG_PASSWORD, UNKNOWN, segments, title
-from tests.support.system.services import Api, Services, bearer, single_gateway
+from tests.support.system.services import Api, Services, bearer
 from tests.support.tables import every_cell
 
 WITH_USERS = {Access.ADMINISTRATOR, *CLIENTS}

@@ -17,8 +17,9 @@ from gateway.operations import OPERATIONS, UPLOAD, Access
 from tests.support.api import Answer, read_answer
 from tests.support.factories import KEY, make_caller, make_tenant
 from tests.support.samples.jwt_forgeries import forgeries
+from tests.support.system.gateways import single_gateway
 from tests.support.system.routes import APPLICATIONS, PROBES, ROUTES, Route
-from tests.support.system.services import PASSWORD, Api, Services, bearer, single_gateway
+from tests.support.system.services import PASSWORD, Api, Services, bearer
 from tests.support.tables import every_cell
 
 # upload_service answers downloads directly; catalog_service answers icons only through the gateway.
