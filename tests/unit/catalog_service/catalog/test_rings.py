@@ -63,7 +63,7 @@ async def follow(steps: Sequence[tuple[Any, ...]]) -> None:
         ]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(steps=st.lists(STEPS, min_size=10, max_size=40))
 def test_each_ring_reads_the_plain_filter_of_all_entries(steps: Sequence[tuple[Any, ...]]) -> None:
     with pytest.MonkeyPatch.context() as patched:

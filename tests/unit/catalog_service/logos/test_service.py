@@ -99,9 +99,7 @@ async def test_metadata_is_removed() -> None:
     "image",
     [
         picture("GIF"),
-        picture("WEBP"),
         picture("BMP"),
-        picture("TIFF"),
         SVG,
         b"GIF89a" + SVG,
         picture()[:40],
@@ -110,7 +108,6 @@ async def test_metadata_is_removed() -> None:
         b"\x89PNG\r\n\x1a\n",
         b"\xff\xd8\xff",
         b"MZ\x90\x00",
-        b"\x00",
     ],
     ids=lambda image: repr(image[:8]),
 )
